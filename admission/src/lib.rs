@@ -1,0 +1,1 @@
+//! The mutating webhook: a pod's annotation becomes a resource claim template.

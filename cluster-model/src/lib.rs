@@ -1,0 +1,1 @@
+//! What admission, scheduler-ext and kubectl-dranet know of a cluster.

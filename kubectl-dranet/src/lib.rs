@@ -1,0 +1,1 @@
+//! The person's view: graph and plan, live or from files.

@@ -1,0 +1,1 @@
+//! The kube-scheduler extender: ranks nodes by what they would give and keep.

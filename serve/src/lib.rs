@@ -1,0 +1,1 @@
+//! What every server needs: TLS, health, metrics, logging, shutdown.

@@ -1,0 +1,1 @@
+//! The real control plane, and the proofs that run on it.

@@ -1,0 +1,1 @@
+//! PCI addresses, the sysfs reader, the PCIe/NUMA distance graph and its formats.

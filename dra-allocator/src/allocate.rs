@@ -20,7 +20,7 @@ use crate::claim::{Claim, OpaqueConfig, Toleration};
 use crate::inventory::Inventory;
 use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::node::NodeSelector;
-use crate::pools::gather;
+use crate::pools::{PoolHealth, gather};
 use crate::quantity::Quantity;
 use crate::settings::Settings;
 use crate::state::AllocatedState;
@@ -165,14 +165,11 @@ pub fn allocate(
     settings: &Settings,
     limits: Limits<'_>,
 ) -> Attempt {
-    let failed = |error: AllocateError| Attempt {
-        outcome: Outcome::Failed(Box::new(error)),
-        steps: 0,
-    };
+    let failed = |error| Attempt { outcome: Outcome::Failed(error), steps: 0 };
     let node = inventory.node_or_named(node);
     let pools = match gather(inventory, &node, settings) {
         Ok(pools) => pools,
-        Err(error) => return failed(error.into()),
+        Err(error) => return failed(Box::new(error.into())),
     };
     let problem = match prepare::prepare(inventory, &node, &pools, claims, state, settings) {
         Ok(problem) => problem,
@@ -182,7 +179,7 @@ pub fn allocate(
     let outcome = match found {
         Ok(Some(solution)) => match result::write(&problem, solution) {
             Ok(allocations) => Outcome::Allocated(allocations),
-            Err(error) => Outcome::Failed(Box::new(error)),
+            Err(error) => Outcome::Failed(error),
         },
         Ok(None) => Outcome::NoFit(no_fit(&problem)),
         Err(search::Halt::Failed(error)) => Outcome::Failed(error),
@@ -198,7 +195,7 @@ fn no_fit(problem: &prepare::Problem<'_>) -> NoFit {
     let invalid = problem
         .pools
         .iter()
-        .filter(|pool| matches!(pool.health, crate::pools::PoolHealth::Invalid(_)))
+        .filter(|pool| matches!(pool.health, PoolHealth::Invalid(_)))
         .map(|pool| pool.id.clone());
     let invalid: Vec<_> = invalid.collect();
     if invalid.is_empty() { NoFit::NoSolution } else { NoFit::InvalidPools(invalid) }

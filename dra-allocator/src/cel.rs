@@ -51,11 +51,7 @@ impl CompiledSelector {
     }
 
     /// Whether a device passes with the settings of an older Kubernetes.
-    pub fn matches_with(
-        &self,
-        device: &Device,
-        settings: &Settings,
-    ) -> Result<bool, RuntimeError> {
+    pub fn matches_with(&self, device: &Device, settings: &Settings) -> Result<bool, RuntimeError> {
         if settings.quirks.list_value_is_cel_error && device.attributes.lists {
             let list = device.attributes().find(|(_, value)| value.is_list());
             let name = list.map(|(name, _)| name.as_str()).unwrap_or_default();

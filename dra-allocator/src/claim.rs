@@ -1,5 +1,6 @@
-//! ResourceClaims and DeviceClasses: what is asked for.
+//! `ResourceClaims` and `DeviceClasses`: what is asked for.
 
+use std::slice;
 use std::sync::Arc;
 
 use crate::cel::Selector;
@@ -7,7 +8,7 @@ use crate::device::DeviceTaint;
 use crate::name::{ClaimName, QualifiedName};
 use crate::quantity::Quantity;
 
-/// A DeviceClass.
+/// A `DeviceClass`.
 #[derive(Clone, Debug)]
 pub struct Class {
     /// The name.
@@ -27,7 +28,7 @@ pub struct OpaqueConfig {
     pub parameters: Arc<serde_json::Value>,
 }
 
-/// The spec of a ResourceClaim.
+/// The spec of a `ResourceClaim`.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The name, for messages.
@@ -73,7 +74,7 @@ impl Request {
     /// The alternatives; one for `exactly`.
     pub fn asks(&self) -> &[Ask] {
         match &self.kind {
-            RequestKind::Exactly(ask) => std::slice::from_ref(ask),
+            RequestKind::Exactly(ask) => slice::from_ref(ask),
             RequestKind::FirstAvailable(asks) => asks,
             RequestKind::Unknown => &[],
         }

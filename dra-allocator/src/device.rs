@@ -1,4 +1,4 @@
-//! Devices, as ResourceSlices publish them.
+//! Devices, as `ResourceSlices` publish them.
 //!
 //! The values of `Device` in `k8s.io/api/resource/v1/types.go`, with shared texts. Nothing here
 //! says which node a device belongs to or whether it is free: see [`crate::slice`] and
@@ -189,7 +189,7 @@ pub(crate) struct Extras {
     pub(crate) allow_multiple_allocations: bool,
 }
 
-/// A device of a ResourceSlice.
+/// A device of a `ResourceSlice`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     pub(crate) id: DeviceId,

@@ -2,9 +2,10 @@
 //!
 //! A watch feeds it by `apply`, `delete` and `reset`; questions read it. It holds what the
 //! API server says and no more: what a scheduler has in flight is a hypothesis of the caller,
-//! made on a clone of [`Inventory::state`]. Taints of DeviceTaintRules are not applied here.
+//! made on a clone of [`Inventory::state`]. Taints of `DeviceTaintRules` are not applied here.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node as WireNode;
@@ -61,7 +62,7 @@ impl Inventory {
         Self::default()
     }
 
-    /// Adds a ResourceSlice, or replaces the one of its name.
+    /// Adds a `ResourceSlice`, or replaces the one of its name.
     pub fn apply_slice(&mut self, slice: &ResourceSlice) -> Result<(), InventoryError> {
         let slice = wire::slice(slice, &mut self.texts);
         let slice = slice.map_err(InventoryError::of("ResourceSlice"))?;
@@ -82,7 +83,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Removes the ResourceSlice of a name, if there is one.
+    /// Removes the `ResourceSlice` of a name, if there is one.
     pub fn delete_slice(&mut self, name: &str) {
         let Some((_, slice)) = self.slices.remove(name) else { return };
         match slice.node_name() {
@@ -95,7 +96,7 @@ impl Inventory {
         forget(&mut self.by_pool, &slice.pool, name);
     }
 
-    /// Replaces all ResourceSlices; those that cannot be understood are left out and returned.
+    /// Replaces all `ResourceSlices`; those that cannot be understood are left out and returned.
     pub fn reset_slices<'a>(
         &mut self,
         slices: impl IntoIterator<Item = &'a ResourceSlice>,
@@ -109,7 +110,7 @@ impl Inventory {
         slices.into_iter().filter_map(|slice| self.apply_slice(slice).err()).collect()
     }
 
-    /// Adds a DeviceClass, or replaces the one of its name.
+    /// Adds a `DeviceClass`, or replaces the one of its name.
     pub fn apply_class(&mut self, class: &DeviceClass) -> Result<(), InventoryError> {
         let class = wire::class(class, &mut self.texts);
         let class = class.map_err(InventoryError::of("DeviceClass"))?;
@@ -117,12 +118,12 @@ impl Inventory {
         Ok(())
     }
 
-    /// Removes the DeviceClass of a name, if there is one.
+    /// Removes the `DeviceClass` of a name, if there is one.
     pub fn delete_class(&mut self, name: &str) {
         self.classes.remove(name);
     }
 
-    /// Replaces all DeviceClasses; those that cannot be understood are left out and returned.
+    /// Replaces all `DeviceClasses`; those that cannot be understood are left out and returned.
     pub fn reset_classes<'a>(
         &mut self,
         classes: impl IntoIterator<Item = &'a DeviceClass>,
@@ -152,7 +153,7 @@ impl Inventory {
         nodes.into_iter().filter_map(|node| self.apply_node(node).err()).collect()
     }
 
-    /// Takes over what a ResourceClaim holds now.
+    /// Takes over what a `ResourceClaim` holds now.
     pub fn apply_claim(&mut self, claim: &ResourceClaim) -> Result<(), InventoryError> {
         let named = wire::claim_name(claim).map_err(InventoryError::of("ResourceClaim"))?;
         let held = wire::allocated_devices(claim, &mut self.texts);
@@ -170,7 +171,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Frees what a ResourceClaim held.
+    /// Frees what a `ResourceClaim` held.
     pub fn delete_claim(&mut self, name: &ClaimName) {
         let Some(held) = self.claims.remove(name) else { return };
         for HeldDevice { device, .. } in &held {
@@ -213,7 +214,7 @@ impl Inventory {
         self.nodes.get(name)
     }
 
-    /// The DeviceClass of a name.
+    /// The `DeviceClass` of a name.
     pub fn class(&self, name: &str) -> Option<&Arc<Class>> {
         self.classes.get(name)
     }
@@ -235,11 +236,7 @@ impl Inventory {
 
     /// The devices of a node that can be allocated, in the order in which they are tried; those
     /// of incomplete and invalid pools are left out.
-    pub fn devices_on(
-        &self,
-        node: &str,
-        settings: &Settings,
-    ) -> Result<Vec<&Device>, GatherError> {
+    pub fn devices_on(&self, node: &str, settings: &Settings) -> Result<Vec<&Device>, GatherError> {
         let node = self.node_or_named(node);
         let pools = gather(self, &node, settings)?;
         let slices = pools.into_iter().flat_map(|pool| pool.slices);
@@ -293,11 +290,7 @@ fn hold(state: &mut AllocatedState, held: &HeldDevice) {
     }
 }
 
-fn forget<K: std::hash::Hash + Eq>(
-    lists: &mut HashMap<K, Vec<Arc<str>>>,
-    key: &K,
-    name: &str,
-) {
+fn forget<K: Hash + Eq>(lists: &mut HashMap<K, Vec<Arc<str>>>, key: &K, name: &str) {
     if let Some(names) = lists.get_mut(key) {
         names.retain(|known| **known != *name);
         if names.is_empty() {

@@ -24,6 +24,7 @@ pub mod name;
 pub mod node;
 mod pools;
 pub mod quantity;
+pub mod replay;
 pub mod settings;
 pub mod slice;
 pub mod state;

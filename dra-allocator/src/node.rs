@@ -50,7 +50,7 @@ impl NodeTarget {
 /// A selector of nodes: terms of which one must match.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct NodeSelector {
-    /// The terms, ORed.
+    /// The terms, `ORed`.
     pub terms: Vec<NodeSelectorTerm>,
 }
 

@@ -4,7 +4,9 @@
 //! A pool may be incomplete (not all its slices are there) or invalid (its slices contradict
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
 
 use crate::device::Device;
 use crate::inventory::Inventory;
@@ -69,10 +71,8 @@ pub(crate) fn gather<'a>(
         }
     }
     // The map is sorted by pool; pools with binding conditions come last.
-    let mut pools: Vec<_> = groups
-        .into_values()
-        .filter_map(|slices| assemble(inventory, slices, settings))
-        .collect();
+    let mut pools: Vec<_> =
+        groups.into_values().filter_map(|slices| assemble(inventory, slices, settings)).collect();
     if !settings.quirks.unordered {
         pools.sort_by_key(Pool::has_binding_conditions);
     }
@@ -80,11 +80,7 @@ pub(crate) fn gather<'a>(
 }
 
 /// The slices that may be relevant for a node.
-fn candidates<'a>(
-    inventory: &'a Inventory,
-    node: &Node,
-    settings: &Settings,
-) -> Vec<&'a Slice> {
+fn candidates<'a>(inventory: &'a Inventory, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
     let mut slices: Vec<_> = inventory.slices_for(&node.name).collect();
     if settings.quirks.shared_counters_always_relevant {
         slices.extend(inventory.counter_slices_elsewhere(&node.name));
@@ -138,8 +134,8 @@ fn has_device_for(slice: &Slice, node: &Node) -> Result<bool, GatherError> {
 /// Keeps the slices of the highest generation (`addSlice`).
 fn add<'a>(slices: &mut Vec<&'a Slice>, slice: &'a Slice) {
     match slices.first().map(|first| slice.generation.cmp(&first.generation)) {
-        Some(std::cmp::Ordering::Less) => return,
-        Some(std::cmp::Ordering::Greater) => slices.clear(),
+        Some(Ordering::Less) => return,
+        Some(Ordering::Greater) => slices.clear(),
         _ => {}
     }
     slices.push(slice);
@@ -163,9 +159,10 @@ fn assemble<'a>(
     if all.iter().any(|(_, slice)| slice.generation > first.generation) {
         return None;
     }
-    let all = all.into_iter().map(|(_, slice)| slice).filter(|slice| {
-        slice.generation == first.generation && counts_for_groups(slice, settings)
-    });
+    let all = all
+        .into_iter()
+        .map(|(_, slice)| slice)
+        .filter(|slice| slice.generation == first.generation && counts_for_groups(slice, settings));
     let all: Vec<_> = all.collect();
     if !is_complete(all.len()) {
         return Some(Pool::broken(&first.pool, PoolHealth::Incomplete));
@@ -210,7 +207,7 @@ fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
     slices.iter().flat_map(|slice| &slice.devices)
 }
 
-fn duplicate<'a, T: std::hash::Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
+fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
     let mut known = HashSet::new();
     names.into_iter().find(|name| !known.insert(*name))
 }
@@ -219,10 +216,6 @@ impl<'a> Pool<'a> {
     fn broken(id: &PoolId, health: PoolHealth) -> Self {
         let (slices, elsewhere, counter_sets) = Default::default();
         Pool { id: id.clone(), health, slices, elsewhere, counter_sets }
-    }
-
-    pub(crate) fn is_complete(&self) -> bool {
-        self.health == PoolHealth::Complete
     }
 
     fn has_binding_conditions(&self) -> bool {

@@ -185,7 +185,7 @@ pub struct Quirks {
 
 impl Quirks {
     /// What is peculiar to a variant of a version.
-    pub fn of(version: MinorVersion, variant: Variant) -> Self {
+    pub fn of(version: MinorVersion, variant: Variant, gates: &FeatureGates) -> Self {
         let before_1_37 = version < MinorVersion::V1_37;
         let stable = variant == Variant::Stable;
         Self {
@@ -196,7 +196,7 @@ impl Quirks {
             distinct_by_request: before_1_37,
             counters_by_pool_name: before_1_37,
             shared_counters_always_relevant: before_1_37 || stable,
-            list_value_is_cel_error: before_1_37,
+            list_value_is_cel_error: before_1_37 && !gates.list_type_attributes,
             all_mode_drops_full_devices: before_1_37,
             config_requests_kept: before_1_37,
             shared_id_not_in_use: before_1_37,
@@ -230,7 +230,7 @@ impl Settings {
 
     /// A given variant, whatever the gates would choose.
     pub fn with_variant(version: MinorVersion, gates: FeatureGates, variant: Variant) -> Self {
-        Self { version, gates, quirks: Quirks::of(version, variant) }
+        Self { version, gates, quirks: Quirks::of(version, variant, &gates) }
     }
 
     /// Whether Kubernetes itself would answer the same twice.

@@ -1,4 +1,4 @@
-//! ResourceSlices: the devices of a pool, in parts, with the nodes that they belong to.
+//! `ResourceSlices`: the devices of a pool, in parts, with the nodes that they belong to.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct CounterSet {
     pub counters: Vec<(Arc<str>, Quantity)>,
 }
 
-/// A ResourceSlice.
+/// A `ResourceSlice`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The object's name. Within a pool slices are searched in its bytewise order.

@@ -82,10 +82,7 @@ pub(crate) fn quantity(wire: &WireQuantity, at: &str) -> Result<Quantity, WireEr
     wire.0.trim().parse().map_err(|source| WireError::Quantity { at: at.to_owned(), source })
 }
 
-fn optional_quantity(
-    wire: Option<&WireQuantity>,
-    at: &str,
-) -> Result<Option<Quantity>, WireError> {
+fn optional_quantity(wire: Option<&WireQuantity>, at: &str) -> Result<Option<Quantity>, WireError> {
     wire.map(|wire| quantity(wire, at)).transpose()
 }
 

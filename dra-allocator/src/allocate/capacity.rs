@@ -32,7 +32,10 @@ pub enum CapacityError {
 /// What is asked of each device: amounts by name; none where nothing is asked.
 pub(super) type Asked<'a> = Option<&'a [(QualifiedName, Quantity)]>;
 
-fn amount<'a>(amounts: &'a [(QualifiedName, Quantity)], name: &QualifiedName) -> Option<&'a Quantity> {
+fn amount<'a>(
+    amounts: &'a [(QualifiedName, Quantity)],
+    name: &QualifiedName,
+) -> Option<&'a Quantity> {
     amounts.iter().find(|(known, _)| known == name).map(|(_, amount)| amount)
 }
 

@@ -34,11 +34,7 @@ struct Slot<'a> {
 }
 
 /// Whether any part of a device is allocated (`IsDeviceAllocated`).
-pub(super) fn is_allocated(
-    device: &Device,
-    state: &AllocatedState,
-    settings: &Settings,
-) -> bool {
+pub(super) fn is_allocated(device: &Device, state: &AllocatedState, settings: &Settings) -> bool {
     let shared = !settings.quirks.permutations;
     state.contains(&device.id)
         || (shared && (state.is_shared(&device.id) || state.capacity_in_use(&device.id).is_some()))

@@ -10,10 +10,13 @@ use crate::cel::{CompileError, RuntimeError};
 use crate::name::{ClaimName, DeviceId, PoolId};
 use crate::pools::GatherError;
 
+/// An error on its way out of the search; boxed, since it is large.
+pub(super) type Failure = Box<AllocateError>;
+
 /// Where a selector stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectorPlace {
-    /// In a DeviceClass.
+    /// In a `DeviceClass`.
     Class(Arc<str>),
     /// In a claim.
     Claim(ClaimName),

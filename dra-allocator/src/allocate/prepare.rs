@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
+use super::MAX_DEVICES;
 use super::capacity::{self, CapacityError};
 use super::constraint::Kind;
-use super::error::{AllocateError, SelectorFailure, SelectorPlace};
-use super::MAX_DEVICES;
+use super::error::{AllocateError, Failure, SelectorFailure, SelectorPlace};
 use crate::cel::Selector;
 use crate::claim::{AllocationMode, Ask, Claim, Class, ConstraintKind, Request};
 use crate::device::Device;
@@ -20,6 +20,9 @@ use crate::state::AllocatedState;
 
 /// The deepest search that fits on a thread's stack without asking.
 const MAX_DEPTH: usize = 2000;
+
+/// [`MAX_DEVICES`], to compare with counts.
+const MAX_COUNT: i64 = 32;
 
 /// A device that the search may try, in the order of the search.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +98,7 @@ pub(super) fn prepare<'a>(
     claims: &'a [Claim],
     state: &'a AllocatedState,
     settings: &'a Settings,
-) -> Result<Problem<'a>, AllocateError> {
+) -> Result<Problem<'a>, Failure> {
     let candidates = candidates(pools);
     let (claims_done, asks) = (Vec::new(), Vec::new());
     let mut problem =
@@ -105,15 +108,16 @@ pub(super) fn prepare<'a>(
     }
     let depth = problem.depth();
     if depth > MAX_DEPTH {
-        return Err(AllocateError::TooDeep(depth));
+        return Err(AllocateError::TooDeep(depth).into());
     }
     Ok(problem)
 }
 
 fn candidates<'a>(pools: &[Pool<'a>]) -> Vec<Candidate<'a>> {
-    let slices = pools.iter().enumerate().flat_map(|(pool, gathered)| {
-        gathered.slices.iter().map(move |slice| (pool, *slice))
-    });
+    let slices = pools
+        .iter()
+        .enumerate()
+        .flat_map(|(pool, gathered)| gathered.slices.iter().map(move |slice| (pool, *slice)));
     let devices = slices.flat_map(|(pool, slice)| {
         slice.devices.iter().map(move |device| Candidate { device, slice, pool })
     });
@@ -121,20 +125,21 @@ fn candidates<'a>(pools: &[Pool<'a>]) -> Vec<Candidate<'a>> {
 }
 
 impl<'a> Problem<'a> {
-    fn add_claim(&mut self, inventory: &Inventory, claim: &'a Claim) -> Result<(), AllocateError> {
+    fn add_claim(&mut self, inventory: &Inventory, claim: &'a Claim) -> Result<(), Failure> {
         let number = self.claims.len();
         let (mut requests, mut least) = (Vec::new(), 0);
         for request in &claim.requests {
             let prepared = self.add_request(inventory, number, claim, request)?;
             let asks = &self.asks[prepared.first_ask..];
             let adding = asks.iter().map(|ask| ask.count).min().unwrap_or_default();
-            if adding > MAX_DEVICES as i64 - least {
+            if adding > MAX_COUNT - least {
                 return Err(AllocateError::TooManyDevices {
                     claim: claim.name.clone(),
                     request: request.name.clone(),
                     adding,
                     already: least,
-                });
+                }
+                .into());
             }
             least += adding;
             requests.push(prepared);
@@ -144,14 +149,14 @@ impl<'a> Problem<'a> {
         Ok(())
     }
 
-    fn constraints(&self, claim: &'a Claim) -> Result<Vec<(Kind, &'a Arc<str>)>, AllocateError> {
+    fn constraints(&self, claim: &'a Claim) -> Result<Vec<(Kind, &'a Arc<str>)>, Failure> {
         let no_distinct = self.settings.quirks.no_distinct_attribute;
         let constraints = claim.constraints.iter().enumerate();
         let constraints = constraints.map(|(index, constraint)| match &constraint.kind {
             ConstraintKind::Match(name) => Ok((Kind::Match, name)),
             ConstraintKind::Distinct(name) if !no_distinct => Ok((Kind::Distinct, name)),
             ConstraintKind::Distinct(_) | ConstraintKind::Unknown => {
-                Err(AllocateError::UnknownConstraint { claim: claim.name.clone(), index })
+                Err(AllocateError::UnknownConstraint { claim: claim.name.clone(), index }.into())
             }
         });
         constraints.collect()
@@ -163,7 +168,7 @@ impl<'a> Problem<'a> {
         number: usize,
         claim: &'a Claim,
         request: &'a Request,
-    ) -> Result<PreparedRequest, AllocateError> {
+    ) -> Result<PreparedRequest, Failure> {
         let prioritized = request.is_prioritized();
         let disabled = |request: &Arc<str>, asks, gate| AllocateError::Disabled {
             claim: claim.name.clone(),
@@ -172,24 +177,26 @@ impl<'a> Problem<'a> {
             gate,
         };
         if prioritized && !self.settings.gates.prioritized_list {
-            return Err(disabled(&request.name, "has subrequests", "DRAPrioritizedList"));
+            return Err(disabled(&request.name, "has subrequests", "DRAPrioritizedList").into());
         }
         // The stable allocator knows nothing of capacity and does not look.
         let capacity_matters = !self.settings.quirks.permutations;
-        if capacity_matters && !self.settings.gates.consumable_capacity {
-            if let Some(ask) = request.asks().iter().find(|ask| ask.capacity.is_some()) {
-                return Err(disabled(&ask.name, "has capacity requests", "DRAConsumableCapacity"));
-            }
+        let mut asks = request.asks().iter();
+        if capacity_matters
+            && !self.settings.gates.consumable_capacity
+            && let Some(ask) = asks.find(|ask| ask.capacity.is_some())
+        {
+            let error = disabled(&ask.name, "has capacity requests", "DRAConsumableCapacity");
+            return Err(error.into());
         }
         if request.asks().is_empty() {
             return Err(AllocateError::NoClass {
                 claim: claim.name.clone(),
                 request: request.name.clone(),
-            });
+            }
+            .into());
         }
         let first_ask = self.asks.len();
-        let index = self.claims.len();
-        debug_assert_eq!(index, number, "claims are added in order");
         for ask in request.asks() {
             let parent = prioritized.then_some(&request.name);
             let prepared = self.prepared_ask(inventory, claim, (number, parent), ask)?;
@@ -204,7 +211,7 @@ impl<'a> Problem<'a> {
         claim: &'a Claim,
         (number, parent): (usize, Option<&'a Arc<str>>),
         ask: &'a Ask,
-    ) -> Result<PreparedAsk<'a>, AllocateError> {
+    ) -> Result<PreparedAsk<'a>, Failure> {
         let (claim_name, request_name) = (|| claim.name.clone(), || ask.name.clone());
         let disabled = |asks, gate| AllocateError::Disabled {
             claim: claim_name(),
@@ -214,17 +221,19 @@ impl<'a> Problem<'a> {
         };
         let gates = &self.settings.gates;
         if !ask.derived_attributes.is_empty() && !gates.derived_attributes {
-            return Err(disabled("has derived attributes", "DRADerivedAttributes"));
+            return Err(disabled("has derived attributes", "DRADerivedAttributes").into());
         }
         if let Some(index) = ask.selectors.iter().position(Option::is_none) {
             let (claim, request) = (claim_name(), request_name());
-            return Err(AllocateError::UnknownSelector { claim, request, index });
+            return Err(AllocateError::UnknownSelector { claim, request, index }.into());
         }
         if ask.admin_access.is_some() && !gates.admin_access {
-            return Err(disabled("admin access is requested", "DRAAdminAccess"));
+            return Err(disabled("admin access is requested", "DRAAdminAccess").into());
         }
         if ask.class.is_empty() {
-            return Err(AllocateError::NoClass { claim: claim_name(), request: request_name() });
+            return Err(
+                AllocateError::NoClass { claim: claim_name(), request: request_name() }.into()
+            );
         }
         let class = inventory.class(&ask.class).ok_or_else(|| AllocateError::UnknownClass {
             claim: claim_name(),
@@ -256,18 +265,16 @@ impl<'a> Problem<'a> {
             }
             AllocationMode::Unknown(mode) => {
                 let (claim, request) = (claim_name(), request_name());
-                return Err(AllocateError::UnknownMode { claim, request, mode: mode.clone() });
+                return Err(
+                    AllocateError::UnknownMode { claim, request, mode: mode.clone() }.into()
+                );
             }
         }
         Ok(prepared)
     }
 
     /// The devices of a request for all: those in use too, since all must be had.
-    fn all_devices(
-        &self,
-        claim: &Claim,
-        ask: &PreparedAsk<'_>,
-    ) -> Result<Vec<usize>, AllocateError> {
+    fn all_devices(&self, claim: &Claim, ask: &PreparedAsk<'_>) -> Result<Vec<usize>, Failure> {
         let mut all = Vec::new();
         let mut candidates = self.candidates.iter().enumerate().peekable();
         for (number, pool) in self.pools.iter().enumerate() {
@@ -282,13 +289,14 @@ impl<'a> Problem<'a> {
                     request: ask.ask.name.clone(),
                     pool: pool.id.clone(),
                     problem,
-                });
+                }
+                .into());
             }
             while let Some((index, candidate)) =
                 candidates.next_if(|(_, candidate)| candidate.pool == number)
             {
                 if self.is_selectable(claim, ask, candidate)?
-                    && self.counts_for_all(ask, candidate.device)?
+                    && self.counts_for_all(claim, ask, candidate.device)?
                 {
                     all.push(index);
                 }
@@ -299,7 +307,12 @@ impl<'a> Problem<'a> {
 
     /// Whether a device that is selected counts among all. Its capacity must suffice; from 1.37
     /// only what it has in total, so that one without room left makes the request fail.
-    fn counts_for_all(&self, ask: &PreparedAsk<'_>, device: &Device) -> Result<bool, AllocateError> {
+    fn counts_for_all(
+        &self,
+        claim: &Claim,
+        ask: &PreparedAsk<'_>,
+        device: &Device,
+    ) -> Result<bool, Failure> {
         if !self.settings.gates.consumable_capacity {
             return Ok(true);
         }
@@ -310,25 +323,21 @@ impl<'a> Problem<'a> {
         };
         let asked = ask.ask.capacity.as_deref();
         let fits = capacity::fits(asked, device, in_use, None, self.settings);
-        fits.map_err(|source| self.capacity_error(ask, device, source))
+        fits.map_err(|source| Self::capacity_error(claim, ask, device, source).into())
     }
 
     pub(super) fn capacity_error(
-        &self,
+        claim: &Claim,
         ask: &PreparedAsk<'_>,
         device: &Device,
         source: CapacityError,
     ) -> AllocateError {
         AllocateError::Capacity {
-            claim: self.claim_of(ask).name.clone(),
+            claim: claim.name.clone(),
             request: ask.ask.name.clone(),
             device: device.id.clone(),
             source,
         }
-    }
-
-    fn claim_of(&self, ask: &PreparedAsk<'_>) -> &Claim {
-        self.claims[ask.claim].claim
     }
 
     /// Whether a device passes the selectors and belongs to the node (`isSelectable`).
@@ -337,7 +346,7 @@ impl<'a> Problem<'a> {
         claim: &Claim,
         ask: &PreparedAsk<'_>,
         candidate: &Candidate<'_>,
-    ) -> Result<bool, AllocateError> {
+    ) -> Result<bool, Failure> {
         let device = candidate.device;
         if !self.settings.gates.binding_conditions && !device.binding_conditions().is_empty() {
             return Ok(false);
@@ -358,7 +367,7 @@ impl<'a> Problem<'a> {
         target.matches(self.node).map_err(|source| {
             let slice = candidate.slice.name.to_string();
             let device = device.id.device.to_string();
-            GatherError::Device { device, slice, source }.into()
+            AllocateError::from(GatherError::Device { device, slice, source }).into()
         })
     }
 
@@ -367,7 +376,7 @@ impl<'a> Problem<'a> {
         selectors: impl Iterator<Item = &'s Selector>,
         place: impl Fn() -> SelectorPlace,
         device: &Device,
-    ) -> Result<bool, AllocateError> {
+    ) -> Result<bool, Failure> {
         for (index, selector) in selectors.enumerate() {
             let failure = |source| AllocateError::Selector { place: place(), index, source };
             let compiled = selector.compiled();

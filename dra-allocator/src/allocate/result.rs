@@ -2,9 +2,10 @@
 //!
 //! The second half of `Allocate`, and `createNodeSelector`, in `allocator_*.go`.
 
+use std::iter;
 use std::sync::Arc;
 
-use super::error::AllocateError;
+use super::error::{AllocateError, Failure};
 use super::prepare::{PreparedAsk, PreparedClaim, Problem};
 use super::search::{Chosen, Solution};
 use super::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
@@ -16,7 +17,7 @@ use crate::slice::SliceTarget;
 pub(super) fn write(
     problem: &Problem<'_>,
     solution: Solution,
-) -> Result<Vec<ClaimAllocation>, AllocateError> {
+) -> Result<Vec<ClaimAllocation>, Failure> {
     let Solution { chosen, subrequests } = solution;
     let claims = problem.claims.iter().zip(chosen.iter().zip(&subrequests));
     let allocations = claims.map(|(claim, (chosen, subrequests))| {
@@ -115,9 +116,10 @@ fn is_for(requests: &[Arc<str>], ask: &PreparedAsk<'_>) -> bool {
 fn claim_config(claim: &Claim, asks: &[&PreparedAsk<'_>], repeat: bool) -> Vec<ConfigResult> {
     let mut results = Vec::new();
     for config in &claim.config {
-        let times = match config.requests.is_empty() {
-            true => 1,
-            false => asks.iter().filter(|ask| is_for(&config.requests, ask)).count(),
+        let times = if config.requests.is_empty() {
+            1
+        } else {
+            asks.iter().filter(|ask| is_for(&config.requests, ask)).count()
         };
         let times = if repeat { times } else { times.min(1) };
         let result = ConfigResult {
@@ -125,7 +127,7 @@ fn claim_config(claim: &Claim, asks: &[&PreparedAsk<'_>], repeat: bool) -> Vec<C
             requests: config.requests.clone(),
             config: config.config.clone(),
         };
-        results.extend(std::iter::repeat_n(result, times));
+        results.extend(iter::repeat_n(result, times));
     }
     results
 }
@@ -135,7 +137,7 @@ fn node_selector(
     problem: &Problem<'_>,
     claim: &Claim,
     chosen: &[Chosen],
-) -> Result<Option<NodeSelector>, AllocateError> {
+) -> Result<Option<NodeSelector>, Failure> {
     let mut term = NodeSelectorTerm::default();
     for chosen in chosen {
         let candidate = &problem.candidates[chosen.candidate];
@@ -144,7 +146,8 @@ fn node_selector(
             SliceTarget::PerDevice => candidate.device.target(),
             SliceTarget::Unknown => None,
         };
-        let binds = candidate.device.binds_to_node() && !problem.settings.quirks.selector_from_slice;
+        let binds =
+            candidate.device.binds_to_node() && !problem.settings.quirks.selector_from_slice;
         match target {
             Some(NodeTarget::Node(name)) if problem.settings.quirks.selector_from_slice => {
                 return Ok(Some(NodeSelector::of_node(name)));
@@ -161,7 +164,7 @@ fn node_selector(
                 }
                 terms => {
                     let (claim, terms) = (claim.name.clone(), terms.len());
-                    return Err(AllocateError::NodeSelectorTerms { claim, terms });
+                    return Err(AllocateError::NodeSelectorTerms { claim, terms }.into());
                 }
             },
             Some(NodeTarget::All) | None => {}

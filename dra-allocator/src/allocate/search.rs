@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::capacity;
 use super::constraint::{ConstraintState, Seen};
 use super::counters::Counters;
-use super::error::{AllocateError, SelectorFailure};
+use super::error::{AllocateError, Failure, SelectorFailure};
 use super::groups::Groups;
 use super::prepare::{PreparedAsk, Problem};
 use super::{Limits, MAX_DEVICES};
@@ -31,7 +31,13 @@ pub(super) enum Halt {
 
 impl From<AllocateError> for Halt {
     fn from(error: AllocateError) -> Self {
-        Self::Failed(Box::new(error))
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Failure> for Halt {
+    fn from(error: Failure) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -75,6 +81,7 @@ struct Position {
 
 /// What was changed for a device, so that it can be undone.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each part is changed or not by itself")]
 struct Undo {
     claim: usize,
     ask: usize,
@@ -150,7 +157,7 @@ impl<'p, 'a> Search<'p, 'a> {
         if self.limits.max_steps.is_some_and(|max| self.steps >= max) {
             return Err(Halt::OverBudget);
         }
-        if self.steps % STOP_INTERVAL == 0 && self.limits.stop.is_some_and(|stop| stop()) {
+        if self.steps.is_multiple_of(STOP_INTERVAL) && self.limits.stop.is_some_and(|stop| stop()) {
             return Err(Halt::OverBudget);
         }
         self.steps += 1;
@@ -280,16 +287,14 @@ impl<'p, 'a> Search<'p, 'a> {
         }
         let in_use = self.problem.state.capacity_in_use(&device.id).unwrap_or_default();
         let taking = self.shares.get(&candidate).map(|shares| sum(shares));
-        capacity::fits(asked, device, in_use, taking.as_deref(), settings)
-            .map_err(|source| self.problem.capacity_error(prepared, device, source).into())
+        capacity::fits(asked, device, in_use, taking.as_deref(), settings).map_err(|source| {
+            let claim = self.problem.claims[prepared.claim].claim;
+            Problem::capacity_error(claim, prepared, device, source).into()
+        })
     }
 
     fn device(&self, candidate: usize) -> &'a Device {
         self.problem.candidates[candidate].device
-    }
-
-    fn is_shareable(&self, device: &Device) -> bool {
-        self.problem.settings.gates.consumable_capacity && device.allows_multiple_allocations()
     }
 
     /// Takes a device for a request, if it can be taken (`allocateDevice`). Where it `must` be
@@ -415,8 +420,10 @@ impl<'p, 'a> Search<'p, 'a> {
         let device = self.device(undo.candidate);
         let asked = ask.ask.capacity.as_deref();
         let consumed = capacity::consumed(asked, device, self.problem.settings);
-        let consumed =
-            consumed.map_err(|source| self.problem.capacity_error(ask, device, source))?;
+        let consumed = consumed.map_err(|source| {
+            let claim = self.problem.claims[ask.claim].claim;
+            Problem::capacity_error(claim, ask, device, source)
+        })?;
         self.shares.entry(undo.candidate).or_default().push(consumed.clone());
         undo.shared = true;
         Ok(consumed)
@@ -473,7 +480,7 @@ fn derive<'d>(
     candidate: usize,
     name: &Arc<str>,
     selector: &Selector,
-) -> Result<&'d AttributeValue, AllocateError> {
+) -> Result<&'d AttributeValue, Failure> {
     let key = (candidate, selector.expression().clone());
     match known.entry(key) {
         Entry::Occupied(entry) => Ok(entry.into_mut()),

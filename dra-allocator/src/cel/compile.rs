@@ -27,25 +27,53 @@ pub(crate) enum Node {
     /// `device.allowMultipleAllocations`.
     AllowsMultipleAllocations,
     /// `device.attributes["domain"].id`, by its full name `domain/id`.
-    Attribute { name: Arc<str>, id: Arc<str> },
-    Field { of: Box<Node>, field: Arc<str>, optional: bool },
+    Attribute {
+        name: Arc<str>,
+        id: Arc<str>,
+    },
+    Field {
+        of: Box<Self>,
+        field: Arc<str>,
+        optional: bool,
+    },
     /// `has(of.field)`.
-    Test { of: Box<Node>, field: Arc<str> },
-    Index { of: Box<Node>, key: Box<Node>, optional: bool },
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    NotStrictlyFalse(Box<Node>),
-    Conditional(Box<[Node; 3]>),
-    Compare { operator: Comparison, left: Box<Node>, right: Box<Node> },
-    Call { function: &'static Function, arguments: Vec<Node> },
+    Test {
+        of: Box<Self>,
+        field: Arc<str>,
+    },
+    Index {
+        of: Box<Self>,
+        key: Box<Self>,
+        optional: bool,
+    },
+    And(Box<Self>, Box<Self>),
+    Or(Box<Self>, Box<Self>),
+    Not(Box<Self>),
+    NotStrictlyFalse(Box<Self>),
+    Conditional(Box<[Self; 3]>),
+    Compare {
+        operator: Comparison,
+        left: Box<Self>,
+        right: Box<Self>,
+    },
+    Call {
+        function: &'static Function,
+        arguments: Vec<Self>,
+    },
     /// `or` and `orValue` of optionals evaluate their argument only when it is needed.
-    OrElse { optional: Box<Node>, otherwise: Box<Node>, unwrap: bool },
-    List(Vec<(Node, bool)>),
-    Map(Vec<(Node, Node, bool)>),
+    OrElse {
+        optional: Box<Self>,
+        otherwise: Box<Self>,
+        unwrap: bool,
+    },
+    List(Vec<(Self, bool)>),
+    Map(Vec<(Self, Self, bool)>),
     Comprehension(Box<Comprehension>),
     /// `cel.bind`: the value is evaluated once, into the next slot.
-    Bind { value: Box<Node>, body: Box<Node> },
+    Bind {
+        value: Box<Self>,
+        body: Box<Self>,
+    },
 }
 
 /// The operators that compare.
@@ -93,7 +121,7 @@ type Compiled = Result<Node, CompileError>;
 impl Scope {
     fn node(&mut self, tree: &IdedExpr) -> Compiled {
         match &tree.expr {
-            Expr::Literal(literal) => self::literal(literal).map(Node::Literal),
+            Expr::Literal(literal) => Ok(Node::Literal(self::literal(literal))),
             Expr::Ident(name) => self.identifier(name),
             Expr::Select(select) => self.select(select),
             Expr::Call(call) => self.call(call),
@@ -130,24 +158,23 @@ impl Scope {
         if select.test {
             return Ok(Node::Test { of: Box::new(of), field: select.field.as_str().into() });
         }
-        self.field(of, &select.field, false)
+        Self::field(of, &select.field, false)
     }
 
-    fn field(&mut self, of: Node, field: &str, optional: bool) -> Compiled {
+    fn field(of: Node, field: &str, optional: bool) -> Compiled {
         if optional {
             return Ok(Node::Field { of: Box::new(of), field: field.into(), optional });
         }
         match &of {
             Node::Literal(Value::Device) => device_field(field),
-            Node::Literal(Value::AttributesOf(domain)) => Ok(Node::Attribute {
-                name: format!("{domain}/{field}").into(),
-                id: field.into(),
-            }),
+            Node::Literal(Value::AttributesOf(domain)) => {
+                Ok(Node::Attribute { name: format!("{domain}/{field}").into(), id: field.into() })
+            }
             _ => Ok(Node::Field { of: Box::new(of), field: field.into(), optional }),
         }
     }
 
-    fn index(&mut self, of: Node, key: Node, optional: bool) -> Compiled {
+    fn index(of: Node, key: Node, optional: bool) -> Compiled {
         match (&of, &key) {
             (Node::Literal(Value::AttributeDomains), Node::Literal(Value::String(domain)))
                 if !optional =>
@@ -163,7 +190,7 @@ impl Scope {
                 if !optional =>
             {
                 let id = id.clone();
-                self.field(of, &id, false)
+                Self::field(of, &id, false)
             }
             _ => Ok(Node::Index { of: Box::new(of), key: Box::new(key), optional }),
         }
@@ -266,14 +293,14 @@ impl Scope {
             }
             (operators::INDEX | operators::OPT_INDEX, [of, key]) => {
                 let (of, key) = (self.node(of)?, self.node(key)?);
-                self.index(of, key, name == operators::OPT_INDEX)?
+                Self::index(of, key, name == operators::OPT_INDEX)?
             }
             (operators::OPT_SELECT, [of, field]) => {
                 let of = self.node(of)?;
                 let Node::Literal(Value::String(field)) = self.node(field)? else {
                     return Err(CompileError::Invalid("unsupported optional field".to_owned()));
                 };
-                self.field(of, &field, true)?
+                Self::field(of, &field, true)?
             }
             _ => return Ok(None),
         }))
@@ -281,8 +308,8 @@ impl Scope {
 
     fn list(&mut self, list: &ListExpr) -> Compiled {
         let elements = list.elements.iter().enumerate();
-        let elements = elements
-            .map(|(i, tree)| Ok((self.node(tree)?, list.optional_indices.contains(&i))));
+        let elements =
+            elements.map(|(i, tree)| Ok((self.node(tree)?, list.optional_indices.contains(&i))));
         elements.collect::<Result<_, _>>().map(Node::List)
     }
 
@@ -409,8 +436,8 @@ fn device_field(field: &str) -> Compiled {
     }
 }
 
-fn literal(literal: &LiteralValue) -> Result<Value, CompileError> {
-    Ok(match literal {
+fn literal(literal: &LiteralValue) -> Value {
+    match literal {
         LiteralValue::Boolean(value) => Value::Bool(*value.inner()),
         LiteralValue::Bytes(value) => Value::Bytes(value.inner().into()),
         LiteralValue::Double(value) => Value::Double(*value.inner()),
@@ -418,5 +445,5 @@ fn literal(literal: &LiteralValue) -> Result<Value, CompileError> {
         LiteralValue::Null => Value::Null,
         LiteralValue::String(value) => Value::string(value.inner()),
         LiteralValue::UInt(value) => Value::Uint(*value.inner()),
-    })
+    }
 }

@@ -1,5 +1,7 @@
 //! What can go wrong with an expression.
 
+use std::fmt::Display;
+
 use super::value::Value;
 
 /// An expression does not compile.
@@ -46,7 +48,7 @@ impl RuntimeError {
         Self { class, message: message.into() }
     }
 
-    pub(super) fn no_such_key(key: impl std::fmt::Display) -> Self {
+    pub(super) fn no_such_key(key: impl Display) -> Self {
         Self::new(ErrorClass::NoSuchKey, format!("no such key: {key}"))
     }
 

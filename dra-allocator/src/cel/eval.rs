@@ -201,13 +201,20 @@ impl Evaluator<'_> {
             (Value::AttributeDomains | Value::CapacityDomains, None) => {
                 Ok(Some(Value::Map(Arc::default())))
             }
-            (Value::AttributesOf(_) | Value::CapacityOf(_), None) => Ok(None),
+            (Value::AttributesOf(_) | Value::CapacityOf(_), None) | (Value::Optional(None), _) => {
+                Ok(None)
+            }
             (Value::Device, Some(field)) => Ok(self.device_field(field)),
             (Value::Optional(Some(inner)), _) => self.find(inner, key),
-            (Value::Optional(None), _) => Ok(None),
             // Indexing what is no container: cel-go says that the key does not exist.
-            (Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Bool(_), _)
-            | (Value::String(_), _) => Err(RuntimeError::no_such_key(key_text(key))),
+            (
+                Value::Int(_)
+                | Value::Uint(_)
+                | Value::Double(_)
+                | Value::Bool(_)
+                | Value::String(_),
+                _,
+            ) => Err(RuntimeError::no_such_key(key_text(key))),
             _ => Err(RuntimeError::no_such_overload()),
         }
     }
@@ -341,9 +348,7 @@ fn order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
         (Value::Bool(a), Value::Bool(b)) => Some(Some(a.cmp(b))),
         (Value::Bytes(a), Value::Bytes(b)) => Some(Some(a.cmp(b))),
         (Value::Int(_) | Value::Uint(_) | Value::Double(_), _) => match right {
-            Value::Int(_) | Value::Uint(_) | Value::Double(_) => {
-                Some(left.compare_numbers(right))
-            }
+            Value::Int(_) | Value::Uint(_) | Value::Double(_) => Some(left.compare_numbers(right)),
             _ => None,
         },
         _ => None,
@@ -370,11 +375,11 @@ impl Value {
     /// The value with the maps of the device built, where it is one.
     pub(super) fn built(&self, device: &Device) -> Evaluated {
         let driver = &device.id.driver;
-        let string = |text: &str| Value::String(text.into());
+        let string = |text: &str| Self::String(text.into());
         let mut entries = Vec::new();
         match self {
-            Value::AttributeDomains | Value::CapacityDomains => {
-                let attributes = matches!(self, Value::AttributeDomains);
+            Self::AttributeDomains | Self::CapacityDomains => {
+                let attributes = matches!(self, Self::AttributeDomains);
                 let names: Vec<_> = if attributes {
                     device.attributes().map(|(name, _)| name).collect()
                 } else {
@@ -389,22 +394,22 @@ impl Value {
                     entries.push((string(domain), inner(domain.into()).built(device)?));
                 }
             }
-            Value::AttributesOf(domain) => {
+            Self::AttributesOf(domain) => {
                 for (name, value) in device.attributes() {
                     if name.domain().unwrap_or(driver) == &**domain {
-                        entries.push((string(name.id()), Value::of_attribute(value)?));
+                        entries.push((string(name.id()), Self::of_attribute(value)?));
                     }
                 }
             }
-            Value::CapacityOf(domain) => {
+            Self::CapacityOf(domain) => {
                 for (name, capacity) in device.capacity.iter() {
                     if name.domain().unwrap_or(driver) == &**domain {
-                        entries.push((string(name.id()), Value::of_capacity(capacity)));
+                        entries.push((string(name.id()), Self::of_capacity(capacity)));
                     }
                 }
             }
             other => return Ok(other.clone()),
         }
-        Ok(Value::Map(entries.into()))
+        Ok(Self::Map(entries.into()))
     }
 }

@@ -17,10 +17,10 @@ pub(crate) enum Value {
     Double(f64),
     String(Arc<str>),
     Bytes(Arc<[u8]>),
-    List(Arc<[Value]>),
+    List(Arc<[Self]>),
     /// Entries in the order in which they were made; keys differ.
-    Map(Arc<[(Value, Value)]>),
-    Optional(Option<Arc<Value>>),
+    Map(Arc<[(Self, Self)]>),
+    Optional(Option<Arc<Self>>),
     Type(Arc<str>),
     Quantity(Quantity),
     Semver(Arc<semver::Version>),

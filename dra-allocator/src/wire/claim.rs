@@ -1,4 +1,4 @@
-//! ResourceClaims, what they hold, and DeviceClasses.
+//! `ResourceClaims`, what they hold, and `DeviceClasses`.
 
 use std::sync::Arc;
 
@@ -26,10 +26,7 @@ pub(crate) fn class(wire: &v1::DeviceClass, texts: &mut Interner) -> Result<Clas
     })
 }
 
-fn opaque(
-    wire: Option<&v1::OpaqueDeviceConfiguration>,
-    texts: &mut Interner,
-) -> OpaqueConfig {
+fn opaque(wire: Option<&v1::OpaqueDeviceConfiguration>, texts: &mut Interner) -> OpaqueConfig {
     OpaqueConfig {
         driver: wire.map(|wire| texts.text(&wire.driver)),
         parameters: Arc::new(wire.map(|wire| wire.parameters.0.clone()).unwrap_or_default()),
@@ -139,17 +136,13 @@ fn subrequest(
 /// (`pkg/apis/resource/v1/defaults.go`).
 fn mode(mode: Option<&String>, count: Option<i64>, texts: &mut Interner) -> AllocationMode {
     match mode.map(String::as_str) {
-        None | Some("") => AllocationMode::ExactCount(count.unwrap_or(1)),
-        Some("ExactCount") => AllocationMode::ExactCount(count.unwrap_or(1)),
+        None | Some("" | "ExactCount") => AllocationMode::ExactCount(count.unwrap_or(1)),
         Some("All") => AllocationMode::All,
         Some(other) => AllocationMode::Unknown(texts.text(other)),
     }
 }
 
-fn tolerations(
-    wire: Option<&Vec<v1::DeviceToleration>>,
-    texts: &mut Interner,
-) -> Vec<Toleration> {
+fn tolerations(wire: Option<&Vec<v1::DeviceToleration>>, texts: &mut Interner) -> Vec<Toleration> {
     let tolerations = wire.into_iter().flatten();
     let tolerations = tolerations.map(|wire| Toleration {
         key: texts.optional(wire.key.as_ref()),

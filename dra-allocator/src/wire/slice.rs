@@ -1,5 +1,6 @@
-//! ResourceSlices and their devices.
+//! `ResourceSlices` and their devices.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::NodeSelector;
@@ -76,7 +77,7 @@ fn counter_set(
 }
 
 fn counters(
-    wire: &std::collections::BTreeMap<String, v1::Counter>,
+    wire: &BTreeMap<String, v1::Counter>,
     at: &str,
     texts: &mut Interner,
 ) -> Result<Vec<(Arc<str>, Quantity)>, WireError> {
@@ -148,10 +149,7 @@ fn device_capacity(wire: &v1::DeviceCapacity, at: &str) -> Result<DeviceCapacity
     Ok(DeviceCapacity { value: quantity(&wire.value, at)?, policy: policy.transpose()? })
 }
 
-fn request_policy(
-    wire: &v1::CapacityRequestPolicy,
-    at: &str,
-) -> Result<RequestPolicy, WireError> {
+fn request_policy(wire: &v1::CapacityRequestPolicy, at: &str) -> Result<RequestPolicy, WireError> {
     let values = wire.valid_values.iter().flatten().map(|value| quantity(value, at));
     let range = wire.valid_range.as_ref().map(|range| {
         Ok(ValidRange {

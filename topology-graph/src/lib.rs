@@ -27,6 +27,7 @@ mod graph;
 mod identity;
 mod link;
 mod matrix;
+mod nccl;
 mod node_topology;
 mod numa;
 mod overlay;
@@ -44,6 +45,7 @@ pub use cells::{Cell, Level, ParseLevelError};
 pub use evidence::{Evidence, ParseEvidenceError};
 pub use link::PcieLink;
 pub use matrix::matrix;
+pub use nccl::{NcclXml, NcclXmlError, nccl_xml};
 pub use node_topology::{
     DeviceIdentity, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaNodeSpec, NvLinkSpec,
     ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::{Built, build};
+use crate::build::{Built, build, build_overlay};
 use crate::graph::{Graph, GraphError, pcie_path};
 use crate::identity::Identity;
 use crate::shape::{Place, Role, Shape, Vertex};
@@ -72,6 +72,14 @@ impl Topology {
         let built = build(snapshot, overlay);
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent; there is nothing to refuse.
+        let (topology, _) = Self::assemble(built, None);
+        (topology, anomalies)
+    }
+
+    /// The graph of a machine of which only a description is at hand.
+    pub fn from_overlay(overlay: &Overlay) -> (Self, Vec<Anomaly>) {
+        let built = build_overlay(overlay);
+        let anomalies = built.anomalies.clone();
         let (topology, _) = Self::assemble(built, None);
         (topology, anomalies)
     }

@@ -1,12 +1,11 @@
 //! Which functions are GPUs and NICs, and what stands above them in sysfs.
 
-use super::{Vertices, about};
+use super::{NETWORK, Vertices, about};
 use crate::shape::{Place, Role, Vertex};
 use crate::snapshot::PciFunction;
 use crate::{Anomaly, AnomalyKind, PciAddress, PcieLink, Snapshot};
 
 /// Base classes, `include/linux/pci_ids.h`.
-const NETWORK: u32 = 0x02;
 const DISPLAY: u32 = 0x03;
 const PROCESSING_ACCELERATOR: u32 = 0x12;
 

@@ -59,5 +59,7 @@ pub use snapshot::{
     GpuFacts, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState, RdmaDevice, RdmaPort,
     SNAPSHOT_VERSION, Snapshot,
 };
+#[cfg(feature = "archive")]
+pub use sysfs::{ArchiveError, CaptureError, Identities, capture};
 pub use sysfs::{HostRoot, ReadError, read};
 pub use topology::{Gpu, Nic, Topology};

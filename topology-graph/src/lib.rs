@@ -23,10 +23,10 @@ mod cells;
 mod evidence;
 #[cfg(feature = "fixture")]
 pub mod fixture;
+mod formats;
 mod graph;
 mod identity;
 mod link;
-mod matrix;
 mod nccl;
 mod node_topology;
 mod numa;
@@ -43,8 +43,8 @@ pub use address::{ParseAddressError, PciAddress, PcieRoot};
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use cells::{Cell, Level, ParseLevelError};
 pub use evidence::{Evidence, ParseEvidenceError};
+pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
 pub use link::PcieLink;
-pub use matrix::matrix;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml};
 pub use node_topology::{
     DeviceIdentity, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaNodeSpec, NvLinkSpec,

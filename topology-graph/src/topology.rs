@@ -66,6 +66,13 @@ pub struct Nic {
     pub numa: Option<NumaNode>,
 }
 
+impl Nic {
+    /// What the kernel calls it: its RDMA device, else its first interface.
+    pub fn kernel_name(&self) -> Option<&String> {
+        self.rdma_device.as_ref().or_else(|| self.netdevs.first())
+    }
+}
+
 impl Topology {
     /// The graph of these facts, and all that was strange on the way.
     pub fn build(snapshot: &Snapshot, overlay: Option<&Overlay>) -> (Self, Vec<Anomaly>) {

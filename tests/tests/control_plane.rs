@@ -10,14 +10,15 @@ mod control_plane {
     pub(crate) mod extender;
     pub(crate) mod lifecycle;
     pub(crate) mod scheduling;
+    pub(crate) mod thin_line;
 }
 
 use std::process::ExitCode;
 
-use control_plane::{extender, lifecycle, scheduling};
+use control_plane::{extender, lifecycle, scheduling, thin_line};
 use tests::{Options, floor};
 
 fn main() -> ExitCode {
-    let all = [lifecycle::tests(), scheduling::tests(), extender::tests()];
+    let all = [lifecycle::tests(), scheduling::tests(), extender::tests(), thin_line::tests()];
     floor::run(Options::default(), all.into_iter().flatten())
 }

@@ -98,6 +98,11 @@ pub(crate) fn switch_of<'g>(chain: &[&'g Vertex]) -> Option<&'g Vertex> {
     Some(if nearest.role == Role::Bridge { second.unwrap_or(nearest) } else { nearest })
 }
 
+/// Where the nearest vertex above both is.
+pub(crate) fn common_place(a: &[&Vertex], b: &[&Vertex]) -> Option<Place> {
+    common_ancestor(a, b).map(|(vertex, _)| vertex.place)
+}
+
 /// The nearest vertex above both, and the hops to it from the farther one.
 fn common_ancestor<'g>(a: &[&'g Vertex], b: &[&'g Vertex]) -> Option<(&'g Vertex, usize)> {
     let shared = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a.place == b.place).count();

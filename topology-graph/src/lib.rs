@@ -24,6 +24,7 @@ mod evidence;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 mod formats;
+mod gdr;
 mod graph;
 mod identity;
 mod link;
@@ -44,11 +45,12 @@ pub use anomaly::{Anomaly, AnomalyKind};
 pub use cells::{Cell, Level, ParseLevelError};
 pub use evidence::{Evidence, ParseEvidenceError};
 pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
+pub use gdr::{Gdr, ParseGdrError};
 pub use link::PcieLink;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml};
 pub use node_topology::{
     DeviceIdentity, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaNodeSpec, NvLinkSpec,
-    ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,
+    PeerToPeer, ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,
 };
 pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;
@@ -56,8 +58,8 @@ pub use pairs::Pair;
 pub use path::{ParsePathKindError, PathKind};
 pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
-    GpuFacts, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState, RdmaDevice, RdmaPort,
-    SNAPSHOT_VERSION, Snapshot,
+    AcsControl, GpuFacts, IommuMode, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState,
+    RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot,
 };
 #[cfg(feature = "archive")]
 pub use sysfs::{ArchiveError, CaptureError, Identities, capture};

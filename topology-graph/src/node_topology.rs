@@ -47,6 +47,9 @@ pub struct NodeTopologySpec {
     /// Whose devices they are, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<DeviceIdentity>,
+    /// Whether NICs can reach GPU memory directly, as far as it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peer_to_peer: Vec<PeerToPeer>,
     /// What was strange about the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<AnomalySchema>")]
@@ -192,6 +195,18 @@ pub struct DeviceIdentity {
     /// GUID of the whole adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sys_image_guid: Option<String>,
+}
+
+/// Whether one NIC can reach one GPU's memory directly.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerToPeer {
+    /// The GPU's address.
+    pub gpu: String,
+    /// The NIC's address.
+    pub nic: String,
+    /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu` or `no-peer-memory`.
+    pub verdict: String,
 }
 
 /// What the driver says about its own work.

@@ -9,6 +9,7 @@
 mod archive;
 #[cfg(feature = "archive")]
 mod capture;
+mod config;
 mod gpu;
 mod net;
 mod numa;
@@ -151,6 +152,7 @@ fn read_all(host: &HostRoot) -> Result<(Snapshot, Records), ReadError> {
         pci: pci::functions(&mut sys),
         numa_nodes: numa::nodes(&mut sys),
         gpus: gpu::nvidia(&mut proc),
+        nvidia_peer_memory: gpu::nvidia_peer_memory(&mut sys, &mut proc),
         rdma: rdma::devices(&mut sys),
         netdevs: net::netdevs(&mut sys),
         anomalies: Vec::new(),

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::{Built, build, build_overlay};
-use crate::graph::{Graph, GraphError, pcie_path};
+use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
+use crate::graph::{Graph, GraphError, common_place, pcie_path};
 use crate::identity::Identity;
 use crate::shape::{Place, Role, Shape, Vertex};
-use crate::{Anomaly, LinkLayer, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot};
+use crate::{
+    Anomaly, Gdr, LinkLayer, NumaNode, Overlay, PathKind, PciAddress, PcieLink, ShapeHash, Snapshot,
+};
 
 /// One machine's graph of PCIe and NUMA distances.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Topology {
     pub(crate) graph: Graph,
     gpus: Vec<Gpu>,
     nics: Vec<Nic>,
+    /// On GPUDirect RDMA, by GPU and NIC; what is not here is unknown.
+    pub(crate) gdr: Verdicts,
     /// GPUs and NICs by address, and the paths between them, row by row.
     devices: Vec<PciAddress>,
     paths: Vec<PathKind>,
@@ -79,7 +83,9 @@ impl Topology {
         let built = build(snapshot, overlay);
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent; there is nothing to refuse.
-        let (topology, _) = Self::assemble(built, None);
+        let (mut topology, _) = Self::assemble(built, None);
+        let path = |gpu, nic| topology.path(gpu, nic);
+        topology.gdr = verdicts(snapshot, &topology.shape, &topology.graph, path);
         (topology, anomalies)
     }
 
@@ -105,6 +111,7 @@ impl Topology {
             shape,
             identities,
             anomalies,
+            gdr: Verdicts::new(),
             devices,
             paths,
         };
@@ -136,6 +143,29 @@ impl Topology {
         let (a, b) = (self.devices.binary_search(&a), self.devices.binary_search(&b));
         let (Ok(a), Ok(b)) = (a, b) else { return PathKind::Unknown };
         self.paths.get(a * self.devices.len() + b).copied().unwrap_or(PathKind::Unknown)
+    }
+
+    /// Whether this NIC can reach this GPU's memory directly.
+    pub fn gdr(&self, gpu: PciAddress, nic: PciAddress) -> Gdr {
+        self.gdr.get(&(gpu, nic)).copied().unwrap_or(Gdr::Unknown)
+    }
+
+    /// What the narrowest PCIe link between two devices could carry in one direction,
+    /// in megabytes per second; nothing where no link on the way is known. Links
+    /// between CPUs are not counted: nobody tells of them.
+    pub fn megabytes_per_second(&self, a: PciAddress, b: PciAddress) -> Option<u32> {
+        let chains = [self.chain(a), self.chain(b)];
+        let common = common_place(&chains[0], &chains[1]);
+        let below = chains
+            .iter()
+            .flat_map(|chain| chain.iter().take_while(move |vertex| Some(vertex.place) != common));
+        below.filter_map(|vertex| vertex.max_link).map(PcieLink::megabytes_per_second).min()
+    }
+
+    /// Every path between two devices anew: GPUs and NICs by address, row by row.
+    /// [`Topology::path`] remembers them; this is what remembering costs.
+    pub fn all_paths(&self) -> Vec<PathKind> {
+        paths(&self.shape, &self.graph).1
     }
 
     /// The hash of everything here that is the same on equal hardware.

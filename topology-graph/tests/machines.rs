@@ -38,7 +38,12 @@ fn report(topology: &Topology) -> String {
     }
     text.push_str("\nPairs:\n");
     for pair in topology.pairs() {
-        writeln!(text, "  {} {} {}", pair.gpu, pair.nic, pair.path).unwrap();
+        let gdr = topology.gdr(pair.gpu, pair.nic);
+        write!(text, "  {} {} {:<4} GDR {gdr}", pair.gpu, pair.nic, pair.path).unwrap();
+        if let Some(megabytes) = topology.megabytes_per_second(pair.gpu, pair.nic) {
+            write!(text, ", {megabytes} MB/s").unwrap();
+        }
+        text.push('\n');
     }
     text.push_str("\nAnomalies:\n");
     for anomaly in topology.anomalies() {

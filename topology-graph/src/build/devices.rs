@@ -90,7 +90,7 @@ fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Ve
 
 /// A link narrower than the device can, or slower on a NIC: a GPU slows its
 /// link down by itself when it is idle.
-fn degraded(function: &PciFunction) -> Option<Anomaly> {
+pub(super) fn degraded(function: &PciFunction) -> Option<Anomaly> {
     let (now, best) = (function.current_link?, function.max_link?);
     let slow = now.megatransfers < best.megatransfers && function.class >> 16 == NETWORK;
     let detail = format!("the link runs at {now}, and could at {best}");

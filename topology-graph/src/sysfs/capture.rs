@@ -55,13 +55,16 @@ fn archive(mut records: Vec<(&'static str, Record)>, mask: &mut Mask) -> Archive
     archive.insert("sys/devices".to_owned(), Entry::Directory);
     records.sort_by_key(|(_, record)| match record {
         Record::Link { .. } => 0,
-        Record::File { .. } => 1,
+        Record::File { .. } | Record::Word { .. } => 1,
         Record::Name { .. } => 2,
     });
     for (tree, record) in records {
         match record {
             Record::Link { path, target } => {
                 archive.place(&format!("{tree}/{path}"), Entry::Link(target));
+            }
+            Record::Word { path, offset, word } => {
+                archive.write_word(&format!("{tree}/{path}"), offset, word);
             }
             Record::Name { path } => archive.place(&format!("{tree}/{path}"), Entry::Directory),
             Record::File { path, text } => {

@@ -1,16 +1,40 @@
 //! PCI functions, from `bus/pci/devices` (`Documentation/ABI/testing/sysfs-bus-pci`).
 
+use std::collections::BTreeSet;
+
+use super::config::extended;
 use super::tree::{Tree, pci_chain};
-use crate::snapshot::PciFunction;
+use crate::snapshot::{IommuMode, PciFunction};
 use crate::{AnomalyKind, NumaNode, PciAddress, PcieLink};
 
+/// Base classes, `include/linux/pci_ids.h`.
+const NETWORK: u32 = 0x02;
+/// Network and display controllers and accelerators.
+const WANTED: [u32; 3] = [NETWORK, 0x03, 0x12];
 const DEVICES: &str = "bus/pci/devices";
 
 pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
     let names = sys.names(DEVICES);
     let mut functions: Vec<_> = names.iter().filter_map(|name| function(sys, name)).collect();
     functions.sort_by_key(|function| function.address);
+    read_extended(sys, &mut functions);
     functions
+}
+
+/// Access control of the bridges above GPUs and NICs, translation of the NICs: a
+/// word of configuration space is slow to read, so only where it matters.
+fn read_extended(sys: &mut Tree, functions: &mut [PciFunction]) {
+    let wanted = |function: &&PciFunction| WANTED.contains(&(function.class >> 16));
+    let bridges: BTreeSet<PciAddress> =
+        functions.iter().filter(wanted).flat_map(|function| function.bridges.clone()).collect();
+    for function in functions {
+        let is_bridge = bridges.contains(&function.address);
+        if is_bridge || function.class >> 16 == NETWORK {
+            let found = extended(sys, &function.path);
+            function.acs = found.acs.filter(|_| is_bridge);
+            function.ats_enabled = found.ats_enabled.filter(|_| !is_bridge);
+        }
+    }
 }
 
 /// Without address, class, vendor and device there is no function to speak of.
@@ -43,10 +67,22 @@ fn function(sys: &mut Tree, name: &str) -> Option<PciFunction> {
         iommu_group: sys
             .link_name(&format!("{path}/iommu_group"))
             .and_then(|name| name.parse().ok()),
+        iommu_mode: sys.text(&format!("{path}/iommu_group/type")).as_deref().and_then(iommu_mode),
+        acs: None,
+        ats_enabled: None,
         current_link: link(sys, &path, "current"),
         max_link: link(sys, &path, "max"),
         path,
     })
+}
+
+/// The kernel's `identity`, `DMA` and `DMA-FQ`; of `auto` and later words nothing is known.
+fn iommu_mode(text: &str) -> Option<IommuMode> {
+    match text {
+        "identity" => Some(IommuMode::PassThrough),
+        "DMA" | "DMA-FQ" => Some(IommuMode::Translated),
+        _ => None,
+    }
 }
 
 fn required(sys: &mut Tree, path: &str, file: &str) -> Option<u32> {

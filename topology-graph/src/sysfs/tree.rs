@@ -29,6 +29,11 @@ pub(super) enum Record {
         path: String,
         target: String,
     },
+    Word {
+        path: String,
+        offset: u32,
+        word: u32,
+    },
     /// A name in a directory that was listed, whatever it is.
     Name {
         path: String,
@@ -70,6 +75,13 @@ impl Tree {
                 None
             }
         }
+    }
+
+    /// A little-endian word of a binary file; none beyond its end.
+    pub(super) fn word(&mut self, path: &str, offset: u32) -> Option<u32> {
+        let word = self.source.word(path, offset).ok()??;
+        self.record.push(Record::Word { path: path.to_owned(), offset, word });
+        Some(word)
     }
 
     /// A file's text, parsed by the caller; refused text is noted.

@@ -92,6 +92,7 @@ pub const MACHINES: &[(&str, &str)] = &[
     ("azure-ndh100v5", include_str!("../machines/azure-ndh100v5.machine")),
     ("broken", include_str!("../machines/broken.machine")),
     ("epyc-nps4", include_str!("../machines/epyc-nps4.machine")),
+    ("gb300-data-direct", include_str!("../machines/gb300-data-direct.machine")),
     ("intel-vmd", include_str!("../machines/intel-vmd.machine")),
     ("laptop", include_str!("../machines/laptop.machine")),
     ("nothing", include_str!("../machines/nothing.machine")),

@@ -117,6 +117,10 @@ pub struct VertexSpec {
     /// The link that it could run: mega-transfers per lane, `x`, lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_link: Option<String>,
+    /// Of a NIC whose data another function moves: that function, known by the
+    /// adapter's vital product data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_path: Option<String>,
     /// Who tells where it is; sysfs, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
@@ -139,6 +143,8 @@ pub enum VertexRole {
     Gpu,
     /// A network controller.
     Nic,
+    /// The function that moves the data of network controllers.
+    DataPath,
 }
 
 /// One NUMA node.

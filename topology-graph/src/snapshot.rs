@@ -78,6 +78,10 @@ pub struct PciFunction {
     /// Of a NIC: whether it asks the IOMMU for translations, where it may be read.
     #[serde(default)]
     pub ats_enabled: Option<bool>,
+    /// Keyword `V3` of the vital product data, which joins the functions of one
+    /// adapter; read only where an adapter has a data path of its own.
+    #[serde(default)]
+    pub vpd_v3: Option<String>,
     /// The link as it runs now.
     pub current_link: Option<PcieLink>,
     /// The link that the function could run.
@@ -207,6 +211,19 @@ pub struct Netdev {
     pub name: String,
     /// The PCI function behind it; none for a virtual interface.
     pub pci: Option<PciAddress>,
+}
+
+/// PCI vendor id of Mellanox, now NVIDIA's networking.
+pub(crate) const MELLANOX: u16 = 0x15b3;
+/// Device id of the function by which a `ConnectX`-8 and later moves data past its
+/// network functions (`drivers/infiniband/hw/mlx5/data_direct.c`).
+const DATA_DIRECT: u16 = 0x2100;
+
+impl PciFunction {
+    /// Whether it is the data path of an adapter whose network functions are elsewhere.
+    pub fn is_data_direct(&self) -> bool {
+        self.vendor == MELLANOX && self.device == DATA_DIRECT
+    }
 }
 
 impl Snapshot {

@@ -17,6 +17,7 @@ mod pci;
 mod rdma;
 mod source;
 mod tree;
+mod vpd;
 
 use std::io;
 use std::path::PathBuf;

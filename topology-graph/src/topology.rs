@@ -154,7 +154,7 @@ impl Topology {
     /// in megabytes per second; nothing where no link on the way is known. Links
     /// between CPUs are not counted: nobody tells of them.
     pub fn megabytes_per_second(&self, a: PciAddress, b: PciAddress) -> Option<u32> {
-        let chains = [self.chain(a), self.chain(b)];
+        let chains = self.graph.nearest_chains(Place::Function(a), Place::Function(b));
         let common = common_place(&chains[0], &chains[1]);
         let below = chains
             .iter()
@@ -187,20 +187,34 @@ impl Topology {
 /// All paths between two devices, with the devices in order.
 fn paths(shape: &Shape, graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
     let devices: Vec<PciAddress> = shape.devices().map(|(address, _)| address).collect();
-    let chains: Vec<Vec<&Vertex>> =
-        devices.iter().map(|device| graph.chain(Place::Function(*device))).collect();
+    let places = devices.iter().copied().map(Place::Function);
+    let chains: Vec<[Vec<&Vertex>; 2]> =
+        places.map(|place| [graph.chain(place), graph.data_chain(place)]).collect();
     let nvlinks: BTreeMap<_, _> =
         shape.nvlinks.iter().map(|nvlink| (nvlink.gpus, nvlink.links)).collect();
     let mut paths = vec![PathKind::Same; devices.len() * devices.len()];
     for (row, a) in devices.iter().enumerate() {
         for (column, b) in devices.iter().enumerate().skip(row + 1) {
-            let pcie = || pcie_path(&chains[row], &chains[column]);
+            let pcie = || nearest_path(&chains[row], &chains[column]);
             let path = nvlinks.get(&(*a, *b)).copied().map_or_else(pcie, PathKind::NvLink);
             paths[row * devices.len() + column] = path;
             paths[column * devices.len() + row] = path;
         }
     }
     (devices, paths)
+}
+
+/// Each with its own chain and that of its data; only between a GPU and a NIC can
+/// data go another way than the device's own.
+fn nearest_path(a: &[Vec<&Vertex>; 2], b: &[Vec<&Vertex>; 2]) -> PathKind {
+    let own = pcie_path(&a[0], &b[0]);
+    let role = |chains: &[Vec<&Vertex>; 2]| chains[0].first().map(|vertex| vertex.role);
+    match (role(a), role(b)) {
+        (Some(Role::Gpu), Some(Role::Nic)) | (Some(Role::Nic), Some(Role::Gpu)) => {
+            own.min(pcie_path(&a[1], &b[1]))
+        }
+        _ => own,
+    }
 }
 
 fn gpus(shape: &Shape, identities: &BTreeMap<PciAddress, Identity>) -> Vec<Gpu> {

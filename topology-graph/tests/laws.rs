@@ -105,6 +105,7 @@ fn function(index: usize, device: &Device) -> PciFunction {
         iommu_mode: None,
         acs: None,
         ats_enabled: None,
+        vpd_v3: None,
         current_link: None,
         max_link: None,
     }

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use topology_graph::fixture::{MACHINES, machine, plant, vm_size};
 use topology_graph::{
@@ -12,7 +14,15 @@ use topology_graph::{
 
 const GB300: &str = "azure-gb300";
 
+/// Planting is what takes time, so the machines as they are are planted once.
+static SNAPSHOTS: LazyLock<BTreeMap<&str, Snapshot>> =
+    LazyLock::new(|| MACHINES.iter().map(|(_, text)| (*text, planted(text))).collect());
+
 fn snapshot_of(text: &str) -> Snapshot {
+    SNAPSHOTS.get(text).cloned().unwrap_or_else(|| planted(text))
+}
+
+fn planted(text: &str) -> Snapshot {
     let root = tempfile::tempdir().unwrap();
     plant(text, root.path()).unwrap();
     read(&HostRoot::at(root.path())).unwrap()

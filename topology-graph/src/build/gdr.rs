@@ -53,7 +53,7 @@ impl<'s> Way<'s> {
         snapshot: &'s Snapshot,
         graph: &Graph,
     ) -> Option<Self> {
-        let chains = [gpu, nic].map(|device| graph.chain(Place::Function(device)));
+        let chains = graph.nearest_chains(Place::Function(gpu), Place::Function(nic));
         let common = common_place(&chains[0], &chains[1]);
         let above = chains.iter().flat_map(|chain| {
             chain.iter().skip(1).take_while(move |vertex| Some(vertex.place) != common)
@@ -66,7 +66,7 @@ impl<'s> Way<'s> {
         let gpu_function = snapshot.function(gpu)?;
         Some(Self {
             gpu: gpu_function,
-            nic: snapshot.function(nic)?,
+            nic: end(&chains[1], snapshot)?,
             ports: bridges.iter().filter_map(function).collect(),
             peer_memory: peer_memory(gpu_function, snapshot),
             hidden: chains.iter().flatten().any(|vertex| vertex.role == Role::Switch),
@@ -131,6 +131,14 @@ impl<'s> Way<'s> {
     fn is_degraded(&self) -> bool {
         let ends = [self.gpu, self.nic].into_iter().chain(self.ports.iter().copied());
         ends.into_iter().any(|function| devices::degraded(function).is_some())
+    }
+}
+
+/// The function at the end of a chain: the NIC, or what moves its data.
+fn end<'s>(chain: &[&Vertex], snapshot: &'s Snapshot) -> Option<&'s PciFunction> {
+    match chain.first()?.place {
+        Place::Function(address) => snapshot.function(address),
+        Place::Root(_) => None,
     }
 }
 

@@ -109,6 +109,7 @@ fn vertex_spec(vertex: &Vertex) -> VertexSpec {
         rdma: vertex.rdma,
         link_layer: vertex.link_layer.map(|layer| layer_word(layer).to_owned()),
         max_link: vertex.max_link.map(|link| format!("{}x{}", link.megatransfers, link.width)),
+        data_path: vertex.data_path.map(|place| place.to_string()),
         evidence: hidden(&vertex.evidence),
         numa_evidence: hidden(&vertex.numa_evidence),
     }
@@ -168,6 +169,9 @@ fn vertex(spec: &VertexSpec) -> Result<Vertex, SpecError> {
         link_layer: optional(spec.link_layer.as_ref(), layer)?,
         rdma: spec.rdma,
         max_link: optional(spec.max_link.as_ref(), link)?,
+        data_path: optional(spec.data_path.as_ref(), |text| {
+            place("shape.vertices.dataPath", text)
+        })?,
         evidence: evidence("shape.vertices.evidence", spec.evidence.as_ref())?,
         numa_evidence: evidence("shape.vertices.numaEvidence", spec.numa_evidence.as_ref())?,
     })
@@ -265,6 +269,7 @@ impl From<Role> for VertexRole {
             Role::Switch => Self::Switch,
             Role::Gpu => Self::Gpu,
             Role::Nic => Self::Nic,
+            Role::DataPath => Self::DataPath,
         }
     }
 }
@@ -277,6 +282,7 @@ impl From<VertexRole> for Role {
             VertexRole::Switch => Self::Switch,
             VertexRole::Gpu => Self::Gpu,
             VertexRole::Nic => Self::Nic,
+            VertexRole::DataPath => Self::DataPath,
         }
     }
 }

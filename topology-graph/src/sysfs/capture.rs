@@ -13,6 +13,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::archive::{Archive, Entry};
 use super::tree::Record;
+use super::vpd::with_v3;
 use super::{HostRoot, ReadError, read_all};
 
 /// A capture that could not be made.
@@ -55,7 +56,7 @@ fn archive(mut records: Vec<(&'static str, Record)>, mask: &mut Mask) -> Archive
     archive.insert("sys/devices".to_owned(), Entry::Directory);
     records.sort_by_key(|(_, record)| match record {
         Record::Link { .. } => 0,
-        Record::File { .. } | Record::Word { .. } => 1,
+        Record::File { .. } | Record::Word { .. } | Record::Vpd { .. } => 1,
         Record::Name { .. } => 2,
     });
     for (tree, record) in records {
@@ -65,6 +66,10 @@ fn archive(mut records: Vec<(&'static str, Record)>, mask: &mut Mask) -> Archive
             }
             Record::Word { path, offset, word } => {
                 archive.write_word(&format!("{tree}/{path}"), offset, word);
+            }
+            Record::Vpd { path, value } => {
+                let bytes = with_v3(&mask.vpd(&value));
+                archive.place(&format!("{tree}/{path}"), Entry::File(bytes));
             }
             Record::Name { path } => archive.place(&format!("{tree}/{path}"), Entry::Directory),
             Record::File { path, text } => {
@@ -145,6 +150,13 @@ impl Mask {
             Identities::Masked => {
                 format!("GPU-00000000-0000-0000-0000-{:012x}", self.number(uuid))
             }
+        }
+    }
+
+    fn vpd(&mut self, value: &str) -> String {
+        match self.identities {
+            Identities::Kept => value.to_owned(),
+            Identities::Masked => format!("{:012x}", self.number(value)),
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::config::extended;
 use super::tree::{Tree, pci_chain};
-use crate::snapshot::{IommuMode, PciFunction};
+use super::vpd;
+use crate::snapshot::{IommuMode, MELLANOX, PciFunction};
 use crate::{AnomalyKind, NumaNode, PciAddress, PcieLink};
 
 /// Base classes, `include/linux/pci_ids.h`.
@@ -18,18 +19,32 @@ pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
     let mut functions: Vec<_> = names.iter().filter_map(|name| function(sys, name)).collect();
     functions.sort_by_key(|function| function.address);
     read_extended(sys, &mut functions);
+    read_adapters(sys, &mut functions);
     functions
+}
+
+/// What joins the functions of an adapter. Vital product data take milliseconds a
+/// function to read, so only where an adapter has a data path of its own.
+fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
+    if functions.iter().any(PciFunction::is_data_direct) {
+        let parts = functions.iter_mut().filter(|function| function.vendor == MELLANOX);
+        for part in parts.filter(|part| part.is_data_direct() || part.class >> 16 == NETWORK) {
+            part.vpd_v3 = vpd::v3(sys, &part.path);
+        }
+    }
 }
 
 /// Access control of the bridges above GPUs and NICs, translation of the NICs: a
 /// word of configuration space is slow to read, so only where it matters.
 fn read_extended(sys: &mut Tree, functions: &mut [PciFunction]) {
-    let wanted = |function: &&PciFunction| WANTED.contains(&(function.class >> 16));
+    let wanted = |function: &&PciFunction| {
+        WANTED.contains(&(function.class >> 16)) || function.is_data_direct()
+    };
     let bridges: BTreeSet<PciAddress> =
         functions.iter().filter(wanted).flat_map(|function| function.bridges.clone()).collect();
     for function in functions {
         let is_bridge = bridges.contains(&function.address);
-        if is_bridge || function.class >> 16 == NETWORK {
+        if is_bridge || function.class >> 16 == NETWORK || function.is_data_direct() {
             let found = extended(sys, &function.path);
             function.acs = found.acs.filter(|_| is_bridge);
             function.ats_enabled = found.ats_enabled.filter(|_| !is_bridge);
@@ -70,6 +85,7 @@ fn function(sys: &mut Tree, name: &str) -> Option<PciFunction> {
         iommu_mode: sys.text(&format!("{path}/iommu_group/type")).as_deref().and_then(iommu_mode),
         acs: None,
         ats_enabled: None,
+        vpd_v3: None,
         current_link: link(sys, &path, "current"),
         max_link: link(sys, &path, "max"),
         path,

@@ -34,6 +34,11 @@ pub(super) enum Record {
         offset: u32,
         word: u32,
     },
+    /// A keyword of vital product data.
+    Vpd {
+        path: String,
+        value: String,
+    },
     /// A name in a directory that was listed, whatever it is.
     Name {
         path: String,
@@ -82,6 +87,17 @@ impl Tree {
         let word = self.source.word(path, offset).ok()??;
         self.record.push(Record::Word { path: path.to_owned(), offset, word });
         Some(word)
+    }
+
+    /// What the caller finds in a binary file's first page.
+    pub(super) fn vpd(
+        &mut self,
+        path: &str,
+        find: impl FnOnce(&[u8]) -> Option<String>,
+    ) -> Option<String> {
+        let value = find(&self.source.page(path).ok()?)?;
+        self.record.push(Record::Vpd { path: path.to_owned(), value: value.clone() });
+        Some(value)
     }
 
     /// A file's text, parsed by the caller; refused text is noted.

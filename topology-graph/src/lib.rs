@@ -20,6 +20,7 @@ mod address;
 mod anomaly;
 mod build;
 mod cells;
+mod diff;
 mod evidence;
 #[cfg(feature = "fixture")]
 pub mod fixture;
@@ -43,6 +44,7 @@ mod topology;
 pub use address::{ParseAddressError, PciAddress, PcieRoot};
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use cells::{Cell, Level, ParseLevelError};
+pub use diff::diff;
 pub use evidence::{Evidence, ParseEvidenceError};
 pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
 pub use gdr::{Gdr, ParseGdrError};

@@ -12,6 +12,7 @@ use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
 use super::archive::{Archive, Entry};
+use super::kfd;
 use super::tree::Record;
 use super::vpd::with_v3;
 use super::{HostRoot, ReadError, read_all};
@@ -120,6 +121,7 @@ impl Mask {
                 let lines = text.lines().filter_map(|line| self.information(line));
                 lines.map(|line| line + "\n").collect()
             }
+            Some("properties") => self.properties(text),
             Some("node_guid" | "sys_image_guid") => self.guid(text) + "\n",
             _ => format!("{text}\n"),
         }
@@ -133,6 +135,21 @@ impl Mask {
             "GPU UUID" => Some(format!("{key}: \t {}", self.uuid(value.trim()))),
             _ => None,
         }
+    }
+
+    /// What the reader wants of a KFD node, and nothing more.
+    fn properties(&mut self, text: &str) -> String {
+        let kept = kfd::READ.into_iter().filter_map(|key| Some((key, kfd::property(text, key)?)));
+        let mut lines: Vec<String> = kept.map(|(key, value)| format!("{key} {value}\n")).collect();
+        if let Some(id) = kfd::property(text, "unique_id") {
+            let id = match self.identities {
+                Identities::Kept => id,
+                Identities::Masked if id == 0 => id,
+                Identities::Masked => u64::try_from(self.number(&id.to_string())).unwrap_or(0),
+            };
+            lines.push(format!("unique_id {id}\n"));
+        }
+        lines.concat()
     }
 
     fn guid(&mut self, guid: &str) -> String {

@@ -3,6 +3,9 @@
 /// Driver name of this project's ResourceSlices, upstream's own.
 pub const DRIVER: &str = "dra.net";
 
+/// DeviceClass of our NICs, as upstream's examples on AKS name it.
+pub const NIC_CLASS: &str = "dranet.net";
+
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
     /// What every annotation of ours begins with.
@@ -27,6 +30,11 @@ pub mod attribute {
     pub const AZURE_PLACEMENT_GROUP: &str = "azure.dra.net/placementGroupId";
     /// Azure size of the virtual machine.
     pub const AZURE_VM_SIZE: &str = "azure.dra.net/vmSize";
+
+    /// Azure group of machines that reach each other by InfiniBand.
+    pub const AZURE_INTERCONNECT_GROUP: &str = "azure.dra.net/interconnectGroupId";
+    /// Azure group of machines joined by NVLink switches.
+    pub const AZURE_INTERCONNECT_SUBGROUP: &str = "azure.dra.net/interconnectSubgroupId";
 
     /// Upstream DRANET's own, `dra.net/…`.
     pub mod dranet {

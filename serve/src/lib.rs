@@ -1,1 +1,13 @@
-//! What every server needs: TLS, health, metrics, logging, shutdown.
+//! What every server of this workspace needs, and nothing of its domain: a
+//! Kubernetes client from flags, TLS that follows its files, health and metrics
+//! endpoints, logging, and an orderly end.
+
+pub mod args;
+pub mod chain;
+pub mod client;
+pub mod http;
+pub mod logging;
+pub mod operations;
+pub mod process;
+pub mod readiness;
+pub mod tls;

@@ -1,0 +1,103 @@
+//! Serving a router on a socket, with or without TLS, until told to stop.
+
+use crate::args::ServerArgs;
+use crate::tls::{Certificate, TlsError};
+use axum::Router;
+use axum_server::Handle;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long requests in flight may take after a stop: the longest time limit
+/// that the API server gives a webhook is 30 s, the scheduler gives us 5 s.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A server could not start or broke.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address is taken or not ours.
+    #[error("failed to listen on {address}")]
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The accept loop ended.
+    #[error("failed to serve")]
+    Serve {
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A socket that is bound and not served yet.
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    certificate: Option<Certificate>,
+    address: SocketAddr,
+}
+
+impl Bound {
+    /// Binds a plain HTTP socket.
+    pub fn plain(address: SocketAddr) -> Result<Self, ServeError> {
+        Self::bind(address, None)
+    }
+
+    /// Binds as the flags say, with TLS where they name a certificate.
+    pub async fn from_args(args: &ServerArgs) -> Result<Self, ServeError> {
+        let certificate = match (&args.tls_cert, &args.tls_key) {
+            (Some(cert), Some(key)) => Some(Certificate::load(cert, key).await?),
+            _ => None,
+        };
+        Self::bind(args.listen, certificate)
+    }
+
+    fn bind(address: SocketAddr, certificate: Option<Certificate>) -> Result<Self, ServeError> {
+        let open = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        let (listener, address) = open().map_err(|source| ServeError::Bind { address, source })?;
+        Ok(Self { listener, certificate, address })
+    }
+
+    /// Where it listens; the port is the real one also where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the token is cancelled, then lets requests in flight end.
+    pub async fn serve(self, router: Router, stop: CancellationToken) -> Result<(), ServeError> {
+        let handle = Handle::new();
+        let watch = tokio::spawn(shut_down_on(stop.clone(), handle.clone()));
+        let service = router.into_make_service();
+        let served = async {
+            match self.certificate {
+                Some(certificate) => {
+                    tokio::spawn(certificate.clone().follow(stop));
+                    axum_server::from_tcp_rustls(self.listener, certificate.config())?
+                        .handle(handle)
+                        .serve(service)
+                        .await
+                }
+                None => axum_server::from_tcp(self.listener)?.handle(handle).serve(service).await,
+            }
+        };
+        let result = served.await;
+        watch.abort();
+        result.map_err(|source| ServeError::Serve { source })
+    }
+}
+
+async fn shut_down_on(stop: CancellationToken, handle: Handle<SocketAddr>) {
+    stop.cancelled().await;
+    handle.graceful_shutdown(Some(GRACE));
+}

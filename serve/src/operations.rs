@@ -1,0 +1,40 @@
+//! What an operator asks of a running process: `/healthz`, `/readyz`, `/metrics`.
+
+use crate::readiness::Readiness;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+/// The routes. `/healthz` says that the process answers, `/readyz` what it
+/// still waits for, `/metrics` the registry in OpenMetrics text.
+pub fn router(readiness: Readiness, registry: Registry) -> Router {
+    let registry = Arc::new(registry);
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready).with_state(readiness))
+        .route("/metrics", get(metrics).with_state(registry))
+}
+
+async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
+    let waiting = readiness.waiting();
+    if waiting.is_empty() {
+        return (StatusCode::OK, "ok\n".to_owned());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", waiting.join(", ")))
+}
+
+async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

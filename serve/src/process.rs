@@ -1,0 +1,84 @@
+//! The rim of a process: signals in, exit code out.
+
+use std::future::Future;
+use std::io;
+use std::process::ExitCode;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Runs a program to its end and turns the outcome into an exit code: 0, or 1
+/// with the chain of causes on one line of standard error.
+pub fn run<F>(program: F) -> ExitCode
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    crate::tls::install_crypto_provider();
+    let outcome = Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(program));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the one line that says why the program ends")]
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {}", one_line(error));
+    ExitCode::FAILURE
+}
+
+/// An error and its causes on one line, each cause once.
+///
+/// A cause may span lines (parsers show the place): its first line says it. And
+/// some libraries repeat their source in their own text.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        let cause = cause.lines().next().unwrap_or_default().trim();
+        if line.is_empty() {
+            line.push_str(cause);
+        } else if !line.contains(cause) {
+            line.push_str(": ");
+            line.push_str(cause);
+        }
+    }
+    line
+}
+
+/// A token that is cancelled by SIGTERM or SIGINT.
+pub fn stop_on_signal() -> io::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("Stopping");
+        token.cancel();
+    });
+    Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_joined_once_and_on_one_line() {
+        let error = anyhow::anyhow!("no such file")
+            .context("failed to open `a`: no such file")
+            .context("`a` is not valid YAML\n --> a:1")
+            .context("failed to start");
+        assert_eq!(
+            one_line(&error),
+            "failed to start: `a` is not valid YAML: failed to open `a`: no such file"
+        );
+    }
+}

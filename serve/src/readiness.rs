@@ -1,0 +1,61 @@
+//! Readiness as a set of things still waited for.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Ready when nothing is waited for any more.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness {
+    waiting: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// Something that is waited for; dropping it says that it is there.
+#[derive(Debug)]
+pub struct Wait {
+    what: String,
+    waiting: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Readiness {
+    /// Makes readiness wait for `what` until the guard is dropped.
+    pub fn wait_for(&self, what: impl Into<String>) -> Wait {
+        let what = what.into();
+        lock(&self.waiting).insert(what.clone());
+        Wait { what, waiting: Arc::clone(&self.waiting) }
+    }
+
+    /// What is still waited for, sorted; empty when ready.
+    pub fn waiting(&self) -> Vec<String> {
+        lock(&self.waiting).iter().cloned().collect()
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.remove(&self.what);
+        tracing::debug!(what = self.what, remaining = waiting.len(), "Ready");
+    }
+}
+
+/// The set stays whole whatever a panicking holder did: each change is one call.
+fn lock(waiting: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_when_every_guard_is_dropped() {
+        let readiness = Readiness::default();
+        let nodes = readiness.wait_for("nodes");
+        let slices = readiness.wait_for("slices");
+        assert_eq!(readiness.waiting(), ["nodes", "slices"]);
+        drop(nodes);
+        assert_eq!(readiness.waiting(), ["slices"]);
+        drop(slices);
+        assert!(readiness.waiting().is_empty());
+    }
+}

@@ -1,0 +1,146 @@
+//! The server's certificate, read from files and read again when they change.
+//!
+//! A Secret volume swaps a link above the files, so the files themselves are
+//! never written and cannot be watched: they are re-read on a tick and compared.
+
+use axum_server::tls_rustls::RustlsConfig;
+use rustls::crypto::aws_lc_rs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often the files are read again: well under the hour by which
+/// certificate managers renew before expiry.
+const RELOAD_PERIOD: Duration = Duration::from_secs(30);
+
+/// A certificate could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One of the two files could not be read.
+    #[error("failed to read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The files do not hold a certificate and its key.
+    #[error("`{}` and `{}` are no certificate with its key in PEM", cert.display(), key.display())]
+    Parse {
+        /// The certificate file.
+        cert: PathBuf,
+        /// The key file.
+        key: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A certificate that follows its files.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    cert: PathBuf,
+    key: PathBuf,
+    config: RustlsConfig,
+    pem: (Vec<u8>, Vec<u8>),
+}
+
+impl Certificate {
+    /// Reads the certificate chain and the key, both PEM.
+    pub async fn load(cert: &Path, key: &Path) -> Result<Self, TlsError> {
+        install_crypto_provider();
+        let pem = (read(cert).await?, read(key).await?);
+        let config = RustlsConfig::from_pem(pem.0.clone(), pem.1.clone())
+            .await
+            .map_err(|source| parse_error(cert, key, source))?;
+        Ok(Self { cert: cert.to_owned(), key: key.to_owned(), config, pem })
+    }
+
+    /// What a listener needs; follows later reloads.
+    pub(crate) fn config(&self) -> RustlsConfig {
+        self.config.clone()
+    }
+
+    /// Re-reads the files on a tick until the token is cancelled. A pair that
+    /// cannot be used is logged and the one in force stays.
+    pub async fn follow(mut self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(RELOAD_PERIOD);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = tick.tick() => {}
+            }
+            match self.reload().await {
+                Ok(true) => tracing::info!(cert = %self.cert.display(), "Certificate reloaded"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(error = %crate::chain::Chain(&error), "Certificate not reloaded");
+                }
+            }
+        }
+    }
+
+    /// Reads the files again; true if they changed and are now in force.
+    pub async fn reload(&mut self) -> Result<bool, TlsError> {
+        let pem = (read(&self.cert).await?, read(&self.key).await?);
+        if pem == self.pem {
+            return Ok(false);
+        }
+        self.config
+            .reload_from_pem(pem.0.clone(), pem.1.clone())
+            .await
+            .map_err(|source| parse_error(&self.cert, &self.key, source))?;
+        self.pem = pem;
+        Ok(true)
+    }
+}
+
+/// Makes aws-lc-rs the process's crypto provider. Harmless when called again.
+pub fn install_crypto_provider() {
+    // An error means that a provider is installed already: there is only one
+    // in the build, so it is this one.
+    let _ = aws_lc_rs::default_provider().install_default();
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    tokio::fs::read(path).await.map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}
+
+fn parse_error(cert: &Path, key: &Path, source: io::Error) -> TlsError {
+    TlsError::Parse { cert: cert.to_owned(), key: key.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn write_pair(folder: &Path) -> (PathBuf, PathBuf) {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (cert, key) = (folder.join("tls.crt"), folder.join("tls.key"));
+        fs::write(&cert, pair.cert.pem()).unwrap();
+        fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+        (cert, key)
+    }
+
+    #[tokio::test]
+    async fn follows_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cert, key) = write_pair(folder.path());
+        let mut certificate = Certificate::load(&cert, &key).await.unwrap();
+        assert!(!certificate.reload().await.unwrap(), "nothing changed");
+        write_pair(folder.path());
+        assert!(certificate.reload().await.unwrap(), "a new pair is taken");
+        fs::write(&key, "no key").unwrap();
+        assert!(certificate.reload().await.is_err(), "a broken pair is refused");
+    }
+
+    #[tokio::test]
+    async fn names_the_missing_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("tls.crt");
+        let error = Certificate::load(&missing, &missing).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("failed to read `{}`", missing.display()));
+    }
+}

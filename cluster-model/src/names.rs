@@ -3,6 +3,9 @@
 /// Driver name of this project's ResourceSlices, upstream's own.
 pub const DRIVER: &str = "dra.net";
 
+/// DeviceClass of our NICs, as upstream's examples on AKS name it.
+pub const NIC_CLASS: &str = "dranet.net";
+
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
     /// What every annotation of ours begins with.
@@ -23,7 +26,7 @@ pub mod attribute {
     pub const NUMA_NODE: &str = "resource.kubernetes.io/numaNode";
     /// Hash of the node's graph without identities.
     pub const SHAPE: &str = "dranet.io/shape";
-    /// The PCIe switch that a NIC hangs off, as the graph names it.
+    /// The `PCIe` switch that a NIC hangs off, as the graph names it.
     pub const PCIE_SWITCH: &str = "dranet.io/pcieSwitch";
     /// State of an RDMA port, `Active`.
     pub const PORT_STATE: &str = "dranet.io/portState";
@@ -33,7 +36,7 @@ pub mod attribute {
     pub const RAIL: &str = "dranet.io/rail";
     /// The network within which NICs reach each other.
     pub const FABRIC: &str = "dranet.io/fabric";
-    /// Whether a PCIe link runs below what the function could.
+    /// Whether a `PCIe` link runs below what the function could.
     pub const DEGRADED: &str = "dranet.io/degraded";
     /// Azure placement group of the virtual machine.
     pub const AZURE_PLACEMENT_GROUP: &str = "azure.dra.net/placementGroupId";

@@ -12,6 +12,8 @@ pub mod decision;
 mod driver;
 #[cfg(test)]
 mod fake_server;
+pub mod filter;
+pub mod health;
 mod host;
 #[cfg(test)]
 mod live;

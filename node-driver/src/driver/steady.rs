@@ -14,11 +14,12 @@ use serve::chain::Chain;
 use serve::http::Bound;
 use serve::operations;
 use serve::readiness::{Readiness, Wait};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch as value};
 use tokio::task::JoinSet;
-use tokio::time::{Interval, interval, sleep};
+use tokio::time::{Interval, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// How long changes are gathered before the machine is looked at: they come in
@@ -131,8 +132,14 @@ impl Steady {
     async fn due(&self, wake: &Notify, tick: &mut Interval, stop: &CancellationToken) -> bool {
         let retry = async {
             match self.failures {
-                0 => std::future::pending().await,
+                0 => pending().await,
                 failures => sleep(pause_after(failures)).await,
+            }
+        };
+        let recovery = async {
+            match self.driver.health.next_change(Instant::now()) {
+                Some(at) => sleep_until(at.into()).await,
+                None => pending().await,
             }
         };
         tokio::select! {
@@ -140,6 +147,7 @@ impl Steady {
             () = wake.notified() => true,
             _ = tick.tick() => true,
             () = retry => true,
+            () = recovery => true,
         }
     }
 

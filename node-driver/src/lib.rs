@@ -12,10 +12,20 @@ pub mod decision;
 mod driver;
 #[cfg(test)]
 mod fake_server;
+pub mod filter;
+pub mod health;
+mod host;
+#[cfg(test)]
+mod live;
+pub mod network;
 pub mod nic;
 pub mod node;
+mod pace;
 mod pci_names;
+mod ports;
 pub mod publish;
 pub mod slices;
+mod uevents;
+mod watch;
 
 pub use driver::run;

@@ -17,6 +17,7 @@ pub mod health;
 mod host;
 #[cfg(test)]
 mod live;
+mod metrics;
 pub mod network;
 pub mod nic;
 pub mod node;

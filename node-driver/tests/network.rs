@@ -22,6 +22,9 @@ use tokio::runtime::Builder;
 /// A second is what everything from the kernel to the API may take.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long the kernel may take to follow a link up or down.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+
 fn main() -> ExitCode {
     let own = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
     if let Err(error) = unshare(own).or_else(|_| unshare(CloneFlags::CLONE_NEWNET)) {
@@ -91,9 +94,19 @@ impl Namespace {
     }
 }
 
-async fn read() -> NetworkFacts {
-    let (kernel, _changes) = Kernel::open().unwrap();
-    kernel.read().await.unwrap()
+/// Reads until the interface's state is this: the kernel follows a link up and
+/// down in its own time, and tells when it has.
+async fn read_until(interface: &str, state: &str) -> NetworkFacts {
+    let (kernel, mut changes) = Kernel::open().unwrap();
+    loop {
+        let facts = kernel.read().await.unwrap();
+        let now = facts.interface(interface).and_then(|interface| interface.state.clone());
+        if now.as_deref() == Some(state) {
+            return facts;
+        }
+        let told = tokio::time::timeout(SETTLED_WITHIN, changes.next()).await;
+        assert!(told.is_ok(), "{interface} is {now:?}, not {state}");
+    }
 }
 
 async fn links_addresses_and_routes(namespace: Namespace) {
@@ -113,7 +126,7 @@ async fn links_addresses_and_routes(namespace: Namespace) {
         RouteMessageBuilder::<Ipv4Addr>::new().output_interface(left).priority(100).build();
     namespace.handle.route().add(default).execute().await.unwrap();
 
-    let facts = read().await;
+    let facts = read_until("left", "up").await;
     let of = |name: &str| facts.interface(name).unwrap();
     assert_eq!(of("lo").encapsulation, Encapsulation::Loopback);
     assert_eq!(of("lo").kind, None);
@@ -122,7 +135,6 @@ async fn links_addresses_and_routes(namespace: Namespace) {
     assert_eq!(interface.encapsulation, Encapsulation::Ether);
     assert_eq!(interface.mac.as_deref(), Some("02:00:00:00:be:ef"));
     assert_eq!((interface.mtu, interface.alias.as_deref()), (Some(9000), Some("rail 0")));
-    assert_eq!(interface.state.as_deref(), Some("up"));
     let v4: Vec<_> = interface.addresses.iter().filter(|cidr| cidr.address.is_ipv4()).collect();
     assert_eq!(v4.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.4/24"]);
     assert_eq!((of("right").master, of("right").lower), (Some(bridge), Some(left)));
@@ -144,8 +156,7 @@ async fn every_change_is_heard(namespace: Namespace) {
     heard(&mut changes, "down").await;
     namespace.set(LinkUnspec::new_with_index(left).name("renamed").build()).await;
     heard(&mut changes, "renamed").await;
-    let facts = kernel.read().await.unwrap();
-    assert_eq!(facts.interface("renamed").unwrap().state.as_deref(), Some("down"));
+    let facts = read_until("renamed", "down").await;
     assert_eq!(facts.interface("left"), None);
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 5));
     namespace.handle.address().add(left, address, 24).execute().await.unwrap();

@@ -179,7 +179,6 @@ fn interface(message: LinkMessage) -> Option<Interface> {
             }
             LinkAttribute::Link(index) => interface.lower = Some(index).filter(|index| *index != 0),
             LinkAttribute::LinkNetNsId(_) => foreign_lower = true,
-            LinkAttribute::ParentDevName(name) => interface.parent_device = Some(name),
             LinkAttribute::LinkInfo(infos) => interface.kind = kind(&infos),
             _ => {}
         }

@@ -42,7 +42,8 @@ async fn start() -> Running {
     watch::ports(&mut tasks, &driver.host, &wake);
     let known = watch::objects(&mut tasks, &client, NODE, &wake);
     let first = Some(Readiness::default().wait_for("the first publication"));
-    let steady = Steady { driver, metadata, known, first, failures: 0 };
+    let steady =
+        Steady { driver, metadata, known, first, failures: 0, metrics: Metrics::default() };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {
         let never = CancellationToken::new();

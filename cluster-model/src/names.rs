@@ -28,6 +28,11 @@ pub mod attribute {
     /// Azure size of the virtual machine.
     pub const AZURE_VM_SIZE: &str = "azure.dra.net/vmSize";
 
+    /// Azure group of machines that reach each other by InfiniBand.
+    pub const AZURE_INTERCONNECT_GROUP: &str = "azure.dra.net/interconnectGroupId";
+    /// Azure group of machines joined by NVLink switches.
+    pub const AZURE_INTERCONNECT_SUBGROUP: &str = "azure.dra.net/interconnectSubgroupId";
+
     /// Upstream DRANET's own, `dra.net/…`.
     pub mod dranet {
         /// NUMA node as an int.

@@ -1,1 +1,21 @@
 //! Finds the RDMA NICs of a node, publishes them and the node's topology.
+//!
+//! Facts ([`topology_graph::read`], [`cloud`]) → model ([`nic`]) → decision
+//! ([`attributes`], [`decision`], [`slices`]) → effect ([`publish`]). Only the
+//! first and the last do IO.
+
+pub mod args;
+pub mod attribute;
+pub mod attributes;
+pub mod cloud;
+pub mod decision;
+mod driver;
+#[cfg(test)]
+mod fake_server;
+pub mod nic;
+pub mod node;
+mod pci_names;
+pub mod publish;
+pub mod slices;
+
+pub use driver::run;

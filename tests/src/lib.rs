@@ -1,1 +1,27 @@
 //! The real control plane, and the proofs that run on it.
+//!
+//! A library for the tests in `tests/tests`: it starts etcd, kube-apiserver,
+//! kube-controller-manager and kube-scheduler, and our own binaries beside
+//! them, on free ports of the loopback interface, and ends exactly what it
+//! started. It holds no mock of anything: what is asked here is answered by
+//! Kubernetes itself.
+//!
+//! A floor is a test binary without the standard harness: see [`floor`].
+
+pub mod binaries;
+pub mod certificates;
+pub mod control_plane;
+pub mod eventually;
+pub mod floor;
+pub mod gb300;
+pub mod manifest;
+pub mod ports;
+pub mod process;
+pub mod readiness;
+pub mod scope;
+pub mod simulated_node;
+
+pub use control_plane::{ControlPlane, Extender, Options, SchedulerConfig};
+pub use eventually::{Check, eventually};
+pub use process::{Process, Program};
+pub use scope::{Scope, with_scope};

@@ -1,1 +1,61 @@
 //! PCI addresses, the sysfs reader, the PCIe/NUMA distance graph and its formats.
+//!
+//! Facts → model → decision: [`read`] makes a [`Snapshot`] of a machine,
+//! [`Topology::build`] a graph of it, and the graph answers how far devices are
+//! apart ([`Topology::path`]), which belong together ([`Topology::cells`]) and
+//! which NIC goes with which GPU ([`Topology::pairs`]). Only [`read`] does IO.
+//! The crate knows no Kubernetes client, no netlink, no clock and no environment.
+//!
+//! ```no_run
+//! use topology_graph::{HostRoot, Overlay, Topology, matrix, read};
+//!
+//! let snapshot = read(&HostRoot::at("/"))?;
+//! let overlay = Overlay::built_in("Standard_ND128isr_GB300_v6");
+//! let (topology, anomalies) = Topology::build(&snapshot, overlay.as_ref());
+//! let text = matrix(&topology);
+//! # Ok::<(), topology_graph::ReadError>(())
+//! ```
+
+mod address;
+mod anomaly;
+mod build;
+mod cells;
+mod evidence;
+#[cfg(feature = "fixture")]
+pub mod fixture;
+mod graph;
+mod identity;
+mod link;
+mod matrix;
+mod node_topology;
+mod numa;
+mod overlay;
+mod pairs;
+mod path;
+mod shape;
+mod snapshot;
+mod sysfs;
+mod text;
+mod topology;
+
+pub use address::{ParseAddressError, PciAddress, PcieRoot};
+pub use anomaly::{Anomaly, AnomalyKind};
+pub use cells::{Cell, Level, ParseLevelError};
+pub use evidence::{Evidence, ParseEvidenceError};
+pub use link::PcieLink;
+pub use matrix::matrix;
+pub use node_topology::{
+    DeviceIdentity, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaNodeSpec, NvLinkSpec,
+    ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,
+};
+pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
+pub use overlay::Overlay;
+pub use pairs::Pair;
+pub use path::{ParsePathKindError, PathKind};
+pub use shape::{ParseShapeHashError, ShapeHash};
+pub use snapshot::{
+    GpuFacts, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState, RdmaDevice, RdmaPort,
+    SNAPSHOT_VERSION, Snapshot,
+};
+pub use sysfs::{HostRoot, ReadError, read};
+pub use topology::{Gpu, Nic, Topology};

@@ -1,0 +1,186 @@
+//! A small HTTP client for metadata services: plain HTTP to a link-local
+//! address, never through a proxy, with limits on time, size and attempts.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use std::error::Error;
+use std::time::Duration;
+
+/// Metadata documents are a few KiB; more than this is something else.
+const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// How long a metadata service is given before the driver goes on without it.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For one request, connection included.
+    pub request: Duration,
+    /// Requests before giving up.
+    pub attempts: u32,
+    /// Pause after the first failed request; doubled after each further one.
+    pub pause: Duration,
+}
+
+impl Default for Patience {
+    /// A service on the host answers within milliseconds; 3.7 s in all.
+    fn default() -> Self {
+        Self { request: Duration::from_secs(1), attempts: 3, pause: Duration::from_millis(200) }
+    }
+}
+
+/// A metadata service did not give what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum MetadataError {
+    /// The address is malformed.
+    #[error("`{url}` is no http address")]
+    Url {
+        /// What was given.
+        url: String,
+    },
+    /// No answer came.
+    #[error("no answer from {url}")]
+    Unreachable {
+        /// What was asked for.
+        url: String,
+        /// What happened to the request.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// No answer came in time.
+    #[error("no answer from {url} within {} ms", limit.as_millis())]
+    Late {
+        /// What was asked for.
+        url: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// The service refused.
+    #[error("{url} answered {status}")]
+    Refused {
+        /// What was asked for.
+        url: String,
+        /// What it said.
+        status: StatusCode,
+    },
+    /// The answer is not the document that the service documents.
+    #[error("{url} answered with something else than its documents say")]
+    Malformed {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+impl MetadataError {
+    /// Whether the same request may succeed a moment later. A service that is
+    /// starting answers 404, 410, 429 or 5xx (Azure's and AWS's documents).
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Url { .. } | Self::Malformed { .. } => false,
+            Self::Unreachable { .. } | Self::Late { .. } => true,
+            Self::Refused { status, .. } => {
+                status.is_server_error() || matches!(status.as_u16(), 404 | 410 | 429)
+            }
+        }
+    }
+}
+
+/// A header of a request.
+pub(crate) type Header = (HeaderName, HeaderValue);
+
+/// One metadata service.
+#[derive(Debug)]
+pub(crate) struct MetadataService {
+    base: String,
+    patience: Patience,
+    client: Client<HttpConnector, Empty<Bytes>>,
+}
+
+impl MetadataService {
+    /// The service at a base address such as `http://169.254.169.254`.
+    pub(crate) fn at(base: &str, patience: Patience) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(patience.request));
+        Self {
+            base: base.trim_end_matches('/').to_owned(),
+            patience,
+            client: Client::builder(TokioExecutor::new()).build(connector),
+        }
+    }
+
+    /// The full address of a path, for messages.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// The body of a successful answer to a GET.
+    pub(crate) async fn get(&self, path: &str, headers: &[Header]) -> Result<Bytes, MetadataError> {
+        self.request(&Method::GET, path, headers).await
+    }
+
+    /// The body of a successful answer, after as many attempts as there is
+    /// patience for.
+    pub(crate) async fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &[Header],
+    ) -> Result<Bytes, MetadataError> {
+        let url = self.url(path);
+        let mut pause = self.patience.pause;
+        let mut attempt = 1;
+        loop {
+            match self.attempt(method, &url, headers).await {
+                Err(error) if error.is_passing() && attempt < self.patience.attempts => {
+                    tracing::debug!(url, attempt, %error, "Metadata service asked again");
+                }
+                outcome => return outcome,
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        method: &Method,
+        url: &str,
+        headers: &[Header],
+    ) -> Result<Bytes, MetadataError> {
+        let limit = self.patience.request;
+        tokio::time::timeout(limit, self.exchange(method, url, headers))
+            .await
+            .unwrap_or_else(|_| Err(MetadataError::Late { url: url.to_owned(), limit }))
+    }
+
+    async fn exchange(
+        &self,
+        method: &Method,
+        url: &str,
+        headers: &[Header],
+    ) -> Result<Bytes, MetadataError> {
+        let malformed = || MetadataError::Url { url: url.to_owned() };
+        let uri: Uri = url.parse().map_err(|_| malformed())?;
+        let mut request = Request::new(Empty::new());
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = uri;
+        request.headers_mut().extend(headers.iter().cloned());
+        let unreachable = |source: Box<dyn Error + Send + Sync>| MetadataError::Unreachable {
+            url: url.to_owned(),
+            source,
+        };
+        let response =
+            self.client.request(request).await.map_err(|error| unreachable(error.into()))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(MetadataError::Refused { url: url.to_owned(), status });
+        }
+        let body = Limited::new(response.into_body(), MAX_BODY_BYTES).collect().await;
+        Ok(body.map_err(unreachable)?.to_bytes())
+    }
+}

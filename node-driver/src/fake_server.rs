@@ -1,0 +1,194 @@
+//! An API server in process, for tests: it keeps objects, gives versions and
+//! generated names, refuses stale updates, and counts what was written.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use kube::Client;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Something that someone else does just before a write arrives.
+type Interference = Box<dyn FnOnce(&mut Objects) + Send>;
+
+/// The objects by path.
+pub(crate) type Objects = BTreeMap<String, Value>;
+
+/// The server; clones are the same server.
+#[derive(Clone)]
+pub(crate) struct FakeServer {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    collections: Vec<&'static str>,
+    objects: Objects,
+    version: u64,
+    writes: Vec<String>,
+    interferences: VecDeque<Interference>,
+}
+
+pub(crate) const NODES: &str = "/api/v1/nodes";
+pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+pub(crate) const TOPOLOGIES: &str = "/apis/topology.dranet.io/v1alpha1/nodetopologies";
+
+impl FakeServer {
+    /// A server with one node and the custom resource.
+    pub(crate) fn with_node(name: &str) -> Self {
+        let server = Self { inner: Arc::default() };
+        server.inner().collections = vec![NODES, SLICES, TOPOLOGIES];
+        let node =
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": "n-1"}});
+        server.inner().objects.insert(format!("{NODES}/{name}"), node);
+        server
+    }
+
+    /// The same without the custom resource.
+    pub(crate) fn without_topologies(self) -> Self {
+        self.inner().collections.retain(|collection| *collection != TOPOLOGIES);
+        self
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let router = Router::new().fallback(handle).with_state(self.clone());
+        Client::new(router, "default")
+    }
+
+    /// What was written so far, `POST /apis/…`; forgotten by asking.
+    pub(crate) fn take_writes(&self) -> Vec<String> {
+        std::mem::take(&mut self.inner().writes)
+    }
+
+    /// The objects of a collection.
+    pub(crate) fn objects(&self, collection: &str) -> Vec<Value> {
+        let inner = self.inner();
+        inner
+            .objects
+            .iter()
+            .filter(|(path, _)| is_in(path, collection))
+            .map(|(_, v)| v.clone())
+            .collect()
+    }
+
+    /// Changes objects behind everybody's back.
+    pub(crate) fn edit(&self, edit: impl FnOnce(&mut Objects)) {
+        edit(&mut self.inner().objects);
+    }
+
+    /// Changes objects just before the next write is handled.
+    pub(crate) fn interfere(&self, edit: impl FnOnce(&mut Objects) + Send + 'static) {
+        self.inner().interferences.push_back(Box::new(edit));
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+}
+
+fn is_in(path: &str, collection: &str) -> bool {
+    path.rsplit_once('/').is_some_and(|(parent, _)| parent == collection)
+}
+
+async fn handle(
+    State(server): State<FakeServer>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
+    let mut inner = server.inner();
+    let path = uri.path().to_owned();
+    if method != Method::GET {
+        if let Some(interfere) = inner.interferences.pop_front() {
+            interfere(&mut inner.objects);
+        }
+        inner.writes.push(format!("{method} {path}"));
+    }
+    let is_collection = inner.collections.contains(&path.as_str());
+    let is_known = inner.collections.iter().any(|collection| is_in(&path, collection));
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    match (method, is_collection, is_known) {
+        (Method::GET, true, _) => inner.list(&uri),
+        (Method::POST, true, _) => inner.create(&path, body),
+        (Method::GET, _, true) => inner.get(&path),
+        (Method::PUT, _, true) => inner.replace(&path, body),
+        (Method::DELETE, _, true) => inner.delete(&path),
+        _ => status(404, "the server could not find the requested resource", &json!({})),
+    }
+}
+
+impl Inner {
+    fn list(&self, uri: &Uri) -> Response {
+        let query = uri.query().unwrap_or_default().replace("%3D", "=").replace("%2C", ",");
+        let selector = query.split('&').find_map(|pair| pair.strip_prefix("fieldSelector="));
+        let matches = |object: &&Value| {
+            selector.unwrap_or_default().split(',').filter(|term| !term.is_empty()).all(|term| {
+                let (field, value) = term.split_once('=').unwrap();
+                object.pointer(&format!("/{}", field.replace('.', "/"))) == Some(&json!(value))
+            })
+        };
+        let objects = self.objects.iter().filter(|(path, _)| is_in(path, uri.path()));
+        let items: Vec<_> = objects.map(|(_, object)| object).filter(matches).collect();
+        let version = self.version.to_string();
+        let list =
+            json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": items});
+        axum::Json(list).into_response()
+    }
+
+    fn get(&self, path: &str) -> Response {
+        self.objects
+            .get(path)
+            .map_or_else(|| absent(path), |object| axum::Json(object).into_response())
+    }
+
+    fn create(&mut self, collection: &str, mut object: Value) -> Response {
+        self.version += 1;
+        let metadata = &mut object["metadata"];
+        let generated =
+            metadata["generateName"].as_str().map(|prefix| format!("{prefix}{:05}", self.version));
+        let name = metadata["name"].as_str().map(str::to_owned).or(generated).unwrap();
+        metadata["name"] = json!(name);
+        metadata["uid"] = json!(format!("uid-{}", self.version));
+        metadata["resourceVersion"] = json!(self.version.to_string());
+        let path = format!("{collection}/{name}");
+        if self.objects.contains_key(&path) {
+            return status(409, "already exists", &json!({"name": name}));
+        }
+        self.objects.insert(path, object.clone());
+        (StatusCode::CREATED, axum::Json(object)).into_response()
+    }
+
+    fn replace(&mut self, path: &str, mut object: Value) -> Response {
+        let Some(there) = self.objects.get(path) else { return absent(path) };
+        if there["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            return status(409, "the object has been modified", &json!({}));
+        }
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.insert(path.to_owned(), object.clone());
+        axum::Json(object).into_response()
+    }
+
+    fn delete(&mut self, path: &str) -> Response {
+        self.objects
+            .remove(path)
+            .map_or_else(|| absent(path), |object| axum::Json(object).into_response())
+    }
+}
+
+fn absent(path: &str) -> Response {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    status(404, &format!("\"{name}\" not found"), &json!({"name": name}))
+}
+
+fn status(code: u16, message: &str, details: &Value) -> Response {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": code, "message": message, "details": details,
+        "reason": if code == 404 { "NotFound" } else { "Conflict" },
+    });
+    (StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response()
+}

@@ -1,0 +1,232 @@
+//! Makes the server say what was decided: the one place of this crate that
+//! writes to the API. Every write is preceded by a comparison with what is
+//! there, so that a run with nothing new writes nothing.
+
+use crate::node::NodeIdentity;
+use crate::slices::{self, SlicePlan};
+use cluster_model::names::DRIVER;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::core::Status;
+use kube::{Api, Client};
+use std::fmt;
+use topology_graph::{NodeTopology, NodeTopologySpec};
+
+/// How often a publication starts over after someone else wrote in between.
+const ATTEMPTS: u32 = 5;
+
+/// How many requests changed something on the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Creations, updates and deletions.
+    pub writes: usize,
+}
+
+/// Something could not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The server refused, or did not answer.
+    #[error("failed to {verb} {what}")]
+    Request {
+        /// What was asked: `list`, `get`, `create`, `update`, `delete`.
+        verb: Verb,
+        /// Of what.
+        what: String,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// The custom resource is not installed.
+    #[error(
+        "the cluster has no NodeTopology resource (topology.dranet.io/v1alpha1); \
+         install its CustomResourceDefinition"
+    )]
+    NoTopologyResource,
+}
+
+/// What was asked of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Read many.
+    List,
+    /// Read one.
+    Get,
+    /// Make one.
+    Create,
+    /// Change one.
+    Update,
+    /// Remove one.
+    Delete,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+impl PublishError {
+    fn request(verb: Verb, what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Request { verb, what, source: Box::new(source) }
+    }
+
+    /// Whether someone else wrote in between, so that a new look may help.
+    fn is_race(&self) -> bool {
+        let Self::Request { verb, source, .. } = self else { return false };
+        let kube::Error::Api(status) = &**source else { return false };
+        *verb != Verb::List && (status.code == 409 || (status.code == 404 && *verb == Verb::Update))
+    }
+}
+
+/// Publishes for one node.
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    node: NodeIdentity,
+    slices: Api<ResourceSlice>,
+    topologies: Api<NodeTopology>,
+    /// Highest generation of the pool that was seen.
+    generation: i64,
+}
+
+impl Publisher {
+    /// Publishes as a client for a node.
+    pub fn new(client: &Client, node: NodeIdentity) -> Self {
+        Self {
+            node,
+            slices: Api::all(client.clone()),
+            topologies: Api::all(client.clone()),
+            generation: 0,
+        }
+    }
+
+    /// Makes the node's slices hold these devices.
+    pub async fn slices(&mut self, devices: &[Device]) -> Result<Published, PublishError> {
+        let mut published = Published::default();
+        let mut attempt = 1;
+        loop {
+            let existing = self.list().await?;
+            let plan = slices::plan(&self.node, devices, &existing, self.generation);
+            match self.carry_out(plan, &mut published).await {
+                Err(error) if error.is_race() && attempt < ATTEMPTS => {
+                    tracing::debug!(node = self.node.name, attempt, "Slices changed meanwhile");
+                }
+                outcome => return outcome.map(|()| published),
+            }
+            attempt += 1;
+        }
+    }
+
+    /// This driver's slices for this node.
+    async fn list(&self) -> Result<Vec<ResourceSlice>, PublishError> {
+        let selector = format!("spec.driver={DRIVER},spec.nodeName={}", self.node.name);
+        let params = ListParams::default().fields(&selector);
+        let what = || format!("the ResourceSlices of node `{}`", self.node.name);
+        let list = self.slices.list(&params).await;
+        Ok(list.map_err(PublishError::request(Verb::List, what()))?.items)
+    }
+
+    async fn carry_out(
+        &mut self,
+        plan: SlicePlan,
+        published: &mut Published,
+    ) -> Result<(), PublishError> {
+        let SlicePlan { delete, update, create } = plan;
+        for name in delete {
+            let outcome = self.slices.delete(&name, &DeleteParams::default()).await;
+            let failed = PublishError::request(Verb::Delete, format!("ResourceSlice `{name}`"));
+            absent_is_fine(outcome.map(drop)).map_err(failed)?;
+            published.writes += 1;
+        }
+        for slice in update {
+            let name = slice.metadata.name.clone().unwrap_or_default();
+            let failed = PublishError::request(Verb::Update, format!("ResourceSlice `{name}`"));
+            self.slices.replace(&name, &PostParams::default(), &slice).await.map_err(failed)?;
+            self.wrote(&slice, published);
+        }
+        for slice in create {
+            let what = format!("a ResourceSlice of node `{}`", self.node.name);
+            let failed = PublishError::request(Verb::Create, what);
+            self.slices.create(&PostParams::default(), &slice).await.map_err(failed)?;
+            self.wrote(&slice, published);
+        }
+        Ok(())
+    }
+
+    fn wrote(&mut self, slice: &ResourceSlice, published: &mut Published) {
+        self.generation = self.generation.max(slice.spec.pool.generation);
+        published.writes += 1;
+    }
+
+    /// Makes the node's NodeTopology say this.
+    pub async fn topology(&self, spec: &NodeTopologySpec) -> Result<Published, PublishError> {
+        let mut attempt = 1;
+        loop {
+            match self.write_topology(spec).await {
+                Err(error) if error.is_race() && attempt < ATTEMPTS => {
+                    tracing::debug!(
+                        node = self.node.name,
+                        attempt,
+                        "NodeTopology changed meanwhile"
+                    );
+                }
+                outcome => return outcome,
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn write_topology(&self, spec: &NodeTopologySpec) -> Result<Published, PublishError> {
+        let name = &self.node.name;
+        let what = || format!("NodeTopology `{name}`");
+        let failed = |verb| PublishError::request(verb, what());
+        let owners = Some(vec![self.node.owner_reference()]);
+        let params = PostParams::default();
+        match self.topologies.get(name).await {
+            Ok(there) if there.spec == *spec && there.metadata.owner_references == owners => {
+                return Ok(Published::default());
+            }
+            Ok(mut there) => {
+                there.metadata.owner_references = owners;
+                there.metadata.managed_fields = None;
+                there.spec = spec.clone();
+                self.topologies
+                    .replace(name, &params, &there)
+                    .await
+                    .map_err(failed(Verb::Update))?;
+            }
+            Err(kube::Error::Api(status)) if is_object_absent(&status) => {
+                let mut topology = NodeTopology::new(name, spec.clone());
+                topology.metadata = ObjectMeta { owner_references: owners, ..topology.metadata };
+                self.topologies.create(&params, &topology).await.map_err(failed(Verb::Create))?;
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                return Err(PublishError::NoTopologyResource);
+            }
+            Err(error) => return Err(failed(Verb::Get)(error)),
+        }
+        Ok(Published { writes: 1 })
+    }
+}
+
+/// A 404 names the object where only the object is absent, and nothing where
+/// the server does not know the resource at all.
+fn is_object_absent(status: &Status) -> bool {
+    let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && named
+}
+
+fn absent_is_fine(outcome: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match outcome {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The four processes: their flags, their files, and when each is ready.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use rcgen::KeyPair;
+
+use super::{kubeconfig, scheduler_config::SchedulerConfig};
+use crate::{
+    binaries,
+    certificates::{Authority, Identity, write},
+    ports,
+    process::{Process, Program},
+};
+
+/// How long one process may take to be ready, on a machine that does much else.
+const READY: Duration = Duration::from_secs(90);
+
+/// How often a process is started again where another took its port.
+const ATTEMPTS: usize = 3;
+
+/// What the processes share: directories, certificates, and where they listen.
+#[derive(Debug)]
+pub(super) struct Site {
+    directory: PathBuf,
+    authority: Authority,
+    serving: Identity,
+    etcd_url: String,
+    apiserver_url: String,
+}
+
+impl Site {
+    /// Makes the directories, the certificates and the keys.
+    pub(super) fn prepare(directory: &Path) -> anyhow::Result<Self> {
+        let authority = Authority::generate()?;
+        let serving = authority.issue("control-plane", directory)?;
+        write(&directory.join("ca.crt"), &authority.pem())?;
+        write(&directory.join("tokens"), &kubeconfig::token_file())?;
+        let service_accounts = KeyPair::generate()?;
+        write(&directory.join("service-accounts.key"), &service_accounts.serialize_pem())?;
+        write(&directory.join("service-accounts.pub"), &service_accounts.public_key_pem())?;
+        let logs = directory.join("logs");
+        fs::create_dir(&logs).with_context(|| format!("failed to make `{}`", logs.display()))?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            authority,
+            serving,
+            etcd_url: String::new(),
+            apiserver_url: String::new(),
+        })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn logs(&self) -> PathBuf {
+        self.directory.join("logs")
+    }
+
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    pub(super) fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    pub(super) fn apiserver_url(&self) -> &str {
+        &self.apiserver_url
+    }
+
+    pub(super) async fn etcd(&mut self) -> anyhow::Result<Process> {
+        let (process, port) = on_free_port(async |port| {
+            let client = format!("https://127.0.0.1:{port}");
+            let peer = format!("http://127.0.0.1:{}", ports::free()?);
+            let metrics = format!("http://127.0.0.1:{}", ports::free()?);
+            let program = Program::new(binaries::kubernetes("etcd")?, self.logs()).args([
+                format!("--data-dir={}", self.file("etcd")),
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+                format!("--listen-metrics-urls={metrics}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=default={peer}"),
+                format!("--cert-file={}", self.serving.certificate.display()),
+                format!("--key-file={}", self.serving.key.display()),
+                format!("--trusted-ca-file={}", self.file("ca.crt")),
+                "--client-cert-auth".into(),
+                "--unsafe-no-fsync".into(),
+            ]);
+            Ok((program, format!("{metrics}/readyz")))
+        })
+        .await?;
+        self.etcd_url = format!("https://127.0.0.1:{port}");
+        Ok(process)
+    }
+
+    pub(super) async fn apiserver(&mut self, more: &[String]) -> anyhow::Result<Process> {
+        let (process, port) = on_free_port(async |port| {
+            let program = Program::new(binaries::kubernetes("kube-apiserver")?, self.logs())
+                .args([
+                    format!("--etcd-servers={}", self.etcd_url),
+                    format!("--etcd-cafile={}", self.file("ca.crt")),
+                    format!("--etcd-certfile={}", self.serving.certificate.display()),
+                    format!("--etcd-keyfile={}", self.serving.key.display()),
+                    format!("--token-auth-file={}", self.file("tokens")),
+                    format!("--service-account-key-file={}", self.file("service-accounts.pub")),
+                    format!(
+                        "--service-account-signing-key-file={}",
+                        self.file("service-accounts.key")
+                    ),
+                    "--service-account-issuer=https://kubernetes.default.svc".into(),
+                    "--service-cluster-ip-range=10.96.0.0/16".into(),
+                    "--authorization-mode=Node,RBAC".into(),
+                    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
+                    // It has no other use for an address than to advertise it.
+                    "--advertise-address=127.0.0.1".into(),
+                    "--endpoint-reconciler-type=none".into(),
+                ])
+                .args(self.secure_serving(port))
+                .args(more.iter().cloned());
+            Ok((program, format!("https://127.0.0.1:{port}/readyz")))
+        })
+        .await?;
+        self.apiserver_url = format!("https://127.0.0.1:{port}");
+        let kubeconfig = kubeconfig::kubeconfig(&self.apiserver_url, &self.authority.pem());
+        write(&self.kubeconfig(), &format!("{kubeconfig:#}\n"))?;
+        Ok(process)
+    }
+
+    /// The process, and the URL of its health.
+    pub(super) async fn controller_manager(&self) -> anyhow::Result<(Process, String)> {
+        let (process, port) = on_free_port(async |port| {
+            let binary = binaries::kubernetes("kube-controller-manager")?;
+            let program = Program::new(binary, self.logs())
+                .args([
+                    "--leader-elect=false".into(),
+                    "--controllers=*,-node-lifecycle-controller".into(),
+                    "--kube-api-qps=1000".into(),
+                    "--kube-api-burst=2000".into(),
+                    format!(
+                        "--service-account-private-key-file={}",
+                        self.file("service-accounts.key")
+                    ),
+                    format!("--root-ca-file={}", self.file("ca.crt")),
+                    format!("--kubeconfig={}", self.file("kubeconfig")),
+                ])
+                .args(self.secure_serving(port))
+                .args(self.delegated_authentication());
+            Ok((program, format!("https://127.0.0.1:{port}/healthz")))
+        })
+        .await?;
+        Ok((process, format!("https://127.0.0.1:{port}/healthz")))
+    }
+
+    pub(super) async fn scheduler(&self, config: &SchedulerConfig) -> anyhow::Result<Process> {
+        let file = self.directory.join("scheduler.yaml");
+        write(&file, &format!("{:#}\n", config.render(&self.kubeconfig())))?;
+        let (process, _) = on_free_port(async |port| {
+            let program = Program::new(binaries::kubernetes("kube-scheduler")?, self.logs())
+                .args([format!("--config={}", file.display()), "-v=2".into()])
+                .args(self.secure_serving(port))
+                .args(self.delegated_authentication());
+            Ok((program, format!("https://127.0.0.1:{port}/readyz")))
+        })
+        .await?;
+        Ok(process)
+    }
+
+    fn secure_serving(&self, port: u16) -> [String; 4] {
+        [
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            format!("--tls-cert-file={}", self.serving.certificate.display()),
+            format!("--tls-private-key-file={}", self.serving.key.display()),
+        ]
+    }
+
+    /// So that `/metrics` can be read with the token of the kubeconfig.
+    fn delegated_authentication(&self) -> [String; 2] {
+        let kubeconfig = self.file("kubeconfig");
+        [
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+        ]
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+}
+
+/// Starts a program on a free port and waits until it is ready; on another port
+/// where somebody was faster on this one.
+async fn on_free_port(
+    program: impl AsyncFn(u16) -> anyhow::Result<(Program, String)>,
+) -> anyhow::Result<(Process, u16)> {
+    let mut attempt = 1;
+    loop {
+        let port = ports::free()?;
+        let (program, url) = program(port).await?;
+        let process = program.spawn()?;
+        match process.wait_until_ready(&url, READY).await {
+            Ok(()) => return Ok((process, port)),
+            Err(_) if attempt < ATTEMPTS && lost_its_port(&process) => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn lost_its_port(process: &Process) -> bool {
+    process.has_ended() && process.tail(50).contains("address already in use")
+}

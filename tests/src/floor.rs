@@ -1,0 +1,184 @@
+//! A floor: one test binary, one control plane, many tests on it.
+//!
+//! The binary has `harness = false` and a `main` of one call of [`run`], which
+//! starts the control plane, runs the tests by libtest's command line (names
+//! filter, `--list`, `--test-threads`), and ends the plane before it returns:
+//! the standard harness would need a `static`, which nobody drops.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt::{self, Write},
+    fs,
+    panic::AssertUnwindSafe,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use futures::{FutureExt, future::LocalBoxFuture};
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::{runtime::Runtime, sync::RwLock};
+
+use crate::{
+    control_plane::{ControlPlane, Options},
+    process::Log,
+};
+
+/// How many lines of each log are shown with a failure.
+const TAIL: usize = 15;
+
+type Body =
+    Box<dyn FnOnce(Arc<ControlPlane>) -> LocalBoxFuture<'static, anyhow::Result<()>> + Send>;
+
+/// A test on the control plane. It fails by an error or by a panic.
+pub struct Test {
+    name: String,
+    alone: bool,
+    body: Body,
+}
+
+impl Test {
+    /// A test from an asynchronous function; [`tests!`](crate::tests) names it.
+    pub fn new<F, T>(name: &str, body: F) -> Self
+    where
+        F: FnOnce(Arc<ControlPlane>) -> T + Send + 'static,
+        T: Future<Output = anyhow::Result<()>> + 'static,
+    {
+        Self {
+            name: name.to_owned(),
+            alone: false,
+            body: Box::new(move |plane| body(plane).boxed_local()),
+        }
+    }
+
+    /// No other test runs while this one does. For tests of what is one per
+    /// cluster: a webhook, the scheduler's configuration, the set of all nodes.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+}
+
+impl fmt::Debug for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Test")
+            .field("name", &self.name)
+            .field("alone", &self.alone)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a `Vec<Test>` of asynchronous functions, named by module and function.
+#[macro_export]
+macro_rules! tests {
+    ($($function:path),* $(,)?) => {
+        vec![$($crate::floor::Test::new(
+            concat!(module_path!(), "::", stringify!($function)),
+            $function,
+        )),*]
+    };
+}
+
+/// Runs the tests on one control plane, started with `options`.
+///
+/// The process ends with the code that this returns; nothing of what was started
+/// runs any more then.
+pub fn run(options: Options, tests: impl IntoIterator<Item = Test>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let runtime = match Runtime::new() {
+        Ok(runtime) => Arc::new(runtime),
+        Err(error) => return refuse(&error.into()),
+    };
+    let floor = if arguments.list {
+        Arc::new(Floor { runtime, plane: None, turn: RwLock::new(()) })
+    } else {
+        let plane = match runtime.block_on(ControlPlane::start(options)) {
+            Ok(plane) => Arc::new(plane),
+            Err(error) => return refuse(&error.context("the control plane did not start")),
+        };
+        report(&format!("control plane ready after {:.1?}", plane.started_in()));
+        Arc::new(Floor { runtime, plane: Some(plane), turn: RwLock::new(()) })
+    };
+    let trials = tests.into_iter().map(|test| floor.trial(test)).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+struct Floor {
+    runtime: Arc<Runtime>,
+    plane: Option<Arc<ControlPlane>>,
+    /// Held for writing by a test that runs alone.
+    turn: RwLock<()>,
+}
+
+impl Floor {
+    fn trial(self: &Arc<Self>, test: Test) -> Trial {
+        let Test { name, alone, body } = test;
+        // The crate's name in front of a module path says nothing.
+        let name = name.split_once("::").map_or(&*name, |(_, rest)| rest).to_owned();
+        let floor = Arc::clone(self);
+        Trial::test(name, move || floor.run(alone, body))
+    }
+
+    fn run(&self, alone: bool, body: Body) -> Result<(), Failed> {
+        let plane = self.plane.as_ref().ok_or("only listed tests have no control plane")?;
+        let turn = async || {
+            if alone {
+                (Some(self.turn.write().await), None)
+            } else {
+                (None, Some(self.turn.read().await))
+            }
+        };
+        let test = async {
+            let _turn = turn().await;
+            let marks = log_lengths(&plane.logs());
+            let result = AssertUnwindSafe(body(Arc::clone(plane))).catch_unwind().await;
+            let failure = match result {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => format!("{error:?}"),
+                Err(panic) => format!("panicked: {}", panic_message(panic.as_ref())),
+            };
+            Err(Failed::from(format!("{failure}{}", tails(&plane.logs(), &marks))))
+        };
+        self.runtime.block_on(test)
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("(no message)")
+}
+
+fn log_lengths(logs: &Path) -> BTreeMap<PathBuf, u64> {
+    let entries = fs::read_dir(logs).into_iter().flatten().flatten();
+    entries.map(|entry| (entry.path(), Log::at(entry.path()).len())).collect()
+}
+
+/// What each program wrote since its log had the length that `marks` tells.
+fn tails(logs: &Path, marks: &BTreeMap<PathBuf, u64>) -> String {
+    let mut text = String::new();
+    for path in log_lengths(logs).into_keys() {
+        let from = marks.get(&path).copied().unwrap_or_default();
+        let tail = Log::at(&path).tail(TAIL, from);
+        if !tail.is_empty() {
+            let name = path.file_name().unwrap_or_default().display();
+            // Writing to a string does not fail.
+            let _ = write!(text, "\n--- {name}, last lines during this test\n{tail}");
+        }
+    }
+    text
+}
+
+#[expect(clippy::print_stderr, reason = "a floor reports to the person who runs it")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}
+
+fn refuse(error: &anyhow::Error) -> ExitCode {
+    report(&format!("error: {error:#}"));
+    ExitCode::FAILURE
+}

@@ -1,0 +1,50 @@
+//! Nodes without a machine behind: the objects that a kubelet would have written.
+
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::manifest::FIELD_MANAGER;
+
+/// Makes a node that is Ready and has room for pods, or makes it so again.
+///
+/// It stays Ready: the control plane here runs no node-lifecycle-controller.
+pub async fn apply(client: &Client, name: &str) -> anyhow::Result<Node> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+        }},
+    });
+    nodes.patch(name, &params, &Patch::Apply(&node)).await?;
+    Ok(nodes.patch_status(name, &params, &Patch::Apply(&status(name))).await?)
+}
+
+fn status(name: &str) -> serde_json::Value {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let resources = json!({"cpu": "128", "memory": "1Ti", "pods": "256"});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{
+                "type": "Ready",
+                "status": "True",
+                "reason": "Simulated",
+                "message": "no kubelet stands behind this node",
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }],
+        },
+    })
+}

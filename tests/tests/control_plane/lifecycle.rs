@@ -1,0 +1,171 @@
+//! Starting and ending: what the harness itself promises.
+
+use std::{
+    io::{BufRead, BufReader},
+    panic::AssertUnwindSafe,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use tests::{
+    Check, ControlPlane, Options, Program, SchedulerConfig, binaries, eventually, floor::Test,
+    with_scope,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+pub(crate) fn tests() -> Vec<Test> {
+    let mut all = tests::tests![
+        its_version_is_the_pinned_one,
+        simulated_nodes_are_ready_and_stay_so,
+        a_panic_ends_the_program_and_its_children,
+        a_program_that_ends_early_is_reported_with_its_log,
+    ];
+    // These start control planes of their own, or replace a part of this one.
+    all.extend(
+        tests::tests![
+            a_panic_ends_a_second_control_plane,
+            a_killed_process_leaves_no_control_plane,
+            the_scheduler_restarts_with_another_configuration,
+        ]
+        .into_iter()
+        .map(Test::alone),
+    );
+    all
+}
+
+async fn its_version_is_the_pinned_one(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let version = plane.client().apiserver_version().await?;
+    assert_eq!(version.git_version, binaries::kubernetes_version()?);
+    Ok(())
+}
+
+/// A node without a lease is `NotReady` after 40 s where the node-lifecycle-controller
+/// runs; that it does not is looked at, instead of waiting for so long.
+async fn simulated_nodes_are_ready_and_stay_so(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let name = scope.node("ready").await?.metadata.name.context("a node has a name")?;
+        let node = Api::<Node>::all(scope.client()).get(&name).await?;
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let ready: Vec<_> = conditions.iter().map(|c| (&*c.type_, &*c.status)).collect();
+        assert_eq!(ready, [("Ready", "True")]);
+        assert_eq!(node.spec.and_then(|spec| spec.taints), None);
+        let controllers = plane.controllers().await?;
+        let runs = |name| controllers.iter().any(|controller| controller == name);
+        assert!(runs("resourceclaim-controller"), "{controllers:?}");
+        assert!(!runs("node-lifecycle-controller"), "{controllers:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_panic_ends_the_program_and_its_children(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let program = Program::new("/bin/sh", plane.logs())
+        .named("family")
+        .args(["-c", "sleep 1000 & echo child $!; wait"]);
+    let process = program.spawn()?;
+    let child = eventually(SOON, async || {
+        let line = process.tail(1);
+        Ok(match line.strip_prefix("child ") {
+            Some(pid) => Check::Done(pid.parse()?),
+            None => Check::NotYet(format!("it wrote `{line}`")),
+        })
+    })
+    .await?;
+    let pids = [process.pid(), child];
+    assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
+    let panic = async move {
+        let _process = process;
+        panic!("on purpose: what a test started must end with it");
+    };
+    assert!(AssertUnwindSafe(panic).catch_unwind().await.is_err());
+    all_end(&pids).await
+}
+
+async fn a_program_that_ends_early_is_reported_with_its_log(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let program = Program::new("/bin/sh", plane.logs())
+        .named("early")
+        .args(["-c", "echo no such luck >&2; exit 3"]);
+    let process = program.spawn()?;
+    let error = process.wait_until_ready("http://127.0.0.1:1/readyz", SOON).await.unwrap_err();
+    assert_eq!(
+        format!("{error:#}"),
+        "early is not ready; it wrote last:\nno such luck: early ended"
+    );
+    Ok(())
+}
+
+async fn a_panic_ends_a_second_control_plane(_plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let second = ControlPlane::start(Options::default()).await?;
+    report(&format!("second control plane ready after {:.1?}", second.started_in()));
+    let pids = second.pids();
+    let directory = second.directory().to_owned();
+    assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
+    let panic = async move {
+        let _second = second;
+        panic!("on purpose: a control plane must end with its test");
+    };
+    assert!(AssertUnwindSafe(panic).catch_unwind().await.is_err());
+    assert!(!directory.exists(), "`{}` is left", directory.display());
+    all_end(&pids).await
+}
+
+async fn a_killed_process_leaves_no_control_plane(_plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    // A killed process cannot remove its files.
+    let files = tempfile::tempdir()?;
+    let mut holder = Command::new(env!("CARGO_BIN_EXE_control-plane"))
+        .arg("--print-pids")
+        .env("TMPDIR", files.path())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let line = holder
+        .stdout
+        .take()
+        .and_then(|stdout| BufReader::new(stdout).lines().next())
+        .context("it printed nothing")??;
+    let pids: Vec<u32> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+    assert_eq!(pids.len(), 4);
+    assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
+    holder.kill()?;
+    holder.wait()?;
+    all_end(&pids).await
+}
+
+async fn the_scheduler_restarts_with_another_configuration(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let before = plane.pids();
+    let mut config = SchedulerConfig::default();
+    config.more.insert("percentageOfNodesToScore".into(), 100.into());
+    plane.restart_scheduler(&config).await?;
+    let after = plane.pids();
+    assert_eq!(before[..3], after[..3]);
+    assert_ne!(before[3], after[3]);
+    all_end(&before[3..]).await?;
+    plane.restart_scheduler(&SchedulerConfig::default()).await
+}
+
+fn runs(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+async fn all_end(pids: &[u32]) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let left: Vec<_> = pids.iter().filter(|pid| runs(**pid)).collect();
+        Ok(Check::that(left.is_empty(), || format!("processes {left:?} still run")))
+    })
+    .await
+}
+
+#[expect(clippy::print_stderr, reason = "the time of a start is told, not asserted")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}

@@ -1,0 +1,105 @@
+//! Which functions are GPUs and NICs, and what stands above them in sysfs.
+
+use super::{Vertices, about};
+use crate::shape::{Place, Role, Vertex};
+use crate::snapshot::PciFunction;
+use crate::{Anomaly, AnomalyKind, PciAddress, PcieLink, Snapshot};
+
+/// Base classes, `include/linux/pci_ids.h`.
+const NETWORK: u32 = 0x02;
+const DISPLAY: u32 = 0x03;
+const PROCESSING_ACCELERATOR: u32 = 0x12;
+
+/// Vendors whose display controllers compute; others are consoles of a BMC or a
+/// hypervisor.
+const GPU_VENDORS: [u16; 3] = [NVIDIA, AMD, INTEL];
+const NVIDIA: u16 = 0x10de;
+const AMD: u16 = 0x1002;
+const INTEL: u16 = 0x8086;
+/// Habana: Gaudi is a processing accelerator.
+const HABANA: u16 = 0x1da3;
+
+pub(super) fn add(snapshot: &Snapshot, vertices: &mut Vertices, anomalies: &mut Vec<Anomaly>) {
+    for function in &snapshot.pci {
+        let rdma = snapshot.rdma_of(function.address).next();
+        let Some(role) = role(function, rdma.is_some()) else { continue };
+        let mut vertex = vertex(function, role);
+        vertex.rdma = rdma.is_some();
+        vertex.link_layer =
+            rdma.and_then(|rdma| rdma.ports.iter().find_map(|port| port.link_layer));
+        let above = add_above(function, snapshot, vertices);
+        // A parent is always there before its child, so that no snapshot, however
+        // strange, makes a loop: a device that is another's bridge stays where it is.
+        vertex.parent = vertices.get(&vertex.place).map_or(above, |known| known.parent);
+        vertices.insert(vertex.place, vertex);
+        anomalies.extend(degraded(function));
+    }
+}
+
+fn role(function: &PciFunction, has_rdma: bool) -> Option<Role> {
+    let vendor = function.vendor;
+    match function.class >> 16 {
+        NETWORK => Some(Role::Nic),
+        DISPLAY if GPU_VENDORS.contains(&vendor) => Some(Role::Gpu),
+        PROCESSING_ACCELERATOR if vendor == HABANA || GPU_VENDORS.contains(&vendor) => {
+            Some(Role::Gpu)
+        }
+        // eRDMA of Alibaba has class 0x00ff.
+        _ if has_rdma => Some(Role::Nic),
+        _ => None,
+    }
+}
+
+fn vertex(function: &PciFunction, role: Role) -> Vertex {
+    Vertex {
+        class: Some(function.class),
+        id: Some((function.vendor, function.device)),
+        numa: function.numa_node,
+        max_link: function.max_link,
+        ..Vertex::new(Place::Function(function.address), role)
+    }
+}
+
+/// Adds root bus and bridges above a function and returns the lowest of them.
+fn add_above(
+    function: &PciFunction,
+    snapshot: &Snapshot,
+    vertices: &mut Vertices,
+) -> Option<Place> {
+    let mut parent = None;
+    if let Some(root) = function.root {
+        let place = Place::Root(root);
+        vertices.entry(place).or_insert_with(|| Vertex::new(place, Role::HostBridge));
+        parent = Some(place);
+    }
+    for &address in &function.bridges {
+        let place = Place::Function(address);
+        vertices.entry(place).or_insert_with(|| bridge(address, parent, snapshot));
+        parent = Some(place);
+    }
+    parent
+}
+
+fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Vertex {
+    let place = Place::Function(address);
+    let vertex = snapshot
+        .function(address)
+        .map_or_else(|| Vertex::new(place, Role::Bridge), |f| vertex(f, Role::Bridge));
+    // The bridge's node is its host bridge's, and no distance is measured to it.
+    Vertex { parent, numa: None, ..vertex }
+}
+
+/// A link narrower than the device can, or slower on a NIC: a GPU slows its
+/// link down by itself when it is idle.
+fn degraded(function: &PciFunction) -> Option<Anomaly> {
+    let (now, best) = (function.current_link?, function.max_link?);
+    let slow = now.megatransfers < best.megatransfers && function.class >> 16 == NETWORK;
+    let detail = format!("the link runs at {}, and could at {}", rate(now), rate(best));
+    (slow || now.width < best.width)
+        .then(|| about(function.address, AnomalyKind::LinkDegraded, detail))
+}
+
+fn rate(link: PcieLink) -> String {
+    let PcieLink { megatransfers, width } = link;
+    format!("{}.{} GT/s x{width}", megatransfers / 1_000, megatransfers % 1_000 / 100)
+}

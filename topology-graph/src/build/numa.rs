@@ -1,0 +1,98 @@
+//! The NUMA node of each GPU and NIC: the kernel's word, else the overlay's.
+//!
+//! A node without CPUs (the HBM of Grace's GPUs, CXL memory) is no place for a
+//! process; the nearest node with CPUs by the SLIT stands for it.
+
+use super::{Vertices, about};
+use crate::shape::{Place, Vertex};
+use crate::snapshot::NumaNodeFacts;
+use crate::{Anomaly, AnomalyKind, Evidence, NumaNode, Overlay, PciAddress, Snapshot};
+
+/// A node and how it is known.
+type Known = (NumaNode, Evidence);
+
+pub(super) fn settle(
+    snapshot: &Snapshot,
+    overlay: Option<&Overlay>,
+    vertices: &mut Vertices,
+    anomalies: &mut Vec<Anomaly>,
+) {
+    for vertex in vertices.values_mut().filter(|vertex| vertex.role.is_device()) {
+        let Place::Function(address) = vertex.place else { continue };
+        let kernel = from_kernel(address, vertex, &snapshot.numa_nodes, anomalies);
+        let told = overlay.and_then(|overlay| from_overlay(address, overlay));
+        if let (Some((kernel, _)), Some((told, evidence))) = (&kernel, &told)
+            && kernel != told
+        {
+            let detail = format!("sysfs says NUMA node {kernel}, {evidence} says {told}");
+            anomalies.push(about(address, AnomalyKind::NumaDisagrees, detail));
+        }
+        let known = kernel.or(told).or_else(|| only_node(&snapshot.numa_nodes));
+        if known.is_none() {
+            let detail = "neither sysfs nor an overlay tells its NUMA node";
+            anomalies.push(about(address, AnomalyKind::NumaUnknown, detail));
+        }
+        set(vertex, known);
+    }
+}
+
+fn set(vertex: &mut Vertex, known: Option<Known>) {
+    let (numa, evidence) = known.unzip();
+    vertex.numa = numa;
+    vertex.numa_evidence = evidence.unwrap_or_default();
+}
+
+fn from_overlay(address: PciAddress, overlay: &Overlay) -> Option<Known> {
+    let node = overlay.devices.get(&address)?.numa?;
+    Some((node, overlay.evidence.clone()))
+}
+
+fn from_kernel(
+    address: PciAddress,
+    vertex: &Vertex,
+    nodes: &[NumaNodeFacts],
+    anomalies: &mut Vec<Anomaly>,
+) -> Option<Known> {
+    let node = vertex.numa?;
+    // A kernel without NUMA shows no nodes and still numbers them.
+    if nodes.is_empty() {
+        return Some((node, Evidence::Sysfs));
+    }
+    let Some(facts) = nodes.iter().find(|facts| facts.node == node) else {
+        let detail = format!("sysfs says NUMA node {node}, and there is no such node");
+        anomalies.push(about(address, AnomalyKind::NumaAbsent, detail));
+        return None;
+    };
+    if !facts.cpus.is_empty() || nodes.iter().all(|facts| facts.cpus.is_empty()) {
+        return Some((node, Evidence::Sysfs));
+    }
+    let nearest = nearest_with_cpus(facts, nodes);
+    let taken = nearest.map_or_else(|| "none".to_owned(), |node| node.to_string());
+    let detail = format!("NUMA node {node} has no CPUs; nearest with CPUs by the SLIT: {taken}");
+    anomalies.push(about(address, AnomalyKind::NumaWithoutCpus, detail));
+    nearest.map(|node| (node, Evidence::Slit))
+}
+
+/// The one nearest node; none where the SLIT is silent or calls two equally near.
+fn nearest_with_cpus(from: &NumaNodeFacts, nodes: &[NumaNodeFacts]) -> Option<NumaNode> {
+    let mut near: Vec<(u32, NumaNode)> = nodes
+        .iter()
+        .zip(&from.distances)
+        .filter(|(facts, _)| !facts.cpus.is_empty())
+        .map(|(facts, distance)| (*distance, facts.node))
+        .collect();
+    near.sort_unstable();
+    match near.as_slice() {
+        [(_, node)] => Some(*node),
+        [(first, node), (second, _), ..] if first < second => Some(*node),
+        _ => None,
+    }
+}
+
+/// A machine with one NUMA node has everything on it.
+fn only_node(nodes: &[NumaNodeFacts]) -> Option<Known> {
+    match nodes {
+        [facts] => Some((facts.node, Evidence::OnlyNode)),
+        _ => None,
+    }
+}

@@ -1,0 +1,126 @@
+//! Switches that only the overlay tells: they go between a device and its root
+//! bus where sysfs shows no bridge there. Where it shows some, they stay, and a
+//! disagreement is noted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
+
+use super::{Vertices, about};
+use crate::shape::{Place, Role, Vertex};
+use crate::{Anomaly, AnomalyKind, Overlay, PciAddress, Snapshot};
+
+pub(super) fn add(
+    overlay: &Overlay,
+    snapshot: &Snapshot,
+    vertices: &mut Vertices,
+    anomalies: &mut Vec<Anomaly>,
+) {
+    for (switch, members) in members(overlay, vertices, anomalies) {
+        let bridged = |member: &PciAddress| {
+            snapshot.function(*member).is_some_and(|function| !function.bridges.is_empty())
+        };
+        let (visible, hidden): (Vec<_>, Vec<_>) = members.into_iter().partition(bridged);
+        anomalies.extend(disagreement(switch, &visible, &hidden, snapshot));
+        if !hidden.is_empty() {
+            put_below(switch, &hidden, overlay, vertices);
+        }
+    }
+    drop_unused_roots(vertices);
+}
+
+/// The devices of each switch that the machine has.
+fn members(
+    overlay: &Overlay,
+    vertices: &Vertices,
+    anomalies: &mut Vec<Anomaly>,
+) -> BTreeMap<PciAddress, Vec<PciAddress>> {
+    let mut members: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (&address, device) in &overlay.devices {
+        if !vertices.contains_key(&Place::Function(address)) {
+            let detail =
+                format!("{} names it, and this machine has no such device", overlay.evidence);
+            anomalies.push(about(address, AnomalyKind::OverlayDeviceMissing, detail));
+        } else if let Some(switch) = device.switch {
+            members.entry(switch).or_default().push(address);
+        }
+    }
+    members
+}
+
+/// Members of one switch must share a bridge in sysfs, if it shows any of theirs.
+fn disagreement(
+    switch: PciAddress,
+    visible: &[PciAddress],
+    hidden: &[PciAddress],
+    snapshot: &Snapshot,
+) -> Option<Anomaly> {
+    let bridges = visible.iter().filter_map(|member| snapshot.function(*member));
+    let bridges = bridges.map(|function| function.bridges.iter().copied().collect::<BTreeSet<_>>());
+    let shared = bridges.reduce(|all, bridges| &all & &bridges)?;
+    (shared.is_empty() || !hidden.is_empty()).then(|| {
+        let detail = "the overlay joins devices here that share no bridge in sysfs; sysfs is kept";
+        about(switch, AnomalyKind::SwitchDisagrees, detail)
+    })
+}
+
+fn put_below(
+    switch: PciAddress,
+    members: &[PciAddress],
+    overlay: &Overlay,
+    vertices: &mut Vertices,
+) {
+    let roots: BTreeSet<_> = members.iter().map(|member| parent(*member, vertices)).collect();
+    let root = match roots.len() {
+        1 => roots.into_iter().flatten().next(),
+        // Each virtual function has a root of its own, which says nothing.
+        _ => None,
+    };
+    add_switches(switch, root, overlay, vertices);
+    let place = Place::Function(switch);
+    let above = ancestors(place, vertices);
+    for member in members.iter().map(|member| Place::Function(*member)) {
+        if let Some(vertex) = vertices.get_mut(&member)
+            && member != place
+            && !above.contains(&member)
+        {
+            vertex.parent = Some(place);
+            vertex.evidence = overlay.evidence.clone();
+        }
+    }
+}
+
+/// A switch and those above it, as far as they are not there yet.
+fn add_switches(
+    switch: PciAddress,
+    root: Option<Place>,
+    overlay: &Overlay,
+    vertices: &mut Vertices,
+) {
+    let mut next = Some(switch);
+    while let Some(address) = next.take().filter(|a| !vertices.contains_key(&Place::Function(*a))) {
+        let above = overlay.switches.get(&address).and_then(|switch| switch.parent);
+        let place = Place::Function(address);
+        let vertex = Vertex {
+            parent: above.map(Place::Function).or(root),
+            evidence: overlay.evidence.clone(),
+            ..Vertex::new(place, Role::Switch)
+        };
+        vertices.insert(place, vertex);
+        next = above;
+    }
+}
+
+fn ancestors(place: Place, vertices: &Vertices) -> BTreeSet<Place> {
+    let parent = |place: &Place| vertices.get(place).and_then(|vertex| vertex.parent);
+    successors(parent(&place), parent).collect()
+}
+
+fn parent(address: PciAddress, vertices: &Vertices) -> Option<Place> {
+    vertices.get(&Place::Function(address))?.parent
+}
+
+/// Roots that no vertex hangs off any more.
+fn drop_unused_roots(vertices: &mut Vertices) {
+    let used: BTreeSet<Place> = vertices.values().filter_map(|vertex| vertex.parent).collect();
+    vertices.retain(|place, vertex| vertex.role != Role::HostBridge || used.contains(place));
+}

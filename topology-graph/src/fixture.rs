@@ -1,0 +1,215 @@
+//! A machine as one readable text file, planted into a directory that the
+//! production reader then reads.
+//!
+//! One fact a line, below a `[directory]` header or from the root of the host:
+//!
+//! ```text
+//! # Comments say where a fact is from.
+//! [sys/devices/pci0000:15/0000:15:01.0]
+//! class = 0x060400
+//! numa_node = -1
+//! /sys/bus/pci/devices/0000:15:01.0 -> .
+//! ```
+//!
+//! - `path = text` is a file (`\n` and `\t` in the text are a line's end and a tab),
+//! - `path -> target` a link, whose target is relative to the host's root (`/sys/…`),
+//!   to the header's directory (`.`, `./…`), or is taken as it is,
+//! - `path : char 231:192` a character device; where the caller may not make
+//!   devices, an empty file.
+//!
+//! A path that begins with `/` is below the host's root, not the header's directory.
+
+#![expect(clippy::disallowed_methods, reason = "planting a machine writes its files")]
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::io::Errno;
+
+/// A text that cannot be planted.
+#[derive(Debug, thiserror::Error)]
+pub enum PlantError {
+    /// A line is no fact.
+    #[error(
+        "line {line}: `{text}` is no fact (`path = text`, `path -> target`, `path : char 1:2`)"
+    )]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
+    /// A path leads out of the directory.
+    #[error("line {line}: `{path}` leads out of the machine's root")]
+    Outside {
+        /// Its number, from 1.
+        line: usize,
+        /// The path.
+        path: String,
+    },
+    /// A file could not be made.
+    #[error("line {line}: failed to make `{path}`")]
+    Make {
+        /// Its number, from 1.
+        line: usize,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What a line makes.
+enum Fact<'t> {
+    File(String),
+    Link(&'t str),
+    Device { major: u32, minor: u32 },
+}
+
+/// The text of a machine that this crate carries, and all of their names.
+pub fn machine(name: &str) -> Option<&'static str> {
+    MACHINES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// The machines that this crate carries, by name.
+pub const MACHINES: &[(&str, &str)] =
+    &[("azure-gb300", include_str!("../machines/azure-gb300.machine"))];
+
+/// Makes the machine's files below `root`, which is made where it is missing.
+pub fn plant(text: &str, root: &Path) -> Result<(), PlantError> {
+    let mut directory = String::new();
+    let lines = text.lines().map(str::trim).enumerate().map(|(index, line)| (index + 1, line));
+    for (line, text) in lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#')) {
+        if let Some(header) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+            inside(line, header.trim_start_matches('/')).map(|header| directory = header)?;
+            continue;
+        }
+        let (path, fact) =
+            parse(text).ok_or_else(|| PlantError::Line { line, text: text.to_owned() })?;
+        let path = inside(line, &absolute(&directory, path))?;
+        let place = root.join(&path);
+        make(&place, &path, &directory, &fact).map_err(|source| PlantError::Make {
+            line,
+            path: place,
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn parse(text: &str) -> Option<(&str, Fact<'_>)> {
+    // The first separator counts; addresses hold colons, but no blank beside them.
+    let found = [" = ", " -> ", " : "].map(|separator| text.find(separator));
+    let [file, link, device] = found.map(|at| at.unwrap_or(usize::MAX));
+    if let Some(path) = text.strip_suffix(" =") {
+        return Some((path, Fact::File(String::new())));
+    }
+    if file < link && file < device {
+        let (path, text) = text.split_once(" = ")?;
+        return Some((path, Fact::File(unescape(text.trim()))));
+    }
+    if link < device {
+        let (path, target) = text.split_once(" -> ")?;
+        return Some((path, Fact::Link(target.trim())));
+    }
+    let (path, numbers) = text.split_once(" : char ")?;
+    let (major, minor) = numbers.trim().split_once(':')?;
+    Some((path, Fact::Device { major: major.parse().ok()?, minor: minor.parse().ok()? }))
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("\\n", "\n").replace("\\t", "\t")
+}
+
+/// A path from the host's root, without a slash in front.
+fn absolute(directory: &str, path: &str) -> String {
+    match path.trim().strip_prefix('/') {
+        Some(absolute) => absolute.to_owned(),
+        None => format!("{directory}/{}", path.trim()),
+    }
+}
+
+fn inside(line: usize, path: &str) -> Result<String, PlantError> {
+    let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    if names.is_empty() || names.contains(&"..") {
+        return Err(PlantError::Outside { line, path: path.to_owned() });
+    }
+    Ok(names.join("/"))
+}
+
+fn make(place: &Path, path: &str, directory: &str, fact: &Fact<'_>) -> io::Result<()> {
+    if let Some(parent) = place.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fact {
+        Fact::File(text) => fs::write(place, format!("{text}\n")),
+        Fact::Link(target) => symlink(link_target(path, directory, target), place),
+        Fact::Device { major, minor } => make_device(place, *major, *minor),
+    }
+}
+
+/// Targets in the machine become relative, so that it can be planted anywhere.
+fn link_target(path: &str, directory: &str, target: &str) -> String {
+    let absolute = match (target.strip_prefix('/'), target.strip_prefix('.')) {
+        (Some(absolute), _) => absolute.to_owned(),
+        (_, Some(rest)) if rest.is_empty() || rest.starts_with('/') => format!("{directory}{rest}"),
+        _ => return target.to_owned(),
+    };
+    // As short as the kernel's: a link of sysfs does not leave sysfs.
+    let (from, to): (Vec<_>, Vec<_>) = (path.split('/').collect(), absolute.split('/').collect());
+    let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+    let up = "../".repeat(from.len().saturating_sub(shared + 1));
+    up + &to[shared..].join("/")
+}
+
+fn make_device(place: &Path, major: u32, minor: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(0o666);
+    match mknodat(CWD, place, FileType::CharacterDevice, mode, makedev(major, minor)) {
+        Err(Errno::PERM) => fs::write(place, ""),
+        result => result.map_err(io::Error::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_become_files_and_links() {
+        let root = tempfile::tempdir().unwrap();
+        let text = "# A comment.\n\
+            [sys/devices/pci0000:15/0000:15:01.0]\n\
+            class = 0x060400\n\
+            empty =\n\
+            information = A: \\t b\\nC: d\n\
+            /sys/bus/pci/devices/0000:15:01.0 -> .\n\
+            driver -> ../../x\n";
+        plant(text, root.path()).unwrap();
+        let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+        assert_eq!(read("sys/bus/pci/devices/0000:15:01.0/class"), "0x060400\n");
+        assert_eq!(read("sys/bus/pci/devices/0000:15:01.0/information"), "A: \t b\nC: d\n");
+        let link = |path: &str| fs::read_link(root.path().join(path)).unwrap();
+        assert_eq!(
+            link("sys/bus/pci/devices/0000:15:01.0"),
+            Path::new("../../../devices/pci0000:15/0000:15:01.0")
+        );
+        assert_eq!(link("sys/devices/pci0000:15/0000:15:01.0/driver"), Path::new("../../x"));
+    }
+
+    #[test]
+    fn what_is_no_machine_is_refused_with_its_line() {
+        let root = tempfile::tempdir().unwrap();
+        for (text, expected) in [
+            ("a = 1\nnonsense", "line 2: `nonsense` is no fact"),
+            ("../a = 1", "line 1: `/../a` leads out of"),
+            ("[..]", "line 1: `..` leads out of"),
+            ("a : char x", "line 1: `a : char x` is no fact"),
+            ("a = 1\na/b = 2", "line 2: failed to make"),
+        ] {
+            let error = plant(text, root.path()).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

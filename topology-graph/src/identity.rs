@@ -1,0 +1,29 @@
+//! What tells one machine's devices from those of another of the same shape.
+
+use crate::{PciAddress, Snapshot};
+
+/// The names of one GPU or NIC.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Identity {
+    pub(crate) uuid: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) rdma_device: Option<String>,
+    pub(crate) netdevs: Vec<String>,
+    pub(crate) node_guid: Option<String>,
+    pub(crate) sys_image_guid: Option<String>,
+}
+
+impl Identity {
+    pub(crate) fn of(address: PciAddress, snapshot: &Snapshot) -> Self {
+        let gpu = snapshot.gpus.iter().find(|gpu| gpu.address == address);
+        let rdma = snapshot.rdma_of(address).next();
+        Self {
+            uuid: gpu.and_then(|gpu| gpu.uuid.clone()),
+            model: gpu.and_then(|gpu| gpu.model.clone()),
+            rdma_device: rdma.map(|rdma| rdma.name.clone()),
+            netdevs: snapshot.netdevs_of(address).map(|netdev| netdev.name.clone()).collect(),
+            node_guid: rdma.and_then(|rdma| rdma.node_guid.clone()),
+            sys_image_guid: rdma.and_then(|rdma| rdma.sys_image_guid.clone()),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! NUMA nodes and sets of CPUs, in the kernel's text forms.
+//!
+//! A set is written as `%*pbl` does (`0-3,8`). Which node a device is on is
+//! decided elsewhere.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::text::serde_as_text;
+
+/// Number of a NUMA node. The kernel's `-1` is `None`, never a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NumaNode(pub u32);
+
+/// A set of CPUs as ascending, disjoint, non-adjacent ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CpuSet(Vec<(u32, u32)>);
+
+/// A text that is no list of CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a CPU list (`0-3,8`)")]
+pub struct ParseCpuSetError(String);
+
+impl CpuSet {
+    /// Whether there is no CPU in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The lowest CPU.
+    pub fn first(&self) -> Option<u32> {
+        self.0.first().map(|&(first, _)| first)
+    }
+
+    /// Whether every CPU of `other` is in this set.
+    pub fn contains_all(&self, other: &Self) -> bool {
+        other
+            .0
+            .iter()
+            .all(|&(first, last)| self.0.iter().any(|&(from, to)| from <= first && last <= to))
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = ParseCpuSetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let ranges: Option<Vec<_>> = match text {
+            "" => Some(Vec::new()),
+            _ => text.split(',').map(parse_range).collect(),
+        };
+        ranges.map(merge).ok_or_else(|| ParseCpuSetError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (first, last)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            if first == last {
+                write!(f, "{comma}{first}")?;
+            } else {
+                write!(f, "{comma}{first}-{last}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for NumaNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+serde_as_text!(CpuSet);
+
+fn parse_range(text: &str) -> Option<(u32, u32)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let range = (parse_cpu(first)?, parse_cpu(last)?);
+    (range.0 <= range.1).then_some(range)
+}
+
+/// `parse` takes `+1`; the kernel writes digits only.
+fn parse_cpu(digits: &str) -> Option<u32> {
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+fn merge(mut ranges: Vec<(u32, u32)>) -> CpuSet {
+    ranges.sort_unstable();
+    let mut merged: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(open) if first <= open.1.saturating_add(1) => open.1 = open.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    CpuSet(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn lists_are_read_as_sets() {
+        for (text, set) in [("", ""), ("0-3,8", "0-3,8"), ("8,0-3", "0-3,8"), ("1,2,3", "1-3")] {
+            assert_eq!(text.parse::<CpuSet>().unwrap().to_string(), set);
+        }
+        for text in ["-", "3-1", "a", "1,", "+1", "1-2-3", "99999999999"] {
+            assert_eq!(text.parse::<CpuSet>().ok(), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn containment_is_by_cpu() {
+        let all: CpuSet = "0-7".parse().unwrap();
+        let some: CpuSet = "1,4-5".parse().unwrap();
+        assert!(all.contains_all(&some));
+        assert!(!some.contains_all(&all));
+    }
+
+    proptest! {
+        #[test]
+        fn display_is_a_fixed_point(ranges in prop::collection::vec((0..99_u32, 0..9_u32), 0..9)) {
+            let set = merge(ranges.into_iter().map(|(from, more)| (from, from + more)).collect());
+            prop_assert_eq!(set.to_string().parse(), Ok(set));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! How far two devices are apart, in the words of `nvidia-smi topo -m`.
+//!
+//! This is the vocabulary only; which word holds is decided by the graph.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::text::serde_as_text;
+
+/// The connection between two devices, near to far.
+///
+/// `Unknown` compares as the farthest and satisfies no demand, not even the
+/// demand for another `Unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PathKind {
+    /// `X`: the device itself.
+    Same,
+    /// `NV18`: that many NVLinks.
+    NvLink(u32),
+    /// `PIX`: at most one PCIe switch or bridge.
+    Pix,
+    /// `PXB`: several switches, but no host bridge.
+    Pxb,
+    /// `PHB`: through a host bridge, typically the CPU.
+    Phb,
+    /// `NODE`: between host bridges of one NUMA node.
+    Node,
+    /// `SYS`: between NUMA nodes.
+    Sys,
+    /// `?`: the machine does not say.
+    Unknown,
+}
+
+/// A text that is no path kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a path kind (`X`, `NV#`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS` or `?`)")]
+pub struct ParsePathKindError(String);
+
+impl PathKind {
+    /// The kinds that are one word, near to far.
+    pub const WORDS: [Self; 7] =
+        [Self::Same, Self::Pix, Self::Pxb, Self::Phb, Self::Node, Self::Sys, Self::Unknown];
+
+    /// Whether a path of this kind serves where `farthest` is asked for.
+    pub fn satisfies(self, farthest: Self) -> bool {
+        self != Self::Unknown && farthest != Self::Unknown && self <= farthest
+    }
+
+    /// What the word means, one line.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Same => "Self",
+            Self::NvLink(_) => "Connection traversing a bonded set of # NVLinks",
+            Self::Pix => "Connection traversing at most a single PCIe bridge",
+            Self::Pxb => {
+                "Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)"
+            }
+            Self::Phb => {
+                "Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)"
+            }
+            Self::Node => {
+                "Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node"
+            }
+            Self::Sys => {
+                "Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)"
+            }
+            Self::Unknown => "Connection unknown: the machine does not say",
+        }
+    }
+
+    /// Smaller is nearer; more NVLinks are nearer than fewer.
+    fn rank(self) -> (u8, u32) {
+        match self {
+            Self::Same => (0, 0),
+            Self::NvLink(links) => (1, u32::MAX - links),
+            Self::Pix => (2, 0),
+            Self::Pxb => (3, 0),
+            Self::Phb => (4, 0),
+            Self::Node => (5, 0),
+            Self::Sys => (6, 0),
+            Self::Unknown => (7, 0),
+        }
+    }
+}
+
+impl PartialOrd for PathKind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PathKind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl fmt::Display for PathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self {
+            Self::Same => "X",
+            Self::NvLink(links) => return f.pad(&format!("NV{links}")),
+            Self::Pix => "PIX",
+            Self::Pxb => "PXB",
+            Self::Phb => "PHB",
+            Self::Node => "NODE",
+            Self::Sys => "SYS",
+            Self::Unknown => "?",
+        };
+        f.pad(word)
+    }
+}
+
+impl FromStr for PathKind {
+    type Err = ParsePathKindError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let word = Self::WORDS.into_iter().find(|word| word.to_string() == text);
+        let links = || text.strip_prefix("NV")?.parse().ok().map(Self::NvLink);
+        word.or_else(links)
+            .filter(|kind| kind.to_string() == text)
+            .ok_or_else(|| ParsePathKindError(text.to_owned()))
+    }
+}
+
+serde_as_text!(PathKind);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_ordered_and_read_back() {
+        assert!(PathKind::WORDS.is_sorted());
+        assert!(PathKind::NvLink(18) < PathKind::NvLink(4));
+        for kind in PathKind::WORDS.into_iter().chain([PathKind::NvLink(18)]) {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        for text in ["", "NV", "NV+1", "NV01", "pix", "PIX "] {
+            assert_eq!(text.parse::<PathKind>().ok(), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_satisfies_nothing() {
+        for kind in PathKind::WORDS {
+            assert!(!PathKind::Unknown.satisfies(kind), "{kind}");
+            assert!(!kind.satisfies(PathKind::Unknown), "{kind}");
+        }
+        assert!(PathKind::Pix.satisfies(PathKind::Node));
+        assert!(!PathKind::Sys.satisfies(PathKind::Node));
+    }
+}

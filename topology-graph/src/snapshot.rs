@@ -1,0 +1,189 @@
+//! The facts of one machine as its kernel tells them, before any judgement.
+//!
+//! A file format on purpose, with a version: what was read on one machine can be
+//! replayed on another. No value is derived here; `-1` and `Unknown` are `None`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Anomaly, CpuSet, NumaNode, PciAddress, PcieLink, PcieRoot};
+
+/// Version of the snapshot's format that this crate writes.
+pub const SNAPSHOT_VERSION: u32 = 1;
+
+/// Everything that was read, each list sorted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// [`SNAPSHOT_VERSION`] of the writer.
+    pub version: u32,
+    /// PCI functions by address.
+    pub pci: Vec<PciFunction>,
+    /// NUMA nodes by number.
+    pub numa_nodes: Vec<NumaNodeFacts>,
+    /// What GPU drivers tell of their GPUs, by address.
+    pub gpus: Vec<GpuFacts>,
+    /// RDMA devices by name.
+    pub rdma: Vec<RdmaDevice>,
+    /// Network interfaces of the host's namespace by name.
+    pub netdevs: Vec<Netdev>,
+    /// What could not be read or understood.
+    pub anomalies: Vec<Anomaly>,
+}
+
+/// One PCI function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PciFunction {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Its directory below the sysfs mount, `devices/pci0000:15/0000:15:01.0`.
+    pub path: String,
+    /// The root bus that it hangs off.
+    pub root: Option<PcieRoot>,
+    /// The bridges between the root bus and it, from the root.
+    pub bridges: Vec<PciAddress>,
+    /// Class, subclass and interface, 24 bits.
+    pub class: u32,
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Subsystem vendor id.
+    pub subsystem_vendor: Option<u16>,
+    /// Subsystem device id.
+    pub subsystem_device: Option<u16>,
+    /// Name of the bound driver.
+    pub driver: Option<String>,
+    /// NUMA node as firmware and kernel tell it.
+    pub numa_node: Option<NumaNode>,
+    /// CPUs that the kernel calls local.
+    pub local_cpus: Option<CpuSet>,
+    /// Of a virtual function: its physical function.
+    pub physical_function: Option<PciAddress>,
+    /// Of a physical function: how many virtual functions it can have.
+    pub sriov_total_vfs: Option<u16>,
+    /// Of a physical function: how many virtual functions it has now.
+    pub sriov_num_vfs: Option<u16>,
+    /// IOMMU group.
+    pub iommu_group: Option<u32>,
+    /// The link as it runs now.
+    pub current_link: Option<PcieLink>,
+    /// The link that the function could run.
+    pub max_link: Option<PcieLink>,
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NumaNodeFacts {
+    /// Its number.
+    pub node: NumaNode,
+    /// Its CPUs; none on a memory-only node.
+    pub cpus: CpuSet,
+    /// Its row of the SLIT, over the online nodes in ascending order.
+    pub distances: Vec<u32>,
+    /// The CPU socket of its CPUs, where they agree on one.
+    pub socket: Option<u32>,
+}
+
+/// What a GPU's own driver tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuFacts {
+    /// Where the GPU is.
+    pub address: PciAddress,
+    /// Its unique name, `GPU-ad11da28-…`.
+    pub uuid: Option<String>,
+    /// The product's name.
+    pub model: Option<String>,
+}
+
+/// One RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RdmaDevice {
+    /// Kernel name, `mlx5_0`.
+    pub name: String,
+    /// The PCI function behind it; none for a software device.
+    pub pci: Option<PciAddress>,
+    /// GUID of the node.
+    pub node_guid: Option<String>,
+    /// GUID of the whole adapter, the same on all of its functions.
+    pub sys_image_guid: Option<String>,
+    /// Its ports by number.
+    pub ports: Vec<RdmaPort>,
+    /// Verbs device, `uverbs0`.
+    pub uverbs: Vec<String>,
+    /// Management datagram devices, `umad0`.
+    pub umad: Vec<String>,
+    /// Subnet manager devices, `issm0`.
+    pub issm: Vec<String>,
+}
+
+/// One port of an RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RdmaPort {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Logical state.
+    pub state: Option<PortState>,
+    /// Rate in megabits per second.
+    pub rate_megabits: Option<u32>,
+    /// Link layer.
+    pub link_layer: Option<LinkLayer>,
+}
+
+/// Logical state of a port (`ib_port_state_to_str`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PortState {
+    /// `1: DOWN`.
+    Down,
+    /// `2: INIT`.
+    Init,
+    /// `3: ARMED`.
+    Armed,
+    /// `4: ACTIVE`.
+    Active,
+    /// `5: ACTIVE_DEFER`.
+    ActiveDefer,
+}
+
+/// What runs below the verbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkLayer {
+    /// InfiniBand.
+    InfiniBand,
+    /// Ethernet: RoCE, iWARP.
+    Ethernet,
+}
+
+/// One network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Netdev {
+    /// Kernel name.
+    pub name: String,
+    /// The PCI function behind it; none for a virtual interface.
+    pub pci: Option<PciAddress>,
+}
+
+impl Snapshot {
+    /// The function at this address.
+    pub fn function(&self, address: PciAddress) -> Option<&PciFunction> {
+        let index = self.pci.binary_search_by_key(&address, |function| function.address).ok()?;
+        self.pci.get(index)
+    }
+
+    /// The RDMA devices of this function.
+    pub fn rdma_of(&self, address: PciAddress) -> impl Iterator<Item = &RdmaDevice> {
+        self.rdma.iter().filter(move |device| device.pci == Some(address))
+    }
+
+    /// The network interfaces of this function.
+    pub fn netdevs_of(&self, address: PciAddress) -> impl Iterator<Item = &Netdev> {
+        self.netdevs.iter().filter(move |netdev| netdev.pci == Some(address))
+    }
+}

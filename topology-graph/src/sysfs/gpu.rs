@@ -1,0 +1,49 @@
+//! What GPU drivers tell of their GPUs without a vendor's library: NVIDIA's
+//! `driver/nvidia/gpus/<address>/information` below procfs
+//! (`nv_procfs_read_gpu_info` in `open-gpu-kernel-modules`).
+
+use super::tree::Tree;
+use crate::AnomalyKind;
+use crate::snapshot::GpuFacts;
+
+const GPUS: &str = "driver/nvidia/gpus";
+/// What the driver writes for a UUID that it has not read from the GPU yet.
+const UNREAD: char = '?';
+
+pub(super) fn nvidia(proc: &mut Tree) -> Vec<GpuFacts> {
+    let names = proc.names(GPUS);
+    let mut gpus: Vec<_> = names.iter().filter_map(|name| gpu(proc, name)).collect();
+    gpus.sort_by_key(|gpu| gpu.address);
+    gpus
+}
+
+fn gpu(proc: &mut Tree, name: &str) -> Option<GpuFacts> {
+    let Ok(address) = name.parse() else {
+        let path = format!("{GPUS}/{name}");
+        proc.note(AnomalyKind::Malformed, &path, format!("`{name}` is no PCI address"));
+        return None;
+    };
+    let text = proc.text(&format!("{GPUS}/{name}/information")).unwrap_or_default();
+    let field = |key| field(&text, key).filter(|value| !value.contains(UNREAD)).map(str::to_owned);
+    Some(GpuFacts { address, uuid: field("GPU UUID"), model: field("Model") })
+}
+
+/// `Key: \t value`, one on a line.
+fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    let mut values = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    values.next().map(str::trim).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_key() {
+        let text = "Model: \t\t NVIDIA GB300\nIRQ:   \t\t 0\nGPU UUID: \t GPU-1\nVideo BIOS:\n";
+        assert_eq!(field(text, "Model"), Some("NVIDIA GB300"));
+        assert_eq!(field(text, "GPU UUID"), Some("GPU-1"));
+        assert_eq!(field(text, "Video BIOS"), None);
+        assert_eq!(field(text, "GPU"), None);
+    }
+}

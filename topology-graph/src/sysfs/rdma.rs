@@ -1,0 +1,118 @@
+//! RDMA devices, their ports and their character devices, from
+//! `class/infiniband*` (`Documentation/ABI/stable/sysfs-class-infiniband`).
+
+use std::collections::BTreeMap;
+
+use super::tree::{Tree, pci_parent};
+use crate::snapshot::{LinkLayer, PortState, RdmaDevice, RdmaPort};
+
+const DEVICES: &str = "class/infiniband";
+const VERBS: &str = "class/infiniband_verbs";
+const MANAGEMENT: &str = "class/infiniband_mad";
+
+/// Character devices by the RDMA device that they belong to.
+type CharDevices = BTreeMap<String, Vec<String>>;
+
+pub(super) fn devices(sys: &mut Tree) -> Vec<RdmaDevice> {
+    let verbs = char_devices(sys, VERBS);
+    let management = char_devices(sys, MANAGEMENT);
+    let names = sys.names(DEVICES);
+    names.into_iter().map(|name| device(sys, name, &verbs, &management)).collect()
+}
+
+fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) -> RdmaDevice {
+    let path = format!("{DEVICES}/{name}");
+    let place = sys.link(&path).or_else(|| sys.link(&format!("{path}/device")));
+    let named = |devices: &CharDevices, prefix: &str| {
+        let all = devices.get(&name).into_iter().flatten();
+        all.filter(|device| device.starts_with(prefix)).cloned().collect()
+    };
+    RdmaDevice {
+        pci: place.as_deref().and_then(pci_parent),
+        node_guid: guid(sys, &format!("{path}/node_guid")),
+        sys_image_guid: guid(sys, &format!("{path}/sys_image_guid")),
+        ports: ports(sys, &format!("{path}/ports")),
+        uverbs: named(verbs, "uverbs"),
+        umad: named(mad, "umad"),
+        issm: named(mad, "issm"),
+        name,
+    }
+}
+
+fn char_devices(sys: &mut Tree, class: &str) -> CharDevices {
+    let mut devices = CharDevices::new();
+    for name in sys.names(class) {
+        // `abi_version` is a file beside the devices and has no owner.
+        if let Some(owner) = sys.text(&format!("{class}/{name}/ibdev")) {
+            devices.entry(owner).or_default().push(name);
+        }
+    }
+    devices
+}
+
+fn ports(sys: &mut Tree, path: &str) -> Vec<RdmaPort> {
+    let mut numbers: Vec<u32> =
+        sys.names(path).iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().map(|number| port(sys, path, number)).collect()
+}
+
+fn port(sys: &mut Tree, ports: &str, number: u32) -> RdmaPort {
+    RdmaPort {
+        number,
+        state: sys.parsed(&format!("{ports}/{number}/state"), port_state),
+        rate_megabits: sys.parsed(&format!("{ports}/{number}/rate"), rate),
+        link_layer: sys.parsed(&format!("{ports}/{number}/link_layer"), link_layer),
+    }
+}
+
+/// A GUID of zeros is one that nobody set.
+fn guid(sys: &mut Tree, path: &str) -> Option<String> {
+    sys.text(path).filter(|guid| guid.bytes().any(|byte| !matches!(byte, b'0' | b':')))
+}
+
+/// `4: ACTIVE`.
+fn port_state(text: &str) -> Option<PortState> {
+    Some(match text.split(':').next()? {
+        "1" => PortState::Down,
+        "2" => PortState::Init,
+        "3" => PortState::Armed,
+        "4" => PortState::Active,
+        "5" => PortState::ActiveDefer,
+        _ => return None,
+    })
+}
+
+/// `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.
+fn rate(text: &str) -> Option<u32> {
+    let number = text.split_once(" Gb/sec")?.0;
+    let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+    let whole = whole.parse::<u32>().ok()?.checked_mul(1_000)?;
+    let tenths = tenths.parse::<u32>().ok().filter(|tenths| *tenths < 10)?;
+    whole.checked_add(tenths * 100)
+}
+
+fn link_layer(text: &str) -> Option<LinkLayer> {
+    match text {
+        "InfiniBand" => Some(LinkLayer::InfiniBand),
+        "Ethernet" => Some(LinkLayer::Ethernet),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_in_megabits() {
+        for (text, expected) in [
+            ("400 Gb/sec (4X NDR)", Some(400_000)),
+            ("2.5 Gb/sec (1X SDR)", Some(2_500)),
+            ("5000000000 Gb/sec", None),
+            ("fast", None),
+        ] {
+            assert_eq!(rate(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Every machine that the crate carries, planted, read, built and shown.
+
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+
+use std::fmt::Write;
+
+use topology_graph::fixture::{MACHINES, machine, plant};
+use topology_graph::{
+    HostRoot, Level, NodeTopologySpec, Overlay, Snapshot, Topology, crd, matrix, read,
+};
+
+const GB300: &str = "azure-gb300";
+
+fn snapshot_of(text: &str) -> Snapshot {
+    let root = tempfile::tempdir().unwrap();
+    plant(text, root.path()).unwrap();
+    read(&HostRoot::at(root.path())).unwrap()
+}
+
+fn topology_of(text: &str) -> Topology {
+    Topology::build(&snapshot_of(text), None).0
+}
+
+/// All that a person would want to see of a graph.
+fn report(topology: &Topology) -> String {
+    let mut text = matrix(topology);
+    for level in Level::ALL {
+        writeln!(text, "\nCells by {level}:").unwrap();
+        for cell in topology.cells(level) {
+            writeln!(text, "  {}: GPUs {:?} NICs {:?}", cell.key, cell.gpus, cell.nics).unwrap();
+        }
+    }
+    text.push_str("\nPairs:\n");
+    for pair in topology.pairs() {
+        writeln!(text, "  {} {} {}", pair.gpu, pair.nic, pair.path).unwrap();
+    }
+    text.push_str("\nAnomalies:\n");
+    for anomaly in topology.anomalies() {
+        writeln!(text, "  {anomaly}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn machines_as_their_kernel_tells() {
+    for (name, text) in MACHINES {
+        insta::assert_snapshot!((*name).to_owned(), report(&topology_of(text)));
+    }
+}
+
+#[test]
+fn gb300_with_its_overlay() {
+    let overlay = Overlay::built_in("standard_nd128isr_gb300_v6").unwrap();
+    let snapshot = snapshot_of(machine(GB300).unwrap());
+    let (topology, anomalies) = Topology::build(&snapshot, Some(&overlay));
+    assert_eq!(anomalies, []);
+    insta::assert_snapshot!(report(&topology));
+    insta::assert_yaml_snapshot!("gb300_as_a_kubernetes_object", topology.to_spec());
+}
+
+#[test]
+fn gb300_facts() {
+    insta::assert_yaml_snapshot!(snapshot_of(machine(GB300).unwrap()));
+}
+
+#[test]
+fn shapes_name_hardware_and_not_machines() {
+    let text = machine(GB300).unwrap();
+    let shape = |text: &str| topology_of(text).shape();
+    let other_identities = text
+        .replace("GPU-ad11da28", "GPU-00000000")
+        .replace("mlx5_", "ibp")
+        .replace("0015:5dff", "0015:5d00")
+        .replace("01a7c1d0", "01a7c1d1");
+    assert_ne!(text, other_identities);
+    assert_eq!(shape(&other_identities), shape(text));
+    for (from, to) in [
+        ("numa_node = 1", "numa_node = 0"),
+        ("0x31c2", "0x31c3"),
+        ("0019:06", "0019:07"),
+        ("pci0104:00", "pci0105:00"),
+        ("distance = 10 40", "distance = 10 20"),
+    ] {
+        assert_ne!(shape(&text.replace(from, to)), shape(text), "{from} {to}");
+    }
+}
+
+/// All that is decided from a graph.
+fn answers(topology: &Topology) -> String {
+    format!("{} {:?} {:?}", report(topology), topology.shape(), topology.gpus())
+}
+
+#[test]
+fn graphs_survive_kubernetes() {
+    let overlay = Overlay::built_in("Standard_ND128isr_GB300_v6");
+    for (name, text) in MACHINES {
+        for overlay in [None, overlay.as_ref()] {
+            let (topology, _) = Topology::build(&snapshot_of(text), overlay);
+            let json = serde_json::to_string(&topology.to_spec()).unwrap();
+            assert!(json.len() < 10 << 10, "{name} has {} bytes", json.len());
+            let spec: NodeTopologySpec = serde_json::from_str(&json).unwrap();
+            let back = Topology::from_spec(&spec).unwrap();
+            assert_eq!(answers(&back), answers(&topology), "{name}");
+            assert_eq!(back.to_spec(), spec, "{name}");
+        }
+    }
+}
+
+#[test]
+fn snapshots_survive_their_file() {
+    for (name, text) in MACHINES {
+        let snapshot = snapshot_of(text);
+        let json = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&json).unwrap(), snapshot, "{name}");
+    }
+}
+
+#[test]
+fn malformed_objects_are_refused_with_the_field() {
+    let good = topology_of(machine(GB300).unwrap()).to_spec();
+    let refused = |change: fn(&mut NodeTopologySpec)| {
+        let mut spec = good.clone();
+        change(&mut spec);
+        Topology::from_spec(&spec).unwrap_err().to_string()
+    };
+    let hash = refused(|spec| spec.shape.hash = "x".to_owned());
+    assert_eq!(hash, "unexpected value `x` in `shape.hash`");
+    let place = refused(|spec| spec.shape.vertices[0].at = "0:0".to_owned());
+    assert_eq!(place, "unexpected value `0:0` in `shape.vertices.at`");
+    let orphan = refused(|spec| drop(spec.shape.vertices.remove(0)));
+    assert_eq!(
+        orphan,
+        "the vertices are no forest: vertex `0008:00:00.0` is under `pci0008:00`, which is not there"
+    );
+}
+
+#[test]
+fn a_root_without_sysfs_is_an_error_with_its_path() {
+    let root = tempfile::tempdir().unwrap();
+    let error = read(&HostRoot::at(root.path())).unwrap_err().to_string();
+    let sys = root.path().join("sys");
+    assert!(error.starts_with(&format!("found no sysfs at `{}`", sys.display())), "{error}");
+}
+
+#[test]
+fn the_resource_definition() {
+    insta::assert_yaml_snapshot!(crd());
+}

@@ -1,7 +1,7 @@
 //go:build tools
 
 // Package kubernetes pins the versions of the control plane that the tests
-// run against. tests/tools builds the commands named here and nothing else.
+// run against. The script build, beside this file, builds the commands named here.
 package kubernetes
 
 import (

@@ -12,6 +12,7 @@
 mod components;
 mod kubeconfig;
 mod scheduler_config;
+mod state;
 
 use std::{
     fmt,
@@ -29,7 +30,12 @@ use kube::{
 use tempfile::TempDir;
 
 pub use self::scheduler_config::{Extender, SchedulerConfig};
-use crate::{certificates::Authority, process::Process, readiness::Probe};
+use crate::{
+    binaries,
+    certificates::Authority,
+    process::{Process, Program},
+    readiness::Probe,
+};
 
 /// What may differ from one control plane to another.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +68,7 @@ impl ControlPlane {
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let Options { scheduler, apiserver_args } = options;
         let begin = Instant::now();
-        let state = tempfile::Builder::new().prefix("dranet-control-plane-").tempdir()?;
+        let state = state::directory()?;
         let mut site = Site::prepare(state.path())?;
         let etcd = site.etcd().await?;
         let apiserver = site.apiserver(&apiserver_args).await?;
@@ -134,6 +140,12 @@ impl ControlPlane {
     pub fn pids(&self) -> Vec<u32> {
         let others = [&self.etcd, &self.apiserver, &self.controller_manager];
         others.into_iter().chain(self.scheduler().as_ref()).map(Process::pid).collect()
+    }
+
+    /// One of this workspace's binaries, to be started beside: `node-driver`. Its
+    /// log goes to the others.
+    pub fn program(&self, name: &str) -> anyhow::Result<Program> {
+        Ok(Program::new(binaries::ours(name)?, self.logs()))
     }
 
     /// The logs' directory, for programs that run beside.

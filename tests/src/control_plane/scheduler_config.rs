@@ -56,6 +56,20 @@ impl SchedulerConfig {
 }
 
 impl Extender {
+    /// An extender as this project's manifests register it: `prioritize`, weight
+    /// 18, names of nodes only, and pods schedule without it.
+    pub fn new(url_prefix: &str, ca_pem: &str) -> Self {
+        Self {
+            url_prefix: url_prefix.to_owned(),
+            prioritize_verb: "prioritize".into(),
+            ca_pem: ca_pem.to_owned(),
+            weight: 18,
+            http_timeout: "2s".into(),
+            ignorable: true,
+            node_cache_capable: true,
+        }
+    }
+
     fn render(&self) -> Value {
         json!({
             "urlPrefix": self.url_prefix,
@@ -76,15 +90,8 @@ mod tests {
 
     #[test]
     fn an_extender_as_the_scheduler_reads_it() {
-        let mut config = SchedulerConfig::with_extenders(vec![Extender {
-            url_prefix: "https://127.0.0.1:20000".into(),
-            prioritize_verb: "prioritize".into(),
-            ca_pem: "PEM".into(),
-            weight: 18,
-            http_timeout: "2s".into(),
-            ignorable: true,
-            node_cache_capable: true,
-        }]);
+        let extender = Extender::new("https://127.0.0.1:20000", "PEM");
+        let mut config = SchedulerConfig::with_extenders(vec![extender]);
         config.more.insert("percentageOfNodesToScore".into(), json!(100));
         insta::assert_json_snapshot!(config.render(Path::new("/state/kubeconfig")));
     }

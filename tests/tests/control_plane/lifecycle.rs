@@ -1,9 +1,9 @@
 //! Starting and ending: what the harness itself promises.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
     panic::AssertUnwindSafe,
-    path::Path,
     process::{Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -153,8 +153,11 @@ async fn the_scheduler_restarts_with_another_configuration(
     plane.restart_scheduler(&SchedulerConfig::default()).await
 }
 
+/// Not so once it has ended and only waits to be reaped by init (`proc_pid_stat(5)`).
 fn runs(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 async fn all_end(pids: &[u32]) -> anyhow::Result<()> {

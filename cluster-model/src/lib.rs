@@ -4,3 +4,4 @@
 
 pub mod gpu_drivers;
 pub mod names;
+pub mod network_config;

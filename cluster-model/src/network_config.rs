@@ -189,6 +189,16 @@ impl NetworkConfig {
     }
 }
 
+impl RouteConfig {
+    /// The routing table, the main one where none is given.
+    pub fn table_id(&self) -> u32 {
+        if self.table == 0 { TABLE_MAIN } else { self.table }
+    }
+}
+
+/// `RT_TABLE_MAIN`.
+const TABLE_MAIN: u32 = 254;
+
 impl VrfConfig {
     /// The routing table: the one given, else one from the name as upstream
     /// makes it (1000 + FNV-1a of the name modulo 1000).

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::cloud::CloudProvider;
+use crate::plugin::args::PluginArgs;
 use clap::Parser;
 use serve::args::{KubeArgs, LogArgs, OperationsArgs};
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 /// between its GPUs and NICs as a NodeTopology
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver", version)]
+#[command(after_help = "The container runtime runs `node-driver attach --help` as a hook.")]
 pub struct Args {
     /// Directory below which the host's sys, proc, dev, run and etc are found
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -31,6 +33,9 @@ pub struct Args {
     /// Seconds after which the machine is read again although nothing was heard
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub rescan_seconds: u64,
+    /// The kubelet and the container runtime
+    #[command(flatten)]
+    pub plugin: PluginArgs,
     /// Health and metrics
     #[command(flatten)]
     pub operations: OperationsArgs,

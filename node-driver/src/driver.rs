@@ -6,6 +6,7 @@ use crate::cloud::http::Patience;
 use crate::cloud::{self, CloudMetadata, CloudProvider};
 use crate::decision::{Decision, Facts, decide};
 use crate::node::NodeIdentity;
+use crate::plugin::run::beside;
 use crate::publish::{PublishError, Published, Publisher};
 use serve::chain::Chain;
 use serve::http::Bound;
@@ -26,11 +27,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = serve::client::connect(&args.kube).await?;
     let node = NodeIdentity::get(&client, &args.node_name).await?;
     let cloud = cloud_metadata(args.cloud, &args.imds_url).await;
-    let mut driver = Driver { host, cloud, publisher: Publisher::new(&client, node) };
+    let publisher = Publisher::new(&client, node);
+    let mut driver = Driver { host: host.clone(), cloud, publisher };
     if args.once {
         return driver.publish().await;
     }
-    driver.serve(&args).await
+    tokio::try_join!(driver.serve(&args), beside(&args, &client, &host))?;
+    Ok(())
 }
 
 /// What the cloud tells; nothing, with a warning, where it does not answer.

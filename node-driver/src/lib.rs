@@ -5,8 +5,11 @@
 //! first and the last do IO.
 
 pub mod args;
+pub mod attach;
 pub mod attribute;
 pub mod attributes;
+pub mod cdi;
+pub mod checkpoint;
 pub mod cloud;
 pub mod decision;
 mod driver;
@@ -15,6 +18,8 @@ mod fake_server;
 pub mod nic;
 pub mod node;
 mod pci_names;
+pub mod plugin;
+pub mod prepare;
 pub mod publish;
 pub mod slices;
 

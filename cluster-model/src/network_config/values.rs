@@ -41,6 +41,11 @@ pub struct MacAddress(Vec<u8>);
 const LINK_NAME_MAX: usize = 15;
 
 impl LinkName {
+    /// A name for an interface whose own cannot be written in a configuration.
+    pub fn fallback() -> Self {
+        Self("net1".to_owned())
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0

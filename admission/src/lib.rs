@@ -1,1 +1,19 @@
-//! The mutating webhook: a pod's annotation becomes a resource claim template.
+//! Admission: a pod's annotation becomes a concrete ResourceClaimTemplate.
+//!
+//! [`intent`] reads what the pod asks for, [`plan`] chooses the claim from what
+//! the cluster has, [`rewrite`] and [`template`] say what changes; [`admit`]
+//! puts them together. All of these are plain functions of values, and
+//! kubectl-dranet calls them too. Only `server` does IO.
+
+pub mod admit;
+mod claim;
+pub mod denial;
+pub mod intent;
+mod join;
+pub mod plan;
+pub mod rewrite;
+mod selector;
+#[cfg(feature = "server")]
+pub mod server;
+mod supply;
+pub mod template;

@@ -1,7 +1,15 @@
 //! What admission, scheduler-ext, kubectl-dranet and the driver agree on: the
 //! names of annotations and attributes, the table of GPU drivers, and the view
-//! of a cluster that reflectors or a snapshot feed.
+//! of a cluster that watches or a snapshot feed.
+//!
+//! It knows neither a server nor a socket: [`watch`] takes a ready client, and
+//! [`snapshot`] reads files.
 
 pub mod gpu_drivers;
 pub mod names;
 pub mod network_config;
+pub mod node_devices;
+pub mod predict;
+pub mod snapshot;
+pub mod view;
+pub mod watch;

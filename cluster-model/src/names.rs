@@ -3,6 +3,9 @@
 /// Driver name of this project's ResourceSlices, upstream's own.
 pub const DRIVER: &str = "dra.net";
 
+/// DeviceClass of our NICs, as upstream's examples on AKS name it.
+pub const NIC_CLASS: &str = "dranet.net";
+
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
     /// What every annotation of ours begins with.

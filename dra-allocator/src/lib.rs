@@ -1,1 +1,46 @@
-//! Kubernetes' structured-parameters device allocator and CEL device environment, as a pure library.
+//! Kubernetes' structured-parameters device allocator and CEL device environment, as a pure
+//! library.
+//!
+//! kube-scheduler gives devices to claims while it filters nodes, by an exhaustive first-fit
+//! search. This crate does the same search, device by device and step by step, so that one can
+//! know before: which devices a pod's claims get on a node ([`allocate`]), how long the search
+//! takes, and why it fails.
+//!
+//! [`Inventory`] is the index of what the cluster has; a watch feeds it. [`Claim`] is what is
+//! asked for, [`AllocatedState`] what is in use, [`Settings`] which Kubernetes is imitated.
+//!
+//! The crate does no IO, knows no clock and is not async. It is not an API server: what it is
+//! given has been validated, and what cannot be understood is refused, not guessed.
+//!
+//! Go sources are named relative to `k8s.io/dynamic-resource-allocation@v0.37.1` unless they
+//! start otherwise.
+
+pub mod allocate;
+pub mod cel;
+pub mod claim;
+pub mod device;
+pub mod inventory;
+pub mod name;
+pub mod node;
+mod pools;
+pub mod quantity;
+pub mod replay;
+pub mod settings;
+pub mod slice;
+pub mod state;
+mod wire;
+
+pub use allocate::{
+    AllocateError, Attempt, ClaimAllocation, DeviceResult, Limits, NoFit, Outcome, allocate,
+};
+pub use claim::{Claim, Class};
+pub use device::{AttributeValue, Device};
+pub use inventory::{Inventory, InventoryError};
+pub use name::{ClaimName, DeviceId, PoolId, QualifiedName};
+pub use node::{Node, NodeSelector};
+pub use pools::GatherError;
+pub use quantity::Quantity;
+pub use settings::{FeatureGates, MinorVersion, Settings, Variant};
+pub use slice::Slice;
+pub use state::AllocatedState;
+pub use wire::WireError;

@@ -4,6 +4,7 @@
 //! never written and cannot be watched: they are re-read on a tick and compared.
 
 use axum_server::tls_rustls::RustlsConfig;
+use rustls::crypto::aws_lc_rs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -99,7 +100,7 @@ impl Certificate {
 pub fn install_crypto_provider() {
     // An error means that a provider is installed already: there is only one
     // in the build, so it is this one.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let _ = aws_lc_rs::default_provider().install_default();
 }
 
 async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -34,6 +34,14 @@ pub fn nic_slice(node: &str) -> anyhow::Result<DynamicObject> {
     slice_for("resourceslice-dranet.yaml", node)
 }
 
+/// The UUIDs of the GPUs of [`LIVE_NODE`].
+pub fn live_gpu_uuids() -> anyhow::Result<Vec<String>> {
+    let slice = gpu_slice(LIVE_NODE)?;
+    let devices = slice.data["spec"]["devices"].as_array().context("a slice has devices")?;
+    let uuid = |device: &Value| device["attributes"]["uuid"]["string"].as_str().map(str::to_owned);
+    devices.iter().map(uuid).collect::<Option<_>>().context("a GPU has a uuid")
+}
+
 /// The UUID on `node` of the GPU that has the UUID `live` on [`LIVE_NODE`].
 ///
 /// The last group is replaced by one that depends on the node's name.

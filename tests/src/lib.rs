@@ -14,10 +14,12 @@ pub mod control_plane;
 pub mod eventually;
 pub mod floor;
 pub mod gb300;
+pub mod imds;
 pub mod manifest;
 pub mod ports;
 pub mod process;
 pub mod readiness;
+pub mod rig;
 pub mod scope;
 pub mod simulated_node;
 

@@ -158,6 +158,23 @@ impl Process {
         })
     }
 
+    /// Waits until it ends by itself with exit code 0; returns what it wrote.
+    pub async fn wait_for_success(mut self, max: Duration) -> anyhow::Result<String> {
+        eventually(max, async || Ok(Check::that(self.has_ended(), || "it still runs".into())))
+            .await
+            .with_context(|| {
+                format!("{} does not end; it wrote last:\n{}", self.name, self.tail(30))
+            })?;
+        let status = self.child.wait()?;
+        anyhow::ensure!(
+            status.success(),
+            "{}: {status}; it wrote last:\n{}",
+            self.name,
+            self.tail(30)
+        );
+        Ok(self.tail(usize::MAX))
+    }
+
     /// Asks it to end, and waits until it has.
     pub async fn terminate(&self, max: Duration) -> anyhow::Result<()> {
         kill_process_group(self.group(), Signal::TERM)

@@ -7,15 +7,18 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod control_plane {
+    pub(crate) mod extender;
     pub(crate) mod lifecycle;
     pub(crate) mod scheduling;
+    pub(crate) mod thin_line;
 }
 
 use std::process::ExitCode;
 
-use control_plane::{lifecycle, scheduling};
+use control_plane::{extender, lifecycle, scheduling, thin_line};
 use tests::{Options, floor};
 
 fn main() -> ExitCode {
-    floor::run(Options::default(), [lifecycle::tests(), scheduling::tests()].into_iter().flatten())
+    let all = [lifecycle::tests(), scheduling::tests(), extender::tests(), thin_line::tests()];
+    floor::run(Options::default(), all.into_iter().flatten())
 }

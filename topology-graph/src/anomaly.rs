@@ -39,6 +39,8 @@ pub enum AnomalyKind {
     SwitchDisagrees,
     /// The overlay names a device that the machine does not have.
     OverlayDeviceMissing,
+    /// The overlay names a device and not what it is.
+    RoleUnknown,
     /// A link runs below what the device can do.
     LinkDegraded,
     /// A sort that only a newer version of this crate knows.

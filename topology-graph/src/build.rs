@@ -3,13 +3,17 @@
 
 mod devices;
 mod numa;
+mod overlay;
 mod switches;
 
 use std::collections::BTreeMap;
 
 use crate::identity::Identity;
 use crate::shape::{NumaVertex, NvLink, Place, Role, Shape, Vertex};
-use crate::{Anomaly, AnomalyKind, Overlay, PciAddress, Snapshot};
+use crate::{Anomaly, AnomalyKind, NumaNodeFacts, Overlay, PciAddress, Snapshot};
+
+/// Base class of network controllers, `include/linux/pci_ids.h`.
+const NETWORK: u32 = 0x02;
 
 /// What was built, before distances are known.
 #[derive(Debug, Default)]
@@ -18,6 +22,8 @@ pub(crate) struct Built {
     pub(crate) identities: BTreeMap<PciAddress, Identity>,
     pub(crate) anomalies: Vec<Anomaly>,
 }
+
+pub(crate) use overlay::build as build_overlay;
 
 /// Vertices by place while they are collected.
 type Vertices = BTreeMap<Place, Vertex>;
@@ -44,8 +50,8 @@ pub(crate) fn build(snapshot: &Snapshot, overlay: Option<&Overlay>) -> Built {
     }
 }
 
-fn numa_vertex(facts: &crate::NumaNodeFacts) -> NumaVertex {
-    let crate::NumaNodeFacts { node, cpus, distances, socket } = facts.clone();
+fn numa_vertex(facts: &NumaNodeFacts) -> NumaVertex {
+    let NumaNodeFacts { node, cpus, distances, socket } = facts.clone();
     NumaVertex { node, cpus, distances, socket }
 }
 

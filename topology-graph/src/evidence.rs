@@ -15,6 +15,8 @@ pub enum Evidence {
     OnlyNode,
     /// The kernel names a node without CPUs; this one is nearest to it by the SLIT.
     Slit,
+    /// The kernel names no node, and calls local the CPUs of this one only.
+    LocalCpus,
     /// A description of machines of this name, carried by this crate.
     Overlay(String),
     /// An NCCL topology file given by the person or found on the node.
@@ -23,7 +25,9 @@ pub enum Evidence {
 
 /// A text that names no source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no evidence (`sysfs`, `only-node`, `slit`, `nccl-xml`, `overlay:NAME`)")]
+#[error(
+    "`{0}` is no evidence (`sysfs`, `only-node`, `slit`, `local-cpus`, `nccl-xml`, `overlay:NAME`)"
+)]
 pub struct ParseEvidenceError(String);
 
 impl fmt::Display for Evidence {
@@ -32,6 +36,7 @@ impl fmt::Display for Evidence {
             Self::Sysfs => f.write_str("sysfs"),
             Self::OnlyNode => f.write_str("only-node"),
             Self::Slit => f.write_str("slit"),
+            Self::LocalCpus => f.write_str("local-cpus"),
             Self::Overlay(name) => write!(f, "overlay:{name}"),
             Self::NcclXml => f.write_str("nccl-xml"),
         }
@@ -46,6 +51,7 @@ impl FromStr for Evidence {
             ("sysfs", _) => Ok(Self::Sysfs),
             ("only-node", _) => Ok(Self::OnlyNode),
             ("slit", _) => Ok(Self::Slit),
+            ("local-cpus", _) => Ok(Self::LocalCpus),
             ("nccl-xml", _) => Ok(Self::NcclXml),
             (_, Some(name)) if !name.is_empty() => Ok(Self::Overlay(name.to_owned())),
             _ => Err(ParseEvidenceError(text.to_owned())),

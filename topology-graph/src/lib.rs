@@ -23,10 +23,11 @@ mod cells;
 mod evidence;
 #[cfg(feature = "fixture")]
 pub mod fixture;
+mod formats;
 mod graph;
 mod identity;
 mod link;
-mod matrix;
+mod nccl;
 mod node_topology;
 mod numa;
 mod overlay;
@@ -42,8 +43,9 @@ pub use address::{ParseAddressError, PciAddress, PcieRoot};
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use cells::{Cell, Level, ParseLevelError};
 pub use evidence::{Evidence, ParseEvidenceError};
+pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
 pub use link::PcieLink;
-pub use matrix::matrix;
+pub use nccl::{NcclXml, NcclXmlError, nccl_xml};
 pub use node_topology::{
     DeviceIdentity, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaNodeSpec, NvLinkSpec,
     ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,
@@ -57,5 +59,7 @@ pub use snapshot::{
     GpuFacts, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState, RdmaDevice, RdmaPort,
     SNAPSHOT_VERSION, Snapshot,
 };
+#[cfg(feature = "archive")]
+pub use sysfs::{ArchiveError, CaptureError, Identities, capture};
 pub use sysfs::{HostRoot, ReadError, read};
 pub use topology::{Gpu, Nic, Topology};

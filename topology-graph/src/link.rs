@@ -3,6 +3,8 @@
 //! Encoding overheads: PCI Express Base Specification, 8b/10b up to 5 GT/s,
 //! 128b/130b up to 32 GT/s, 242/256 flits at 64 GT/s.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Speed per lane and number of lanes.
@@ -30,6 +32,14 @@ impl PcieLink {
             _ => self.megatransfers / 8 * 242 / 256,
         };
         lane * u32::from(self.width)
+    }
+}
+
+/// `32.0 GT/s x16`.
+impl fmt::Display for PcieLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { megatransfers, width } = self;
+        write!(f, "{}.{} GT/s x{width}", megatransfers / 1_000, megatransfers % 1_000 / 100)
     }
 }
 

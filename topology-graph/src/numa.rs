@@ -15,6 +15,9 @@ use crate::text::serde_as_text;
 #[serde(transparent)]
 pub struct NumaNode(pub u32);
 
+/// `NR_CPUS` is 8192 at most; a mask of more is no mask.
+const MOST_WORDS: u32 = 8192 / u32::BITS;
+
 /// A set of CPUs as ascending, disjoint, non-adjacent ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet(Vec<(u32, u32)>);
@@ -33,6 +36,31 @@ impl CpuSet {
     /// The lowest CPU.
     pub fn first(&self) -> Option<u32> {
         self.0.first().map(|&(first, _)| first)
+    }
+
+    /// The set of a mask as the kernel writes it: words of 32 bits, highest first.
+    pub fn from_mask(mask: &str) -> Option<Self> {
+        let words: Option<Vec<u32>> =
+            mask.split(',').rev().map(|word| u32::from_str_radix(word, 16).ok()).collect();
+        let bits = |(index, word): (u32, u32)| {
+            let set = (0..u32::BITS).filter(move |bit| word & 1 << bit != 0);
+            set.map(move |bit| index * u32::BITS + bit)
+        };
+        let words = (0..MOST_WORDS).zip(words?);
+        Some(merge(words.flat_map(bits).map(|cpu| (cpu, cpu)).collect()))
+    }
+
+    /// The set as the kernel's mask: words of 32 bits, highest first.
+    pub fn mask(&self) -> String {
+        let words = self.0.last().map_or(1, |&(_, last)| last / u32::BITS + 1).min(MOST_WORDS);
+        let bits = |word| (0..u32::BITS).filter(move |bit| self.contains(word * u32::BITS + bit));
+        let word = |word| format!("{:08x}", bits(word).fold(0_u32, |bits, bit| bits | 1 << bit));
+        (0..words).rev().map(word).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether this CPU is in it.
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.iter().any(|&(first, last)| (first..=last).contains(&cpu))
     }
 
     /// Whether every CPU of `other` is in this set.
@@ -115,6 +143,18 @@ mod tests {
         for text in ["-", "3-1", "a", "1,", "+1", "1-2-3", "99999999999"] {
             assert_eq!(text.parse::<CpuSet>().ok(), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn masks_are_words_of_32_bits() {
+        for (mask, list) in
+            [("000000ff,ffff0000,00ffffff", "0-23,48-71"), ("00000000", ""), ("1", "0")]
+        {
+            assert_eq!(CpuSet::from_mask(mask).unwrap().to_string(), list);
+        }
+        let cpus: CpuSet = "0-23,48-71".parse().unwrap();
+        assert_eq!(cpus.mask(), "000000ff,ffff0000,00ffffff");
+        assert_eq!(CpuSet::from_mask("x"), None);
     }
 
     #[test]

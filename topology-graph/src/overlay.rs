@@ -8,7 +8,8 @@ mod built_in;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Evidence, NumaNode, PciAddress};
+use crate::nccl::NcclXml;
+use crate::{CpuSet, Evidence, NumaNode, PciAddress, PcieLink};
 
 /// A description to lay over a machine's own facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Overlay {
     pub(crate) evidence: Evidence,
     pub(crate) switches: BTreeMap<PciAddress, OverlaySwitch>,
     pub(crate) devices: BTreeMap<PciAddress, OverlayDevice>,
+    /// The CPUs of NUMA nodes, where told.
+    pub(crate) cpus: BTreeMap<NumaNode, CpuSet>,
     /// NVLinks between two GPUs, the lower address first.
     pub(crate) nvlinks: BTreeMap<(PciAddress, PciAddress), u32>,
 }
@@ -23,7 +26,10 @@ pub struct Overlay {
 /// A whole switch, whose bus id is invented where a hypervisor hides it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OverlaySwitch {
+    /// The switch above.
     pub(crate) parent: Option<PciAddress>,
+    /// Its link to what is above, where told.
+    pub(crate) link: Option<PcieLink>,
 }
 
 /// A GPU or NIC.
@@ -31,6 +37,12 @@ pub(crate) struct OverlaySwitch {
 pub(crate) struct OverlayDevice {
     pub(crate) switch: Option<PciAddress>,
     pub(crate) numa: Option<NumaNode>,
+    /// PCI class, where told.
+    pub(crate) class: Option<u32>,
+    /// Vendor and device id, where told.
+    pub(crate) id: Option<(u16, u16)>,
+    /// Its link, where told.
+    pub(crate) link: Option<PcieLink>,
 }
 
 impl Overlay {
@@ -40,19 +52,31 @@ impl Overlay {
         built_in::overlay(vm_size)
     }
 
+    /// What an NCCL topology file tells, as NCCL itself takes it.
+    pub fn from_nccl_xml(xml: &NcclXml) -> Self {
+        xml.overlay(Evidence::NcclXml)
+    }
+
     /// What its facts are marked with.
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
     /// One that tells nothing yet.
-    fn empty(evidence: Evidence) -> Self {
+    pub(crate) fn empty(evidence: Evidence) -> Self {
         Self {
             evidence,
             switches: BTreeMap::new(),
             devices: BTreeMap::new(),
+            cpus: BTreeMap::new(),
             nvlinks: BTreeMap::new(),
         }
+    }
+
+    /// Its devices of a display or accelerator class.
+    fn gpus(&self) -> Vec<PciAddress> {
+        let gpus = self.devices.iter().filter(|(_, device)| device.class.is_some_and(is_gpu));
+        gpus.map(|(address, _)| *address).collect()
     }
 
     /// Every two of these GPUs are joined by that many NVLinks, as through an NVSwitch.
@@ -64,4 +88,9 @@ impl Overlay {
             }
         }
     }
+}
+
+/// Whether a PCI class is that of a GPU: display controllers and accelerators.
+pub(crate) fn is_gpu(class: u32) -> bool {
+    matches!(class >> 16, 0x03 | 0x12)
 }

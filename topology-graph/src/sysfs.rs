@@ -5,18 +5,33 @@
 //! machine. One bad file never spoils the rest; it becomes an [`Anomaly`]. The
 //! layout follows the kernel's `Documentation/ABI/{stable,testing}/sysfs-*`.
 
+#[cfg(feature = "archive")]
+mod archive;
+#[cfg(feature = "archive")]
+mod capture;
 mod gpu;
 mod net;
 mod numa;
 mod pci;
 mod rdma;
+mod source;
 mod tree;
 
 use std::io;
 use std::path::PathBuf;
+#[cfg(feature = "archive")]
+use std::sync::Arc;
 
 use crate::snapshot::{SNAPSHOT_VERSION, Snapshot};
-use tree::Tree;
+#[cfg(feature = "archive")]
+use archive::Archive;
+use source::Source;
+use tree::{Record, Tree};
+
+#[cfg(feature = "archive")]
+pub use archive::ArchiveError;
+#[cfg(feature = "archive")]
+pub use capture::{CaptureError, Identities, capture};
 
 /// The root below which all of a host's files are found.
 #[derive(Clone, Debug)]
@@ -24,6 +39,9 @@ pub struct HostRoot {
     root: PathBuf,
     sys: Option<PathBuf>,
     proc: Option<PathBuf>,
+    /// In place of the directories, the same in an archive.
+    #[cfg(feature = "archive")]
+    archive: Option<(Arc<Archive>, String)>,
 }
 
 /// A root that no machine can be read from.
@@ -44,7 +62,23 @@ pub enum ReadError {
 impl HostRoot {
     /// The host whose root directory is mounted here.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), sys: None, proc: None }
+        Self {
+            root: root.into(),
+            sys: None,
+            proc: None,
+            #[cfg(feature = "archive")]
+            archive: None,
+        }
+    }
+
+    /// The host whose files were packed into this archive (tar, plain or compressed
+    /// by gzip or bzip2): a capture of ours or of hwloc's. `name` is what messages
+    /// call it.
+    #[cfg(feature = "archive")]
+    pub fn in_archive(name: impl Into<PathBuf>, bytes: &[u8]) -> Result<Self, ArchiveError> {
+        let archive = Archive::read(bytes)?;
+        let root = archive.root()?;
+        Ok(Self { archive: Some((Arc::new(archive), root)), ..Self::at(name) })
     }
 
     /// The same with its sysfs mounted elsewhere.
@@ -88,13 +122,30 @@ impl HostRoot {
     pub fn var(&self) -> PathBuf {
         self.root.join("var")
     }
+
+    fn sources(&self) -> (Source, Source) {
+        #[cfg(feature = "archive")]
+        if let Some((archive, root)) = &self.archive {
+            let below = |name| Source::Archive(archive.clone(), format!("{root}/{name}"));
+            return (below("sys"), below("proc"));
+        }
+        (Source::Directory(self.sys()), Source::Directory(self.proc()))
+    }
 }
 
 /// Read all that this crate knows of.
 pub fn read(host: &HostRoot) -> Result<Snapshot, ReadError> {
-    let mut sys = Tree::at("sys", host.sys());
+    read_all(host).map(|(snapshot, _)| snapshot)
+}
+
+/// What was read, with the name of its tree.
+type Records = Vec<(&'static str, Record)>;
+
+/// The facts, and what they are from.
+fn read_all(host: &HostRoot) -> Result<(Snapshot, Records), ReadError> {
+    let (sys, proc) = host.sources();
     sys.require("devices").map_err(|source| ReadError::NoSysfs { path: host.sys(), source })?;
-    let mut proc = Tree::at("proc", host.proc());
+    let (mut sys, mut proc) = (Tree::new("sys", sys), Tree::new("proc", proc));
     let mut snapshot = Snapshot {
         version: SNAPSHOT_VERSION,
         pci: pci::functions(&mut sys),
@@ -104,8 +155,12 @@ pub fn read(host: &HostRoot) -> Result<Snapshot, ReadError> {
         netdevs: net::netdevs(&mut sys),
         anomalies: Vec::new(),
     };
-    snapshot.anomalies = sys.into_anomalies();
-    snapshot.anomalies.append(&mut proc.into_anomalies());
+    let mut records = Vec::new();
+    for tree in [sys, proc] {
+        let (name, anomalies, read) = tree.finish();
+        snapshot.anomalies.extend(anomalies);
+        records.extend(read.into_iter().map(|record| (name, record)));
+    }
     snapshot.anomalies.sort();
-    Ok(snapshot)
+    Ok((snapshot, records))
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::{Built, build};
+use crate::build::{Built, build, build_overlay};
 use crate::graph::{Graph, GraphError, pcie_path};
 use crate::identity::Identity;
 use crate::shape::{Place, Role, Shape, Vertex};
@@ -66,12 +66,27 @@ pub struct Nic {
     pub numa: Option<NumaNode>,
 }
 
+impl Nic {
+    /// What the kernel calls it: its RDMA device, else its first interface.
+    pub fn kernel_name(&self) -> Option<&String> {
+        self.rdma_device.as_ref().or_else(|| self.netdevs.first())
+    }
+}
+
 impl Topology {
     /// The graph of these facts, and all that was strange on the way.
     pub fn build(snapshot: &Snapshot, overlay: Option<&Overlay>) -> (Self, Vec<Anomaly>) {
         let built = build(snapshot, overlay);
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent; there is nothing to refuse.
+        let (topology, _) = Self::assemble(built, None);
+        (topology, anomalies)
+    }
+
+    /// The graph of a machine of which only a description is at hand.
+    pub fn from_overlay(overlay: &Overlay) -> (Self, Vec<Anomaly>) {
+        let built = build_overlay(overlay);
+        let anomalies = built.anomalies.clone();
         let (topology, _) = Self::assemble(built, None);
         (topology, anomalies)
     }

@@ -6,7 +6,8 @@ use std::fmt::Write;
 
 use topology_graph::fixture::{MACHINES, machine, plant};
 use topology_graph::{
-    HostRoot, Level, NodeTopologySpec, Overlay, Snapshot, Topology, crd, matrix, read,
+    Format, HostRoot, Level, NodeTopologySpec, Overlay, Snapshot, Topology, crd, from_json, json,
+    matrix, read,
 };
 
 const GB300: &str = "azure-gb300";
@@ -56,6 +57,40 @@ fn gb300_with_its_overlay() {
     assert_eq!(anomalies, []);
     insta::assert_snapshot!(report(&topology));
     insta::assert_yaml_snapshot!("gb300_as_a_kubernetes_object", topology.to_spec());
+}
+
+#[test]
+fn every_format() {
+    let overlay = Overlay::built_in("Standard_ND128isr_GB300_v6").unwrap();
+    let snapshot = snapshot_of(machine(GB300).unwrap());
+    let (topology, _) = Topology::build(&snapshot, Some(&overlay));
+    for format in Format::ALL {
+        let text = format.render(&topology);
+        assert!(text.ends_with('\n'), "{format}");
+        insta::assert_snapshot!(format!("gb300_as_{format}"), text);
+    }
+}
+
+#[test]
+fn json_is_read_back() {
+    for (name, text) in MACHINES {
+        let topology = topology_of(text);
+        let back = from_json(&json(&topology)).unwrap();
+        assert_eq!(answers(&back), answers(&topology), "{name}");
+    }
+    for (text, expected) in [
+        ("", "failed to read the graph as JSON"),
+        (
+            r#"{"version": 2, "topology": {"shape": {"hash": ""}}}"#,
+            "found version 2, and this program reads version 1",
+        ),
+        (
+            r#"{"version": 1, "topology": {"shape": {"hash": "0"}}}"#,
+            "unexpected value `0` in `shape.hash`",
+        ),
+    ] {
+        assert_eq!(from_json(text).unwrap_err().to_string(), expected);
+    }
 }
 
 #[test]

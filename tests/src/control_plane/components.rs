@@ -216,3 +216,48 @@ async fn on_free_port(
 fn lost_its_port(process: &Process) -> bool {
     process.has_ended() && process.tail(50).contains("address already in use")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Answers every request with an empty success.
+    async fn serve(listener: TcpListener) {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lost_port_is_tried_again_and_no_other_failure_is() {
+        let logs = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ready = format!("http://{}/", listener.local_addr().unwrap());
+        tokio::spawn(serve(listener));
+        let nowhere = "http://127.0.0.1:1/".to_owned();
+        let cases = [
+            ("echo bind: address already in use; exit 1", true, 2),
+            ("echo a wrong flag; exit 1", false, 1),
+        ];
+        for (first, succeeds, expected) in cases {
+            let attempts = Cell::new(0);
+            let started = on_free_port(async |_| {
+                attempts.set(attempts.get() + 1);
+                let is_first = attempts.get() == 1;
+                let script = if is_first { first } else { "exec sleep 1000" };
+                let program = Program::new("/bin/sh", logs.path()).args(["-c", script]);
+                Ok((program, if is_first { nowhere.clone() } else { ready.clone() }))
+            })
+            .await;
+            assert_eq!((started.is_ok(), attempts.get()), (succeeds, expected), "{first}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    panic::AssertUnwindSafe,
+    panic::{self, AssertUnwindSafe},
     process::{Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -82,7 +82,8 @@ async fn a_panic_ends_the_program_and_its_children(plane: Arc<ControlPlane>) -> 
     assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
     let panic = async move {
         let _process = process;
-        panic!("on purpose: what a test started must end with it");
+        // A panic without its message: it is on purpose.
+        panic::resume_unwind(Box::new("what a test started must end with it"));
     };
     assert!(AssertUnwindSafe(panic).catch_unwind().await.is_err());
     all_end(&pids).await
@@ -111,7 +112,8 @@ async fn a_panic_ends_a_second_control_plane(_plane: Arc<ControlPlane>) -> anyho
     assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
     let panic = async move {
         let _second = second;
-        panic!("on purpose: a control plane must end with its test");
+        // A panic without its message: it is on purpose.
+        panic::resume_unwind(Box::new("a control plane must end with its test"));
     };
     assert!(AssertUnwindSafe(panic).catch_unwind().await.is_err());
     assert!(!directory.exists(), "`{}` is left", directory.display());

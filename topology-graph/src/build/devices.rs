@@ -1,12 +1,11 @@
 //! Which functions are GPUs and NICs, and what stands above them in sysfs.
 
-use super::{Vertices, about};
+use super::{NETWORK, Vertices, about};
 use crate::shape::{Place, Role, Vertex};
 use crate::snapshot::PciFunction;
-use crate::{Anomaly, AnomalyKind, PciAddress, PcieLink, Snapshot};
+use crate::{Anomaly, AnomalyKind, PciAddress, Snapshot};
 
 /// Base classes, `include/linux/pci_ids.h`.
-const NETWORK: u32 = 0x02;
 const DISPLAY: u32 = 0x03;
 const PROCESSING_ACCELERATOR: u32 = 0x12;
 
@@ -94,12 +93,7 @@ fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Ve
 fn degraded(function: &PciFunction) -> Option<Anomaly> {
     let (now, best) = (function.current_link?, function.max_link?);
     let slow = now.megatransfers < best.megatransfers && function.class >> 16 == NETWORK;
-    let detail = format!("the link runs at {}, and could at {}", rate(now), rate(best));
+    let detail = format!("the link runs at {now}, and could at {best}");
     (slow || now.width < best.width)
         .then(|| about(function.address, AnomalyKind::LinkDegraded, detail))
-}
-
-fn rate(link: PcieLink) -> String {
-    let PcieLink { megatransfers, width } = link;
-    format!("{}.{} GT/s x{width}", megatransfers / 1_000, megatransfers % 1_000 / 100)
 }

@@ -5,7 +5,7 @@
 
 use super::{Vertices, about};
 use crate::shape::{Place, Vertex};
-use crate::snapshot::NumaNodeFacts;
+use crate::snapshot::{NumaNodeFacts, PciFunction};
 use crate::{Anomaly, AnomalyKind, Evidence, NumaNode, Overlay, PciAddress, Snapshot};
 
 /// A node and how it is known.
@@ -19,7 +19,8 @@ pub(super) fn settle(
 ) {
     for vertex in vertices.values_mut().filter(|vertex| vertex.role.is_device()) {
         let Place::Function(address) = vertex.place else { continue };
-        let kernel = from_kernel(address, vertex, &snapshot.numa_nodes, anomalies);
+        let kernel = from_kernel(address, vertex, &snapshot.numa_nodes, anomalies)
+            .or_else(|| from_local_cpus(snapshot.function(address)?, &snapshot.numa_nodes));
         let told = overlay.and_then(|overlay| from_overlay(address, overlay));
         if let (Some((kernel, _)), Some((told, evidence))) = (&kernel, &told)
             && kernel != told
@@ -71,6 +72,13 @@ fn from_kernel(
     let detail = format!("NUMA node {node} has no CPUs; nearest with CPUs by the SLIT: {taken}");
     anomalies.push(about(address, AnomalyKind::NumaWithoutCpus, detail));
     nearest.map(|node| (node, Evidence::Slit))
+}
+
+/// The one node, of several, whose CPUs hold all that the kernel calls local.
+fn from_local_cpus(function: &PciFunction, nodes: &[NumaNodeFacts]) -> Option<Known> {
+    let local = function.local_cpus.as_ref().filter(|cpus| !cpus.is_empty())?;
+    let node = nodes.iter().find(|facts| facts.cpus.contains_all(local))?;
+    (nodes.len() > 1).then_some((node.node, Evidence::LocalCpus))
 }
 
 /// The one nearest node; none where the SLIT is silent or calls two equally near.

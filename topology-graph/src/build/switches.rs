@@ -98,10 +98,12 @@ fn add_switches(
 ) {
     let mut next = Some(switch);
     while let Some(address) = next.take().filter(|a| !vertices.contains_key(&Place::Function(*a))) {
-        let above = overlay.switches.get(&address).and_then(|switch| switch.parent);
+        let switch = overlay.switches.get(&address);
+        let above = switch.and_then(|switch| switch.parent);
         let place = Place::Function(address);
         let vertex = Vertex {
             parent: above.map(Place::Function).or(root),
+            max_link: switch.and_then(|switch| switch.link),
             evidence: overlay.evidence.clone(),
             ..Vertex::new(place, Role::Switch)
         };

@@ -1,26 +1,139 @@
 //! Descriptions that this crate carries, by the cloud's name of the machine.
-
-use std::collections::BTreeSet;
+//!
+//! The files are in `overlays/`, unchanged, with their sources. NVLinks are not in
+//! them; the number for each size is the GPU's own, all GPUs of a machine being
+//! joined by NVSwitch.
 
 use super::Overlay;
+use crate::nccl::NcclXml;
 use crate::{Evidence, PciAddress};
 
-/// GB300 in Azure: four Blackwell GPUs on one NVLink domain, 18 links each.
-/// The NICs' and GPUs' places are sysfs's own. Source: the matrix of
-/// `nvidia-smi topo -m` in Azure's documents of the size.
-const AZURE_GB300: &str = "Standard_ND128isr_GB300_v6";
-const AZURE_GB300_GPUS: [&str; 4] =
-    ["0008:06:00.0", "0009:06:00.0", "0018:06:00.0", "0019:06:00.0"];
-const AZURE_GB300_NVLINKS: u32 = 18;
-
-pub(super) fn overlay(vm_size: &str) -> Option<Overlay> {
-    vm_size.eq_ignore_ascii_case(AZURE_GB300).then(azure_gb300)
+/// Machines of one make.
+struct Entry {
+    /// Names in lower case; `*` stands for any text.
+    names: &'static [&'static str],
+    /// An NCCL topology file.
+    file: Option<&'static str>,
+    /// GPUs joined by NVSwitch where there is no file to name them.
+    gpus: &'static [&'static str],
+    /// NVLinks of each GPU into the NVSwitches.
+    nvlinks: Option<u32>,
 }
 
-fn azure_gb300() -> Overlay {
-    let mut overlay = Overlay::empty(Evidence::Overlay(AZURE_GB300.to_owned()));
-    let gpus: BTreeSet<PciAddress> =
-        AZURE_GB300_GPUS.iter().filter_map(|gpu| gpu.parse().ok()).collect();
-    overlay.mesh(&gpus, AZURE_GB300_NVLINKS);
-    overlay
+/// NVLinks of one A100 (NVIDIA A100 datasheet: twelve third-generation links).
+const A100: Option<u32> = Some(12);
+/// NVLinks of one H100 or H200 (NVIDIA H100 datasheet: eighteen of the fourth).
+const H100: Option<u32> = Some(18);
+/// NVLinks of one GB300 (the matrix of `nvidia-smi topo -m` in Azure's documents).
+const GB300: Option<u32> = Some(18);
+
+const ENTRIES: &[Entry] = &[
+    Entry {
+        // The places of GPUs and NICs are sysfs's own on this size.
+        names: &["standard_nd128isr_gb300_v6"],
+        file: None,
+        gpus: &["0008:06:00.0", "0009:06:00.0", "0018:06:00.0", "0019:06:00.0"],
+        nvlinks: GB300,
+    },
+    Entry {
+        names: &["standard_nd96is*_h100_v5", "standard_nd96is*_h200_v5"],
+        file: Some(include_str!("../../overlays/azure-ndv5-topo.xml")),
+        gpus: &[],
+        nvlinks: H100,
+    },
+    Entry {
+        names: &["standard_nd96*v4"],
+        file: Some(include_str!("../../overlays/azure-ndv4-topo.xml")),
+        gpus: &[],
+        nvlinks: A100,
+    },
+    Entry {
+        names: &["standard_nc96ads_a100_v4"],
+        file: Some(include_str!("../../overlays/azure-ncv4-topo.xml")),
+        gpus: &[],
+        nvlinks: None,
+    },
+    Entry {
+        names: &["standard_nd40rs_v2"],
+        file: Some(include_str!("../../overlays/azure-ndv2-topo.xml")),
+        gpus: &[],
+        nvlinks: None,
+    },
+    Entry {
+        names: &["p4d.24xlarge"],
+        file: Some(include_str!("../../overlays/aws-p4d-24xl-topo.xml")),
+        gpus: &[],
+        nvlinks: A100,
+    },
+    Entry {
+        names: &["p4de.24xlarge"],
+        file: Some(include_str!("../../overlays/aws-p4de-24xl-topo.xml")),
+        gpus: &[],
+        nvlinks: A100,
+    },
+    Entry {
+        names: &["g5.48xlarge"],
+        file: Some(include_str!("../../overlays/aws-g5.48xl-topo.xml")),
+        gpus: &[],
+        nvlinks: None,
+    },
+];
+
+pub(super) fn overlay(vm_size: &str) -> Option<Overlay> {
+    let name = vm_size.to_ascii_lowercase();
+    let matching = |entry: &&Entry| entry.names.iter().any(|pattern| matches(pattern, &name));
+    let Entry { file, gpus, nvlinks, .. } = ENTRIES.iter().find(matching)?;
+    let evidence = Evidence::Overlay(name);
+    let mut overlay = match file.map(NcclXml::parse) {
+        Some(xml) => xml.ok()?.overlay(evidence),
+        None => Overlay::empty(evidence),
+    };
+    if let Some(links) = nvlinks {
+        let named = gpus.iter().filter_map(|gpu| gpu.parse().ok());
+        let gpus = named.chain(overlay.gpus()).collect::<Vec<PciAddress>>();
+        overlay.mesh(&gpus.into_iter().collect(), *links);
+    }
+    Some(overlay)
+}
+
+/// At most one star.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, tail)) => {
+            let middle = name.strip_prefix(head).and_then(|rest| rest.strip_suffix(tail));
+            middle.is_some()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_has_devices() {
+        for entry in ENTRIES {
+            for name in entry.names {
+                let overlay = overlay(&name.replace('*', "ms")).expect(name);
+                assert!(overlay.devices.len() >= 4, "{name}: {:?}", overlay.devices);
+            }
+        }
+    }
+
+    #[test]
+    fn names_match_as_the_cloud_writes_them() {
+        for name in [
+            "Standard_ND96isr_H100_v5",
+            "standard_nd96isr_h200_v5",
+            "Standard_ND96amsr_A100_v4",
+            "Standard_ND96asr_v4",
+            "p4d.24xlarge",
+        ] {
+            assert!(overlay(name).is_some(), "{name}");
+        }
+        for name in ["", "Standard_D2s_v5", "Standard_ND96isr_MI300X_v5", "p4d.24xlarge.x"] {
+            assert!(overlay(name).is_none(), "{name}");
+        }
+    }
 }

@@ -3,65 +3,68 @@
 //! Paths are relative and written with `/`. A missing file is `None`: most
 //! attributes are optional. Anything else that fails is noted once.
 
-#![expect(clippy::disallowed_methods, reason = "the reader is where files are read")]
-
-use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::str::FromStr;
 
+use super::source::Source;
 use crate::{Anomaly, AnomalyKind, PciAddress, PcieRoot};
-
-/// Attributes of sysfs are one page; what is longer is no attribute.
-const LONGEST_ATTRIBUTE: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Tree {
     name: &'static str,
-    root: PathBuf,
+    source: Source,
     anomalies: Vec<Anomaly>,
+    /// All that was read, for a capture.
+    record: Vec<Record>,
+}
+
+/// One thing that was read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Record {
+    File {
+        path: String,
+        text: String,
+    },
+    Link {
+        path: String,
+        target: String,
+    },
+    /// A name in a directory that was listed, whatever it is.
+    Name {
+        path: String,
+    },
 }
 
 impl Tree {
-    pub(super) fn at(name: &'static str, root: PathBuf) -> Self {
-        Self { name, root, anomalies: Vec::new() }
+    pub(super) fn new(name: &'static str, source: Source) -> Self {
+        Self { name, source, anomalies: Vec::new(), record: Vec::new() }
     }
 
-    pub(super) fn into_anomalies(self) -> Vec<Anomaly> {
-        self.anomalies
-    }
-
-    /// The directory, or why there is none.
-    pub(super) fn require(&self, directory: &str) -> io::Result<()> {
-        fs::read_dir(self.root.join(directory)).map(drop)
+    /// Its name, what was strange, and what was read.
+    pub(super) fn finish(self) -> (&'static str, Vec<Anomaly>, Vec<Record>) {
+        (self.name, self.anomalies, self.record)
     }
 
     /// Names in a directory, sorted; none where there is no such directory.
     pub(super) fn names(&mut self, directory: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.root.join(directory)).and_then(|entries| {
-            entries.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>()
+        let mut names = self.source.names(directory).unwrap_or_else(|error| {
+            self.note_error(directory, &error);
+            Vec::new()
         });
-        let mut names: Vec<String> = match entries {
-            Ok(names) => {
-                names.into_iter().map(OsString::into_string).filter_map(Result::ok).collect()
-            }
-            Err(error) => {
-                self.note_error(directory, &error);
-                Vec::new()
-            }
-        };
         names.sort_unstable();
+        let paths = names.iter().map(|name| format!("{directory}/{name}"));
+        self.record.extend(paths.map(|path| Record::Name { path }));
         names
     }
 
     /// A file's text without the white space around it.
     pub(super) fn text(&mut self, path: &str) -> Option<String> {
-        let mut bytes = Vec::new();
-        let read = fs::File::open(self.root.join(path))
-            .and_then(|file| file.take(LONGEST_ATTRIBUTE).read_to_end(&mut bytes));
-        match read {
-            Ok(_) => Some(String::from_utf8_lossy(&bytes).trim().to_owned()),
+        match self.source.page(path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+                self.record.push(Record::File { path: path.to_owned(), text: text.clone() });
+                Some(text)
+            }
             Err(error) => {
                 self.note_error(path, &error);
                 None
@@ -97,10 +100,12 @@ impl Tree {
     /// A link's target, resolved against the link's own directory by names alone:
     /// links of sysfs lead through no other link.
     pub(super) fn link(&mut self, path: &str) -> Option<String> {
-        match fs::read_link(self.root.join(path)) {
-            Ok(target) => Some(resolve(path, &target)),
-            // Not a link: the kernel before 2.6.25 and some captures have directories.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => None,
+        match self.source.target(path) {
+            Ok(target) => {
+                let resolved = resolve(path, &target);
+                self.record.push(Record::Link { path: path.to_owned(), target });
+                Some(resolved)
+            }
             Err(error) => {
                 self.note_error(path, &error);
                 None
@@ -117,7 +122,8 @@ impl Tree {
         self.anomalies.push(Anomaly::new(kind, format!("{}/{path}", self.name), detail));
     }
 
-    /// Absent is normal, and so is what the kernel refuses for this device.
+    /// Absent is normal, and so is what the kernel refuses for this device, or a
+    /// directory where there could be a link.
     fn note_error(&mut self, path: &str, error: &io::Error) {
         use io::ErrorKind::{InvalidInput, NotADirectory, NotFound, Unsupported};
         if !matches!(error.kind(), NotFound | NotADirectory | InvalidInput | Unsupported) {
@@ -127,10 +133,9 @@ impl Tree {
 }
 
 /// `dir/link` with target `../x` is `x`; leading parents beyond the root vanish.
-fn resolve(link: &str, target: &Path) -> String {
+fn resolve(link: &str, target: &str) -> String {
     let mut names: Vec<&str> = link.split('/').collect();
     names.pop();
-    let target = target.to_string_lossy();
     if target.starts_with('/') {
         names.clear();
     }
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn links_resolve_by_name() {
-        let resolved = |link: &str, target: &str| resolve(link, Path::new(target));
+        let resolved = |link: &str, target: &str| resolve(link, target);
         assert_eq!(resolved("bus/pci/devices/x", "../../../devices/a/x"), "devices/a/x");
         assert_eq!(resolved("a/b", "../../../../c"), "c");
         assert_eq!(resolved("a/b", "/c/./d"), "c/d");

@@ -99,8 +99,7 @@ fn nic_legend(topology: &Topology) -> String {
     }
     let mut rows = Vec::new();
     for nic in topology.nics() {
-        let name = nic.rdma_device.as_ref().or_else(|| nic.netdevs.first());
-        let name = name.cloned().unwrap_or_else(|| "-".to_owned());
+        let name = nic.kernel_name().cloned().unwrap_or_else(|| "-".to_owned());
         rows.push(vec![format!("  {}:", nic.name), name, nic.address.to_string()]);
     }
     format!("\nNIC Legend:\n{}", table(&rows))

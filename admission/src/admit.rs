@@ -1,0 +1,83 @@
+//! A pod in, a verdict out: what admission does, without a server.
+//! `kubectl dranet plan` calls the same function.
+
+use crate::denial::Denial;
+use crate::intent;
+use crate::plan::{Plan, Policy, plan};
+use crate::rewrite;
+use crate::template;
+use cluster_model::names::annotation;
+use cluster_model::view::ClusterView;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
+use serde_json::Value;
+
+/// What becomes of a pod that is let through.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The pod as it will be.
+    pub pod: Value,
+    /// The template that the pod refers to and the plan that made it; `None`
+    /// where the pod asks for nothing of ours or has been rewritten before.
+    pub planned: Option<Planned>,
+    /// What a person would want to know.
+    pub warnings: Vec<String>,
+}
+
+/// A plan and the object that it needs.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The decision.
+    pub plan: Plan,
+    /// Its template, without a namespace.
+    pub template: ResourceClaimTemplate,
+}
+
+/// A pod is refused, or could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum AdmitError {
+    /// The user can do something about it.
+    #[error("{0}")]
+    Denied(Denial),
+    /// The JSON is not that of a pod.
+    #[error("failed to read the pod")]
+    Malformed(#[source] serde_json::Error),
+}
+
+/// Decides on a pod.
+pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
+    let typed: Pod = serde_json::from_value(pod.clone()).map_err(AdmitError::Malformed)?;
+    let warnings = intent::warnings(&typed);
+    if triggered(&typed) && own_template(pod)?.is_some() {
+        let pod = rewrite::without_extended_resources(pod);
+        return Ok(Verdict { pod, planned: None, warnings });
+    }
+    let Some(intent) = intent::read(&typed).map_err(AdmitError::Denied)? else {
+        return Ok(Verdict { pod: pod.clone(), planned: None, warnings });
+    };
+    let plan = plan(&intent, view, policy).map_err(AdmitError::Denied)?;
+    let template = template::build(&plan.claim);
+    let name = template.metadata.name.as_deref().unwrap_or_default();
+    let pod = rewrite::with_claim(pod, &intent.container, name, &plan.note(name));
+    Ok(Verdict { pod, planned: Some(Planned { plan, template }), warnings })
+}
+
+fn triggered(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key(annotation::ALIGNED_NICS))
+}
+
+fn own_template(pod: &Value) -> Result<Option<&str>, AdmitError> {
+    rewrite::own_template(pod).map_err(|claim| {
+        let value = pod["metadata"]["annotations"][annotation::ALIGNED_NICS].as_str();
+        AdmitError::Denied(Denial::new(
+            annotation::ALIGNED_NICS,
+            value.unwrap_or_default(),
+            format!(
+                "the pod has a claim of its own named `{}`, which is the name of the claim that \
+                 this annotation adds; give yours another name: {claim}",
+                rewrite::CLAIM
+            ),
+        ))
+    })
+}

@@ -1,0 +1,76 @@
+//! Small builders for the parts of a claim, in the form in which the API
+//! server gives them back: defaults are written out, so that a template that
+//! is there already compares equal.
+
+use crate::selector::Selector;
+use k8s_openapi::api::resource::v1::{
+    CELDeviceSelector, DeviceConstraint, DeviceRequest, DeviceSelector, DeviceSubRequest,
+    ExactDeviceRequest,
+};
+
+const EXACT_COUNT: &str = "ExactCount";
+
+/// `count` devices of a class that a selector takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand<'a> {
+    pub(crate) class: &'a str,
+    pub(crate) count: u32,
+    pub(crate) selector: Selector,
+}
+
+/// A request with one way to meet it.
+pub(crate) fn exactly(name: &str, demand: Demand<'_>) -> DeviceRequest {
+    let Demand { class, count, selector } = demand;
+    DeviceRequest {
+        name: name.to_owned(),
+        exactly: Some(ExactDeviceRequest {
+            device_class_name: class.to_owned(),
+            allocation_mode: Some(EXACT_COUNT.to_owned()),
+            count: Some(count.into()),
+            selectors: Some(vec![cel(selector)]),
+            ..Default::default()
+        }),
+        first_available: None,
+    }
+}
+
+/// A request with several ways to meet it, best first, named by [`tier`].
+pub(crate) fn first_available<'a>(
+    name: &str,
+    demands: impl IntoIterator<Item = Demand<'a>>,
+) -> DeviceRequest {
+    let subrequest = |(index, demand): (usize, Demand<'_>)| {
+        let Demand { class, count, selector } = demand;
+        DeviceSubRequest {
+            name: tier(index),
+            device_class_name: class.to_owned(),
+            allocation_mode: Some(EXACT_COUNT.to_owned()),
+            count: Some(count.into()),
+            selectors: Some(vec![cel(selector)]),
+            ..Default::default()
+        }
+    };
+    DeviceRequest {
+        name: name.to_owned(),
+        exactly: None,
+        first_available: Some(demands.into_iter().enumerate().map(subrequest).collect()),
+    }
+}
+
+/// Name of the n-th alternative of a request.
+pub(crate) fn tier(index: usize) -> String {
+    format!("c{index}")
+}
+
+/// All devices of these requests have one value of the attribute.
+pub(crate) fn match_attribute(requests: Vec<String>, attribute: &str) -> DeviceConstraint {
+    DeviceConstraint {
+        requests: Some(requests),
+        match_attribute: Some(attribute.to_owned()),
+        distinct_attribute: None,
+    }
+}
+
+fn cel(selector: Selector) -> DeviceSelector {
+    DeviceSelector { cel: Some(CELDeviceSelector { expression: selector.into_text() }) }
+}

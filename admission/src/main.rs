@@ -1,0 +1,8 @@
+//! `admission`: the mutating webhook.
+
+use clap::Parser as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    serve::process::run(admission::server::run(admission::server::Args::parse()))
+}

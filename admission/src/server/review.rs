@@ -1,0 +1,53 @@
+//! The wire's edge: an admission request in, an admission response and perhaps
+//! a template out.
+
+use crate::admit::{AdmitError, admit};
+use crate::plan::Policy;
+use crate::rewrite;
+use cluster_model::view::ClusterView;
+use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
+use kube::core::DynamicObject;
+use kube::core::admission::{AdmissionRequest, AdmissionResponse};
+use serve::chain::Chain;
+
+/// What the API server is told, and what must be there before it is.
+#[derive(Debug)]
+pub struct Answer {
+    /// The response.
+    pub response: AdmissionResponse,
+    /// The template that the patched pod refers to, without a namespace.
+    pub template: Option<ResourceClaimTemplate>,
+}
+
+/// Decides on a request.
+pub fn answer(
+    request: &AdmissionRequest<DynamicObject>,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Answer {
+    let response = AdmissionResponse::from(request);
+    let refuse = |response: AdmissionResponse, why: String| Answer {
+        response: response.deny(why),
+        template: None,
+    };
+    let Some(object) = &request.object else {
+        return refuse(response, "the request holds no pod".to_owned());
+    };
+    let pod = match serde_json::to_value(object) {
+        Ok(pod) => pod,
+        Err(error) => return refuse(response, format!("failed to read the pod: {error}")),
+    };
+    let verdict = match admit(&pod, view, policy) {
+        Ok(verdict) => verdict,
+        Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
+        Err(error) => return refuse(response, Chain(&error).to_string()),
+    };
+    let mut response = response;
+    response.warnings = (!verdict.warnings.is_empty()).then_some(verdict.warnings);
+    let patch = rewrite::patch(&pod, &verdict.pod);
+    let response = match response.clone().with_patch(patch) {
+        Ok(patched) => patched,
+        Err(error) => return refuse(response, Chain(&error).to_string()),
+    };
+    Answer { response, template: verdict.planned.map(|planned| planned.template) }
+}

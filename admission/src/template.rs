@@ -1,0 +1,83 @@
+//! ResourceClaimTemplates named by their content: the same demand in the same
+//! namespace is the same object, whoever makes it and however often.
+
+use k8s_openapi::api::resource::v1::{
+    ResourceClaimSpec, ResourceClaimTemplate, ResourceClaimTemplateSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Label on templates and on the claims made from them: the template's name.
+/// Claims carry no reference to their template.
+pub const TEMPLATE_LABEL: &str = "dranet.io/template";
+/// Standard label that says whose object this is.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Its value on what admission creates.
+pub const MANAGED_BY: &str = "dranet-admission";
+
+const PREFIX: &str = "dranet-";
+
+/// Hex digits of the content's hash in the name.
+const HASH_DIGITS: usize = 16;
+
+/// The template that holds this claim, without a namespace.
+pub fn build(claim: &ResourceClaimSpec) -> ResourceClaimTemplate {
+    let name = name(claim);
+    let labels = BTreeMap::from([(TEMPLATE_LABEL.to_owned(), name.clone())]);
+    let own = BTreeMap::from([(MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned())]);
+    ResourceClaimTemplate {
+        metadata: ObjectMeta {
+            name: Some(name),
+            labels: Some(labels.iter().chain(&own).map(|(k, v)| (k.clone(), v.clone())).collect()),
+            ..Default::default()
+        },
+        spec: Some(ResourceClaimTemplateSpec {
+            metadata: Some(ObjectMeta { labels: Some(labels), ..Default::default() }),
+            spec: Some(claim.clone()),
+        }),
+    }
+}
+
+/// Whether a name has the form of ours.
+pub fn is_ours(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|hash| {
+        hash.len() == HASH_DIGITS
+            && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// `dranet-` and the first digits of the SHA-256 of the claim as JSON, whose
+/// keys are in the order of the API's fields.
+fn name(claim: &ResourceClaimSpec) -> String {
+    let json = serde_json::to_vec(claim).expect("a claim's JSON has string keys only");
+    let mut name = PREFIX.to_owned();
+    for byte in Sha256::digest(&json).iter().take(HASH_DIGITS / 2) {
+        write!(name, "{byte:02x}").expect("writing to a string cannot fail");
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::resource::v1::DeviceClaim;
+
+    #[test]
+    fn the_name_follows_the_content() {
+        let one = build(&ResourceClaimSpec::default());
+        let same = build(&ResourceClaimSpec::default());
+        let other = build(&ResourceClaimSpec { devices: Some(DeviceClaim::default()) });
+        assert_eq!(one, same);
+        assert_ne!(one.metadata.name, other.metadata.name);
+        assert!(is_ours(&one.metadata.name.unwrap()));
+    }
+
+    #[test]
+    fn other_names_are_not_ours() {
+        for name in ["dranet-", "dranet-mine", "dranet-00112233445566zz", "2nic-aligned"] {
+            assert!(!is_ours(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The devices that drivers publish for a node, put in their places by the
+//! node's graph.
+
+use crate::gpu_drivers::{self, GpuDriver};
+use crate::names::{self, attribute};
+use crate::view::ClusterView;
+use dra_allocator::{AllocatedState, AttributeValue, Device};
+use std::collections::BTreeMap;
+use topology_graph::{Cell, Level, PciAddress, Topology};
+
+/// A node with a graph, and its published GPUs and NICs by PCI address.
+///
+/// Devices that the graph does not know are in no cell.
+#[derive(Debug)]
+pub struct NodeDevices<'a> {
+    /// Name of the node.
+    pub node: &'a str,
+    /// Its graph.
+    pub topology: &'a Topology,
+    /// Whole GPUs of every driver that is known.
+    pub gpus: BTreeMap<PciAddress, &'a Device>,
+    /// NICs of our driver.
+    pub nics: BTreeMap<PciAddress, &'a Device>,
+}
+
+impl<'a> NodeDevices<'a> {
+    /// The devices of a node; `None` where it has published no graph.
+    pub fn of(view: &'a ClusterView, node: &'a str) -> Option<Self> {
+        let topology = view.topology(node)?;
+        let mut devices = Self { node, topology, gpus: BTreeMap::new(), nics: BTreeMap::new() };
+        // Slices that contradict each other leave the node without known devices,
+        // as they do for the scheduler.
+        let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+        for device in published {
+            let Some(address) = address(device) else { continue };
+            let driver = &*device.id().driver;
+            if driver == names::DRIVER {
+                devices.nics.insert(address, device);
+            } else if gpu_drivers::by_name(driver).is_some_and(|gpu| is_whole(device, gpu)) {
+                devices.gpus.insert(address, device);
+            }
+        }
+        Some(devices)
+    }
+
+    /// The cells of the graph with the devices that are published.
+    pub fn cells(&self, level: Level) -> Vec<Cell> {
+        let mut cells = self.topology.cells(level);
+        for cell in &mut cells {
+            cell.gpus.retain(|address| self.gpus.contains_key(address));
+            cell.nics.retain(|address| self.nics.contains_key(address));
+        }
+        cells
+    }
+
+    /// How many cells with GPUs and NICs have none of them in use.
+    pub fn whole_cells(&self, level: Level, in_use: &AllocatedState) -> usize {
+        let free =
+            |device: Option<&&Device>| device.is_some_and(|device| !in_use.contains(device.id()));
+        let whole = |cell: &&Cell| {
+            !cell.gpus.is_empty()
+                && !cell.nics.is_empty()
+                && cell.gpus.iter().all(|gpu| free(self.gpus.get(gpu)))
+                && cell.nics.iter().all(|nic| free(self.nics.get(nic)))
+        };
+        self.cells(level).iter().filter(whole).count()
+    }
+}
+
+/// The value of a string attribute.
+pub fn text<'a>(device: &'a Device, attribute: &str) -> Option<&'a str> {
+    match device.attribute(attribute)? {
+        AttributeValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Whether a bool attribute is there and true.
+pub fn is_true(device: &Device, attribute: &str) -> bool {
+    matches!(device.attribute(attribute), Some(AttributeValue::Bool(true)))
+}
+
+fn address(device: &Device) -> Option<PciAddress> {
+    text(device, attribute::PCI_BUS_ID)?.parse().ok()
+}
+
+/// Partitions of a GPU (MIG and the like) share its address and are no whole one.
+fn is_whole(device: &Device, driver: &GpuDriver) -> bool {
+    text(device, driver.kind_attribute) == Some(driver.gpu_kind)
+}

@@ -1,0 +1,193 @@
+//! A cluster from files: Kubernetes objects as `kubectl get -o yaml` writes
+//! them, in lists, in several documents of one file, or in JSON.
+
+use crate::view::{ClusterView, Index, ViewError};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A snapshot could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// A file or folder could not be read.
+    #[error("failed to read `{}`", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not YAML or JSON.
+    #[error("`{}` is not valid YAML", path.display())]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// An object does not have the form of its kind.
+    #[error("{kind} `{name}` in `{}` is malformed", path.display())]
+    Object {
+        /// The file.
+        path: PathBuf,
+        /// Its kind.
+        kind: String,
+        /// Its name, as far as it has one.
+        name: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// An object was read and could not be understood.
+    #[error("failed to take in `{}`", path.display())]
+    View {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ViewError,
+    },
+    /// There is nothing of a cluster in the files.
+    #[error(
+        "found no Node, ResourceSlice, DeviceClass, ResourceClaim or NodeTopology in `{}`",
+        path.display()
+    )]
+    Empty {
+        /// What was asked for.
+        path: PathBuf,
+    },
+}
+
+/// What was found beside the view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Objects in the view, by kind.
+    pub taken: BTreeMap<String, usize>,
+    /// Objects of kinds that a view has no use for, by kind.
+    pub ignored: BTreeMap<String, usize>,
+}
+
+/// Reads a file, or every `.yaml`, `.yml` and `.json` file of a folder.
+pub fn load(path: &Path) -> Result<(ClusterView, Found), SnapshotError> {
+    let mut view = ClusterView::default();
+    let mut found = Found::default();
+    for file in files(path)? {
+        for object in objects(&file)? {
+            take(&mut view, &mut found, &file, object)?;
+        }
+    }
+    if found.taken.is_empty() {
+        return Err(SnapshotError::Empty { path: path.to_owned() });
+    }
+    Ok((view, found))
+}
+
+/// The objects of one file, lists taken apart, in order.
+pub fn objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
+    let read = |source| SnapshotError::Read { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(read)?;
+    parse(&text, path)
+}
+
+/// The objects of a text that came from `path`, lists taken apart, in order.
+pub fn parse(text: &str, path: &Path) -> Result<Vec<Value>, SnapshotError> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|source| {
+        SnapshotError::Yaml { path: path.to_owned(), source: Box::new(source) }
+    })?;
+    Ok(documents.into_iter().flat_map(flatten).collect())
+}
+
+fn files(path: &Path) -> Result<Vec<PathBuf>, SnapshotError> {
+    let wrap = |source| SnapshotError::Read { path: path.to_owned(), source };
+    if !fs::metadata(path).map_err(wrap)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(wrap)? {
+        let file = entry.map_err(wrap)?.path();
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        if matches!(extension, Some("yaml" | "yml" | "json")) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Takes a `List` (or `NodeList`, …) apart; drops empty documents.
+fn flatten(document: Value) -> Vec<Value> {
+    match document {
+        Value::Null => Vec::new(),
+        Value::Object(mut object) if object.get("items").is_some_and(Value::is_array) => {
+            let item_kind = object["kind"].as_str().and_then(|kind| kind.strip_suffix("List"));
+            let item_kind = item_kind.unwrap_or_default().to_owned();
+            let version = object.get("apiVersion").cloned();
+            let Some(Value::Array(items)) = object.remove("items") else { return Vec::new() };
+            items.into_iter().map(|item| with_type(item, &item_kind, version.as_ref())).collect()
+        }
+        other => vec![other],
+    }
+}
+
+/// Items of a typed list (`NodeList`) carry no kind of their own.
+fn with_type(mut item: Value, kind: &str, version: Option<&Value>) -> Value {
+    if let (Some(object), false) = (item.as_object_mut(), kind.is_empty()) {
+        object.entry("kind").or_insert_with(|| kind.into());
+        if let Some(version) = version {
+            object.entry("apiVersion").or_insert_with(|| version.clone());
+        }
+    }
+    item
+}
+
+fn take(
+    view: &mut ClusterView,
+    found: &mut Found,
+    path: &Path,
+    object: Value,
+) -> Result<(), SnapshotError> {
+    use k8s_openapi::api::core::v1::Node;
+    use k8s_openapi::api::resource::v1 as resource;
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let count = match (version.as_str(), kind.as_str()) {
+        ("v1", "Node") => apply::<Node>(view, path, object),
+        ("resource.k8s.io/v1", "ResourceSlice") => {
+            apply::<resource::ResourceSlice>(view, path, object)
+        }
+        ("resource.k8s.io/v1", "DeviceClass") => apply::<resource::DeviceClass>(view, path, object),
+        ("resource.k8s.io/v1", "ResourceClaim") => {
+            apply::<resource::ResourceClaim>(view, path, object)
+        }
+        ("topology.dranet.io/v1alpha1", "NodeTopology") => {
+            apply::<topology_graph::NodeTopology>(view, path, object)
+        }
+        _ => {
+            *found.ignored.entry(kind).or_default() += 1;
+            return Ok(());
+        }
+    };
+    count?;
+    *found.taken.entry(kind).or_default() += 1;
+    Ok(())
+}
+
+fn apply<K: DeserializeOwned>(
+    view: &mut ClusterView,
+    path: &Path,
+    object: Value,
+) -> Result<(), SnapshotError>
+where
+    ClusterView: Index<K>,
+{
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+    let object = serde_json::from_value(object).map_err(|source| SnapshotError::Object {
+        path: path.to_owned(),
+        kind,
+        name,
+        source,
+    })?;
+    view.apply(object).map_err(|source| SnapshotError::View { path: path.to_owned(), source })
+}

@@ -1,0 +1,190 @@
+//! Consumable capacity: what a request takes of a device, and whether that is left.
+//!
+//! `structured/internal/*/consumable_capacity.go`.
+
+use crate::device::{Device, DeviceCapacity, RequestPolicy, ValidRange};
+use crate::name::QualifiedName;
+use crate::quantity::{Format, Quantity};
+use crate::settings::Settings;
+
+/// What a request takes cannot be computed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CapacityError {
+    /// The request, or what it is rounded to, is no 64-bit number.
+    #[error(
+        "capacity {name:?}: capacity request cannot be represented in the device's range \
+         arithmetic: request {request}"
+    )]
+    NotRepresentable {
+        /// The capacity.
+        name: QualifiedName,
+        /// What is asked of it.
+        request: Quantity,
+    },
+    /// What would be taken is less than nothing.
+    #[error("capacity {name:?}: capacity value is negative")]
+    Negative {
+        /// The capacity.
+        name: QualifiedName,
+    },
+}
+
+/// What is asked of each device: amounts by name; none where nothing is asked.
+pub(super) type Asked<'a> = Option<&'a [(QualifiedName, Quantity)]>;
+
+fn amount<'a>(
+    amounts: &'a [(QualifiedName, Quantity)],
+    name: &QualifiedName,
+) -> Option<&'a Quantity> {
+    amounts.iter().find(|(known, _)| known == name).map(|(_, amount)| amount)
+}
+
+/// What a request takes of each capacity of a device, in the order of its capacities.
+pub(super) fn consumed(
+    asked: Asked<'_>,
+    device: &Device,
+    settings: &Settings,
+) -> Result<Vec<Quantity>, CapacityError> {
+    let lenient = settings.quirks.lenient_capacity;
+    let amounts = device.capacity.iter().map(|(name, capacity)| {
+        let request = asked.and_then(|asked| amount(asked, name));
+        let taken = taken(request, capacity, settings).ok_or_else(|| {
+            let request = request.copied().unwrap_or(capacity.value);
+            CapacityError::NotRepresentable { name: name.clone(), request }
+        })?;
+        if taken.is_negative() && !lenient {
+            return Err(CapacityError::Negative { name: name.clone() });
+        }
+        Ok(taken)
+    });
+    amounts.collect()
+}
+
+/// Whether a device has what a request takes (`CmpRequestOverCapacity`): it has every capacity
+/// that is asked for, the amounts are allowed, and they fit beside what is in use and what the
+/// search has taken already (in the order of the device's capacities).
+pub(super) fn fits(
+    asked: Asked<'_>,
+    device: &Device,
+    in_use: &[(QualifiedName, Quantity)],
+    taking: Option<&[i128]>,
+    settings: &Settings,
+) -> Result<bool, CapacityError> {
+    let has = |name| device.capacity.iter().any(|(known, _)| known == name);
+    if !asked.unwrap_or_default().iter().all(|(name, _)| has(name)) {
+        return Ok(false);
+    }
+    let consumed = consumed(asked, device, settings)?;
+    let fits = device.capacity.iter().zip(consumed).enumerate().all(|(i, (entry, consumed))| {
+        let (name, capacity) = entry;
+        let policy = capacity.policy.as_ref();
+        let held = amount(in_use, name).map_or(0, Quantity::nanos);
+        let taking = taking.and_then(|taking| taking.get(i)).copied().unwrap_or_default();
+        !policy.is_some_and(|policy| violates(&consumed, policy, settings))
+            && held + taking + consumed.nanos() <= capacity.value.nanos()
+    });
+    Ok(fits)
+}
+
+/// What a request takes of a capacity; none where that cannot be computed.
+fn taken(
+    request: Option<&Quantity>,
+    capacity: &DeviceCapacity,
+    settings: &Settings,
+) -> Option<Quantity> {
+    let policy = capacity.policy.as_ref();
+    let Some(request) = request else {
+        return Some(policy.and_then(|policy| policy.default).unwrap_or(capacity.value));
+    };
+    match policy {
+        Some(RequestPolicy { valid_range: Some(range), .. }) => round_up(request, range, settings),
+        Some(RequestPolicy { valid_values, .. }) => {
+            Some(*valid_values.iter().find(|value| request <= value).unwrap_or(request))
+        }
+        None => Some(*request),
+    }
+}
+
+/// The next amount in a range (`roundUpRange`).
+fn round_up(request: &Quantity, range: &ValidRange, settings: &Settings) -> Option<Quantity> {
+    if *request < range.min {
+        return Some(range.min);
+    }
+    let Some(step) = &range.step else { return Some(*request) };
+    if settings.quirks.lenient_capacity {
+        let (value, step, min) = (request.value(), step.value(), range.min.value());
+        let rounded = next_multiple(value.wrapping_sub(min), step).wrapping_add(min);
+        return Some(Quantity::new(rounded, Format::BinarySi));
+    }
+    if counts_in_milli(range, settings) {
+        let (step_milli, min) = (step.milli_value(), range.min.milli_value());
+        let rounded = round(request.exact_milli()?, min, step_milli)?;
+        return Some(if rounded % 1000 == 0 {
+            Quantity::new(rounded / 1000, step.format())
+        } else {
+            Quantity::from_milli(rounded, step.format())
+        });
+    }
+    if request.nanos() > Quantity::new(i64::MAX, Format::DecimalSi).nanos() {
+        return None;
+    }
+    let rounded = round(request.value(), range.min.value(), step.value())?;
+    Some(Quantity::new(rounded, step.format()))
+}
+
+fn round(value: i64, min: i64, step: i64) -> Option<i64> {
+    let above = i128::from(value) - i128::from(min);
+    let step = i128::from(step);
+    if step == 0 {
+        return None;
+    }
+    let steps = above / step + i128::from(above % step != 0);
+    i64::try_from(i128::from(min) + steps * step).ok()
+}
+
+/// As Go computes it in 64 bits, whatever comes out. Without a step nothing is rounded; Go
+/// would panic, so that such a slice is never accepted.
+fn next_multiple(value: i64, step: i64) -> i64 {
+    if step == 0 {
+        return value;
+    }
+    let steps = value.wrapping_div(step) + i64::from(value.wrapping_rem(step) != 0);
+    steps.wrapping_mul(step)
+}
+
+/// Whether a range counts in thousandths (`useMilli`).
+fn counts_in_milli(range: &ValidRange, settings: &Settings) -> bool {
+    let exact = |quantity: &Option<Quantity>| {
+        quantity.is_none_or(|quantity| quantity.exact_milli().is_some())
+    };
+    settings.gates.fractional_capacity_range
+        && range.min.exact_milli().is_some()
+        && exact(&range.max)
+        && exact(&range.step)
+        && range.step.and_then(|step| step.exact_milli()).is_none_or(|step| step >= 1)
+}
+
+/// Whether an amount is one that may not be taken (`violatesPolicy`).
+fn violates(amount: &Quantity, policy: &RequestPolicy, settings: &Settings) -> bool {
+    if policy.default.is_some_and(|default| default.is_same_form(amount)) {
+        return false;
+    }
+    match &policy.valid_range {
+        Some(range) => violates_range(amount, range, settings),
+        None => !policy.valid_values.is_empty() && !policy.valid_values.contains(amount),
+    }
+}
+
+fn violates_range(amount: &Quantity, range: &ValidRange, settings: &Settings) -> bool {
+    if range.max.is_some_and(|max| *amount > max) {
+        return true;
+    }
+    let Some(step) = &range.step else { return false };
+    let (amount, min, step) = if counts_in_milli(range, settings) {
+        let Some(amount) = amount.exact_milli() else { return true };
+        (amount, range.min.milli_value(), step.milli_value())
+    } else {
+        (amount.value(), range.min.value(), step.value())
+    };
+    step != 0 && amount.wrapping_sub(min).wrapping_rem(step) != 0
+}

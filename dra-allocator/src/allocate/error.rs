@@ -1,0 +1,204 @@
+//! Why an attempt fails for a pod on all nodes.
+//!
+//! The texts are those of Kubernetes as far as they do not repeat their cause.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::capacity::CapacityError;
+use crate::cel::{CompileError, RuntimeError};
+use crate::name::{ClaimName, DeviceId, PoolId};
+use crate::pools::GatherError;
+
+/// An error on its way out of the search; boxed, since it is large.
+pub(super) type Failure = Box<AllocateError>;
+
+/// Where a selector stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelectorPlace {
+    /// In a `DeviceClass`.
+    Class(Arc<str>),
+    /// In a claim.
+    Claim(ClaimName),
+}
+
+impl fmt::Display for SelectorPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Class(name) => write!(f, "class {name}"),
+            Self::Claim(name) => write!(f, "claim {name}"),
+        }
+    }
+}
+
+/// What is wrong with an expression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorFailure {
+    /// It does not compile.
+    #[error("CEL compile error")]
+    Compile(#[source] CompileError),
+    /// It fails on a device.
+    #[error("CEL runtime error on device {device}")]
+    Runtime {
+        /// The device.
+        device: DeviceId,
+        /// Why.
+        source: RuntimeError,
+    },
+}
+
+/// The attempt fails for the pod on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AllocateError {
+    /// The pools of the node cannot be told.
+    #[error("gather pool information")]
+    Gather(#[from] GatherError),
+    /// A feature that is off.
+    #[error("claim {claim}, request {request}: {asks}, but the {gate} feature is disabled")]
+    Disabled {
+        /// The claim.
+        claim: ClaimName,
+        /// The request or subrequest.
+        request: Arc<str>,
+        /// What it asks for.
+        asks: &'static str,
+        /// The feature gate.
+        gate: &'static str,
+    },
+    /// A selector of an unknown kind.
+    #[error(
+        "claim {claim}, request {request}, selector #{index}: CEL expression empty (unsupported \
+         selector type?)"
+    )]
+    UnknownSelector {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+        /// Which selector.
+        index: usize,
+    },
+    /// A request without a class.
+    #[error(
+        "claim {claim}, request {request}: missing device class name (unsupported request type?)"
+    )]
+    NoClass {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+    },
+    /// A class that does not exist.
+    #[error("claim {claim}, request {request}: could not retrieve device class {class}: not found")]
+    UnknownClass {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+        /// The class.
+        class: Arc<str>,
+    },
+    /// All devices are asked for while a pool is incomplete.
+    #[error(
+        "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is \
+         currently {problem}"
+    )]
+    Pool {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+        /// The pool.
+        pool: PoolId,
+        /// What is the matter with it.
+        problem: &'static str,
+    },
+    /// A mode of allocation that is not known.
+    #[error("claim {claim}, request {request}: unsupported count mode {mode}")]
+    UnknownMode {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+        /// The mode.
+        mode: Arc<str>,
+    },
+    /// More devices than a claim can hold.
+    #[error(
+        "claim {claim}, request {request}: adding {adding} devices exceeds the claim limit of \
+         {max}, with {already} already accounted for",
+        max = super::MAX_DEVICES
+    )]
+    TooManyDevices {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+        /// How many the request needs at least.
+        adding: i64,
+        /// How many those before it need.
+        already: i64,
+    },
+    /// A constraint of an unknown kind.
+    #[error("claim {claim}, constraint #{index}: empty constraint (unsupported constraint type?)")]
+    UnknownConstraint {
+        /// The claim.
+        claim: ClaimName,
+        /// Which constraint.
+        index: usize,
+    },
+    /// All devices are asked for, and a constraint forbids one of them.
+    #[error(
+        "claim {claim}, request {request}: cannot add device {device} because a claim constraint \
+         would not be satisfied"
+    )]
+    Constraint {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+        /// The device.
+        device: DeviceId,
+    },
+    /// A selector cannot be evaluated.
+    #[error("{place}: selector #{index}")]
+    Selector {
+        /// Where it stands.
+        place: SelectorPlace,
+        /// Which selector.
+        index: usize,
+        /// What is wrong.
+        source: SelectorFailure,
+    },
+    /// A derived attribute cannot be computed.
+    #[error("derived attribute {name}")]
+    DerivedAttribute {
+        /// The attribute.
+        name: Arc<str>,
+        /// What is wrong.
+        source: SelectorFailure,
+    },
+    /// A capacity cannot be computed.
+    #[error("claim {claim}, request {request}: checking capacity for device {device}")]
+    Capacity {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+        /// The device.
+        device: DeviceId,
+        /// Why.
+        source: CapacityError,
+    },
+    /// A slice's node selector has several terms, which Kubernetes does not expect.
+    #[error("claim {claim}: unsupported ResourceSlice.NodeSelector with {terms} terms")]
+    NodeSelectorTerms {
+        /// The claim.
+        claim: ClaimName,
+        /// How many.
+        terms: usize,
+    },
+    /// The claims need a deeper search than this crate does. Kubernetes has no such limit.
+    #[error("the claims need {0} levels of search, more than are supported here")]
+    TooDeep(usize),
+}

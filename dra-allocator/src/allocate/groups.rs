@@ -1,0 +1,110 @@
+//! Compatibility groups: which devices may draw from one counter set together.
+//!
+//! `structured/internal/experimental/compatibility_groups.go`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::counters::is_allocated;
+use crate::device::Device;
+use crate::pools::Pool;
+use crate::settings::Settings;
+use crate::state::AllocatedState;
+
+/// What the devices that draw from a counter set have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Common {
+    /// No device draws from it.
+    #[default]
+    Free,
+    /// The devices declare no groups.
+    Groupless,
+    /// The groups that all devices declare.
+    Groups(Vec<Arc<str>>),
+}
+
+impl Common {
+    fn admits(&self, groups: &[Arc<str>]) -> bool {
+        match self {
+            Self::Free => true,
+            Self::Groupless => groups.is_empty(),
+            Self::Groups(common) => common.iter().any(|group| groups.contains(group)),
+        }
+    }
+
+    fn add(&self, groups: &[Arc<str>]) -> Self {
+        match self {
+            Self::Free if groups.is_empty() => Self::Groupless,
+            Self::Free => Self::Groups(groups.to_vec()),
+            Self::Groups(common) if !groups.is_empty() => {
+                Self::Groups(common.iter().filter(|g| groups.contains(g)).cloned().collect())
+            }
+            kept => kept.clone(),
+        }
+    }
+}
+
+/// A counter set: the number of its pool, and its name.
+type SetId = (usize, Arc<str>);
+
+/// The groups of all counter sets during a search.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    common: HashMap<SetId, Common>,
+    /// What entries were before they were changed, so that a search can go back.
+    log: Vec<(SetId, Option<Common>)>,
+}
+
+impl Groups {
+    /// How much was changed so far.
+    pub(super) fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Goes back to a mark.
+    pub(super) fn go_back(&mut self, mark: usize) {
+        for (id, before) in self.log.drain(mark..).rev() {
+            match before {
+                Some(before) => self.common.insert(id, before),
+                None => self.common.remove(&id),
+            };
+        }
+    }
+
+    /// Adds a device of the pool of this number, where all its counter sets admit it.
+    pub(super) fn add(
+        &mut self,
+        (number, pool): (usize, &Pool<'_>),
+        device: &Device,
+        state: &AllocatedState,
+        settings: &Settings,
+    ) -> bool {
+        let mark = self.mark();
+        for consumed in device.consumes_counters() {
+            let id = (number, consumed.set.clone());
+            let before = self.common.get(&id).cloned();
+            let now =
+                before.clone().unwrap_or_else(|| baseline(pool, &consumed.set, state, settings));
+            if !now.admits(&consumed.compatibility_groups) {
+                self.go_back(mark);
+                return false;
+            }
+            self.common.insert(id.clone(), now.add(&consumed.compatibility_groups));
+            self.log.push((id, before));
+        }
+        true
+    }
+}
+
+/// What the allocated devices of a pool make of a counter set.
+fn baseline(
+    pool: &Pool<'_>,
+    set: &Arc<str>,
+    state: &AllocatedState,
+    settings: &Settings,
+) -> Common {
+    let allocated = pool.all_devices().filter(|device| is_allocated(device, state, settings));
+    let consumptions = allocated.flat_map(Device::consumes_counters);
+    let of_set = consumptions.filter(|consumed| consumed.set == *set);
+    of_set.fold(Common::Free, |common, consumed| common.add(&consumed.compatibility_groups))
+}

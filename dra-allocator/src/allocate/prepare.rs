@@ -1,0 +1,400 @@
+//! The checks before the search, and what they find out about the requests.
+//!
+//! The first half of `Allocate`, and `validateDeviceRequest`, in `allocator_*.go`.
+
+use std::sync::Arc;
+
+use super::MAX_DEVICES;
+use super::capacity::{self, CapacityError};
+use super::constraint::Kind;
+use super::error::{AllocateError, Failure, SelectorFailure, SelectorPlace};
+use crate::cel::Selector;
+use crate::claim::{AllocationMode, Ask, Claim, Class, ConstraintKind, Request};
+use crate::device::Device;
+use crate::inventory::Inventory;
+use crate::node::Node;
+use crate::pools::{GatherError, Pool, PoolHealth};
+use crate::settings::Settings;
+use crate::slice::{Slice, SliceTarget};
+use crate::state::AllocatedState;
+
+/// The deepest search that fits on a thread's stack without asking.
+const MAX_DEPTH: usize = 2000;
+
+/// [`MAX_DEVICES`], to compare with counts.
+const MAX_COUNT: i64 = 32;
+
+/// A device that the search may try, in the order of the search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate<'a> {
+    pub(super) device: &'a Device,
+    pub(super) slice: &'a Slice,
+    /// The number of its pool.
+    pub(super) pool: usize,
+}
+
+/// A request without subrequests, or a subrequest.
+#[derive(Debug)]
+pub(super) struct PreparedAsk<'a> {
+    pub(super) claim: usize,
+    /// The number of its request in the claim.
+    pub(super) request: usize,
+    /// The name of the request, where this is a subrequest.
+    pub(super) parent: Option<&'a Arc<str>>,
+    pub(super) ask: &'a Ask,
+    pub(super) class: Arc<Class>,
+    /// How many devices it needs.
+    pub(super) count: i64,
+    /// The devices of a request for all.
+    pub(super) all: Vec<usize>,
+    /// The numbers of the claim's constraints that bind it.
+    pub(super) constraints: Vec<usize>,
+}
+
+impl PreparedAsk<'_> {
+    /// `request` or `request/subrequest`.
+    pub(super) fn full_name(&self) -> Arc<str> {
+        match self.parent {
+            None => self.ask.name.clone(),
+            Some(parent) => format!("{parent}/{}", self.ask.name).into(),
+        }
+    }
+}
+
+/// A request: where its asks are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PreparedRequest {
+    pub(super) first_ask: usize,
+    pub(super) asks: usize,
+    pub(super) prioritized: bool,
+}
+
+/// A claim.
+#[derive(Debug)]
+pub(super) struct PreparedClaim<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) requests: Vec<PreparedRequest>,
+    pub(super) constraints: Vec<(Kind, &'a Arc<str>)>,
+}
+
+/// All that a search needs.
+#[derive(Debug)]
+pub(super) struct Problem<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) node: &'a Node,
+    pub(super) state: &'a AllocatedState,
+    pub(super) pools: &'a [Pool<'a>],
+    /// The devices of complete pools.
+    pub(super) candidates: Vec<Candidate<'a>>,
+    pub(super) claims: Vec<PreparedClaim<'a>>,
+    pub(super) asks: Vec<PreparedAsk<'a>>,
+}
+
+/// Checks claims and finds out what their requests need.
+pub(super) fn prepare<'a>(
+    inventory: &Inventory,
+    node: &'a Node,
+    pools: &'a [Pool<'a>],
+    claims: &'a [Claim],
+    state: &'a AllocatedState,
+    settings: &'a Settings,
+) -> Result<Problem<'a>, Failure> {
+    let candidates = candidates(pools);
+    let (claims_done, asks) = (Vec::new(), Vec::new());
+    let mut problem =
+        Problem { settings, node, state, pools, candidates, claims: claims_done, asks };
+    for claim in claims {
+        problem.add_claim(inventory, claim)?;
+    }
+    let depth = problem.depth();
+    if depth > MAX_DEPTH {
+        return Err(AllocateError::TooDeep(depth).into());
+    }
+    Ok(problem)
+}
+
+fn candidates<'a>(pools: &[Pool<'a>]) -> Vec<Candidate<'a>> {
+    let slices = pools
+        .iter()
+        .enumerate()
+        .flat_map(|(pool, gathered)| gathered.slices.iter().map(move |slice| (pool, *slice)));
+    let devices = slices.flat_map(|(pool, slice)| {
+        slice.devices.iter().map(move |device| Candidate { device, slice, pool })
+    });
+    devices.collect()
+}
+
+impl<'a> Problem<'a> {
+    fn add_claim(&mut self, inventory: &Inventory, claim: &'a Claim) -> Result<(), Failure> {
+        let number = self.claims.len();
+        let (mut requests, mut least) = (Vec::new(), 0);
+        for request in &claim.requests {
+            let prepared = self.add_request(inventory, number, claim, request)?;
+            let asks = &self.asks[prepared.first_ask..];
+            let adding = asks.iter().map(|ask| ask.count).min().unwrap_or_default();
+            if adding > MAX_COUNT - least {
+                return Err(AllocateError::TooManyDevices {
+                    claim: claim.name.clone(),
+                    request: request.name.clone(),
+                    adding,
+                    already: least,
+                }
+                .into());
+            }
+            least += adding;
+            requests.push(prepared);
+        }
+        let constraints = self.constraints(claim)?;
+        self.claims.push(PreparedClaim { claim, requests, constraints });
+        Ok(())
+    }
+
+    fn constraints(&self, claim: &'a Claim) -> Result<Vec<(Kind, &'a Arc<str>)>, Failure> {
+        let no_distinct = self.settings.quirks.no_distinct_attribute;
+        let constraints = claim.constraints.iter().enumerate();
+        let constraints = constraints.map(|(index, constraint)| match &constraint.kind {
+            ConstraintKind::Match(name) => Ok((Kind::Match, name)),
+            ConstraintKind::Distinct(name) if !no_distinct => Ok((Kind::Distinct, name)),
+            ConstraintKind::Distinct(_) | ConstraintKind::Unknown => {
+                Err(AllocateError::UnknownConstraint { claim: claim.name.clone(), index }.into())
+            }
+        });
+        constraints.collect()
+    }
+
+    fn add_request(
+        &mut self,
+        inventory: &Inventory,
+        number: usize,
+        claim: &'a Claim,
+        request: &'a Request,
+    ) -> Result<PreparedRequest, Failure> {
+        let prioritized = request.is_prioritized();
+        let disabled = |request: &Arc<str>, asks, gate| AllocateError::Disabled {
+            claim: claim.name.clone(),
+            request: request.clone(),
+            asks,
+            gate,
+        };
+        if prioritized && !self.settings.gates.prioritized_list {
+            return Err(disabled(&request.name, "has subrequests", "DRAPrioritizedList").into());
+        }
+        // The stable allocator knows nothing of capacity and does not look.
+        let capacity_matters = !self.settings.quirks.permutations;
+        let mut asks = request.asks().iter();
+        if capacity_matters
+            && !self.settings.gates.consumable_capacity
+            && let Some(ask) = asks.find(|ask| ask.capacity.is_some())
+        {
+            let error = disabled(&ask.name, "has capacity requests", "DRAConsumableCapacity");
+            return Err(error.into());
+        }
+        if request.asks().is_empty() {
+            return Err(AllocateError::NoClass {
+                claim: claim.name.clone(),
+                request: request.name.clone(),
+            }
+            .into());
+        }
+        let first_ask = self.asks.len();
+        for ask in request.asks() {
+            let parent = prioritized.then_some(&request.name);
+            let prepared = self.prepared_ask(inventory, claim, (number, parent), ask)?;
+            self.asks.push(prepared);
+        }
+        Ok(PreparedRequest { first_ask, asks: request.asks().len(), prioritized })
+    }
+
+    fn prepared_ask(
+        &self,
+        inventory: &Inventory,
+        claim: &'a Claim,
+        (number, parent): (usize, Option<&'a Arc<str>>),
+        ask: &'a Ask,
+    ) -> Result<PreparedAsk<'a>, Failure> {
+        let (claim_name, request_name) = (|| claim.name.clone(), || ask.name.clone());
+        let disabled = |asks, gate| AllocateError::Disabled {
+            claim: claim_name(),
+            request: request_name(),
+            asks,
+            gate,
+        };
+        let gates = &self.settings.gates;
+        if !ask.derived_attributes.is_empty() && !gates.derived_attributes {
+            return Err(disabled("has derived attributes", "DRADerivedAttributes").into());
+        }
+        if let Some(index) = ask.selectors.iter().position(Option::is_none) {
+            let (claim, request) = (claim_name(), request_name());
+            return Err(AllocateError::UnknownSelector { claim, request, index }.into());
+        }
+        if ask.admin_access.is_some() && !gates.admin_access {
+            return Err(disabled("admin access is requested", "DRAAdminAccess").into());
+        }
+        if ask.class.is_empty() {
+            return Err(
+                AllocateError::NoClass { claim: claim_name(), request: request_name() }.into()
+            );
+        }
+        let class = inventory.class(&ask.class).ok_or_else(|| AllocateError::UnknownClass {
+            claim: claim_name(),
+            request: request_name(),
+            class: ask.class.clone(),
+        })?;
+        let request = parent.map_or(&ask.name, |parent| parent);
+        let sub = parent.map(|_| &*ask.name);
+        let constraints = claim.constraints.iter().enumerate();
+        let constraints = constraints
+            .filter(|(_, constraint)| constraint.binds(request, sub))
+            .map(|(index, _)| index);
+        let request_number = claim.requests.iter().position(|known| known.name == *request);
+        let mut prepared = PreparedAsk {
+            claim: number,
+            request: request_number.unwrap_or_default(),
+            parent,
+            ask,
+            class: class.clone(),
+            count: 0,
+            all: Vec::new(),
+            constraints: constraints.collect(),
+        };
+        match &ask.mode {
+            AllocationMode::ExactCount(count) => prepared.count = *count,
+            AllocationMode::All => {
+                prepared.all = self.all_devices(claim, &prepared)?;
+                prepared.count = i64::try_from(prepared.all.len()).unwrap_or(i64::MAX);
+            }
+            AllocationMode::Unknown(mode) => {
+                let (claim, request) = (claim_name(), request_name());
+                return Err(
+                    AllocateError::UnknownMode { claim, request, mode: mode.clone() }.into()
+                );
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// The devices of a request for all: those in use too, since all must be had.
+    fn all_devices(&self, claim: &Claim, ask: &PreparedAsk<'_>) -> Result<Vec<usize>, Failure> {
+        let mut all = Vec::new();
+        let mut candidates = self.candidates.iter().enumerate().peekable();
+        for (number, pool) in self.pools.iter().enumerate() {
+            let problem = match pool.health {
+                PoolHealth::Complete => None,
+                PoolHealth::Incomplete => Some("being updated"),
+                PoolHealth::Invalid(_) => Some("invalid"),
+            };
+            if let Some(problem) = problem {
+                return Err(AllocateError::Pool {
+                    claim: claim.name.clone(),
+                    request: ask.ask.name.clone(),
+                    pool: pool.id.clone(),
+                    problem,
+                }
+                .into());
+            }
+            while let Some((index, candidate)) =
+                candidates.next_if(|(_, candidate)| candidate.pool == number)
+            {
+                if self.is_selectable(claim, ask, candidate)?
+                    && self.counts_for_all(claim, ask, candidate.device)?
+                {
+                    all.push(index);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether a device that is selected counts among all. Its capacity must suffice; from 1.37
+    /// only what it has in total, so that one without room left makes the request fail.
+    fn counts_for_all(
+        &self,
+        claim: &Claim,
+        ask: &PreparedAsk<'_>,
+        device: &Device,
+    ) -> Result<bool, Failure> {
+        if !self.settings.gates.consumable_capacity {
+            return Ok(true);
+        }
+        let in_use = if self.settings.quirks.all_mode_drops_full_devices {
+            self.state.capacity_in_use(&device.id).unwrap_or_default()
+        } else {
+            &[]
+        };
+        let asked = ask.ask.capacity.as_deref();
+        let fits = capacity::fits(asked, device, in_use, None, self.settings);
+        fits.map_err(|source| Self::capacity_error(claim, ask, device, source).into())
+    }
+
+    pub(super) fn capacity_error(
+        claim: &Claim,
+        ask: &PreparedAsk<'_>,
+        device: &Device,
+        source: CapacityError,
+    ) -> AllocateError {
+        AllocateError::Capacity {
+            claim: claim.name.clone(),
+            request: ask.ask.name.clone(),
+            device: device.id.clone(),
+            source,
+        }
+    }
+
+    /// Whether a device passes the selectors and belongs to the node (`isSelectable`).
+    pub(super) fn is_selectable(
+        &self,
+        claim: &Claim,
+        ask: &PreparedAsk<'_>,
+        candidate: &Candidate<'_>,
+    ) -> Result<bool, Failure> {
+        let device = candidate.device;
+        if !self.settings.gates.binding_conditions && !device.binding_conditions().is_empty() {
+            return Ok(false);
+        }
+        let class = ask.class.selectors.iter();
+        let place = || SelectorPlace::Class(ask.class.name.clone());
+        if !self.passes(class, place, device)? {
+            return Ok(false);
+        }
+        let place = || SelectorPlace::Claim(claim.name.clone());
+        if !self.passes(ask.ask.selectors.iter().flatten(), place, device)? {
+            return Ok(false);
+        }
+        if candidate.slice.target != SliceTarget::PerDevice {
+            return Ok(true);
+        }
+        let Some(target) = device.target() else { return Ok(false) };
+        target.matches(self.node).map_err(|source| {
+            let slice = candidate.slice.name.to_string();
+            let device = device.id.device.to_string();
+            AllocateError::from(GatherError::Device { device, slice, source }).into()
+        })
+    }
+
+    fn passes<'s>(
+        &self,
+        selectors: impl Iterator<Item = &'s Selector>,
+        place: impl Fn() -> SelectorPlace,
+        device: &Device,
+    ) -> Result<bool, Failure> {
+        for (index, selector) in selectors.enumerate() {
+            let failure = |source| AllocateError::Selector { place: place(), index, source };
+            let compiled = selector.compiled();
+            let compiled = compiled.map_err(|e| failure(SelectorFailure::Compile(e.clone())))?;
+            let passes = compiled.matches_with(device, self.settings).map_err(|source| {
+                failure(SelectorFailure::Runtime { device: device.id.clone(), source })
+            })?;
+            if !passes {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How deep the search may go.
+    fn depth(&self) -> usize {
+        let devices = self.claims.len() * MAX_DEVICES;
+        let requests: usize = self.claims.iter().map(|claim| claim.requests.len()).sum();
+        devices + 3 * requests + self.claims.len()
+    }
+}

@@ -1,0 +1,103 @@
+//! CEL selectors of devices.
+//!
+//! The environment of `k8s.io/dynamic-resource-allocation/cel/compile.go`: one variable
+//! `device` with `driver`, `attributes`, `capacity` and `allowMultipleAllocations`, and the
+//! libraries that Kubernetes adds to CEL. An unknown domain of attributes is an empty map; an
+//! unknown attribute is a runtime error, and a runtime error ends the attempt for the pod.
+//!
+//! Expressions come from an API server that has checked their types and costs, so neither is
+//! done here; what counts are values and runtime errors. A function that is not built here is
+//! refused by name ([`CompileError::Unsupported`]) and never answered wrongly.
+//!
+//! Of the crate `cel` (0.15, alone, without `kube-cel`) the parser and the syntax tree are
+//! used. The evaluator is our own, for two reasons. Exactness: the map that answers for unknown
+//! domains, errors that `&&`, `||` and the macros absorb, equality between types and the texts
+//! of errors are the core of an evaluator, not extensions of one. Speed: `device.attributes
+//! ["d"].x` becomes one look-up, where values of maps would first have to be built.
+
+mod compile;
+mod error;
+mod eval;
+mod functions;
+mod value;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::device::{AttributeValue, Device};
+use crate::settings::Settings;
+
+pub use error::{CompileError, ErrorClass, RuntimeError};
+
+/// Compiles an expression.
+pub fn compile(expression: &str) -> Result<CompiledSelector, CompileError> {
+    compile::program(expression).map(|root| CompiledSelector { root: Arc::new(root) })
+}
+
+/// A compiled expression.
+#[derive(Clone, Debug)]
+pub struct CompiledSelector {
+    root: Arc<compile::Node>,
+}
+
+impl CompiledSelector {
+    /// Whether a device passes, as the newest Kubernetes would say.
+    pub fn matches(&self, device: &Device) -> Result<bool, RuntimeError> {
+        if let Some(flaw) = &device.attributes.flaw {
+            return Err(RuntimeError::new(ErrorClass::UnsupportedAttribute, &**flaw));
+        }
+        let value = eval::evaluate(&self.root, device)?;
+        value.as_bool().ok_or_else(|| RuntimeError::not_bool(&value))
+    }
+
+    /// Whether a device passes with the settings of an older Kubernetes.
+    pub fn matches_with(&self, device: &Device, settings: &Settings) -> Result<bool, RuntimeError> {
+        if settings.quirks.list_value_is_cel_error && device.attributes.lists {
+            let list = device.attributes().find(|(_, value)| value.is_list());
+            let name = list.map(|(name, _)| name.as_str()).unwrap_or_default();
+            let text = format!("attribute {name}: unsupported attribute value");
+            return Err(RuntimeError::new(ErrorClass::UnsupportedAttribute, text));
+        }
+        self.matches(device)
+    }
+
+    /// The value of a derived attribute (`valToDeviceAttribute`).
+    pub(crate) fn attribute(&self, device: &Device) -> Result<AttributeValue, RuntimeError> {
+        if let Some(flaw) = &device.attributes.flaw {
+            return Err(RuntimeError::new(ErrorClass::UnsupportedAttribute, &**flaw));
+        }
+        eval::evaluate(&self.root, device)?.into_attribute()
+    }
+}
+
+/// An expression as it stands in a class or a claim, compiled when it is first needed.
+///
+/// An expression that does not compile is an error only where a device meets it.
+#[derive(Clone)]
+pub struct Selector {
+    expression: Arc<str>,
+    compiled: Arc<OnceLock<Result<CompiledSelector, CompileError>>>,
+}
+
+impl Selector {
+    /// A selector of this expression.
+    pub fn new(expression: impl Into<Arc<str>>) -> Self {
+        Self { expression: expression.into(), compiled: Arc::default() }
+    }
+
+    /// The text.
+    pub fn expression(&self) -> &Arc<str> {
+        &self.expression
+    }
+
+    /// The compiled form.
+    pub fn compiled(&self) -> Result<&CompiledSelector, &CompileError> {
+        self.compiled.get_or_init(|| compile(&self.expression)).as_ref()
+    }
+}
+
+impl fmt::Debug for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Selector").field(&self.expression).finish()
+    }
+}

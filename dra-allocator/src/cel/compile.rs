@@ -1,0 +1,449 @@
+//! From text to a tree that can be evaluated: names become slots, field accesses on the device
+//! become look-ups, calls become function pointers.
+
+use std::sync::Arc;
+
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr,
+    SelectExpr, operators,
+};
+use cel::parser::Parser;
+
+use super::error::CompileError;
+use super::functions::{self, Function};
+use super::value::Value;
+
+/// The longest expression that the API allows (`CELSelectorExpressionMaxLength`).
+const MAX_LENGTH: usize = 10 * 1024;
+
+/// A node of a compiled expression.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Literal(Value),
+    /// A variable of a comprehension or of `cel.bind`.
+    Slot(usize),
+    /// `device.driver`.
+    Driver,
+    /// `device.allowMultipleAllocations`.
+    AllowsMultipleAllocations,
+    /// `device.attributes["domain"].id`, by its full name `domain/id`.
+    Attribute {
+        name: Arc<str>,
+        id: Arc<str>,
+    },
+    Field {
+        of: Box<Self>,
+        field: Arc<str>,
+        optional: bool,
+    },
+    /// `has(of.field)`.
+    Test {
+        of: Box<Self>,
+        field: Arc<str>,
+    },
+    Index {
+        of: Box<Self>,
+        key: Box<Self>,
+        optional: bool,
+    },
+    And(Box<Self>, Box<Self>),
+    Or(Box<Self>, Box<Self>),
+    Not(Box<Self>),
+    NotStrictlyFalse(Box<Self>),
+    Conditional(Box<[Self; 3]>),
+    Compare {
+        operator: Comparison,
+        left: Box<Self>,
+        right: Box<Self>,
+    },
+    Call {
+        function: &'static Function,
+        arguments: Vec<Self>,
+    },
+    /// `or` and `orValue` of optionals evaluate their argument only when it is needed.
+    OrElse {
+        optional: Box<Self>,
+        otherwise: Box<Self>,
+        unwrap: bool,
+    },
+    List(Vec<(Self, bool)>),
+    Map(Vec<(Self, Self, bool)>),
+    Comprehension(Box<Comprehension>),
+    /// `cel.bind`: the value is evaluated once, into the next slot.
+    Bind {
+        value: Box<Self>,
+        body: Box<Self>,
+    },
+}
+
+/// The operators that compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+}
+
+/// A loop over a list or a map. Its slots are, from the first free one: the accumulator, then
+/// the variable or variables of the loop.
+#[derive(Debug)]
+pub(crate) struct Comprehension {
+    pub(crate) range: Node,
+    pub(crate) init: Node,
+    pub(crate) condition: Node,
+    pub(crate) step: Node,
+    pub(crate) result: Node,
+    pub(crate) two_variables: bool,
+}
+
+/// Compiles an expression.
+pub(crate) fn program(expression: &str) -> Result<Node, CompileError> {
+    if expression.len() > MAX_LENGTH {
+        return Err(CompileError::Invalid(format!("longer than {MAX_LENGTH} bytes")));
+    }
+    let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
+    let tree = parser.parse(expression).map_err(|e| CompileError::Invalid(e.to_string()))?;
+    Scope::default().node(&tree)
+}
+
+/// The variables that are visible, from the outermost; a slot is an index into it.
+#[derive(Default)]
+struct Scope {
+    names: Vec<String>,
+}
+
+type Compiled = Result<Node, CompileError>;
+
+impl Scope {
+    fn node(&mut self, tree: &IdedExpr) -> Compiled {
+        match &tree.expr {
+            Expr::Literal(literal) => Ok(Node::Literal(self::literal(literal))),
+            Expr::Ident(name) => self.identifier(name),
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => self.list(list),
+            Expr::Map(map) => self.map(map),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::Struct(structure) => {
+                let name = &structure.type_name;
+                Err(CompileError::Invalid(format!("undeclared reference to '{name}'")))
+            }
+            Expr::Unspecified => Err(CompileError::Invalid("empty expression".to_owned())),
+        }
+    }
+
+    fn boxed(&mut self, tree: &IdedExpr) -> Result<Box<Node>, CompileError> {
+        self.node(tree).map(Box::new)
+    }
+
+    fn identifier(&self, name: &str) -> Compiled {
+        if let Some(slot) = self.names.iter().rposition(|known| known == name) {
+            return Ok(Node::Slot(slot));
+        }
+        let name = name.strip_prefix('.').unwrap_or(name);
+        match name {
+            "device" => Ok(Node::Literal(Value::Device)),
+            "bool" | "int" | "uint" | "double" | "string" | "bytes" | "list" | "map"
+            | "null_type" | "type" => Ok(Node::Literal(Value::Type(name.into()))),
+            _ => Err(undeclared(name)),
+        }
+    }
+
+    fn select(&mut self, select: &SelectExpr) -> Compiled {
+        let of = self.node(&select.operand)?;
+        if select.test {
+            return Ok(Node::Test { of: Box::new(of), field: select.field.as_str().into() });
+        }
+        Self::field(of, &select.field, false)
+    }
+
+    fn field(of: Node, field: &str, optional: bool) -> Compiled {
+        if optional {
+            return Ok(Node::Field { of: Box::new(of), field: field.into(), optional });
+        }
+        match &of {
+            Node::Literal(Value::Device) => device_field(field),
+            Node::Literal(Value::AttributesOf(domain)) => {
+                Ok(Node::Attribute { name: format!("{domain}/{field}").into(), id: field.into() })
+            }
+            _ => Ok(Node::Field { of: Box::new(of), field: field.into(), optional }),
+        }
+    }
+
+    fn index(of: Node, key: Node, optional: bool) -> Compiled {
+        match (&of, &key) {
+            (Node::Literal(Value::AttributeDomains), Node::Literal(Value::String(domain)))
+                if !optional =>
+            {
+                Ok(Node::Literal(Value::AttributesOf(domain.clone())))
+            }
+            (Node::Literal(Value::CapacityDomains), Node::Literal(Value::String(domain)))
+                if !optional =>
+            {
+                Ok(Node::Literal(Value::CapacityOf(domain.clone())))
+            }
+            (Node::Literal(Value::AttributesOf(_)), Node::Literal(Value::String(id)))
+                if !optional =>
+            {
+                let id = id.clone();
+                Self::field(of, &id, false)
+            }
+            _ => Ok(Node::Index { of: Box::new(of), key: Box::new(key), optional }),
+        }
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Compiled {
+        if call.target.is_none() {
+            if let Some(node) = self.operator(&call.func_name, &call.args)? {
+                return Ok(node);
+            }
+            return self.function(None, &call.func_name, &call.args);
+        }
+        let target = call.target.as_deref();
+        match target.map(|target| &target.expr) {
+            Some(Expr::Ident(name)) if name == "cel" && call.func_name == "bind" => {
+                self.bind(&call.args)
+            }
+            // A function with a dot in its name: `sets.contains`, `lists.range`.
+            Some(Expr::Ident(name)) if functions::is_namespace(name) && !self.knows(name) => {
+                let name = format!("{name}.{}", call.func_name);
+                self.function(None, &name, &call.args)
+            }
+            _ => self.member(target, call),
+        }
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
+    fn member(&mut self, target: Option<&IdedExpr>, call: &CallExpr) -> Compiled {
+        let Some(target) = target else { return Err(undeclared(&call.func_name)) };
+        match (call.func_name.as_str(), &*call.args) {
+            ("or" | "orValue", [otherwise]) => Ok(Node::OrElse {
+                optional: self.boxed(target)?,
+                otherwise: self.boxed(otherwise)?,
+                unwrap: call.func_name == "orValue",
+            }),
+            (name, [key, value, rest @ ..]) if is_two_variable_macro(name, rest.len()) => {
+                self.two_variable_macro(target, name, [key, value], rest)
+            }
+            (name @ ("optMap" | "optFlatMap"), [variable, body]) => {
+                self.optional_macro(target, name == "optMap", variable, body)
+            }
+            (name, arguments) => self.function(Some(target), name, arguments),
+        }
+    }
+
+    fn function(
+        &mut self,
+        target: Option<&IdedExpr>,
+        name: &str,
+        arguments: &[IdedExpr],
+    ) -> Compiled {
+        let count = arguments.len() + usize::from(target.is_some());
+        let function = functions::find(name, target.is_some(), count);
+        let Some(function) = function else {
+            return Err(if functions::is_unsupported(name) {
+                CompileError::Unsupported(name.to_owned())
+            } else {
+                undeclared(name)
+            });
+        };
+        let arguments = target.into_iter().chain(arguments).map(|tree| self.node(tree));
+        Ok(Node::Call { function, arguments: arguments.collect::<Result<_, _>>()? })
+    }
+
+    fn operator(
+        &mut self,
+        name: &str,
+        arguments: &[IdedExpr],
+    ) -> Result<Option<Node>, CompileError> {
+        let comparison = match name {
+            operators::EQUALS => Some(Comparison::Equal),
+            operators::NOT_EQUALS => Some(Comparison::NotEqual),
+            operators::LESS => Some(Comparison::Less),
+            operators::LESS_EQUALS => Some(Comparison::LessOrEqual),
+            operators::GREATER => Some(Comparison::Greater),
+            operators::GREATER_EQUALS => Some(Comparison::GreaterOrEqual),
+            operators::IN => Some(Comparison::In),
+            _ => None,
+        };
+        Ok(Some(match (name, arguments) {
+            (_, [left, right]) if let Some(operator) = comparison => {
+                Node::Compare { operator, left: self.boxed(left)?, right: self.boxed(right)? }
+            }
+            (operators::LOGICAL_AND, [left, right]) => {
+                Node::And(self.boxed(left)?, self.boxed(right)?)
+            }
+            (operators::LOGICAL_OR, [left, right]) => {
+                Node::Or(self.boxed(left)?, self.boxed(right)?)
+            }
+            (operators::LOGICAL_NOT, [operand]) => Node::Not(self.boxed(operand)?),
+            (operators::NOT_STRICTLY_FALSE, [operand]) => {
+                Node::NotStrictlyFalse(self.boxed(operand)?)
+            }
+            (operators::CONDITIONAL, [test, yes, no]) => {
+                let branches = [self.node(test)?, self.node(yes)?, self.node(no)?];
+                Node::Conditional(Box::new(branches))
+            }
+            (operators::INDEX | operators::OPT_INDEX, [of, key]) => {
+                let (of, key) = (self.node(of)?, self.node(key)?);
+                Self::index(of, key, name == operators::OPT_INDEX)?
+            }
+            (operators::OPT_SELECT, [of, field]) => {
+                let of = self.node(of)?;
+                let Node::Literal(Value::String(field)) = self.node(field)? else {
+                    return Err(CompileError::Invalid("unsupported optional field".to_owned()));
+                };
+                Self::field(of, &field, true)?
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn list(&mut self, list: &ListExpr) -> Compiled {
+        let elements = list.elements.iter().enumerate();
+        let elements =
+            elements.map(|(i, tree)| Ok((self.node(tree)?, list.optional_indices.contains(&i))));
+        elements.collect::<Result<_, _>>().map(Node::List)
+    }
+
+    fn map(&mut self, map: &MapExpr) -> Compiled {
+        let entries = map.entries.iter().map(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                Ok((self.node(&entry.key)?, self.node(&entry.value)?, entry.optional))
+            }
+            EntryExpr::StructField(field) => Err(undeclared(&field.field)),
+        });
+        entries.collect::<Result<_, _>>().map(Node::Map)
+    }
+
+    /// Compiles with more variables in sight.
+    fn with<T>(&mut self, names: &[&str], compile: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.names.len();
+        self.names.extend(names.iter().map(|name| (*name).to_owned()));
+        let compiled = compile(self);
+        self.names.truncate(outer);
+        compiled
+    }
+
+    fn comprehension(&mut self, tree: &ComprehensionExpr) -> Compiled {
+        let (range, init) = (self.node(&tree.iter_range)?, self.node(&tree.accu_init)?);
+        let second = tree.iter_var2.as_deref();
+        let mut names = vec![tree.accu_var.as_str(), tree.iter_var.as_str()];
+        names.extend(second);
+        let result = self.with(&names[..1], |scope| scope.node(&tree.result))?;
+        let (condition, step) = self.with(&names, |scope| {
+            Ok::<_, CompileError>((scope.node(&tree.loop_cond)?, scope.node(&tree.loop_step)?))
+        })?;
+        let two_variables = second.is_some();
+        let loop_ = Comprehension { range, init, condition, step, result, two_variables };
+        Ok(Node::Comprehension(Box::new(loop_)))
+    }
+
+    fn bind(&mut self, arguments: &[IdedExpr]) -> Compiled {
+        let [name, value, body] = arguments else { return Err(undeclared("cel.bind")) };
+        let name = variable(name)?;
+        let value = self.boxed(value)?;
+        let body = self.with(&[name], |scope| scope.boxed(body))?;
+        Ok(Node::Bind { value, body })
+    }
+
+    /// `o.optMap(x, e)` is `e` of the value as an optional, `optFlatMap` an `e` that is one.
+    fn optional_macro(
+        &mut self,
+        target: &IdedExpr,
+        wrap: bool,
+        name: &IdedExpr,
+        body: &IdedExpr,
+    ) -> Compiled {
+        let name = variable(name)?;
+        let target = self.boxed(target)?;
+        // The optional itself takes a slot, then its value.
+        self.with(&["@optional"], |scope| {
+            let slot = scope.names.len() - 1;
+            let method = |name| functions::find(name, true, 1).ok_or_else(|| undeclared(name));
+            let has_value = method("hasValue")?;
+            let value = method("value")?;
+            let call = |function| Node::Call { function, arguments: vec![Node::Slot(slot)] };
+            let body = scope.with(&[name], |scope| scope.node(body))?;
+            let body = if wrap {
+                let of = functions::find("optional.of", false, 1);
+                let function = of.ok_or_else(|| undeclared("optional.of"))?;
+                Node::Call { function, arguments: vec![body] }
+            } else {
+                body
+            };
+            let some = Node::Bind { value: Box::new(call(value)), body: Box::new(body) };
+            let none = Node::Literal(Value::Optional(None));
+            let branches = Box::new([call(has_value), some, none]);
+            let body = Box::new(Node::Conditional(branches));
+            Ok(Node::Bind { value: target, body })
+        })
+    }
+
+    /// The comprehensions with a key and a value (`ext.TwoVarComprehensions` of cel-go).
+    fn two_variable_macro(
+        &mut self,
+        target: &IdedExpr,
+        name: &str,
+        variables: [&IdedExpr; 2],
+        rest: &[IdedExpr],
+    ) -> Compiled {
+        let range = self.node(target)?;
+        let names = ["@result", variable(variables[0])?, variable(variables[1])?];
+        let accumulator = self.names.len();
+        let arguments = self.with(&names, |scope| {
+            rest.iter().map(|tree| scope.node(tree)).collect::<Result<Vec<_>, _>>()
+        })?;
+        let shape = functions::two_variable_loop(name, arguments, accumulator)
+            .ok_or_else(|| undeclared(name))?;
+        Ok(Node::Comprehension(Box::new(Comprehension { range, two_variables: true, ..shape })))
+    }
+}
+
+fn is_two_variable_macro(name: &str, rest: usize) -> bool {
+    match name {
+        "all" | "exists" | "existsOne" | "exists_one" => rest == 1,
+        "transformList" | "transformMap" | "transformMapEntry" => rest == 1 || rest == 2,
+        _ => false,
+    }
+}
+
+fn undeclared(name: &str) -> CompileError {
+    CompileError::Invalid(format!("undeclared reference to '{name}'"))
+}
+
+fn variable(tree: &IdedExpr) -> Result<&str, CompileError> {
+    match &tree.expr {
+        Expr::Ident(name) => Ok(name),
+        _ => Err(CompileError::Invalid("argument must be a simple name".to_owned())),
+    }
+}
+
+fn device_field(field: &str) -> Compiled {
+    match field {
+        "attributes" => Ok(Node::Literal(Value::AttributeDomains)),
+        "capacity" => Ok(Node::Literal(Value::CapacityDomains)),
+        "driver" => Ok(Node::Driver),
+        "allowMultipleAllocations" => Ok(Node::AllowsMultipleAllocations),
+        _ => Err(CompileError::Invalid(format!("undefined field '{field}'"))),
+    }
+}
+
+fn literal(literal: &LiteralValue) -> Value {
+    match literal {
+        LiteralValue::Boolean(value) => Value::Bool(*value.inner()),
+        LiteralValue::Bytes(value) => Value::Bytes(value.inner().into()),
+        LiteralValue::Double(value) => Value::Double(*value.inner()),
+        LiteralValue::Int(value) => Value::Int(*value.inner()),
+        LiteralValue::Null => Value::Null,
+        LiteralValue::String(value) => Value::string(value.inner()),
+        LiteralValue::UInt(value) => Value::Uint(*value.inner()),
+    }
+}

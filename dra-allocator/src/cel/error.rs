@@ -1,0 +1,80 @@
+//! What can go wrong with an expression.
+
+use std::fmt::Display;
+
+use super::value::Value;
+
+/// An expression does not compile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// Kubernetes refuses it too.
+    #[error("compilation failed: {0}")]
+    Invalid(String),
+    /// Kubernetes knows what it uses, this crate does not.
+    #[error("`{0}` of CEL is not supported here")]
+    Unsupported(String),
+}
+
+/// The kinds of runtime errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// A map has no such key; mostly a device without the attribute.
+    NoSuchKey,
+    /// A function or operator is not defined for such values.
+    NoSuchOverload,
+    /// The expression is neither true nor false.
+    NotBool,
+    /// An attribute of the device is of a kind that CEL cannot read.
+    UnsupportedAttribute,
+    /// A value cannot be what a function makes of it.
+    InvalidValue,
+    /// An index is outside a list, a number outside its range, a division by zero.
+    OutOfRange,
+    /// The evaluation takes more work than is allowed.
+    TooExpensive,
+}
+
+/// An expression fails on a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RuntimeError {
+    /// The kind.
+    pub class: ErrorClass,
+    message: String,
+}
+
+impl RuntimeError {
+    pub(super) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into() }
+    }
+
+    pub(super) fn no_such_key(key: impl Display) -> Self {
+        Self::new(ErrorClass::NoSuchKey, format!("no such key: {key}"))
+    }
+
+    pub(super) fn no_such_overload() -> Self {
+        Self::new(ErrorClass::NoSuchOverload, "no such overload")
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorClass::InvalidValue, message)
+    }
+
+    pub(super) fn out_of_range(message: impl Into<String>) -> Self {
+        Self::new(ErrorClass::OutOfRange, message)
+    }
+
+    pub(super) fn not_bool(value: &Value) -> Self {
+        let name = value.type_name();
+        let text = format!("CEL result of type {name} could not be converted to bool");
+        Self::new(ErrorClass::NotBool, text)
+    }
+
+    /// What Kubernetes says of the error (`EnhanceRuntimeError` in `cel/errors.go`).
+    pub fn hint(&self) -> Option<&'static str> {
+        (self.class == ErrorClass::NoSuchKey).then_some(
+            "consider using CEL optional chaining (.? followed by orValue()) or guarding the \
+             check with has() for optional fields",
+        )
+    }
+}

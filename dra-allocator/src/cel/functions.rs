@@ -1,0 +1,77 @@
+//! The functions of expressions, and the loops of the two-variable macros.
+//!
+//! What exists is what `k8s.io/apiserver/pkg/cel/environment/base.go` puts into the newest
+//! environment. A name from there that is not in the table is refused as unsupported.
+
+mod arithmetic;
+mod kubernetes;
+
+use super::compile::{Comprehension, Node};
+use super::error::RuntimeError;
+use super::value::Value;
+use crate::device::Device;
+
+pub(crate) type Evaluated = Result<Value, RuntimeError>;
+
+/// A function; of a method the receiver is the first argument.
+#[derive(Debug)]
+pub(crate) struct Function {
+    name: &'static str,
+    method: bool,
+    /// The numbers of arguments that it can have, from and to.
+    arguments: (usize, usize),
+    pub(crate) call: fn(&[Value], &Device) -> Evaluated,
+}
+
+const fn global(
+    name: &'static str,
+    arguments: (usize, usize),
+    call: fn(&[Value], &Device) -> Evaluated,
+) -> Function {
+    Function { name, method: false, arguments, call }
+}
+
+const fn method(
+    name: &'static str,
+    arguments: (usize, usize),
+    call: fn(&[Value], &Device) -> Evaluated,
+) -> Function {
+    Function { name, method: true, arguments, call }
+}
+
+/// The function of a name for a number of arguments.
+pub(crate) fn find(name: &str, is_method: bool, arguments: usize) -> Option<&'static Function> {
+    let tables = [arithmetic::FUNCTIONS, kubernetes::FUNCTIONS];
+    tables.into_iter().flatten().find(|function| {
+        function.name == name
+            && function.method == is_method
+            && (function.arguments.0..=function.arguments.1).contains(&arguments)
+    })
+}
+
+/// Whether functions have this name and a dot in front of theirs.
+pub(crate) fn is_namespace(name: &str) -> bool {
+    matches!(name, "sets" | "lists" | "optional" | "format" | "math" | "base64" | "regex")
+}
+
+/// Whether Kubernetes has a function of this name that this crate has not.
+pub(crate) fn is_unsupported(name: &str) -> bool {
+    UNSUPPORTED.contains(&name)
+}
+
+/// Functions of the environment that are not built here.
+const UNSUPPORTED: &[&str] = &[];
+
+/// The loop of a macro with a key and a value; its range is filled in by the caller.
+pub(crate) fn two_variable_loop(
+    name: &str,
+    arguments: Vec<Node>,
+    accumulator: usize,
+) -> Option<Comprehension> {
+    let _ = (name, arguments, accumulator);
+    None
+}
+
+pub(crate) fn no_such_overload() -> RuntimeError {
+    RuntimeError::no_such_overload()
+}

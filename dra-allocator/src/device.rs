@@ -1,0 +1,259 @@
+//! Devices, as `ResourceSlices` publish them.
+//!
+//! The values of `Device` in `k8s.io/api/resource/v1/types.go`, with shared texts. Nothing here
+//! says which node a device belongs to or whether it is free: see [`crate::slice`] and
+//! [`crate::state`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::name::{DeviceId, QualifiedName};
+use crate::node::NodeTarget;
+use crate::quantity::Quantity;
+
+/// A value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttributeValue {
+    /// A boolean.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// A text.
+    String(Arc<str>),
+    /// A semantic version, as text.
+    Version(Arc<str>),
+    /// A list of booleans.
+    Bools(Arc<[bool]>),
+    /// A list of numbers.
+    Ints(Arc<[i64]>),
+    /// A list of texts.
+    Strings(Arc<[Arc<str>]>),
+    /// A list of semantic versions, as text.
+    Versions(Arc<[Arc<str>]>),
+    /// A kind of value that this crate does not know; Kubernetes has such from the future.
+    Unknown,
+}
+
+impl AttributeValue {
+    /// Whether the value is a list (feature `DRAListTypeAttributes`).
+    pub fn is_list(&self) -> bool {
+        matches!(self, Self::Bools(_) | Self::Ints(_) | Self::Strings(_) | Self::Versions(_))
+    }
+}
+
+impl fmt::Display for AttributeValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Int(value) => write!(f, "{value}"),
+            Self::String(value) => write!(f, "{value:?}"),
+            Self::Version(value) => write!(f, "version {value}"),
+            Self::Bools(values) => write!(f, "{values:?}"),
+            Self::Ints(values) => write!(f, "{values:?}"),
+            Self::Strings(values) => write!(f, "{values:?}"),
+            Self::Versions(values) => write!(f, "versions {values:?}"),
+            Self::Unknown => f.write_str("a value of an unknown kind"),
+        }
+    }
+}
+
+/// The attributes of a device, by name.
+///
+/// Names and values are apart, so that devices of one kind share their list of names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Attributes {
+    /// Sorted.
+    pub(crate) names: Arc<[QualifiedName]>,
+    pub(crate) values: Arc<[AttributeValue]>,
+    /// Whether any value is a list.
+    pub(crate) lists: bool,
+    /// Why CEL cannot read the attributes: Kubernetes converts all of them before it evaluates,
+    /// so that one bad value fails every selector (`DeviceMatches` in `cel/compile.go`).
+    pub(crate) flaw: Option<Arc<str>>,
+}
+
+impl Attributes {
+    /// Attributes from their names and values, in the order of the names.
+    pub(crate) fn new(names: Arc<[QualifiedName]>, values: Arc<[AttributeValue]>) -> Self {
+        let lists = values.iter().any(AttributeValue::is_list);
+        let mut pairs = names.iter().zip(values.iter());
+        let flaw = pairs.find_map(|(name, value)| {
+            value_flaw(value).map(|flaw| format!("attribute {name}: {flaw}").into())
+        });
+        Self { names, values, lists, flaw }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&AttributeValue> {
+        let index = self.names.binary_search_by(|known| known.as_str().cmp(name)).ok()?;
+        self.values.get(index)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&QualifiedName, &AttributeValue)> {
+        self.names.iter().zip(self.values.iter())
+    }
+}
+
+fn value_flaw(value: &AttributeValue) -> Option<String> {
+    let bad = |text: &Arc<str>| match semver::Version::parse(text) {
+        Ok(_) => None,
+        Err(error) => Some(format!("parse semantic version: {error}")),
+    };
+    match value {
+        AttributeValue::Unknown => Some("unsupported attribute value".to_owned()),
+        AttributeValue::Version(text) => bad(text),
+        AttributeValue::Versions(texts) => texts.iter().find_map(bad),
+        _ => None,
+    }
+}
+
+/// An amount that a device has, and what may be requested of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceCapacity {
+    /// The amount.
+    pub value: Quantity,
+    /// What may be requested, where the device can be shared.
+    pub policy: Option<RequestPolicy>,
+}
+
+/// What may be requested of a capacity (`CapacityRequestPolicy`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestPolicy {
+    /// What a request that names no amount takes.
+    pub default: Option<Quantity>,
+    /// The amounts that may be taken, ascending.
+    pub valid_values: Vec<Quantity>,
+    /// The range that amounts must be in.
+    pub valid_range: Option<ValidRange>,
+}
+
+/// A range of amounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidRange {
+    /// The least amount.
+    pub min: Quantity,
+    /// The most.
+    pub max: Option<Quantity>,
+    /// The distance between two valid amounts, from `min` on.
+    pub step: Option<Quantity>,
+}
+
+/// A taint of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceTaint {
+    /// The key.
+    pub key: Arc<str>,
+    /// The value, empty where none is given.
+    pub value: Arc<str>,
+    /// What it does to pods that do not tolerate it.
+    pub effect: Arc<str>,
+}
+
+impl DeviceTaint {
+    /// Whether the taint keeps new pods away. Unknown effects do not.
+    pub fn prevents_allocation(&self) -> bool {
+        matches!(&*self.effect, "NoSchedule" | "NoExecute")
+    }
+}
+
+impl fmt::Display for DeviceTaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.value.is_empty() {
+            write!(f, "{}:{}", self.key, self.effect)
+        } else {
+            write!(f, "{}={}:{}", self.key, self.value, self.effect)
+        }
+    }
+}
+
+/// What a device takes from one of its pool's counter sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterConsumption {
+    /// The counter set.
+    pub set: Arc<str>,
+    /// The amounts, by counter.
+    pub counters: Vec<(Arc<str>, Quantity)>,
+    /// The groups that the device is compatible with (feature `DRADeviceCompatibilityGroups`).
+    pub compatibility_groups: Vec<Arc<str>>,
+}
+
+/// What few devices have.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Extras {
+    pub(crate) taints: Vec<DeviceTaint>,
+    pub(crate) consumes: Vec<CounterConsumption>,
+    /// The nodes of this device, where the slice leaves that to its devices.
+    pub(crate) target: Option<NodeTarget>,
+    pub(crate) binds_to_node: bool,
+    pub(crate) binding_conditions: Vec<Arc<str>>,
+    pub(crate) binding_failure_conditions: Vec<Arc<str>>,
+    pub(crate) allow_multiple_allocations: bool,
+}
+
+/// A device of a `ResourceSlice`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    pub(crate) id: DeviceId,
+    pub(crate) attributes: Attributes,
+    /// Sorted by name.
+    pub(crate) capacity: Arc<[(QualifiedName, DeviceCapacity)]>,
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+impl Device {
+    /// The device's driver, pool and name.
+    pub fn id(&self) -> &DeviceId {
+        &self.id
+    }
+
+    /// The attribute of a fully qualified name: published under that name, or without a domain
+    /// where the domain is the driver's (`lookupStaticAttribute`).
+    pub fn attribute(&self, name: &str) -> Option<&AttributeValue> {
+        self.attributes.get(name).or_else(|| {
+            let (domain, id) = name.split_once('/')?;
+            if domain == &*self.id.driver { self.attributes.get(id) } else { None }
+        })
+    }
+
+    /// All attributes, sorted by the name that they are published under.
+    pub fn attributes(&self) -> impl Iterator<Item = (&QualifiedName, &AttributeValue)> {
+        self.attributes.iter()
+    }
+
+    /// All capacities, sorted by the name that they are published under.
+    pub fn capacity(&self) -> &[(QualifiedName, DeviceCapacity)] {
+        &self.capacity
+    }
+
+    /// The taints, those of rules not included.
+    pub fn taints(&self) -> &[DeviceTaint] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.taints)
+    }
+
+    /// Whether several claims may hold the device at once.
+    pub fn allows_multiple_allocations(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.allow_multiple_allocations)
+    }
+
+    /// What the device takes from shared counters.
+    pub fn consumes_counters(&self) -> &[CounterConsumption] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.consumes)
+    }
+
+    /// The conditions that must be met before a pod with this device is bound.
+    pub fn binding_conditions(&self) -> &[Arc<str>] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.binding_conditions)
+    }
+
+    /// The conditions that end the wait for a binding.
+    pub fn binding_failure_conditions(&self) -> &[Arc<str>] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.binding_failure_conditions)
+    }
+
+    pub(crate) fn binds_to_node(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.binds_to_node)
+    }
+
+    pub(crate) fn target(&self) -> Option<&NodeTarget> {
+        self.extras.as_ref().and_then(|extras| extras.target.as_ref())
+    }
+}

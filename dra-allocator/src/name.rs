@@ -1,0 +1,125 @@
+//! Names: of attributes and capacities, of pools and of devices.
+//!
+//! Text is shared (`Arc<str>`), so that copies are cheap and the index can hold each text once.
+//! The rules are those of `QualifiedName` and `FullyQualifiedName` in
+//! `k8s.io/api/resource/v1/types.go`. Whether a name is well formed is the API server's
+//! question, not asked here.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The name of an attribute or a capacity: `<id>` or `<domain>/<id>`.
+///
+/// A name without a domain belongs to the domain of the driver that publishes it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QualifiedName(Arc<str>);
+
+impl QualifiedName {
+    /// A name from its text.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The name as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The part before the first slash, if there is one.
+    pub fn domain(&self) -> Option<&str> {
+        self.0.split_once('/').map(|(domain, _)| domain)
+    }
+
+    /// The part after the first slash, or all of it.
+    pub fn id(&self) -> &str {
+        self.0.split_once('/').map_or(&*self.0, |(_, id)| id)
+    }
+}
+
+impl fmt::Display for QualifiedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for QualifiedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// A pool of devices: its driver and its name. The order is the order of allocation
+/// (`sortPoolsByID` in `pools_incubating.go`: bytewise).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId {
+    /// The driver that publishes the pool.
+    pub driver: Arc<str>,
+    /// The name of the pool, unique for its driver.
+    pub pool: Arc<str>,
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.driver, self.pool)
+    }
+}
+
+/// A device in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId {
+    /// The driver that publishes the device.
+    pub driver: Arc<str>,
+    /// The pool that the device is in.
+    pub pool: Arc<str>,
+    /// The name of the device, unique in its pool.
+    pub device: Arc<str>,
+}
+
+impl DeviceId {
+    /// A device from its three names.
+    pub fn new(
+        driver: impl Into<Arc<str>>,
+        pool: impl Into<Arc<str>>,
+        device: impl Into<Arc<str>>,
+    ) -> Self {
+        Self { driver: driver.into(), pool: pool.into(), device: device.into() }
+    }
+
+    /// The pool of the device.
+    pub fn pool_id(&self) -> PoolId {
+        PoolId { driver: self.driver.clone(), pool: self.pool.clone() }
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.driver, self.pool, self.device)
+    }
+}
+
+/// The namespace and name of a claim; the namespace is empty where it is not known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimName {
+    /// The namespace, or nothing.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl ClaimName {
+    /// A claim in a namespace.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// As Kubernetes logs an object: `namespace/name`, or `name` alone (`klog.KObj`).
+impl fmt::Display for ClaimName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Nodes, and the selection of nodes by slices and devices.
+//!
+//! Follows `NodeMatches` in `pools_incubating.go` and
+//! `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What the allocator needs to know of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Node {
+    /// The name.
+    pub name: Arc<str>,
+    /// The labels.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// `status.declaredFeatures`.
+    pub declared_features: Vec<Arc<str>>,
+}
+
+impl Node {
+    /// A node that nothing is known of but its name.
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+}
+
+/// Which nodes a slice or a device belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeTarget {
+    /// The node of this name.
+    Node(Arc<str>),
+    /// All nodes.
+    All,
+    /// The nodes that a selector matches.
+    Selector(NodeSelector),
+}
+
+impl NodeTarget {
+    /// Whether the node is one of them.
+    pub(crate) fn matches(&self, node: &Node) -> Result<bool, SelectorError> {
+        match self {
+            Self::Node(name) => Ok(*name == node.name),
+            Self::All => Ok(true),
+            Self::Selector(selector) => selector.matches(node),
+        }
+    }
+}
+
+/// A selector of nodes: terms of which one must match.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct NodeSelector {
+    /// The terms, `ORed`.
+    pub terms: Vec<NodeSelectorTerm>,
+}
+
+/// A term: requirements that must all be met.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct NodeSelectorTerm {
+    /// On fields of the node; only `metadata.name` is known.
+    pub match_fields: Vec<Requirement>,
+    /// On labels of the node.
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// A requirement on a label or a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// The label or field.
+    pub key: Arc<str>,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+    pub operator: Arc<str>,
+    /// The values that it compares with.
+    pub values: Vec<Arc<str>>,
+}
+
+/// A node selector cannot be evaluated; Kubernetes then fails the pod on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("requirement `{requirement}` of a node selector is invalid: {problem}")]
+pub struct SelectorError {
+    /// The requirement.
+    pub requirement: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl NodeSelector {
+    /// The selector of one node, as Kubernetes writes it.
+    pub fn of_node(name: &Arc<str>) -> Self {
+        let requirement = Requirement {
+            key: "metadata.name".into(),
+            operator: "In".into(),
+            values: vec![name.clone()],
+        };
+        let match_fields = vec![requirement];
+        Self { terms: vec![NodeSelectorTerm { match_fields, match_expressions: Vec::new() }] }
+    }
+
+    /// Whether a node matches. All terms are checked for errors before any is evaluated.
+    pub fn matches(&self, node: &Node) -> Result<bool, SelectorError> {
+        for term in &self.terms {
+            term.check()?;
+        }
+        Ok(self.terms.iter().any(|term| term.matches(node)))
+    }
+}
+
+impl NodeSelectorTerm {
+    fn check(&self) -> Result<(), SelectorError> {
+        self.match_expressions.iter().try_for_each(Requirement::check_label)?;
+        self.match_fields.iter().try_for_each(Requirement::check_field)
+    }
+
+    /// An empty term matches nothing.
+    fn matches(&self, node: &Node) -> bool {
+        let empty = self.match_expressions.is_empty() && self.match_fields.is_empty();
+        let label = |key: &str| node.labels.get(key).map(|value| &**value);
+        let field = |key: &str| (key == "metadata.name").then_some(&*node.name);
+        !empty
+            && self.match_expressions.iter().all(|r| r.matches_label(label(&r.key)))
+            // A field that is not known has the empty value (`fields.Set.Get`).
+            && self.match_fields.iter().all(|r| r.matches_field(field(&r.key).unwrap_or("")))
+    }
+}
+
+impl Requirement {
+    fn invalid(&self, problem: &'static str) -> Result<(), SelectorError> {
+        Err(SelectorError { requirement: self.to_string(), problem })
+    }
+
+    /// `labels.NewRequirement`.
+    fn check_label(&self) -> Result<(), SelectorError> {
+        match &*self.operator {
+            "In" | "NotIn" if self.values.is_empty() => self.invalid("it needs a value"),
+            "Exists" | "DoesNotExist" if !self.values.is_empty() => {
+                self.invalid("it takes no value")
+            }
+            "Gt" | "Lt" if self.number().is_none() => self.invalid("it needs one whole number"),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {
+                self.check_key().and_then(|()| self.check_values())
+            }
+            _ => self.invalid("the operator is not known"),
+        }
+    }
+
+    fn check_key(&self) -> Result<(), SelectorError> {
+        let name = self.key.rsplit_once('/').map_or(&*self.key, |(_, name)| name);
+        if name.is_empty() || !is_label_text(name) {
+            return self.invalid("the key is not that of a label");
+        }
+        Ok(())
+    }
+
+    fn check_values(&self) -> Result<(), SelectorError> {
+        if self.values.iter().all(|value| is_label_text(value)) {
+            return Ok(());
+        }
+        self.invalid("a value is not one that a label can have")
+    }
+
+    fn check_field(&self) -> Result<(), SelectorError> {
+        match &*self.operator {
+            "In" | "NotIn" if self.values.len() == 1 => Ok(()),
+            "In" | "NotIn" => self.invalid("a field needs one value"),
+            _ => self.invalid("a field knows only `In` and `NotIn`"),
+        }
+    }
+
+    fn number(&self) -> Option<i64> {
+        match &*self.values {
+            [value] => value.parse().ok(),
+            _ => None,
+        }
+    }
+
+    fn has(&self, value: &str) -> bool {
+        self.values.iter().any(|known| &**known == value)
+    }
+
+    fn matches_label(&self, label: Option<&str>) -> bool {
+        let number = || Some((label?.parse::<i64>().ok()?, self.number()?));
+        match &*self.operator {
+            "In" => label.is_some_and(|value| self.has(value)),
+            "NotIn" => !label.is_some_and(|value| self.has(value)),
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            "Gt" => number().is_some_and(|(label, limit)| label > limit),
+            "Lt" => number().is_some_and(|(label, limit)| label < limit),
+            _ => false,
+        }
+    }
+
+    fn matches_field(&self, field: &str) -> bool {
+        self.has(field) == (&*self.operator == "In")
+    }
+
+    /// Whether two requirements say the same, the order of values aside.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.key == other.key
+            && self.operator == other.operator
+            && self.values.iter().all(|value| other.has(value))
+            && other.values.iter().all(|value| self.has(value))
+    }
+}
+
+/// Whether a text can be a label's value: at most 63 of letters, digits, `-`, `_`, `.`, with a
+/// letter or digit at both ends.
+fn is_label_text(text: &str) -> bool {
+    let alphanumeric = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && alphanumeric(text.chars().next())
+        && alphanumeric(text.chars().next_back())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.key, self.operator)?;
+        if !self.values.is_empty() {
+            write!(f, " [{}]", self.values.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Cases of the conformance format: inputs of Kubernetes' allocator with what it answered.
+//!
+//! The format is that of the test table of `structured/internal/allocatortesting`, exported as
+//! JSON: one object a case. Inputs are Kubernetes objects; outputs are the results in order,
+//! the error text, and the number of steps.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::allocate::{ClaimAllocation, Limits, NoFit, Outcome, allocate};
+use crate::claim::Claim;
+use crate::inventory::{Inventory, InventoryError};
+use crate::name::{DeviceId, QualifiedName};
+use crate::quantity::{Quantity, QuantityError};
+use crate::settings::{FeatureGates, MinorVersion, Settings, Variant};
+use crate::state::AllocatedState;
+use crate::wire::WireError;
+
+/// What stands for the random id of a share.
+const SHARE: &str = "SHARE";
+
+/// A case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Case {
+    /// The name, for cases of the table.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The seed, for random cases.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    kubernetes: String,
+    channel: String,
+    features: Option<Vec<String>>,
+    node: Node,
+    slices: Option<Vec<ResourceSlice>>,
+    classes: Option<Vec<DeviceClass>>,
+    claims: Option<Vec<ResourceClaim>>,
+    allocated_devices: Option<Vec<String>>,
+    allocated_shared: Option<Vec<String>>,
+    aggregated_capacity: Option<BTreeMap<String, BTreeMap<String, String>>>,
+    results: Option<Vec<Value>>,
+    #[serde(default)]
+    error: String,
+    num_allocate_one: i64,
+}
+
+/// A case cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It is not an object of the format.
+    #[error("failed to read a case")]
+    Json(#[from] serde_json::Error),
+    /// A version that is not known.
+    #[error("`{0}` is not a version of Kubernetes that is known here (1.34 to 1.37)")]
+    Version(String),
+    /// A variant that does not exist.
+    #[error("`{0}` is not a variant of the allocator (stable, incubating, experimental)")]
+    Channel(String),
+    /// A gate that the allocator does not have.
+    #[error("`{0}` is not a feature gate of the allocator")]
+    Feature(String),
+    /// A device in use whose name is not `driver/pool/device`.
+    #[error("`{0}` does not name a device")]
+    Device(String),
+    /// A capacity in use.
+    #[error("failed to read the capacity in use of `{device}`")]
+    Capacity {
+        /// The device.
+        device: String,
+        /// Why.
+        source: QuantityError,
+    },
+    /// A slice, class or node.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// A claim.
+    #[error("failed to read a claim")]
+    Claim(#[from] WireError),
+}
+
+/// What was answered, by Kubernetes or by us.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The allocations as JSON; nothing where there are none.
+    pub results: Option<Vec<Value>>,
+    /// The error; empty: none.
+    pub error: String,
+    /// The number of steps; −1 where it is not known.
+    pub steps: i64,
+}
+
+impl Answer {
+    /// Whether the results are equal, and both or neither are errors.
+    pub fn same_results(&self, other: &Self) -> bool {
+        self.results == other.results && self.error.is_empty() == other.error.is_empty()
+    }
+
+    /// Whether the steps are equal, or one is not known.
+    pub fn same_steps(&self, other: &Self) -> bool {
+        self.steps == other.steps || self.steps < 0 || other.steps < 0
+    }
+}
+
+/// A case that is ready to run: everything is parsed.
+#[derive(Debug)]
+pub struct Replay {
+    inventory: Inventory,
+    node: String,
+    claims: Vec<Claim>,
+    state: AllocatedState,
+    settings: Settings,
+}
+
+impl Case {
+    /// Reads a case from JSON.
+    pub fn from_json(json: &str) -> Result<Self, ReplayError> {
+        Ok(serde_json::from_str(json)?)
+    }
+
+    /// What Kubernetes answered.
+    pub fn expected(&self) -> Answer {
+        let results = self.results.clone().filter(|results| !results.is_empty());
+        Answer { results, error: self.error.clone(), steps: self.num_allocate_one }
+    }
+
+    /// The name or the seed.
+    pub fn label(&self) -> String {
+        match (&self.name, self.seed) {
+            (Some(name), _) => name.clone(),
+            (None, Some(seed)) => format!("seed {seed}"),
+            (None, None) => "a case without a name".to_owned(),
+        }
+    }
+
+    /// The version, the gates and the variant.
+    pub fn settings(&self) -> Result<Settings, ReplayError> {
+        let version = MinorVersion::parse(&self.kubernetes)
+            .ok_or_else(|| ReplayError::Version(self.kubernetes.clone()))?;
+        let mut gates = FeatureGates::default();
+        for feature in self.features.iter().flatten() {
+            if !gates.set(feature, true) {
+                return Err(ReplayError::Feature(feature.clone()));
+            }
+        }
+        let variant = match self.channel.as_str() {
+            "stable" => Variant::Stable,
+            "incubating" => Variant::Incubating,
+            "experimental" => Variant::Experimental,
+            other => return Err(ReplayError::Channel(other.to_owned())),
+        };
+        Ok(Settings::with_variant(version, gates, variant))
+    }
+
+    /// Parses everything.
+    pub fn replay(&self) -> Result<Replay, ReplayError> {
+        let mut inventory = Inventory::new();
+        inventory.apply_node(&self.node)?;
+        for (number, slice) in self.slices.iter().flatten().enumerate() {
+            let mut slice = slice.clone();
+            let name = slice.metadata.name.clone().unwrap_or_default();
+            if inventory.slices().any(|known| *known.name == name) {
+                // The table has slices of one name, which no API server would. This comes
+                // directly after that name in the order.
+                slice.metadata.name = Some(format!("{name}\u{1}{number:04}"));
+            }
+            inventory.apply_slice(&slice)?;
+        }
+        for class in self.classes.iter().flatten() {
+            inventory.apply_class(class)?;
+        }
+        let claims = self.claims.iter().flatten().map(Claim::try_from).collect::<Result<_, _>>()?;
+        let node = self.node.metadata.name.clone().unwrap_or_default();
+        let (state, settings) = (self.state()?, self.settings()?);
+        Ok(Replay { inventory, node, claims, state, settings })
+    }
+
+    fn state(&self) -> Result<AllocatedState, ReplayError> {
+        let mut state = AllocatedState::new();
+        for device in self.allocated_devices.iter().flatten() {
+            state.insert(device_id(device)?);
+        }
+        for share in self.allocated_shared.iter().flatten() {
+            let device = share.rsplit_once('/').map_or(share.as_str(), |(device, _)| device);
+            state.insert_share_id(device_id(device)?);
+        }
+        for (device, amounts) in self.aggregated_capacity.iter().flatten() {
+            let amounts = amounts.iter().map(|(name, amount)| {
+                Ok((QualifiedName::new(name.as_str()), amount.parse::<Quantity>()?))
+            });
+            let amounts: Result<Vec<_>, _> = amounts.collect();
+            let device = device.as_str();
+            let amounts = amounts
+                .map_err(|source| ReplayError::Capacity { device: device.to_owned(), source })?;
+            state.add_capacity(device_id(device)?, &amounts);
+        }
+        Ok(state)
+    }
+}
+
+impl Replay {
+    /// Runs the case.
+    pub fn run(&self, limits: Limits<'_>) -> Answer {
+        let Self { inventory, node, claims, state, settings } = self;
+        let attempt = allocate(inventory, node, claims, state, settings, limits);
+        let (results, error) = match attempt.outcome {
+            Outcome::Allocated(allocations) => {
+                (Some(allocations.iter().map(result).collect()), String::new())
+            }
+            Outcome::NoFit(NoFit::NoSolution) => (None, String::new()),
+            Outcome::NoFit(NoFit::InvalidPools(_)) => {
+                (None, "invalid resource pools were encountered".to_owned())
+            }
+            Outcome::Failed(error) => (None, chain(&*error)),
+            Outcome::OverBudget => (None, "the step budget ended the search".to_owned()),
+        };
+        let results = results.filter(|results: &Vec<Value>| !results.is_empty());
+        Answer { results, error, steps: i64::try_from(attempt.steps).unwrap_or(i64::MAX) }
+    }
+}
+
+fn result(own: &ClaimAllocation) -> Value {
+    let mut wire = AllocationResult::from(own);
+    let results = wire.devices.iter_mut().flat_map(|devices| devices.results.iter_mut().flatten());
+    for (wire, own) in results.zip(&own.results) {
+        wire.share_id = own.is_share.then(|| SHARE.to_owned());
+    }
+    serde_json::to_value(&wire).unwrap_or_default()
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// The name of a pool may hold slashes.
+fn device_id(text: &str) -> Result<DeviceId, ReplayError> {
+    let parts = text.split_once('/').and_then(|(driver, rest)| {
+        rest.rsplit_once('/').map(|(pool, device)| DeviceId::new(driver, pool, device))
+    });
+    parts.ok_or_else(|| ReplayError::Device(text.to_owned()))
+}

@@ -1,0 +1,67 @@
+//! `ResourceSlices`: the devices of a pool, in parts, with the nodes that they belong to.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::name::PoolId;
+use crate::node::NodeTarget;
+use crate::quantity::Quantity;
+
+/// The nodes that a slice belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SliceTarget {
+    /// All its devices belong to the same nodes.
+    Nodes(NodeTarget),
+    /// Each device says it by itself.
+    PerDevice,
+    /// Nothing that is known was set: some extension of a later Kubernetes.
+    Unknown,
+}
+
+/// A set of counters that devices of a pool share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterSet {
+    /// The name, unique in the pool.
+    pub name: Arc<str>,
+    /// The counters and their amounts.
+    pub counters: Vec<(Arc<str>, Quantity)>,
+}
+
+/// A `ResourceSlice`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The object's name. Within a pool slices are searched in its bytewise order.
+    pub name: Arc<str>,
+    /// The pool that it is part of.
+    pub pool: PoolId,
+    /// The generation of the pool; lower ones are obsolete.
+    pub generation: i64,
+    /// How many slices the pool has in this generation.
+    pub slice_count: i64,
+    /// The nodes that it belongs to.
+    pub target: SliceTarget,
+    /// Whether `perDeviceNodeSelection` is set at all, true or not.
+    pub(crate) has_per_device_selection: bool,
+    /// The devices, in the order in which they are tried.
+    pub devices: Vec<Device>,
+    /// Counters, in slices that hold no devices.
+    pub shared_counters: Vec<CounterSet>,
+    /// What kubelet leaves out for these devices (feature `DRAOptionalNodeOperations`).
+    pub skip_node_operations: Vec<Arc<str>>,
+}
+
+impl Slice {
+    /// The node that the slice belongs to alone.
+    pub fn node_name(&self) -> Option<&Arc<str>> {
+        match &self.target {
+            SliceTarget::Nodes(NodeTarget::Node(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether any device declares compatibility groups.
+    pub(crate) fn uses_compatibility_groups(&self) -> bool {
+        let consumptions = self.devices.iter().flat_map(Device::consumes_counters);
+        consumptions.into_iter().any(|consumed| !consumed.compatibility_groups.is_empty())
+    }
+}

@@ -1,0 +1,15 @@
+//! `kubectl-dranet`: the kubectl plugin.
+
+use clap::Parser as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = kubectl_dranet::args::Args::parse();
+    serve::process::run(async {
+        let text = kubectl_dranet::run(args).await?;
+        // A closed pipe (`| head`) is no error of ours.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        Ok(())
+    })
+}

@@ -1,0 +1,107 @@
+//! `plan`: what admission would make of a pod, and where it would land.
+
+use crate::args::{PlanArgs, PlanFormat};
+use crate::{source, text};
+use admission::admit::{Planned, Verdict, admit};
+use admission::plan::Policy;
+use anyhow::Context as _;
+use cluster_model::names::annotation;
+use cluster_model::predict::{Prediction, predict};
+use cluster_model::snapshot;
+use cluster_model::view::ClusterView;
+use dra_allocator::{Claim, ClaimAllocation, ClaimName};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+
+pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<String> {
+    let pod = read_pod(&args.file)?;
+    let view = source::read(&args.source).await?;
+    let policy = Policy { gpu_class: args.gpu_class, nic_class: args.nic_class };
+    let verdict = admit(&pod, &view, &policy)?;
+    let Some(planned) = &verdict.planned else {
+        return Ok(format!(
+            "The pod would be created as it is: it has no annotation {}, or a claim of ours \
+             already.\n",
+            annotation::ALIGNED_NICS
+        ));
+    };
+    let mut template = serde_json::to_value(&planned.template)?;
+    if let Some(namespace) = pod["metadata"]["namespace"].as_str() {
+        template["metadata"]["namespace"] = namespace.into();
+    }
+    match args.output {
+        PlanFormat::Text => person(&view, &verdict, planned, &template),
+        PlanFormat::Yaml => {
+            Ok(format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?))
+        }
+        PlanFormat::Json => {
+            let list = json!({
+                "apiVersion": "v1", "kind": "List", "items": [template, verdict.pod],
+            });
+            Ok(serde_json::to_string_pretty(&list)? + "\n")
+        }
+    }
+}
+
+/// The one pod of a file.
+fn read_pod(path: &Path) -> anyhow::Result<Value> {
+    let objects = if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("failed to read standard input")?;
+        snapshot::parse(&text, path)?
+    } else {
+        snapshot::objects(path)?
+    };
+    let kinds: Vec<_> =
+        objects.iter().map(|object| object["kind"].as_str().unwrap_or("?").to_owned()).collect();
+    let mut pods = objects.into_iter().filter(|object| object["kind"] == "Pod");
+    match (pods.next(), pods.next()) {
+        (Some(pod), None) => Ok(pod),
+        _ => anyhow::bail!(
+            "`{}` does not hold exactly one Pod, it holds: {}",
+            path.display(),
+            if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(", ") }
+        ),
+    }
+}
+
+fn person(
+    view: &ClusterView,
+    verdict: &Verdict,
+    planned: &Planned,
+    template: &Value,
+) -> anyhow::Result<String> {
+    let name = planned.template.metadata.name.as_deref().unwrap_or_default();
+    let mut out = text::matrices(view)?;
+    writeln!(out, "\n# Decision\n\n{}", planned.plan.note(name))?;
+    writeln!(out, "Join {}: {}.", planned.plan.join, planned.plan.why)?;
+    for warning in &verdict.warnings {
+        writeln!(out, "Warning: {warning}.")?;
+    }
+    writeln!(out, "\n# ResourceClaimTemplate that it would create\n\n{}", text::yaml(template)?)?;
+    writeln!(out, "# Pod as admission would rewrite it\n\n{}", text::yaml(&verdict.pod)?)?;
+    writeln!(out, "# Devices that it would get, node by node\n")?;
+    let claim = Claim::from_spec(ClaimName::new("", name), &planned.plan.claim)?;
+    for node in view.inventory().node_names() {
+        writeln!(out, "{node}: {}", devices(view, node, &claim))?;
+    }
+    Ok(out)
+}
+
+fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {
+    match predict(view, node, std::slice::from_ref(claim)) {
+        Prediction::Fits(allocations) => allocations.iter().map(results).collect(),
+        Prediction::NoFit(reason) => format!("does not fit: {reason}"),
+        Prediction::Unknown(reason) => format!("not known: {reason}"),
+    }
+}
+
+fn results(allocation: &ClaimAllocation) -> String {
+    let results = allocation
+        .results
+        .iter()
+        .map(|result| format!("{} {}", result.device.driver, result.device.device));
+    results.collect::<Vec<_>>().join(", ")
+}

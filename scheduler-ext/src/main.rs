@@ -1,0 +1,8 @@
+//! `scheduler-ext`: the kube-scheduler extender.
+
+use clap::Parser as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    serve::process::run(scheduler_ext::run(scheduler_ext::args::Args::parse()))
+}

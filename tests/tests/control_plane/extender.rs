@@ -1,0 +1,80 @@
+//! That the scheduler asks an extender over TLS, as registered by the harness: an
+//! extender made for this test answers, so that what it was asked is seen.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context;
+use axum::{Json, Router, extract::State, routing::post};
+use axum_server::{Handle, tls_rustls::RustlsConfig};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use tests::{ControlPlane, Extender, SchedulerConfig, Scope, floor::Test, ports, with_scope};
+
+const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![an_extender_is_asked_over_tls_and_may_be_away];
+    all.into_iter().map(Test::alone).collect()
+}
+
+async fn an_extender_is_asked_over_tls_and_may_be_away(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let port = ports::free()?;
+    let identity = plane.authority().issue("extender", plane.directory())?;
+    let tls = RustlsConfig::from_pem_file(identity.certificate, identity.key).await?;
+    let asked = Arc::default();
+    let router =
+        Router::new().route("/prioritize", post(prefer_the_last)).with_state(Arc::clone(&asked));
+    let handle = Handle::<SocketAddr>::new();
+    let server = axum_server::bind_rustls(([127, 0, 0, 1], port).into(), tls);
+    let serving = tokio::spawn(server.handle(handle.clone()).serve(router.into_make_service()));
+    handle.listening().await.context("the extender does not listen")?;
+
+    let url = format!("https://127.0.0.1:{port}");
+    let extender = Extender::new(&url, &plane.authority().pem());
+    plane.restart_scheduler(&SchedulerConfig::with_extenders(vec![extender])).await?;
+    let result = with_scope(plane.client(), async |scope| {
+        let names = [scope.node("a").await?.name_any(), scope.node("b").await?.name_any()];
+        assert_eq!(place(scope, "asked").await?, names[1]);
+        assert_eq!(*asked.lock().unwrap(), [names.to_vec()]);
+        handle.shutdown();
+        assert!(names.contains(&place(scope, "not-asked").await?));
+        Ok(())
+    })
+    .await;
+    plane.restart_scheduler(&SchedulerConfig::default()).await?;
+    handle.shutdown();
+    serving.await??;
+    result
+}
+
+/// Where a pod without wishes goes.
+async fn place(scope: &Scope, pod: &str) -> anyhow::Result<String> {
+    let yaml = format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {pod}}}, \
+         spec: {{containers: [{{name: worker, image: none}}]}}}}"
+    );
+    scope.apply_yaml(&yaml).await?;
+    let bound = scope.bound(pod, SOON).await?;
+    bound.spec.and_then(|spec| spec.node_name).context("a bound pod has a node")
+}
+
+/// Scores the node 10 that is last by name, and the others 0; notes who was asked about.
+async fn prefer_the_last(
+    State(asked): State<Arc<Mutex<Vec<Vec<String>>>>>,
+    Json(args): Json<Value>,
+) -> Json<Value> {
+    let nodes = args["NodeNames"].as_array().into_iter().flatten();
+    let mut names: Vec<String> = nodes.filter_map(Value::as_str).map(str::to_owned).collect();
+    names.sort();
+    let last = names.len().saturating_sub(1);
+    let score = |(index, name)| json!({"Host": name, "Score": if index == last { 10 } else { 0 }});
+    let scores = names.iter().enumerate().map(score).collect();
+    asked.lock().unwrap_or_else(PoisonError::into_inner).push(names);
+    Json(scores)
+}

@@ -1,0 +1,142 @@
+//! The graph for people and for programs.
+//!
+//! Every format is a pure function of the graph: the same graph gives the same
+//! bytes. JSON can be read back, and so can NCCL's XML, as far as it tells.
+
+mod dot;
+mod json;
+mod matrix;
+mod mermaid;
+mod svg;
+mod tree;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::nccl::nccl_xml;
+use crate::shape::{Place, Role, Vertex};
+use crate::{NumaNode, PciAddress, Topology};
+
+pub use json::{JsonError, from_json, json};
+pub use matrix::matrix;
+
+/// The formats that a graph can be had in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// As `nvidia-smi topo -m` prints it.
+    Matrix,
+    /// As `lspci -t` draws it.
+    Tree,
+    /// All of it, versioned.
+    Json,
+    /// Graphviz.
+    Dot,
+    /// A flowchart for Markdown.
+    Mermaid,
+    /// A topology file for NCCL.
+    NcclXml,
+    /// A picture.
+    Svg,
+}
+
+/// A text that is no format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no format ({known})", known = known_formats())]
+pub struct ParseFormatError(String);
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 7] =
+        [Self::Matrix, Self::Tree, Self::Json, Self::Dot, Self::Mermaid, Self::NcclXml, Self::Svg];
+
+    /// The graph in this format, with a line's end at its end.
+    pub fn render(self, topology: &Topology) -> String {
+        match self {
+            Self::Matrix => matrix(topology),
+            Self::Tree => tree::tree(topology),
+            Self::Json => json(topology),
+            Self::Dot => dot::dot(topology),
+            Self::Mermaid => mermaid::mermaid(topology),
+            Self::NcclXml => nccl_xml(topology),
+            Self::Svg => svg::svg(topology),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Matrix => "matrix",
+            Self::Tree => "tree",
+            Self::Json => "json",
+            Self::Dot => "dot",
+            Self::Mermaid => "mermaid",
+            Self::NcclXml => "nccl-xml",
+            Self::Svg => "svg",
+        })
+    }
+}
+
+impl FromStr for Format {
+    type Err = ParseFormatError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let format = Self::ALL.into_iter().find(|format| format.to_string() == text);
+        format.ok_or_else(|| ParseFormatError(text.to_owned()))
+    }
+}
+
+fn known_formats() -> String {
+    Format::ALL.map(|format| format!("`{format}`")).join(", ")
+}
+
+/// What a vertex is called: a device by number and name, all else by its place.
+fn label(topology: &Topology, vertex: &Vertex) -> String {
+    let device = match vertex.place {
+        Place::Function(address) => device_label(topology, address),
+        Place::Root(_) => None,
+    };
+    match (device, vertex.role) {
+        (Some(device), _) => format!("{device} {}", vertex.place),
+        (None, Role::Switch) => format!("switch {}", vertex.place),
+        (None, _) => vertex.place.to_string(),
+    }
+}
+
+/// `GPU0 NVIDIA GB300`, `NIC0 mlx5_0`.
+fn device_label(topology: &Topology, address: PciAddress) -> Option<String> {
+    let gpu = topology.gpu(address).map(|gpu| (&gpu.name, gpu.model.as_ref()));
+    let nic = || topology.nic(address).map(|nic| (&nic.name, nic.kernel_name()));
+    let (name, known_as) = gpu.or_else(nic)?;
+    Some(known_as.map_or_else(|| name.clone(), |known_as| format!("{name} {known_as}")))
+}
+
+/// The vertices that are drawn together: those of a NUMA node with all that is
+/// above only them; and last, under no node, those of which none is known.
+fn halves(topology: &Topology) -> Vec<(Option<NumaNode>, Vec<&Vertex>)> {
+    let mut nodes: Vec<Option<NumaNode>> =
+        topology.shape.devices().map(|(_, vertex)| vertex.numa).collect();
+    nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
+    nodes.dedup();
+    let of = |vertex: &&Vertex, node| numa_of(topology, vertex) == node;
+    nodes
+        .into_iter()
+        .map(|node| (node, topology.shape.vertices.iter().filter(|v| of(v, node)).collect()))
+        .collect()
+}
+
+/// A device's own node; of what is above devices, that of the first below it.
+fn numa_of(topology: &Topology, vertex: &Vertex) -> Option<NumaNode> {
+    if vertex.role.is_device() {
+        return vertex.numa;
+    }
+    let below = topology.shape.devices().find(|(device, _)| {
+        topology.chain(*device).iter().any(|ancestor| ancestor.place == vertex.place)
+    });
+    below.and_then(|(_, device)| device.numa)
+}
+
+/// `NUMA node 0`, or that it is unknown.
+fn half_label(node: Option<NumaNode>) -> String {
+    node.map_or_else(|| "NUMA node unknown".to_owned(), |node| format!("NUMA node {node}"))
+}

@@ -1,0 +1,97 @@
+//! All that is known of a graph as JSON, with a version.
+//!
+//! `topology` is the graph itself, in the form of the Kubernetes object, and is
+//! what is read back; the rest is derived from it for programs that do not want to.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Level, NodeTopologySpec, PathKind, PciAddress, SpecError, Topology};
+
+/// Version of the document that this crate writes and reads.
+const VERSION: u32 = 1;
+
+/// A text that is no graph.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonError {
+    /// It is no JSON of this form.
+    #[error("failed to read the graph as JSON")]
+    Json(#[source] serde_json::Error),
+    /// It is of another version.
+    #[error("found version {0}, and this program reads version {VERSION}")]
+    Version(u32),
+    /// Its topology is no graph.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    version: u32,
+    topology: NodeTopologySpec,
+    paths: Vec<PathBetween>,
+    cells: Vec<CellOf>,
+    pairs: Vec<PathBetween>,
+}
+
+#[derive(Serialize)]
+struct PathBetween {
+    a: PciAddress,
+    b: PciAddress,
+    path: PathKind,
+}
+
+#[derive(Serialize)]
+struct CellOf {
+    level: Level,
+    key: String,
+    gpus: Vec<PciAddress>,
+    nics: Vec<PciAddress>,
+}
+
+/// What is read back.
+#[derive(Deserialize)]
+struct Read {
+    version: u32,
+    topology: NodeTopologySpec,
+}
+
+/// The graph as JSON.
+#[expect(clippy::missing_panics_doc, reason = "it does not panic")]
+pub fn json(topology: &Topology) -> String {
+    let document = Document {
+        version: VERSION,
+        topology: topology.to_spec(),
+        paths: paths(topology),
+        cells: Level::ALL.into_iter().flat_map(|level| cells(topology, level)).collect(),
+        pairs: topology
+            .pairs()
+            .into_iter()
+            .map(|pair| PathBetween { a: pair.gpu, b: pair.nic, path: pair.path })
+            .collect(),
+    };
+    let text = serde_json::to_string_pretty(&document);
+    text.expect("strings, numbers and lists have a JSON form") + "\n"
+}
+
+/// The graph of a text that [`json`] wrote.
+pub fn from_json(text: &str) -> Result<Topology, JsonError> {
+    let Read { version, topology } = serde_json::from_str(text).map_err(JsonError::Json)?;
+    if version != VERSION {
+        return Err(JsonError::Version(version));
+    }
+    Ok(Topology::from_spec(&topology)?)
+}
+
+/// Every two devices once.
+fn paths(topology: &Topology) -> Vec<PathBetween> {
+    let devices: Vec<PciAddress> = topology.shape.devices().map(|(device, _)| device).collect();
+    let pairs = devices.iter().enumerate();
+    let pairs = pairs.flat_map(|(index, a)| devices.iter().skip(index + 1).map(|b| (*a, *b)));
+    pairs.map(|(a, b)| PathBetween { a, b, path: topology.path(a, b) }).collect()
+}
+
+fn cells(topology: &Topology, level: Level) -> impl Iterator<Item = CellOf> {
+    let cells = topology.cells(level).into_iter();
+    cells.map(move |cell| CellOf { level, key: cell.key, gpus: cell.gpus, nics: cell.nics })
+}

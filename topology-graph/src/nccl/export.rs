@@ -1,0 +1,98 @@
+//! A graph as an NCCL topology file, usable as `NCCL_TOPO_FILE`.
+//!
+//! Only `<cpu>` and `<pci>`: NCCL adds GPUs, NICs and all that it can read by
+//! itself (its maintainers' advice for virtual machines). A switch is one
+//! element, as NCCL climbs two bridges at a time. A device of unknown NUMA node
+//! is left out, since NCCL would take any place given for the truth.
+
+use std::collections::BTreeMap;
+
+use super::{Element, NcclXml, VERSION};
+use crate::graph::switch_of;
+use crate::shape::{NumaVertex, Place, Role, Vertex};
+use crate::{NumaNode, PcieLink, Topology};
+
+/// What a bridge has where nothing is known of it.
+const BRIDGE_CLASS: u32 = 0x06_0400;
+
+/// The graph as an NCCL topology file.
+pub fn nccl_xml(topology: &Topology) -> String {
+    let mut system = Element::new("system").with("version", &VERSION);
+    let mut nodes: Vec<NumaNode> =
+        topology.shape.devices().filter_map(|(_, vertex)| vertex.numa).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    system.children = nodes.into_iter().map(|node| cpu(topology, node)).collect();
+    NcclXml { system }.write()
+}
+
+fn cpu(topology: &Topology, node: NumaNode) -> Element {
+    let vertex = topology.shape.numa.iter().find(|vertex| vertex.node == node);
+    let affinity = vertex.map(|NumaVertex { cpus, .. }| cpus).filter(|cpus| !cpus.is_empty());
+    let mut cpu = Element::new("cpu").with("numaid", &node);
+    if let Some(cpus) = affinity {
+        cpu = cpu.with("affinity", &cpus.mask());
+    }
+    let devices = topology.shape.devices().filter(|(_, vertex)| vertex.numa == Some(node));
+    let chains: Vec<Vec<&Vertex>> = devices.map(|(device, _)| topology.chain(device)).collect();
+    cpu.children = forest(&chains);
+    cpu
+}
+
+/// The devices' elements below those of their switches, in the order of addresses.
+fn forest(chains: &[Vec<&Vertex>]) -> Vec<Element> {
+    let mut roots: BTreeMap<Place, Element> = BTreeMap::new();
+    for chain in chains {
+        insert(&mut roots, &switches(chain));
+    }
+    roots.into_values().collect()
+}
+
+fn insert(roots: &mut BTreeMap<Place, Element>, path: &[&Vertex]) {
+    let [top, rest @ ..] = path else { return };
+    let mut element = roots.entry(top.place).or_insert_with(|| pci(top));
+    for vertex in rest {
+        let at = vertex.place.to_string();
+        let known = element.children.iter().position(|child| child.attribute("busid") == Some(&at));
+        let index = known.unwrap_or_else(|| {
+            element.children.push(pci(vertex));
+            element.children.len() - 1
+        });
+        element = &mut element.children[index];
+    }
+}
+
+/// A device and the switches above it, from the top.
+fn switches<'g>(chain: &[&'g Vertex]) -> Vec<&'g Vertex> {
+    let mut path: Vec<&Vertex> = chain.first().copied().into_iter().collect();
+    let mut rest = chain;
+    while let Some(switch) = switch_of(rest) {
+        path.push(switch);
+        let climbed = rest.iter().position(|vertex| vertex.place == switch.place);
+        rest = climbed.and_then(|index| rest.get(index..)).unwrap_or_default();
+    }
+    path.reverse();
+    path
+}
+
+fn pci(vertex: &Vertex) -> Element {
+    let class = vertex.class.unwrap_or(BRIDGE_CLASS);
+    let mut element =
+        Element::new("pci").with("busid", &vertex.place).with("class", &format!("{class:#08x}"));
+    if let Some((vendor, device)) = vertex.id {
+        element = element
+            .with("vendor", &format!("{vendor:#06x}"))
+            .with("device", &format!("{device:#06x}"));
+    }
+    match vertex.max_link {
+        Some(PcieLink { megatransfers, width }) => {
+            let speed = format!("{}.{}", megatransfers / 1_000, megatransfers % 1_000 / 100);
+            element.with("link_speed", &format!("{speed} GT/s PCIe")).with("link_width", &width)
+        }
+        // NCCL asks sysfs, which knows nothing of a switch that an overlay made up.
+        None if vertex.role == Role::Switch => {
+            element.with("link_speed", &"").with("link_width", &0)
+        }
+        None => element,
+    }
+}

@@ -1,0 +1,119 @@
+//! What an NCCL topology file tells of a machine: an overlay.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Element, NcclXml};
+use crate::overlay::{OverlayDevice, OverlaySwitch};
+use crate::{CpuSet, Evidence, NumaNode, Overlay, PciAddress, PcieLink};
+
+/// Base classes, `include/linux/pci_ids.h`.
+const BRIDGE: u32 = 0x06;
+/// The class of NVSwitch, which NCCL gives as the target's.
+const NVSWITCH: u32 = 0x06_8000;
+
+/// The walk's state.
+struct Walk {
+    overlay: Overlay,
+    /// NVLinks of each GPU into the switches that all GPUs share.
+    into_switch: BTreeMap<PciAddress, u32>,
+}
+
+impl NcclXml {
+    /// The overlay that this file is, marked with where it is from.
+    pub(crate) fn overlay(&self, evidence: Evidence) -> Overlay {
+        let mut walk = Walk { overlay: Overlay::empty(evidence), into_switch: BTreeMap::new() };
+        for cpu in self.system.children("cpu") {
+            // NCCL writes -1 for a CPU that it could not tell.
+            let numa = cpu.attribute("numaid").and_then(|id| id.parse().ok()).map(NumaNode);
+            let cpus = cpu.attribute("affinity").and_then(CpuSet::from_mask);
+            walk.overlay.cpus.extend(numa.zip(cpus));
+            for pci in cpu.children("pci") {
+                walk.pci(pci, numa, None);
+            }
+        }
+        walk.join_through_switches();
+        walk.overlay
+    }
+}
+
+impl Walk {
+    /// An address that is there twice is taken as it was first.
+    fn pci(&mut self, pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) {
+        let Some(address) = bus_id(pci) else { return };
+        let known = |overlay: &Overlay| {
+            overlay.switches.contains_key(&address) || overlay.devices.contains_key(&address)
+        };
+        if known(&self.overlay) {
+            return;
+        }
+        if is_switch(pci) {
+            self.overlay
+                .switches
+                .insert(address, OverlaySwitch { parent: switch, link: link(pci) });
+            for child in pci.children("pci") {
+                self.pci(child, numa, Some(address));
+            }
+        } else {
+            self.overlay.devices.insert(address, device(pci, numa, switch));
+            for gpu in pci.children("gpu") {
+                self.nvlinks(address, gpu);
+            }
+        }
+    }
+
+    fn nvlinks(&mut self, gpu: PciAddress, element: &Element) {
+        for nvlink in element.children("nvlink") {
+            let links = nvlink.attribute("count").and_then(|count| count.parse().ok());
+            let Some(links) = links.filter(|links| *links > 0) else { continue };
+            if hex(nvlink, "tclass") == Some(NVSWITCH) {
+                let sum = self.into_switch.entry(gpu).or_default();
+                *sum = u32::saturating_add(*sum, links);
+            } else if let Some(Ok(peer)) = nvlink.attribute("target").map(str::parse::<PciAddress>)
+                && peer != gpu
+            {
+                self.overlay.nvlinks.insert((gpu.min(peer), gpu.max(peer)), links);
+            }
+        }
+    }
+
+    /// GPUs on a common NVSwitch reach each other by as many links as both have.
+    fn join_through_switches(&mut self) {
+        let gpus: BTreeSet<PciAddress> = self.into_switch.keys().copied().collect();
+        for (index, a) in gpus.iter().enumerate() {
+            for b in gpus.iter().skip(index + 1) {
+                let links = self.into_switch[a].min(self.into_switch[b]);
+                self.overlay.nvlinks.insert((*a, *b), links);
+            }
+        }
+    }
+}
+
+fn device(pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) -> OverlayDevice {
+    let id = |name| hex(pci, name).and_then(|id| u16::try_from(id).ok());
+    OverlayDevice {
+        switch,
+        numa,
+        class: hex(pci, "class"),
+        id: id("vendor").zip(id("device")),
+        link: link(pci),
+    }
+}
+
+fn link(pci: &Element) -> Option<PcieLink> {
+    PcieLink::parse(pci.attribute("link_speed")?, pci.attribute("link_width")?)
+}
+
+fn bus_id(pci: &Element) -> Option<PciAddress> {
+    pci.attribute("busid")?.to_ascii_lowercase().parse().ok()
+}
+
+fn is_switch(pci: &Element) -> bool {
+    let bridge = hex(pci, "class").is_some_and(|class| class >> 16 == BRIDGE);
+    bridge || pci.children("pci").next().is_some()
+}
+
+/// A hexadecimal number, `0x030200`.
+fn hex(element: &Element, attribute: &str) -> Option<u32> {
+    let text = element.attribute(attribute)?;
+    u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+}

@@ -1,0 +1,211 @@
+//! A machine's files in memory, from a tar archive (plain, gzip or bzip2).
+//!
+//! Nothing is unpacked, so nothing in an archive can lead out of it: links are
+//! followed by name inside it. What it holds is foreign; any bytes are an error or
+//! a machine, never a panic and never more memory than allowed.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use bzip2::read::MultiBzDecoder;
+use flate2::read::MultiGzDecoder;
+use tar::{Archive as TarArchive, EntryType};
+
+/// A whole machine is 10 MB; this is room for the largest and no more.
+const LARGEST_UNPACKED: u64 = 256 << 20;
+/// Only attributes are wanted.
+const LONGEST_FILE: u64 = 4096;
+/// The kernel's own limit (`MAXSYMLINKS`).
+const MOST_LINKS: usize = 40;
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const BZIP2: &[u8] = b"BZh";
+
+/// An archive that no machine can be read from.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The bytes are no archive.
+    #[error("failed to read the archive (tar, plain or compressed by gzip or bzip2)")]
+    Read(#[source] io::Error),
+    /// It holds no sysfs.
+    #[error("found no directory `sys` in the archive, not even one level down")]
+    NoSysfs,
+}
+
+/// Files by their path without a slash in front.
+#[derive(Debug, Default)]
+pub(super) struct Archive {
+    pub(super) entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+pub(super) enum Entry {
+    Directory,
+    File(Vec<u8>),
+    Link(String),
+}
+
+impl Archive {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
+        let unpacked: Box<dyn Read + '_> = match bytes {
+            bytes if bytes.starts_with(GZIP) => Box::new(MultiGzDecoder::new(bytes)),
+            bytes if bytes.starts_with(BZIP2) => Box::new(MultiBzDecoder::new(bytes)),
+            bytes => Box::new(bytes),
+        };
+        let mut archive = Self::default();
+        let mut tar = TarArchive::new(unpacked.take(LARGEST_UNPACKED));
+        for entry in tar.entries().map_err(ArchiveError::Read)? {
+            let mut entry = entry.map_err(ArchiveError::Read)?;
+            let path = clean(&String::from_utf8_lossy(&entry.path_bytes()));
+            let target =
+                entry.link_name_bytes().map(|name| String::from_utf8_lossy(&name).into_owned());
+            let found = match entry.header().entry_type() {
+                EntryType::Directory => Entry::Directory,
+                EntryType::Symlink => Entry::Link(target.unwrap_or_default()),
+                EntryType::Regular => Entry::File(page(&mut entry).map_err(ArchiveError::Read)?),
+                _ => continue,
+            };
+            archive.insert(path, found);
+        }
+        Ok(archive)
+    }
+
+    /// The directory that `sys` is in: the archive's own root, or the one
+    /// directory that all of it is in.
+    pub(super) fn root(&self) -> Result<String, ArchiveError> {
+        let sys = |path: &&String| {
+            *path == "sys" || path.ends_with("/sys") && path.matches('/').count() == 1
+        };
+        let sys = self.entries.keys().find(sys).ok_or(ArchiveError::NoSysfs)?;
+        Ok(sys.strip_suffix("sys").unwrap_or_default().trim_end_matches('/').to_owned())
+    }
+
+    /// With the directories above it, which archives may leave out.
+    pub(super) fn insert(&mut self, path: String, entry: Entry) {
+        let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
+        for at in slashes {
+            self.entries.entry(path[..at].to_owned()).or_insert(Entry::Directory);
+        }
+        match entry {
+            Entry::Directory => drop(self.entries.entry(path).or_insert(Entry::Directory)),
+            entry => drop(self.entries.insert(path, entry)),
+        }
+    }
+
+    /// Puts an entry where its path leads by the links that are there already.
+    pub(super) fn place(&mut self, path: &str, entry: Entry) {
+        let path = clean(path);
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
+        if let Ok(above) = self.resolve(above) {
+            self.insert(clean(&format!("{above}/{name}")), entry);
+        }
+    }
+
+    pub(super) fn names(&self, directory: &str) -> io::Result<Vec<String>> {
+        let directory = self.resolve(directory)?;
+        if !matches!(self.entries.get(&directory), Some(Entry::Directory)) {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let prefix = format!("{directory}/");
+        let below = self.entries.range(prefix.clone()..).map(|(path, _)| path);
+        let below = below.map_while(|path| path.strip_prefix(&prefix));
+        Ok(below.filter(|name| !name.contains('/')).map(str::to_owned).collect())
+    }
+
+    pub(super) fn page(&self, path: &str) -> io::Result<Vec<u8>> {
+        match self.entries.get(&self.resolve(path)?) {
+            Some(Entry::File(bytes)) => Ok(bytes.clone()),
+            Some(_) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub(super) fn target(&self, path: &str) -> io::Result<String> {
+        let path = clean(path);
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
+        let place = clean(&format!("{}/{name}", self.resolve(above)?));
+        match self.entries.get(&place) {
+            Some(Entry::Link(target)) => Ok(target.clone()),
+            Some(_) => Err(io::ErrorKind::InvalidInput.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The path with every link in it followed.
+    fn resolve(&self, path: &str) -> io::Result<String> {
+        let mut path = clean(path);
+        for _ in 0..MOST_LINKS {
+            let Some((link, target, rest)) = self.first_link(&path) else { return Ok(path) };
+            path = clean(&match target.strip_prefix('/') {
+                Some(absolute) => format!("{absolute}/{rest}"),
+                None => format!("{link}/../{target}/{rest}"),
+            });
+        }
+        Err(io::Error::other("too many links"))
+    }
+
+    /// The first link on a path, its target, and what comes after it.
+    fn first_link<'p>(&'p self, path: &'p str) -> Option<(&'p str, &'p str, &'p str)> {
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        let mut heads = ends.map(|end| path.split_at(end));
+        heads.find_map(|(head, rest)| match self.entries.get(head) {
+            Some(Entry::Link(target)) => {
+                Some((head, target.as_str(), rest.trim_start_matches('/')))
+            }
+            _ => None,
+        })
+    }
+}
+
+fn page(entry: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    entry.take(LONGEST_FILE).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The path's names alone, with parents applied and never above the root.
+fn clean(path: &str) -> String {
+    let mut names = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    names.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(entries: &[(&str, Option<&str>)]) -> Archive {
+        let mut archive = Archive::default();
+        for (path, target) in entries {
+            let entry = match target {
+                Some(target) => Entry::Link((*target).to_owned()),
+                None => Entry::File(path.as_bytes().to_vec()),
+            };
+            archive.insert((*path).to_owned(), entry);
+        }
+        archive
+    }
+
+    #[test]
+    fn links_are_followed_inside() {
+        let archive = archive(&[
+            ("m/sys/devices/a/file", None),
+            ("m/sys/class/x/a", Some("../../devices/a")),
+            ("m/sys/out", Some("../../../../../etc")),
+            ("m/sys/loop", Some("loop")),
+        ]);
+        assert_eq!(archive.root().unwrap(), "m");
+        assert_eq!(archive.page("m/sys/class/x/a/file").unwrap(), b"m/sys/devices/a/file");
+        assert_eq!(archive.names("m/sys/class/x/a").unwrap(), ["file"]);
+        assert_eq!(archive.target("m/sys/class/x/a").unwrap(), "../../devices/a");
+        assert_eq!(archive.page("m/sys/out/passwd").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(archive.page("m/sys/loop/x").is_err());
+        assert_eq!(archive.names("m/sys").unwrap(), ["class", "devices", "loop", "out"]);
+    }
+}

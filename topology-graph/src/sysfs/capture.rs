@@ -1,0 +1,152 @@
+//! What the reader reads of a machine as an archive, so that anybody's machine can
+//! become a fixture.
+//!
+//! Nothing else is taken. Of a GPU's file only the model and the UUID go in; GUIDs
+//! and UUIDs are replaced where asked, equal ones by equal ones.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tar::{Builder, EntryType, Header};
+
+use super::archive::{Archive, Entry};
+use super::tree::Record;
+use super::{HostRoot, ReadError, read_all};
+
+/// A capture that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The machine could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The archive could not be written.
+    #[error("failed to write the capture")]
+    Write(#[source] io::Error),
+}
+
+/// Whether a capture shows whose machine it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identities {
+    /// GUIDs and UUIDs as they are.
+    Kept,
+    /// Numbered in their place.
+    Masked,
+}
+
+/// Write a machine's capture, a tar archive compressed by gzip. The same machine
+/// gives the same bytes.
+pub fn capture(
+    host: &HostRoot,
+    identities: Identities,
+    out: impl Write,
+) -> Result<(), CaptureError> {
+    let (_, records) = read_all(host)?;
+    let mut mask = Mask { identities, known: BTreeMap::new() };
+    let archive = archive(records, &mut mask);
+    write(&archive, out).map_err(CaptureError::Write)
+}
+
+/// Links first, so that a file read through one lands where it is, and last the
+/// names that turned out to be nothing that is read.
+fn archive(mut records: Vec<(&'static str, Record)>, mask: &mut Mask) -> Archive {
+    let mut archive = Archive::default();
+    archive.insert("sys/devices".to_owned(), Entry::Directory);
+    records.sort_by_key(|(_, record)| match record {
+        Record::Link { .. } => 0,
+        Record::File { .. } => 1,
+        Record::Name { .. } => 2,
+    });
+    for (tree, record) in records {
+        match record {
+            Record::Link { path, target } => {
+                archive.place(&format!("{tree}/{path}"), Entry::Link(target));
+            }
+            Record::Name { path } => archive.place(&format!("{tree}/{path}"), Entry::Directory),
+            Record::File { path, text } => {
+                let text = mask.apply(&path, &text);
+                archive.place(&format!("{tree}/{path}"), Entry::File(text.into_bytes()));
+            }
+        }
+    }
+    archive
+}
+
+fn write(archive: &Archive, out: impl Write) -> io::Result<()> {
+    let mut tar = Builder::new(GzEncoder::new(out, Compression::best()));
+    for (path, entry) in &archive.entries {
+        let mut header = Header::new_gnu();
+        header.set_mtime(0);
+        header.set_mode(if matches!(entry, Entry::File(_)) { 0o644 } else { 0o755 });
+        match entry {
+            Entry::Directory => {
+                header.set_entry_type(EntryType::Directory);
+                header.set_size(0);
+                tar.append_data(&mut header, format!("{path}/"), io::empty())?;
+            }
+            Entry::File(bytes) => {
+                header.set_size(u64::try_from(bytes.len()).map_err(io::Error::other)?);
+                tar.append_data(&mut header, path, bytes.as_slice())?;
+            }
+            Entry::Link(target) => {
+                header.set_entry_type(EntryType::Symlink);
+                header.set_size(0);
+                tar.append_link(&mut header, path, target)?;
+            }
+        }
+    }
+    tar.into_inner()?.finish()?.flush()
+}
+
+/// Stand-ins for identities, equal for equal ones.
+struct Mask {
+    identities: Identities,
+    known: BTreeMap<String, usize>,
+}
+
+impl Mask {
+    fn apply(&mut self, path: &str, text: &str) -> String {
+        match path.rsplit('/').next() {
+            Some("information") => {
+                let lines = text.lines().filter_map(|line| self.information(line));
+                lines.map(|line| line + "\n").collect()
+            }
+            Some("node_guid" | "sys_image_guid") => self.guid(text) + "\n",
+            _ => format!("{text}\n"),
+        }
+    }
+
+    /// What the reader wants of the NVIDIA driver's file, and nothing more.
+    fn information(&mut self, line: &str) -> Option<String> {
+        let (key, value) = line.split_once(':')?;
+        match key {
+            "Model" => Some(line.to_owned()),
+            "GPU UUID" => Some(format!("{key}: \t {}", self.uuid(value.trim()))),
+            _ => None,
+        }
+    }
+
+    fn guid(&mut self, guid: &str) -> String {
+        // Zeros mean that nobody set it; that is no identity.
+        let unset = guid.bytes().all(|byte| matches!(byte, b'0' | b':'));
+        if self.identities == Identities::Kept || unset {
+            return guid.to_owned();
+        }
+        format!("0000:0000:0000:{:04x}", self.number(guid))
+    }
+
+    fn uuid(&mut self, uuid: &str) -> String {
+        match self.identities {
+            Identities::Kept => uuid.to_owned(),
+            Identities::Masked => {
+                format!("GPU-00000000-0000-0000-0000-{:012x}", self.number(uuid))
+            }
+        }
+    }
+
+    fn number(&mut self, identity: &str) -> usize {
+        let next = self.known.len() + 1;
+        *self.known.entry(identity.to_owned()).or_insert(next)
+    }
+}

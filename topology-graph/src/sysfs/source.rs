@@ -1,0 +1,77 @@
+//! Where a tree's files are: a directory, or an archive that was made of one.
+
+#![expect(clippy::disallowed_methods, reason = "the reader is where files are read")]
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::{ffi, fs};
+
+#[cfg(feature = "archive")]
+use super::archive::Archive;
+#[cfg(feature = "archive")]
+use std::sync::Arc;
+
+/// Attributes of sysfs are one page; what is longer is no attribute.
+const LONGEST_ATTRIBUTE: u64 = 4096;
+
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Directory(PathBuf),
+    /// The archive, and the directory in it.
+    #[cfg(feature = "archive")]
+    Archive(Arc<Archive>, String),
+}
+
+impl Source {
+    /// Whether the directory is there, or why not.
+    pub(super) fn require(&self, directory: &str) -> io::Result<()> {
+        match self {
+            Self::Directory(root) => fs::read_dir(root.join(directory)).map(drop),
+            #[cfg(feature = "archive")]
+            Self::Archive(archive, root) => archive.names(&format!("{root}/{directory}")).map(drop),
+        }
+    }
+
+    /// Names in a directory, in no order; those that are no text are left out.
+    pub(super) fn names(&self, directory: &str) -> io::Result<Vec<String>> {
+        match self {
+            Self::Directory(root) => {
+                let entries = fs::read_dir(root.join(directory))?;
+                let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+                let names: Vec<ffi::OsString> = names.collect::<io::Result<_>>()?;
+                Ok(names
+                    .into_iter()
+                    .map(ffi::OsString::into_string)
+                    .filter_map(Result::ok)
+                    .collect())
+            }
+            #[cfg(feature = "archive")]
+            Self::Archive(archive, root) => archive.names(&format!("{root}/{directory}")),
+        }
+    }
+
+    /// A file's first page.
+    pub(super) fn page(&self, path: &str) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Directory(root) => {
+                let mut bytes = Vec::new();
+                let file = fs::File::open(root.join(path))?;
+                file.take(LONGEST_ATTRIBUTE).read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+            #[cfg(feature = "archive")]
+            Self::Archive(archive, root) => archive.page(&format!("{root}/{path}")),
+        }
+    }
+
+    /// A link's target as it is written.
+    pub(super) fn target(&self, path: &str) -> io::Result<String> {
+        match self {
+            Self::Directory(root) => {
+                Ok(fs::read_link(root.join(path))?.to_string_lossy().into_owned())
+            }
+            #[cfg(feature = "archive")]
+            Self::Archive(archive, root) => archive.target(&format!("{root}/{path}")),
+        }
+    }
+}

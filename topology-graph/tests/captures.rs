@@ -1,0 +1,161 @@
+//! The captures of real machines: read without unpacking, shown, compared with
+//! what hwloc's own listing says of each, and captured again.
+
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+#![expect(clippy::disallowed_methods, reason = "a test reads the captures beside it")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use roxmltree::{Document, Node, ParsingOptions};
+use topology_graph::fixture::{machine, plant};
+use topology_graph::{
+    CpuSet, HostRoot, Identities, PciAddress, Snapshot, Topology, capture, matrix, read,
+};
+
+fn captures() -> BTreeMap<String, PathBuf> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let archives = files.filter_map(|path| {
+        let name = path.file_name()?.to_str()?.strip_suffix(".tar.bz2")?.to_owned();
+        Some((name, path))
+    });
+    archives.collect()
+}
+
+fn host(path: &PathBuf) -> HostRoot {
+    HostRoot::in_archive(path, &fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn captures_as_machines() {
+    let captures = captures();
+    assert_eq!(captures.len(), 5);
+    for (name, path) in captures {
+        let snapshot = read(&host(&path)).unwrap();
+        let (topology, anomalies) = Topology::build(&snapshot, None);
+        let anomalies: Vec<_> = anomalies.iter().map(|anomaly| format!("\n  {anomaly}")).collect();
+        let numa = snapshot.numa_nodes.iter().map(|node| {
+            format!("\n  {}: cpus {} distances {:?}", node.node, node.cpus, node.distances)
+        });
+        let report = format!(
+            "{} PCI functions\n\n{}\nNUMA nodes:{}\n\nAnomalies:{}",
+            snapshot.pci.len(),
+            matrix(&topology),
+            numa.collect::<Vec<_>>().concat(),
+            anomalies.concat(),
+        );
+        insta::assert_snapshot!(name, report);
+    }
+}
+
+/// Of each PCI function in hwloc's listing: the bridges above it, and the CPUs of
+/// the nearest object around it that has CPUs.
+type Listing = BTreeMap<PciAddress, (Vec<PciAddress>, CpuSet)>;
+
+fn listing(xml: &str) -> Listing {
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(xml, options).unwrap();
+    let mut listing = Listing::new();
+    for node in document.descendants().filter(|node| bus_id(*node).is_some()) {
+        let mut bridges: Vec<_> = node.ancestors().skip(1).filter_map(bus_id).collect();
+        bridges.reverse();
+        let cpus = node.ancestors().find_map(|around| around.attribute("cpuset")).unwrap();
+        listing.insert(bus_id(node).unwrap(), (bridges, cpu_set(cpus)));
+    }
+    listing
+}
+
+fn bus_id(node: Node<'_, '_>) -> Option<PciAddress> {
+    node.attribute("pci_busid")?.parse().ok()
+}
+
+/// `0x000000ff,0xffffffff`.
+fn cpu_set(mask: &str) -> CpuSet {
+    CpuSet::from_mask(&mask.replace("0x", "")).unwrap()
+}
+
+/// How many functions hwloc lists, and of how many the kernel tells a NUMA node.
+fn agreement(snapshot: &Snapshot, listing: &Listing, forced: bool) -> (usize, usize) {
+    let mut local = 0;
+    for (address, (bridges, cpus)) in listing {
+        let function = snapshot.function(*address).unwrap();
+        assert_eq!(&function.bridges, bridges, "{address}");
+        let node = snapshot.numa_nodes.iter().find(|node| Some(node.node) == function.numa_node);
+        if let Some(node) = node {
+            assert!(forced || &node.cpus == cpus, "{address}: {} and {cpus}", node.cpus);
+            local += 1;
+        }
+    }
+    (listing.len(), local)
+}
+
+#[test]
+fn captures_agree_with_hwloc() {
+    for (name, path) in captures() {
+        let listed = path.with_file_name(format!("{name}.xml"));
+        let Ok(xml) = fs::read_to_string(&listed) else { continue };
+        // hwloc made this listing with localities forced by its environment.
+        let forced = name.ends_with("pcilocality");
+        let found = agreement(&read(&host(&path)).unwrap(), &listing(&xml), forced);
+        let expected = match name.as_str() {
+            "32em64t-2n8c+dax+nvme+mic+dimms" => (136, 43),
+            "40intel64-2g2n4c+pcilocality" => (37, 1),
+            "nvidia-dgx-gb10" => (0, 0),
+            _ => unreachable!("{name} has no listing in XML"),
+        };
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+fn captured(host: &HostRoot, identities: Identities) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    capture(host, identities, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn captures_of_captures_are_the_same_machine() {
+    for (name, path) in captures() {
+        let host = host(&path);
+        let before = read(&host).unwrap();
+        let bytes = captured(&host, Identities::Kept);
+        let after = HostRoot::in_archive("capture", &bytes).unwrap();
+        assert_eq!(read(&after).unwrap(), before, "{name}");
+        assert_eq!(captured(&after, Identities::Kept), bytes, "{name}");
+    }
+}
+
+#[test]
+fn masked_captures_show_hardware_and_no_identity() {
+    let root = tempfile::tempdir().unwrap();
+    plant(machine("azure-gb300").unwrap(), root.path()).unwrap();
+    let bytes = captured(&HostRoot::at(root.path()), Identities::Masked);
+    let host = HostRoot::in_archive("capture", &bytes).unwrap();
+    let snapshot = read(&host).unwrap();
+    assert_eq!(snapshot.gpus[1].uuid.as_deref(), Some("GPU-00000000-0000-0000-0000-000000000006"));
+    assert_eq!(snapshot.rdma[0].node_guid.as_deref(), Some("0000:0000:0000:0001"));
+    assert_eq!(snapshot.rdma[0].sys_image_guid, snapshot.rdma[0].node_guid);
+    let shape = |snapshot| Topology::build(&snapshot, None).0.shape();
+    let whole = read(&HostRoot::at(root.path())).unwrap();
+    assert_eq!(shape(snapshot), shape(whole));
+}
+
+#[test]
+fn what_is_no_archive_of_a_machine_is_refused() {
+    for (bytes, expected) in [
+        (
+            &b"BZh91AY&SY"[..],
+            "failed to read the archive (tar, plain or compressed by gzip or bzip2)",
+        ),
+        (
+            &[0x1f, 0x8b, 8][..],
+            "failed to read the archive (tar, plain or compressed by gzip or bzip2)",
+        ),
+        (&b""[..], "found no directory `sys` in the archive, not even one level down"),
+        (&[7; 2000][..], "failed to read the archive (tar, plain or compressed by gzip or bzip2)"),
+    ] {
+        assert_eq!(HostRoot::in_archive("x", bytes).unwrap_err().to_string(), expected);
+    }
+}

@@ -1,0 +1,105 @@
+//! NCCL topology files, those of Azure and AWS above all: read, written back,
+//! and taken as machines.
+
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+
+use std::fmt::Write;
+
+use topology_graph::{Level, NcclXml, Overlay, Topology, matrix, nccl_xml};
+
+/// The seven files that the crate carries.
+const FILES: [(&str, &str); 7] = [
+    ("aws-g5.48xl", include_str!("../overlays/aws-g5.48xl-topo.xml")),
+    ("aws-p4d", include_str!("../overlays/aws-p4d-24xl-topo.xml")),
+    ("aws-p4de", include_str!("../overlays/aws-p4de-24xl-topo.xml")),
+    ("azure-ncv4", include_str!("../overlays/azure-ncv4-topo.xml")),
+    ("azure-ndv2", include_str!("../overlays/azure-ndv2-topo.xml")),
+    ("azure-ndv4", include_str!("../overlays/azure-ndv4-topo.xml")),
+    ("azure-ndv5", include_str!("../overlays/azure-ndv5-topo.xml")),
+];
+
+fn topology(text: &str) -> Topology {
+    let xml = NcclXml::parse(text).unwrap();
+    Topology::from_overlay(&Overlay::from_nccl_xml(&xml)).0
+}
+
+#[test]
+fn files_are_written_back_equal() {
+    for (name, text) in FILES {
+        let xml = NcclXml::parse(text).unwrap();
+        let written = xml.write();
+        assert_eq!(NcclXml::parse(&written).unwrap(), xml, "{name}");
+        assert_eq!(NcclXml::parse(&written).unwrap().write(), written, "{name}");
+    }
+}
+
+#[test]
+fn graphs_survive_nccl() {
+    for (name, text) in FILES {
+        let before = topology(text);
+        let after = topology(&nccl_xml(&before));
+        for level in Level::ALL {
+            assert_eq!(after.cells(level), before.cells(level), "{name}");
+        }
+        assert_eq!(after.pairs(), before.pairs(), "{name}");
+    }
+}
+
+#[test]
+fn files_as_machines() {
+    for (name, text) in FILES {
+        let topology = topology(text);
+        let mut report = matrix(&topology);
+        report.push_str("\nPairs:\n");
+        for pair in topology.pairs() {
+            writeln!(report, "  {} {} {}", pair.gpu, pair.nic, pair.path).unwrap();
+        }
+        report.push_str("\nAnomalies:\n");
+        for anomaly in topology.anomalies() {
+            writeln!(report, "  {anomaly}").unwrap();
+        }
+        write!(report, "\nNCCL:\n{}", nccl_xml(&topology)).unwrap();
+        insta::assert_snapshot!(name, report);
+    }
+}
+
+#[test]
+fn what_is_no_nccl_file_is_refused() {
+    let deep = format!("{}{}", "<pci>".repeat(90), "</pci>".repeat(90));
+    for (text, expected) in [
+        ("", "failed to read the NCCL topology as XML"),
+        ("<system", "failed to read the NCCL topology as XML"),
+        (
+            "<topology/>",
+            "found `<topology>`, and an NCCL topology begins with `<system version=\"1\">`",
+        ),
+        (
+            "<system version=\"2\"/>",
+            "found `<system version=\"2\">`, and an NCCL topology begins with `<system version=\"1\">`",
+        ),
+        (
+            &format!("<system version=\"1\"><cpu>{deep}</cpu></system>"),
+            "found elements nested deeper than 64",
+        ),
+    ] {
+        assert_eq!(NcclXml::parse(text).unwrap_err().to_string(), expected);
+    }
+}
+
+/// What NCCL itself writes on a machine with NVSwitch: targets are switches.
+#[test]
+fn nvlinks_into_switches_join_all_gpus() {
+    let text = r#"<system version="1"><cpu numaid="0">
+        <pci busid="0000:01:00.0" class="0x030200"><gpu dev="0">
+          <nvlink target="0000:a0:00.0" count="6" tclass="0x068000"/>
+          <nvlink target="0000:a1:00.0" count="6" tclass="0x068000"/></gpu></pci>
+        <pci busid="0000:02:00.0" class="0x030200"><gpu dev="1">
+          <nvlink target="0000:a0:00.0" count="12" tclass="0x068000"/></gpu></pci>
+        <pci busid="0000:03:00.0" class="0x030200"><gpu dev="2">
+          <nvlink target="0000:02:00.0" count="4" tclass="0x030200"/></gpu></pci>
+        </cpu></system>"#;
+    let topology = topology(text);
+    let gpus: Vec<_> = topology.gpus().iter().map(|gpu| gpu.address).collect();
+    let path = |a: usize, b: usize| topology.path(gpus[a], gpus[b]).to_string();
+    assert_eq!([path(0, 1), path(1, 2), path(0, 2)], ["NV12", "NV4", "NODE"]);
+}

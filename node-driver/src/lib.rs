@@ -10,6 +10,7 @@ pub mod attribute;
 pub mod attributes;
 pub mod cdi;
 pub mod checkpoint;
+pub mod claim_status;
 pub mod cloud;
 pub mod decision;
 mod driver;

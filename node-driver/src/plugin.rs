@@ -87,6 +87,7 @@ impl Plugin {
         let endpoint = Socket::bind(&paths.plugin(), &name("dra", suffix))?;
         let registration = Socket::bind(&paths.registry(), &registry_name(&paths, suffix))?;
         let hooks = Socket::bind(&paths.run, "namespaces.sock")?;
+        let hooked = preparer.clone();
         let registered = Registered::default();
         let registrar =
             RegistrationService::new(&paths.driver, endpoint.path(), registered.clone());
@@ -96,7 +97,7 @@ impl Plugin {
         let service = endpoint.publish()?;
         tasks.spawn(serve_dra(service, preparer, health, stop.clone()));
         let hooks = hooks.publish()?;
-        tasks.spawn(hooks::serve(hooks, node, stop.clone()));
+        tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));
         let registration = registration.publish()?;
         tasks.spawn(serve_registration(registration, registrar, stop.clone()));
         tasks.spawn(refusal(registered, stop.clone()));

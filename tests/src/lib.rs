@@ -16,6 +16,7 @@ pub mod floor;
 pub mod gb300;
 pub mod imds;
 pub mod manifest;
+pub mod node;
 pub mod ports;
 pub mod process;
 pub mod readiness;

@@ -6,7 +6,7 @@
 //! `runtime.md`.
 
 use crate::attach::enter::attach;
-use crate::attach::namespaces::hand_over;
+use crate::attach::namespaces::{hand_over, tell_attached};
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
 use crate::prepare::paths::namespaces_socket;
@@ -61,8 +61,9 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let held = hand_over(&namespaces_socket(&args.run_dir), uid, &pod);
     AttachRecord { namespace }.store(&args.run_dir.join(format!("attached/{uid}.json")))?;
     attach(&plan, &host, &pod)?;
-    if let Err(error) = held {
-        report(&format!("going on without the driver, which holds no namespace: {error}"));
+    let socket = namespaces_socket(&args.run_dir);
+    if let Err(error) = held.and_then(|()| tell_attached(&socket, uid)) {
+        report(&format!("going on without the driver, which did not answer: {error}"));
     }
     Ok(())
 }

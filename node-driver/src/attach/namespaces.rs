@@ -92,8 +92,28 @@ pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> 
     stream.read_exact(&mut answer)
 }
 
-/// Receives one.
-pub fn receive(stream: &UnixStream) -> Result<(String, NetNs), AttachError> {
+/// Tells the driver that the interfaces are in the pod. An error means that it
+/// is away.
+pub fn tell_attached(socket: &Path, uid: &str) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(uid.as_bytes())?;
+    let mut answer = [0; HELD.len()];
+    stream.read_exact(&mut answer)
+}
+
+/// What a hook says.
+#[derive(Debug)]
+pub enum Message {
+    /// The pod of this claim has this namespace, and its interfaces will move.
+    Namespace(String, NetNs),
+    /// They have.
+    Attached(String),
+}
+
+/// Receives one message.
+pub fn receive(stream: &UnixStream) -> Result<Message, AttachError> {
     let wrap = |source: io::Error| AttachError::system("receive a network namespace", source);
     stream.set_read_timeout(Some(PATIENCE)).map_err(wrap)?;
     let mut text = [0; UID_MAX];
@@ -106,12 +126,14 @@ pub fn receive(stream: &UnixStream) -> Result<(String, NetNs), AttachError> {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
-    let fd = fd.ok_or_else(|| wrap(io::Error::other("it came without a descriptor")))?;
     let uid = String::from_utf8_lossy(&text[..received.bytes]).into_owned();
-    Ok((uid, NetNs::from_fd(fd)))
+    Ok(match fd {
+        Some(fd) => Message::Namespace(uid, NetNs::from_fd(fd)),
+        None => Message::Attached(uid),
+    })
 }
 
-/// Tells the hook that its namespace is held.
+/// Tells the hook that it was heard.
 pub fn acknowledge(mut stream: &UnixStream) -> io::Result<()> {
     stream.write_all(HELD)
 }

@@ -1,8 +1,9 @@
 //! The socket on which attach hooks hand over the namespaces of their pods.
 
+use crate::claim_status::Progress;
 use crate::plugin::PluginError;
 use crate::plugin::socket::Published;
-use crate::prepare::preparer::Node;
+use crate::prepare::preparer::{Node, Preparer};
 use serve::chain::Chain;
 use std::sync::Arc;
 use tokio_stream::StreamExt;
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) async fn serve(
     socket: Published,
     node: Arc<Node>,
+    preparer: Preparer,
     stop: CancellationToken,
 ) -> Result<(), PluginError> {
     let (mut incoming, _removal) = socket.into_incoming();
@@ -25,14 +27,17 @@ pub(super) async fn serve(
         let answer = tokio::task::spawn_blocking(move || {
             let answered = stream.into_std().map(|stream| {
                 // The peer is a hook of ours, which writes at once.
-                stream.set_nonblocking(false).map(|()| node.receive_namespace(&stream))
+                stream.set_nonblocking(false).map(|()| node.answer_hook(&stream))
             });
             match answered.flatten() {
-                Ok(Ok(())) => {}
+                Ok(Ok(attached)) => return attached,
                 Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "Hook not answered"),
                 Err(error) => tracing::warn!(%error, "Hook not answered"),
             }
+            None
         });
-        answer.await?;
+        if let Some(plan) = answer.await? {
+            preparer.publish_status(plan, Progress::Attached);
+        }
     }
 }

@@ -6,12 +6,13 @@
 //! call, under a file lock: an instance that takes over sees what the other left.
 
 use crate::attach::link::read_host_links;
-use crate::attach::namespaces::Namespaces;
+use crate::attach::namespaces::{Message, Namespaces};
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
 use crate::attach::{AttachError, namespaces};
 use crate::cdi;
 use crate::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
+use crate::claim_status::{self, Progress};
 use crate::prepare::claim::{AllocatedClaim, ClaimError, ClaimRef, base_request, is_safe_uid};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::effects::{EffectError, Effects};
@@ -132,7 +133,7 @@ impl Node {
     }
 
     /// Prepares a claim. What a failed effect leaves is undone.
-    pub fn prepare(&self, claim: &AllocatedClaim) -> Result<Vec<PreparedDevice>, PrepareError> {
+    pub fn prepare(&self, claim: &AllocatedClaim) -> Result<Plan, PrepareError> {
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
         let uid = claim.claim.uid.clone();
@@ -153,7 +154,7 @@ impl Node {
             return Err(error);
         }
         self.effects.faults.reached("prepare:done");
-        Ok(self.devices(&plan))
+        Ok(plan)
     }
 
     /// Undoes what was prepared; of a claim that is not known nothing is there.
@@ -188,12 +189,20 @@ impl Node {
     }
 
     /// Answers one hook: holds its namespace, and takes back what an earlier
-    /// sandbox of the same pod still has.
-    pub fn receive_namespace(&self, stream: &UnixStream) -> Result<(), PrepareError> {
-        let (uid, namespace) = namespaces::receive(stream)?;
+    /// sandbox of the same pod still has. Returns the plan of a claim whose
+    /// interfaces are in the pod now.
+    pub fn answer_hook(&self, stream: &UnixStream) -> Result<Option<Plan>, PrepareError> {
+        let message = namespaces::receive(stream)?;
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
-        let Some(record) = checkpoint.claims.get(&uid) else { return Ok(()) };
+        let (uid, namespace) = match message {
+            Message::Namespace(uid, namespace) => (uid, namespace),
+            Message::Attached(uid) => {
+                self.acknowledge(stream)?;
+                return Ok(checkpoint.claims.get(&uid).map(|record| record.plan.clone()));
+            }
+        };
+        let Some(record) = checkpoint.claims.get(&uid) else { return Ok(None) };
         let id = namespace.id()?;
         let record_path = self.effects.paths.attached(&uid);
         let before = AttachRecord::load(&record_path);
@@ -201,9 +210,14 @@ impl Node {
             self.effects.detach(&record.plan)?;
         }
         self.effects.namespaces.hold(&uid, namespace);
-        namespaces::acknowledge(stream)
-            .map_err(|source| FileError::new("answer on", &record_path, source))?;
-        Ok(())
+        self.acknowledge(stream)?;
+        Ok(None)
+    }
+
+    fn acknowledge(&self, stream: &UnixStream) -> Result<(), PrepareError> {
+        let socket = self.effects.paths.namespaces_socket();
+        let answered = namespaces::acknowledge(stream);
+        Ok(answered.map_err(|source| FileError::new("answer on", &socket, source))?)
     }
 
     fn plan(&self, claim: &AllocatedClaim, checkpoint: &Checkpoint) -> Result<Plan, PrepareError> {
@@ -221,7 +235,8 @@ impl Node {
         plan(claim, &facts).map_err(wrap)
     }
 
-    fn devices(&self, plan: &Plan) -> Vec<PreparedDevice> {
+    /// A plan's devices as the kubelet is told of them.
+    pub fn devices(&self, plan: &Plan) -> Vec<PreparedDevice> {
         let driver = &self.effects.paths.driver;
         let device = |device: &PlannedDevice| PreparedDevice {
             request: base_request(&device.request).to_owned(),
@@ -389,7 +404,17 @@ impl Preparer {
         let object = self.get(claim).await?;
         let driver = &self.node.effects.paths.driver;
         let allocated = AllocatedClaim::read(&object, claim, driver, &self.name)?;
-        self.on_node(move |node| node.prepare(&allocated)).await
+        let plan = self.on_node(move |node| node.prepare(&allocated)).await?;
+        let devices = self.node.devices(&plan);
+        self.publish_status(plan, Progress::Prepared);
+        Ok(devices)
+    }
+
+    /// Writes the claim's status; nobody waits for it.
+    pub fn publish_status(&self, plan: Plan, progress: Progress) {
+        let driver = self.node.effects.paths.driver.clone();
+        let client = self.client.clone();
+        tokio::spawn(claim_status::publish(client, driver, plan, progress));
     }
 
     /// Undoes it. The claim itself may be gone already.

@@ -241,3 +241,15 @@ fn a_plan_survives_its_text() {
     let text = serde_json::to_string(&plan).expect("JSON");
     assert_eq!(serde_json::from_str::<Plan>(&text).expect("own text"), plan);
 }
+
+#[test]
+fn what_the_claims_status_says() {
+    use crate::claim_status::{Progress, render};
+    let config = json!({"interface": {"name": "net1", "addresses": ["10.9.0.1/24"]}});
+    let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", Some(config))]);
+    let plan = decide(&claim, &[]).expect("possible");
+    let now = "2026-01-02T03:04:05Z".parse().expect("a time");
+    let statuses = [Progress::Prepared, Progress::Attached]
+        .map(|progress| format!("{:#}", render(&plan, "dra.net", progress, now)["status"]));
+    insta::assert_snapshot!("claim_status", statuses.join("\n"));
+}

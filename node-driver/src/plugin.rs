@@ -7,6 +7,7 @@
 //! the one that it replaces.
 
 pub mod args;
+mod authority;
 mod dra;
 pub mod health;
 mod hooks;
@@ -26,6 +27,7 @@ use crate::prepare::paths::Paths;
 use crate::prepare::preparer::{Node, PrepareError, Preparer};
 use std::sync::Arc;
 use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -129,7 +131,8 @@ async fn serve_dra(
 ) -> Result<(), PluginError> {
     let dra = DraService::new(preparer);
     let health = HealthService::new(health, stop.clone());
-    let (incoming, _published) = socket.into_incoming();
+    let (incoming, _removal) = socket.into_incoming();
+    let incoming = incoming.map(|client| client.map(authority::readable));
     Server::builder()
         .add_service(dra_v1::dra_plugin_server::DraPluginServer::new(dra.clone()))
         .add_service(dra_v1beta1::dra_plugin_server::DraPluginServer::new(dra))
@@ -149,7 +152,8 @@ async fn serve_registration(
     registrar: RegistrationService,
     stop: CancellationToken,
 ) -> Result<(), PluginError> {
-    let (incoming, _published) = socket.into_incoming();
+    let (incoming, _removal) = socket.into_incoming();
+    let incoming = incoming.map(|client| client.map(authority::readable));
     Server::builder()
         .add_service(registration_v1::registration_server::RegistrationServer::new(registrar))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())

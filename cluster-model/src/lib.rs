@@ -7,6 +7,7 @@
 
 pub mod gpu_drivers;
 pub mod names;
+pub mod network_config;
 pub mod node_devices;
 pub mod predict;
 pub mod snapshot;

@@ -3,6 +3,7 @@
 use crate::cloud::CloudProvider;
 use crate::decision::TaintEffect;
 use crate::filter::{self, Filter};
+use crate::plugin::args::PluginArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
 use serve::args::{KubeArgs, LogArgs, OperationsArgs};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 /// between its GPUs and NICs as a NodeTopology
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver", version)]
+#[command(after_help = "The container runtime runs `node-driver attach --help` as a hook.")]
 pub struct Args {
     /// Directory below which the host's sys, proc, dev, run and etc are found
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -49,6 +51,9 @@ pub struct Args {
     /// Seconds after which the machine is read again although nothing was heard
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub rescan_seconds: u64,
+    /// The kubelet and the container runtime
+    #[command(flatten)]
+    pub plugin: PluginArgs,
     /// Health and metrics
     #[command(flatten)]
     pub operations: OperationsArgs,

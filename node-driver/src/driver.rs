@@ -13,6 +13,7 @@ use crate::host;
 use crate::network::NetworkFacts;
 use crate::network::kernel::{Changes, Kernel};
 use crate::node::NodeIdentity;
+use crate::plugin::run::beside;
 use crate::publish::{Published, Publisher};
 use crate::watch::Known;
 use serve::chain::Chain;
@@ -39,7 +40,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let source = CloudSource::new(&args, &host);
     let (cloud, cloud_answered) = source.read().await;
     let mut driver = Driver {
-        host,
+        host: host.clone(),
         kernel,
         cloud,
         health: Health::default(),
@@ -51,8 +52,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         driver.publish(&decision).await?;
         return Ok(());
     }
-    let surroundings = Surroundings { changes, client, cloud: source, cloud_answered };
-    steady::run(driver, surroundings, &args).await
+    let surroundings =
+        Surroundings { changes, client: client.clone(), cloud: source, cloud_answered };
+    tokio::try_join!(steady::run(driver, surroundings, &args), beside(&args, &client, &host))?;
+    Ok(())
 }
 
 /// The kernel's sockets, where the root is the machine that this process runs

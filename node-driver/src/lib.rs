@@ -5,8 +5,12 @@
 //! first and the last do IO.
 
 pub mod args;
+pub mod attach;
 pub mod attribute;
 pub mod attributes;
+pub mod cdi;
+pub mod checkpoint;
+pub mod claim_status;
 pub mod cloud;
 pub mod decision;
 mod driver;
@@ -23,7 +27,9 @@ pub mod nic;
 pub mod node;
 mod pace;
 mod pci_names;
+pub mod plugin;
 mod ports;
+pub mod prepare;
 pub mod publish;
 pub mod slices;
 mod uevents;

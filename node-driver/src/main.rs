@@ -1,9 +1,12 @@
 //! The node driver's process.
 
-use clap::Parser;
-use node_driver::args::Args;
+use node_driver::attach::hook;
+use node_driver::plugin::args::Command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    serve::process::run(node_driver::run(Args::parse()))
+    match Command::parse(std::env::args_os()) {
+        Command::Drive(args) => serve::process::run(node_driver::run(*args)),
+        Command::Attach(args) => serve::process::run(async { hook::run(&args) }),
+    }
 }

@@ -10,6 +10,8 @@ use anyhow::Context;
 
 /// The one place that names versions, `go.mod`.
 const GO_MOD: &str = include_str!("../kubernetes/go.mod");
+/// The same for the container runtime.
+const NODE_GO_MOD: &str = include_str!("../node/go.mod");
 
 /// Kubernetes' version here, `v1.37.1`.
 pub fn kubernetes_version() -> anyhow::Result<&'static str> {
@@ -23,6 +25,20 @@ pub fn kubernetes(name: &str) -> anyhow::Result<PathBuf> {
         _ => format!("kubernetes/{}", kubernetes_version()?),
     };
     existing(cache()?.join(directory).join(name), "`tests/kubernetes/build` builds it")
+}
+
+/// A binary of the container runtime, by its name: `containerd`, `runc`, `bridge`.
+pub fn node(name: &str) -> anyhow::Result<PathBuf> {
+    let (folder, module) = match name {
+        "containerd" | "containerd-shim-runc-v2" | "ctr" => {
+            ("containerd", "github.com/containerd/containerd/v2")
+        }
+        "runc" => ("runc", "github.com/opencontainers/runc"),
+        _ => ("cni", "github.com/containernetworking/plugins"),
+    };
+    let version = version_in(NODE_GO_MOD, module)?;
+    let path = cache()?.join(format!("node/{folder}-{version}")).join(name);
+    existing(path, "`tests/node/build` builds it")
 }
 
 /// A binary of this workspace, by its name: `node-driver`.
@@ -59,7 +75,7 @@ fn version_in(go_mod: &'static str, module: &str) -> anyhow::Result<&'static str
         .lines()
         .filter_map(|line| line.trim().split_once(' '))
         .find_map(|(name, rest)| (name == module).then(|| rest.split(' ').next()).flatten())
-        .with_context(|| format!("no version of `{module}` in `tests/kubernetes/go.mod`"))
+        .with_context(|| format!("no version of `{module}` in its `go.mod`"))
 }
 
 #[cfg(test)]

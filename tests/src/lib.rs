@@ -17,6 +17,7 @@ pub mod gb300;
 pub mod generated;
 pub mod imds;
 pub mod manifest;
+pub mod node;
 pub mod ports;
 pub mod process;
 pub mod readiness;

@@ -1,0 +1,247 @@
+//! Into the pod: the move, then addresses, routes and the rest in the order in
+//! which the kernel takes them. Every step sees first whether it is done, since
+//! each container of the pod, and each restart of one, runs the hook again.
+
+use crate::attach::link::{add_address, add_route, by_name};
+use crate::attach::netns::NetNs;
+use crate::attach::{AttachError, leave, sysctl};
+use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
+use crate::prepare::plan::{Plan, PlannedLink};
+use cluster_model::network_config::{
+    IpPrefix, LinkName, NeighborConfig, NetworkConfig, RouteConfig, RuleConfig, VrfConfig,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::neighbour::NeighbourState;
+use netlink_packet_route::rule::RuleAction;
+use rtnetlink::{Handle, LinkUnspec, LinkVrf};
+use rustix::fd::{AsFd, AsRawFd};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// `IFA_F_NODAD`: the address is one device's by the claim, and is used at once.
+const NO_DAD: u32 = 0x02;
+/// `RTPROT_STATIC`.
+const PROTOCOL_STATIC: u8 = 4;
+/// `EEXIST`.
+const EXISTS: i32 = 17;
+/// `RT_SCOPE_LINK`.
+const SCOPE_LINK: u8 = 253;
+
+/// Moves the claim's interfaces into the pod and configures them. What moved is
+/// moved back where a later step fails.
+pub fn attach(plan: &Plan, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
+    let links: Vec<_> = plan.devices.iter().filter_map(|device| device.link.as_ref()).collect();
+    for (index, link) in links.iter().enumerate() {
+        let outcome = enter(link, host, pod).and_then(|()| configure(link, pod));
+        if let Err(error) = outcome {
+            for moved in links[..=index].iter().rev() {
+                // The first error is the one to tell; what cannot go back now
+                // goes back when the claim is unprepared.
+                let _ = leave::bring_back(moved, host, pod);
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn enter(link: &PlannedLink, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
+    let name = &link.name;
+    let inside = pod.run(async |handle| by_name(&handle, name.as_str()).await)?;
+    host.run(async |handle| {
+        let outside = by_name(&handle, &link.host.name).await?;
+        match (outside, inside) {
+            (None, Some(_)) => Ok(()),
+            (None, None) => Err(AttachError::Gone { link: link.host.name.clone() }),
+            (Some(_), Some(_)) => Err(AttachError::NameTaken { name: name.clone() }),
+            (Some(found), None) => move_into(&handle, link, found.header.index, pod).await,
+        }
+    })
+}
+
+/// Down, then one message that moves and renames, so that no third name exists
+/// in between.
+async fn move_into(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    pod: &NetNs,
+) -> Result<(), AttachError> {
+    let host_name = &link.host.name;
+    let down = LinkUnspec::new_with_index(index).down().build();
+    let wrap = |verb: &'static str| move |source| AttachError::netlink(host_name, verb, source);
+    handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
+    let message = LinkUnspec::new_with_index(index)
+        .setns_by_fd(pod.as_fd().as_raw_fd())
+        .name(link.name.as_str())
+        .build();
+    let moved = handle.link().set(message).execute().await;
+    moved.map_err(wrap("move it into the pod's network namespace"))
+}
+
+fn configure(link: &PlannedLink, pod: &NetNs) -> Result<(), AttachError> {
+    pod.run(async |handle| {
+        let name = &link.name;
+        let found = by_name(&handle, name.as_str()).await?;
+        let found = found.ok_or_else(|| AttachError::Gone { link: name.to_string() })?;
+        let index = found.header.index;
+        let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool: _ } =
+            &link.config;
+        set_properties(&handle, link, &found).await?;
+        sysctl::apply(name.as_str(), interface)?;
+        if let Some(vrf) = &interface.vrf {
+            join_vrf(&handle, name, index, vrf).await?;
+        }
+        for prefix in &interface.addresses {
+            add_address(&handle, name.as_str(), index, &pod_address(*prefix)).await?;
+        }
+        let up = LinkUnspec::new_with_index(index).up().build();
+        let wrap = |source| AttachError::netlink(name.as_str(), "set it up", source);
+        handle.link().set(up).execute().await.map_err(wrap)?;
+        add_routes(&handle, link, index, routes).await?;
+        for rule in rules {
+            add_rule(&handle, name, rule).await?;
+        }
+        for neighbor in neighbors {
+            add_neighbor(&handle, name, index, neighbor).await?;
+        }
+        Ok(())
+    })
+}
+
+/// MTU, hardware address and segment sizes, those that are asked for. The
+/// interface is down at the first time, and has them already at the others.
+async fn set_properties(
+    handle: &Handle,
+    link: &PlannedLink,
+    found: &LinkMessage,
+) -> Result<(), AttachError> {
+    let index = found.header.index;
+    let interface = &link.config.interface;
+    let address = interface.hardware_addr.as_ref().map(|address| address.bytes().to_vec());
+    let attributes = [
+        interface.mtu.map(LinkAttribute::Mtu),
+        address.map(LinkAttribute::Address),
+        interface.gso_max_size.map(LinkAttribute::GsoMaxSize),
+        interface.gro_max_size.map(LinkAttribute::GroMaxSize),
+        interface.gso_ipv4_max_size.map(LinkAttribute::GsoIpv4MaxSize),
+        interface.gro_ipv4_max_size.map(LinkAttribute::GroIpv4MaxSize),
+    ];
+    let is_other = |attribute: &LinkAttribute| !found.attributes.contains(attribute);
+    for attribute in attributes.into_iter().flatten().filter(is_other) {
+        let verb = format!("set {attribute:?}");
+        let message = LinkUnspec::new_with_index(index).append_extra_attribute(attribute).build();
+        let set = handle.link().set(message).execute().await;
+        set.map_err(|source| AttachError::netlink(link.name.as_str(), verb, source))?;
+    }
+    Ok(())
+}
+
+fn pod_address(prefix: IpPrefix) -> HostAddress {
+    let flags = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
+    let broadcast = match prefix.address {
+        IpAddr::V4(address) if prefix.prefix_len < 31 => {
+            let hosts = u32::MAX.checked_shr(prefix.prefix_len.into()).unwrap_or(0);
+            Some(Ipv4Addr::from_bits(address.to_bits() | hosts))
+        }
+        _ => None,
+    };
+    HostAddress { prefix, scope: 0, peer: None, broadcast, label: None, flags }
+}
+
+/// Those of link scope first: they lead to the gateways of the others.
+async fn add_routes(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    routes: &[RouteConfig],
+) -> Result<(), AttachError> {
+    let table = link.config.interface.vrf.as_ref().map_or(TABLE_MAIN, VrfConfig::table_id);
+    let (direct, via): (Vec<_>, Vec<_>) =
+        routes.iter().partition(|route| route.scope == SCOPE_LINK);
+    for route in direct.into_iter().chain(via) {
+        let route = HostRoute {
+            destination: route.destination,
+            gateway: route.gateway,
+            source: route.source,
+            priority: None,
+            table: if route.table == 0 { table } else { route.table },
+            scope: route.scope,
+            protocol: PROTOCOL_STATIC,
+        };
+        add_route(handle, link.name.as_str(), index, &route).await?;
+    }
+    Ok(())
+}
+
+async fn join_vrf(
+    handle: &Handle,
+    name: &LinkName,
+    index: u32,
+    vrf: &VrfConfig,
+) -> Result<(), AttachError> {
+    let domain = vrf.name.as_str();
+    if by_name(handle, domain).await?.is_none() {
+        let message = LinkVrf::new(domain, vrf.table_id()).up().build();
+        let made = handle.link().add(message).execute().await;
+        made.map_err(|source| AttachError::netlink(domain, "make the routing domain", source))?;
+    }
+    let found = by_name(handle, domain).await?;
+    let found = found.ok_or_else(|| AttachError::Gone { link: domain.to_owned() })?;
+    let join = LinkUnspec::new_with_index(index).controller(found.header.index).build();
+    let wrap = |source| AttachError::netlink(name.as_str(), format!("join `{domain}`"), source);
+    handle.link().set(join).execute().await.map_err(wrap)
+}
+
+async fn add_rule(handle: &Handle, name: &LinkName, rule: &RuleConfig) -> Result<(), AttachError> {
+    let RuleConfig { priority, source, destination, table } = rule;
+    let table = if *table == 0 { TABLE_MAIN } else { *table };
+    let mut base = handle.rule().add().table_id(table).action(RuleAction::ToTable);
+    if *priority != 0 {
+        base = base.priority(*priority);
+    }
+    let is_v4 = source.or(*destination).is_none_or(|prefix| prefix.address.is_ipv4());
+    let outcome = if is_v4 {
+        let mut request = base.v4();
+        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = source {
+            request = request.source_prefix(*address, *prefix_len);
+        }
+        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = destination {
+            request = request.destination_prefix(*address, *prefix_len);
+        }
+        request.execute().await
+    } else {
+        let mut request = base.v6();
+        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = source {
+            request = request.source_prefix(*address, *prefix_len);
+        }
+        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = destination {
+            request = request.destination_prefix(*address, *prefix_len);
+        }
+        request.execute().await
+    };
+    match outcome {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == EXISTS => Ok(()),
+        other => other.map_err(|source| AttachError::netlink(name.as_str(), "add a rule", source)),
+    }
+}
+
+async fn add_neighbor(
+    handle: &Handle,
+    name: &LinkName,
+    index: u32,
+    neighbor: &NeighborConfig,
+) -> Result<(), AttachError> {
+    let NeighborConfig { destination, hardware_addr } = neighbor;
+    let wrap = |source| {
+        AttachError::netlink(name.as_str(), format!("add neighbour `{destination}`"), source)
+    };
+    handle
+        .neighbours()
+        .add(index, *destination)
+        .link_layer_address(hardware_addr.bytes())
+        .state(NeighbourState::Permanent)
+        .replace()
+        .execute()
+        .await
+        .map_err(wrap)
+}

@@ -1,0 +1,213 @@
+//! The Container Device Interface: what a container runtime adds to a container
+//! that has one of our devices.
+//!
+//! The types follow the CDI specification 0.5 as far as this driver writes it.
+//! Devices go in per container and by the runtime itself, so a container
+//! without them does not start.
+
+use crate::prepare::inventory::CharDevice;
+use crate::prepare::paths::Paths;
+use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// The lowest version that knows all that is used here (`hostPath`).
+const CDI_VERSION: &str = "0.5.0";
+/// Where containers find RDMA devices.
+const INFINIBAND: &str = "/dev/infiniband";
+/// Where containers find the list of their devices.
+const DEVICES_FILE: &str = "/etc/dranet/devices.json";
+/// Longest that the hook may take before the runtime gives up.
+const HOOK_TIMEOUT_SECONDS: u32 = 30;
+
+/// What the environment of a container tells, each switchable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// `NCCL_IB_HCA`.
+    pub nccl_ib_hca: bool,
+    /// `UCX_NET_DEVICES`.
+    pub ucx_net_devices: bool,
+    /// `/etc/dranet/devices.json`.
+    pub devices_file: bool,
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self { nccl_ib_hca: true, ucx_net_devices: true, devices_file: true }
+    }
+}
+
+/// One file below the runtime's CDI directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec {
+    cdi_version: &'static str,
+    kind: String,
+    devices: Vec<Device>,
+    #[serde(skip_serializing_if = "Edits::is_empty")]
+    container_edits: Edits,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    name: String,
+    container_edits: Edits,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Edits {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    env: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    device_nodes: Vec<DeviceNode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<Mount>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<Hook>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeviceNode {
+    path: String,
+    host_path: PathBuf,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    major: u32,
+    minor: u32,
+    permissions: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Mount {
+    host_path: PathBuf,
+    container_path: &'static str,
+    options: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Hook {
+    #[serde(rename = "hookName")]
+    name: &'static str,
+    path: PathBuf,
+    args: Vec<String>,
+    timeout: u32,
+}
+
+/// Where the runtime finds things, and what it shall tell.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Root below which the runtime finds `dev`.
+    pub runtime_root: PathBuf,
+    /// Variables and files.
+    pub environment: Environment,
+}
+
+impl Edits {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The name by which the kubelet hands a device to the runtime.
+pub fn device_id(driver: &str, plan: &Plan, device: &PlannedDevice) -> String {
+    format!("{}={}", kind(driver), device_name(plan, device))
+}
+
+fn kind(driver: &str) -> String {
+    format!("{driver}/claim")
+}
+
+fn device_name(plan: &Plan, device: &PlannedDevice) -> String {
+    format!("{}-{}", plan.claim.uid, device.device)
+}
+
+/// The spec of one claim.
+pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
+    // Two shares of one device are one CDI device.
+    let mut seen = BTreeSet::new();
+    let devices = plan
+        .devices
+        .iter()
+        .filter(|device| seen.insert(device_name(plan, device)))
+        .map(|device| Device {
+            name: device_name(plan, device),
+            container_edits: Edits {
+                device_nodes: device_nodes(device.rdma.as_ref(), settings),
+                ..Edits::default()
+            },
+        })
+        .collect();
+    Spec {
+        cdi_version: CDI_VERSION,
+        kind: kind(&paths.driver),
+        devices,
+        container_edits: edits_of_claim(plan, paths, settings),
+    }
+}
+
+fn device_nodes(rdma: Option<&PlannedRdma>, settings: &Settings) -> Vec<DeviceNode> {
+    rdma.into_iter().flat_map(|rdma| &rdma.chars).map(|char| node(char, settings)).collect()
+}
+
+fn node(char: &CharDevice, settings: &Settings) -> DeviceNode {
+    let path = format!("{INFINIBAND}/{}", char.name);
+    let host_path = settings.runtime_root.join(path.trim_start_matches('/'));
+    let (major, minor) = (char.major, char.minor);
+    DeviceNode { path, host_path, kind: "c", major, minor, permissions: "rw" }
+}
+
+/// What any device of the claim brings, once.
+fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
+    let uid = &plan.claim.uid;
+    let has_link = plan.devices.iter().any(|device| device.link.is_some());
+    let hook = has_link.then(|| Hook {
+        name: "createRuntime",
+        path: paths.hook(),
+        args: vec![
+            "node-driver".to_owned(),
+            "attach".to_owned(),
+            "--plan".to_owned(),
+            paths.plan(uid).display().to_string(),
+            "--run-dir".to_owned(),
+            paths.run.display().to_string(),
+        ],
+        timeout: HOOK_TIMEOUT_SECONDS,
+    });
+    let file = settings.environment.devices_file.then(|| Mount {
+        host_path: paths.devices(uid),
+        container_path: DEVICES_FILE,
+        options: vec!["ro", "nosuid", "nodev", "bind"],
+    });
+    Edits {
+        env: variables(plan, settings.environment),
+        device_nodes: plan.rdma_cm.iter().map(|char| node(char, settings)).collect(),
+        mounts: file.into_iter().collect(),
+        hooks: hook.into_iter().collect(),
+    }
+}
+
+/// NCCL takes exact names behind `=`; UCX takes devices with their ports.
+fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
+    let rdma: Vec<_> = plan.devices.iter().filter_map(|device| device.rdma.as_ref()).collect();
+    if rdma.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<_> = rdma.iter().map(|rdma| rdma.name.as_str()).collect();
+    let ports: Vec<_> = rdma
+        .iter()
+        .flat_map(|rdma| rdma.ports.iter().map(|port| format!("{}:{port}", rdma.name)))
+        .collect();
+    [
+        (environment.nccl_ib_hca, format!("NCCL_IB_HCA=={}", names.join(","))),
+        (environment.ucx_net_devices, format!("UCX_NET_DEVICES={}", ports.join(","))),
+    ]
+    .into_iter()
+    .filter_map(|(is_on, variable)| is_on.then_some(variable))
+    .collect()
+}

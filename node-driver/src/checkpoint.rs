@@ -1,0 +1,178 @@
+//! What this driver has promised on this node, over its own restarts: one file
+//! with a version and a checksum, keyed by claim UID.
+//!
+//! Not a cache: what cannot be read back is set aside and said, never guessed.
+
+use crate::prepare::durable::{self, FileError};
+use crate::prepare::plan::Plan;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The version that is written. Versions up to it are read.
+pub const VERSION: u32 = 2;
+
+/// How many damaged files are kept.
+const SET_ASIDE_MAX: u32 = 10;
+
+/// The claims by UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// What is prepared, or on its way there or back.
+    pub claims: BTreeMap<String, Record>,
+}
+
+/// One claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// How far it is.
+    pub phase: Phase,
+    /// What it gets.
+    pub plan: Plan,
+}
+
+/// How far a claim is. Written before the first effect of each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Effects may be there in part, and nobody was told: to be undone.
+    Preparing,
+    /// The kubelet has been, or may have been, told.
+    Prepared,
+    /// Effects may be gone in part: to be finished.
+    Unpreparing,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+struct File {
+    version: u32,
+    checksum: String,
+    data: Box<serde_json::value::RawValue>,
+}
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// No file: a new node, or the kubelet's directory was emptied.
+    Absent,
+    /// The file.
+    Read(Checkpoint),
+    /// No checkpoint could be made of it; it lies under another name now.
+    Damaged {
+        /// Where it lies.
+        set_aside: PathBuf,
+        /// What was wrong.
+        problem: String,
+    },
+}
+
+/// The checkpoint could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The system refused.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It is from a newer driver.
+    #[error("checkpoint `{}` has version {version}, this driver reads up to {VERSION}; run the newer driver again, or drain the node and remove the file", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+}
+
+impl Checkpoint {
+    /// Reads the file. A damaged one is renamed, so that the next write does
+    /// not destroy what a person may want to see.
+    pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Loaded::Absent),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                return set_aside(path, "it is not text".to_owned());
+            }
+            Err(source) => return Err(FileError::new("read", path, source).into()),
+        };
+        match parse(&text) {
+            Ok(checkpoint) => Ok(Loaded::Read(checkpoint)),
+            Err(Problem::Newer(version)) => {
+                Err(CheckpointError::Newer { path: path.to_owned(), version })
+            }
+            Err(Problem::Damaged(problem)) => set_aside(path, problem),
+        }
+    }
+
+    fn text(&self) -> serde_json::Result<Vec<u8>> {
+        let data = serde_json::value::to_raw_value(self)?;
+        serde_json::to_vec(&File { version: VERSION, checksum: checksum(data.get()), data })
+    }
+
+    /// Replaces the file.
+    pub fn store(&self, path: &Path) -> Result<(), CheckpointError> {
+        let text = self.text().map_err(|error| FileError::new("write", path, error.into()))?;
+        Ok(durable::write(path, &text)?)
+    }
+}
+
+enum Problem {
+    Newer(u32),
+    Damaged(String),
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+fn parse(text: &str) -> Result<Checkpoint, Problem> {
+    let damaged = |error: serde_json::Error| Problem::Damaged(error.to_string());
+    let Version { version } = serde_json::from_str(text).map_err(damaged)?;
+    match version {
+        // Version 1 had no checksum and no phases: what it held was prepared.
+        1 => upgrade_first(text).map_err(damaged),
+        VERSION => {
+            let file: File = serde_json::from_str(text).map_err(damaged)?;
+            if file.checksum != checksum(file.data.get()) {
+                return Err(Problem::Damaged("its checksum is wrong".to_owned()));
+            }
+            serde_json::from_str(file.data.get()).map_err(damaged)
+        }
+        0 => Err(Problem::Damaged("it has version 0".to_owned())),
+        newer => Err(Problem::Newer(newer)),
+    }
+}
+
+fn upgrade_first(text: &str) -> serde_json::Result<Checkpoint> {
+    #[derive(Deserialize)]
+    struct First {
+        claims: BTreeMap<String, Plan>,
+    }
+    let First { claims } = serde_json::from_str(text)?;
+    let record = |plan| Record { phase: Phase::Prepared, plan };
+    Ok(Checkpoint { claims: claims.into_iter().map(|(uid, plan)| (uid, record(plan))).collect() })
+}
+
+fn checksum(data: &str) -> String {
+    Sha256::digest(data.as_bytes())
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn set_aside(path: &Path, problem: String) -> Result<Loaded, CheckpointError> {
+    // The last of them is overwritten where so many are kept.
+    let mut candidates =
+        (0..SET_ASIDE_MAX).map(|number| path.with_extension(format!("damaged-{number}")));
+    let free =
+        candidates.clone().find(|candidate| !candidate.exists()).or_else(|| candidates.next_back());
+    let free = free.unwrap_or_else(|| path.with_extension("damaged"));
+    fs::rename(path, &free).map_err(|source| FileError::new("set aside", path, source))?;
+    Ok(Loaded::Damaged { set_aside: free, problem })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The flags of the kubelet's side, and which of its two programs the binary is.
+
+use crate::args::Args;
+use crate::attach::hook::AttachArgs;
+use crate::attach::namespaces::Namespaces;
+use crate::cdi;
+use crate::prepare::effects::{Effects, Faults};
+use crate::prepare::paths::Paths;
+use crate::prepare::preparer::Node;
+use clap::Parser;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use topology_graph::HostRoot;
+
+/// Where the kubelet and the container runtime are.
+#[derive(clap::Args, Clone, Debug)]
+#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
+pub struct PluginArgs {
+    /// Kubelet's root directory, /var/lib/kubelet on most nodes; with it claims
+    /// are prepared here, without it devices are only published
+    #[arg(long, value_name = "DIR")]
+    pub kubelet_dir: Option<PathBuf>,
+    /// Directory in which the container runtime looks for CDI specs
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
+    pub cdi_dir: PathBuf,
+    /// Directory for what lasts until the next boot
+    #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
+    pub run_dir: PathBuf,
+    /// Directory of the host's named network namespaces
+    #[arg(long, value_name = "DIR", default_value = "/run/netns")]
+    pub netns_dir: PathBuf,
+    /// Directory below which the container runtime finds the host's dev
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub runtime_root: PathBuf,
+    /// What tells this instance's sockets from those of the one that it
+    /// replaces: the UID of its pod
+    #[arg(long, value_name = "UID", env = "POD_UID")]
+    pub instance: Option<String>,
+    /// Tell containers their RDMA devices by NCCL_IB_HCA
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub nccl_ib_hca: bool,
+    /// Tell containers their RDMA devices by UCX_NET_DEVICES
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub ucx_net_devices: bool,
+    /// Tell containers their devices in /etc/dranet/devices.json
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub devices_file: bool,
+    /// Kill the driver at this point of its work, for tests of restarts
+    #[cfg(feature = "faults")]
+    #[arg(long, value_name = "POINT")]
+    pub kill_at: Option<String>,
+}
+
+impl PluginArgs {
+    /// The paths, where claims are prepared at all.
+    pub fn paths(&self, driver: &str) -> Option<Paths> {
+        Some(Paths {
+            kubelet: self.kubelet_dir.clone()?,
+            driver: driver.to_owned(),
+            cdi: self.cdi_dir.clone(),
+            run: self.run_dir.clone(),
+            netns: self.netns_dir.clone(),
+        })
+    }
+
+    /// The machine's side.
+    pub fn node(&self, host: HostRoot, paths: Paths) -> Node {
+        let environment = cdi::Environment {
+            nccl_ib_hca: self.nccl_ib_hca,
+            ucx_net_devices: self.ucx_net_devices,
+            devices_file: self.devices_file,
+        };
+        #[cfg(feature = "faults")]
+        let faults = Faults::kill_at(self.kill_at.clone());
+        #[cfg(not(feature = "faults"))]
+        let faults = Faults::default();
+        let namespaces = Arc::new(Namespaces::new(&paths.netns));
+        let settings = cdi::Settings { runtime_root: self.runtime_root.clone(), environment };
+        Node { host, effects: Effects { paths, settings, namespaces, faults } }
+    }
+}
+
+/// What the binary is asked to be.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// The driver.
+    Drive(Box<Args>),
+    /// The hook, `node-driver attach`.
+    Attach(AttachArgs),
+}
+
+impl Command {
+    /// From the process's arguments.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Self {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        if arguments.get(1).is_some_and(|argument| argument == "attach") {
+            Self::Attach(AttachArgs::parse_from(&arguments[1..]))
+        } else {
+            Self::Drive(Box::new(Args::parse_from(arguments)))
+        }
+    }
+}

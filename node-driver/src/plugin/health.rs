@@ -1,0 +1,146 @@
+//! The health of the devices as a stream of complete lists, in both versions
+//! (`dra-health/v1`, `v1alpha1`). The kubelet shows it in the pod's status; to
+//! evict is the business of device taints.
+
+use crate::plugin::wire::{health_v1, health_v1alpha1};
+use crate::prepare::inventory::{Inventory, NicFacts};
+use std::pin::Pin;
+use std::time::SystemTime;
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+/// Longest message that the kubelet keeps.
+const MESSAGE_MAX: usize = 1024;
+
+/// What is known of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceHealth {
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub device: String,
+    /// Its state.
+    pub state: HealthState,
+    /// Why, for a person.
+    pub message: String,
+    /// When it was looked at.
+    pub at: SystemTime,
+}
+
+/// The states that the kubelet knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthState {
+    /// Nothing is known.
+    Unknown,
+    /// It works.
+    Healthy,
+    /// It does not.
+    Unhealthy,
+}
+
+/// The health of all devices: a NIC works where all its ports are active. Of
+/// one without RDMA nothing is known.
+pub fn of(inventory: &Inventory, pool: &str, at: SystemTime) -> Vec<DeviceHealth> {
+    let health = |(name, nic): (&String, &NicFacts)| {
+        let (state, message) = match &nic.rdma {
+            None => (HealthState::Unknown, String::new()),
+            Some(rdma) if rdma.inactive.is_empty() => (HealthState::Healthy, String::new()),
+            Some(rdma) => {
+                let ports: Vec<_> = rdma.inactive.iter().map(u32::to_string).collect();
+                let message = format!("{}: port {} is not active", rdma.name, ports.join(", "));
+                (HealthState::Unhealthy, message)
+            }
+        };
+        DeviceHealth { pool: pool.to_owned(), device: name.clone(), state, message, at }
+    };
+    inventory.devices.iter().map(health).collect()
+}
+
+/// Whether two lists tell the same, at whatever time.
+pub fn is_same(one: &[DeviceHealth], other: &[DeviceHealth]) -> bool {
+    let facts =
+        |health: &DeviceHealth| DeviceHealth { at: SystemTime::UNIX_EPOCH, ..health.clone() };
+    one.iter().map(facts).eq(other.iter().map(facts))
+}
+
+/// The list as it is now, and its changes.
+pub type Watched = watch::Receiver<Vec<DeviceHealth>>;
+
+/// The service; clones share all.
+#[derive(Clone)]
+pub(super) struct HealthService {
+    devices: Watched,
+    stop: CancellationToken,
+}
+
+impl HealthService {
+    pub(super) fn new(devices: Watched, stop: CancellationToken) -> Self {
+        Self { devices, stop }
+    }
+
+    /// Ends with the driver: a stream that never ends would hold up its stop.
+    fn lists(&self) -> impl Stream<Item = Vec<DeviceHealth>> + Send + use<> {
+        let lists = WatchStream::new(self.devices.clone());
+        let stop = self.stop.clone();
+        futures::StreamExt::take_until(lists, stop.cancelled_owned())
+    }
+}
+
+fn seconds(at: SystemTime) -> i64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn cut(message: &str) -> String {
+    message[..message.floor_char_boundary(MESSAGE_MAX)].to_owned()
+}
+
+macro_rules! serve_version {
+    ($version:ident) => {
+        impl From<DeviceHealth> for $version::DeviceHealth {
+            fn from(health: DeviceHealth) -> Self {
+                let DeviceHealth { pool, device, state, message, at } = health;
+                let state = match state {
+                    HealthState::Unknown => $version::HealthStatus::Unknown,
+                    HealthState::Healthy => $version::HealthStatus::Healthy,
+                    HealthState::Unhealthy => $version::HealthStatus::Unhealthy,
+                };
+                Self {
+                    device: Some($version::DeviceIdentifier {
+                        pool_name: pool,
+                        device_name: device,
+                    }),
+                    health: state.into(),
+                    last_updated_time: seconds(at),
+                    // The kubelet's own default.
+                    health_check_timeout_seconds: 0,
+                    message: cut(&message),
+                }
+            }
+        }
+
+        #[tonic::async_trait]
+        impl $version::dra_resource_health_server::DraResourceHealth for HealthService {
+            type NodeWatchResourcesStream = Pin<
+                Box<dyn Stream<Item = Result<$version::NodeWatchResourcesResponse, Status>> + Send>,
+            >;
+
+            async fn node_watch_resources(
+                &self,
+                _: Request<$version::NodeWatchResourcesRequest>,
+            ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+                let lists = self.lists().map(|list| {
+                    let devices = list.into_iter().map(Into::into).collect();
+                    Ok($version::NodeWatchResourcesResponse { devices })
+                });
+                Ok(Response::new(Box::pin(lists)))
+            }
+        }
+    };
+}
+
+serve_version!(health_v1);
+serve_version!(health_v1alpha1);

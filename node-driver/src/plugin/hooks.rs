@@ -1,0 +1,43 @@
+//! The socket on which attach hooks hand over the namespaces of their pods.
+
+use crate::claim_status::Progress;
+use crate::plugin::PluginError;
+use crate::plugin::socket::Published;
+use crate::prepare::preparer::{Node, Preparer};
+use serve::chain::Chain;
+use std::sync::Arc;
+use tokio_stream::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+/// Answers one hook after the other until told to stop.
+pub(super) async fn serve(
+    socket: Published,
+    node: Arc<Node>,
+    preparer: Preparer,
+    stop: CancellationToken,
+) -> Result<(), PluginError> {
+    let (mut incoming, _removal) = socket.into_incoming();
+    loop {
+        let stream = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            stream = incoming.next() => stream,
+        };
+        let Some(Ok(stream)) = stream else { continue };
+        let node = Arc::clone(&node);
+        let answer = tokio::task::spawn_blocking(move || {
+            let answered = stream.into_std().map(|stream| {
+                // The peer is a hook of ours, which writes at once.
+                stream.set_nonblocking(false).map(|()| node.answer_hook(&stream))
+            });
+            match answered.flatten() {
+                Ok(Ok(attached)) => return attached,
+                Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "Hook not answered"),
+                Err(error) => tracing::warn!(%error, "Hook not answered"),
+            }
+            None
+        });
+        if let Some(plan) = answer.await? {
+            preparer.publish_status(plan, Progress::Attached);
+        }
+    }
+}

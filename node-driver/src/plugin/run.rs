@@ -1,0 +1,64 @@
+//! The plugin beside the publication of devices, in one process.
+
+use crate::args::Args;
+use crate::plugin::Plugin;
+use crate::plugin::health::{self, DeviceHealth};
+use crate::prepare::inventory::Inventory;
+use crate::prepare::preparer::Preparer;
+use cluster_model::names::DRIVER;
+use kube::Client;
+use serve::chain::Chain;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use topology_graph::HostRoot;
+
+/// How often the devices' health is looked at.
+const HEALTH_PERIOD: Duration = Duration::from_secs(5);
+
+/// Serves the kubelet until a signal; nothing where no kubelet is named.
+pub async fn beside(args: &Args, client: &Client, host: &HostRoot) -> anyhow::Result<()> {
+    let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
+    let stop = serve::process::stop_on_signal()?;
+    let node = Arc::new(args.plugin.node(host.clone(), paths.clone()));
+    let preparer = Preparer::new(client.clone(), &args.node_name, Arc::clone(&node));
+    let (sender, health) = watch::channel(Vec::new());
+    let watching = watch_health(host.clone(), args.node_name.clone(), sender, stop.clone());
+    let watching = tokio::spawn(watching);
+    let instance = args.plugin.instance.clone();
+    Plugin { paths, instance, node, preparer, health }.serve(stop).await?;
+    watching.await?;
+    Ok(())
+}
+
+async fn watch_health(
+    host: HostRoot,
+    pool: String,
+    sender: watch::Sender<Vec<DeviceHealth>>,
+    stop: CancellationToken,
+) {
+    let mut tick = tokio::time::interval(HEALTH_PERIOD);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        let host = host.clone();
+        let read = tokio::task::spawn_blocking(move || Inventory::read(&host)).await;
+        match read {
+            Ok(Ok(inventory)) => {
+                let list = health::of(&inventory, &pool, SystemTime::now());
+                sender.send_if_modified(|old| {
+                    let changed = !health::is_same(old, &list);
+                    if changed {
+                        *old = list;
+                    }
+                    changed
+                });
+            }
+            Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "Health not known"),
+            Err(error) => tracing::warn!(%error, "Health not known"),
+        }
+    }
+}

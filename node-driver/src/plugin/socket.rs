@@ -1,0 +1,122 @@
+//! Unix sockets that appear whole: bound under a temporary name, then renamed,
+//! so that the kubelet never finds one that nobody listens on.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+
+/// Longest path that a socket can have, `sun_path` without its closing zero.
+const PATH_MAX: usize = 107;
+
+/// A socket could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The path is longer than the kernel takes.
+    #[error("socket path `{}` is {} bytes long, the kernel takes {PATH_MAX}; choose a shorter --kubelet-dir or --run-dir", path.display(), path.as_os_str().len())]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("failed to listen on `{}`", path.display())]
+    Listen {
+        /// The path.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// `<stem>.sock`, or `<stem>-<instance>.sock`.
+pub(super) fn name(stem: &str, instance: Option<&str>) -> String {
+    instance.map_or_else(|| format!("{stem}.sock"), |instance| format!("{stem}-{instance}.sock"))
+}
+
+/// A socket that listens, and that nobody can see yet.
+pub(super) struct Socket {
+    listener: UnixListener,
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+/// A socket in its place, removed when dropped.
+pub(super) struct Published {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: Option<u64>,
+}
+
+/// Removes the socket when the server ends, if it is still this one.
+pub(super) struct Removal {
+    path: PathBuf,
+    inode: Option<u64>,
+}
+
+impl Socket {
+    /// Listens under a temporary name in `folder`, which is made.
+    pub(super) fn bind(folder: &Path, name: &str) -> Result<Self, SocketError> {
+        let path = folder.join(name);
+        // The kubelet ignores what begins with a dot.
+        let temporary = folder.join(format!(".{}", short(name)));
+        for path in [&path, &temporary] {
+            if path.as_os_str().len() > PATH_MAX {
+                return Err(SocketError::TooLong { path: path.clone() });
+            }
+        }
+        let listen = || {
+            fs::create_dir_all(folder)?;
+            match fs::remove_file(&temporary) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            UnixListener::bind(&temporary)
+        };
+        let listener =
+            listen().map_err(|source| SocketError::Listen { path: path.clone(), source })?;
+        Ok(Self { listener, temporary, path })
+    }
+
+    /// Where it will be.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts it there, over a stale one.
+    pub(super) fn publish(self) -> Result<Published, SocketError> {
+        let Self { listener, temporary, path } = self;
+        if let Err(source) = fs::rename(&temporary, &path) {
+            return Err(SocketError::Listen { path, source });
+        }
+        let inode = inode(&path);
+        Ok(Published { listener, path, inode })
+    }
+}
+
+impl Published {
+    /// Its connections, and what removes it.
+    pub(super) fn into_incoming(self) -> (UnixListenerStream, Removal) {
+        let Self { listener, path, inode } = self;
+        (UnixListenerStream::new(listener), Removal { path, inode })
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        // Another instance may have put its own there meanwhile.
+        if self.inode.is_some() && inode(&self.path) == self.inode {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A name no longer than the final one, so that it never is what is too long.
+fn short(name: &str) -> &str {
+    name.split_at_checked(1).map_or(name, |(_, rest)| rest)
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    fs::symlink_metadata(path).ok().map(|metadata| metadata.ino())
+}

@@ -1,0 +1,21 @@
+//! What happens to a claim on this node: a pure plan of what its pod gets, the
+//! effects that make it so, and their undoing.
+//!
+//! Facts ([`inventory`], [`host_link`], the claim itself) → decision ([`plan`])
+//! → effects ([`effects`]), with the [checkpoint](crate::checkpoint) before and
+//! after. Keyed by claim UID and idempotent, as the kubelet demands: either call
+//! may be repeated after a failure, by a kubelet or a driver that was restarted.
+
+pub mod claim;
+pub mod durable;
+pub mod effects;
+pub mod host_link;
+pub mod inventory;
+pub mod paths;
+pub mod plan;
+pub mod preparer;
+mod reconcile;
+
+pub use claim::ClaimRef;
+pub use plan::Plan;
+pub use preparer::{PreparedDevice, Preparer};

@@ -1,0 +1,248 @@
+//! What a ResourceClaim says to this driver on this node: pure reading, and
+//! every reason why it may not be prepared.
+//!
+//! Follows `k8s.io/api/resource/v1` and the rules of the kubelet's DRA manager.
+
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A claim as the kubelet names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClaimRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID: a claim made again under the same name has another.
+    pub uid: String,
+}
+
+impl fmt::Display for ClaimRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl ClaimRef {
+    /// Whether the UID can name files.
+    pub fn has_safe_uid(&self) -> bool {
+        is_safe_uid(&self.uid)
+    }
+}
+
+/// Whether a text is a UID that can name files: letters, digits, dashes.
+pub fn is_safe_uid(uid: &str) -> bool {
+    (1..=64).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+}
+
+/// A pod that may use the claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRef {
+    /// Its name; it is in the claim's namespace.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// A claim that is allocated to devices of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocatedClaim {
+    /// The claim.
+    pub claim: ClaimRef,
+    /// The pods that it is reserved for.
+    pub pods: Vec<PodRef>,
+    /// This driver's devices, in the order of the allocation.
+    pub devices: Vec<AllocatedDevice>,
+    /// Other drivers' devices: the GPUs beside our NICs.
+    pub others: Vec<OtherDevice>,
+}
+
+/// One of this driver's devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocatedDevice {
+    /// The request that it satisfies, `nics` or `nics/near`.
+    pub request: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub device: String,
+    /// Which share of it, where it can be shared.
+    pub share_id: Option<String>,
+    /// Given besides whoever holds it, for monitoring.
+    pub admin_access: bool,
+    /// The opaque parameters that apply to it.
+    pub parameters: Option<serde_json::Value>,
+}
+
+/// A device of another driver in the same claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherDevice {
+    /// The request that it satisfies.
+    pub request: String,
+    /// Its driver.
+    pub driver: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub device: String,
+}
+
+/// The claim cannot be prepared here.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// The claim was deleted and made again.
+    #[error("claim `{claim}` has UID `{found}`, not `{}`: it was deleted and made again", claim.uid)]
+    OtherUid {
+        /// What was asked for.
+        claim: Box<ClaimRef>,
+        /// What is there.
+        found: String,
+    },
+    /// The UID is none.
+    #[error("claim `{claim}` has a malformed UID")]
+    MalformedUid {
+        /// Which claim.
+        claim: Box<ClaimRef>,
+    },
+    /// The scheduler has not allocated it, or has taken the allocation back.
+    #[error("claim `{claim}` is not allocated")]
+    NotAllocated {
+        /// Which claim.
+        claim: Box<ClaimRef>,
+    },
+    /// A device of another node.
+    #[error(
+        "claim `{claim}` has device `{device}` of pool `{pool}`, which is not of node `{node}`"
+    )]
+    OtherNode {
+        /// Which claim.
+        claim: Box<ClaimRef>,
+        /// The device.
+        device: String,
+        /// Its pool.
+        pool: String,
+        /// This node.
+        node: String,
+    },
+}
+
+impl AllocatedClaim {
+    /// Reads a claim for this driver; pools are named as their node.
+    pub fn read(
+        claim: &ResourceClaim,
+        asked: &ClaimRef,
+        driver: &str,
+        node: &str,
+    ) -> Result<Self, ClaimError> {
+        let found = claim.metadata.uid.as_deref().unwrap_or_default();
+        if found != asked.uid {
+            return Err(ClaimError::OtherUid {
+                claim: Box::new(asked.clone()),
+                found: found.to_owned(),
+            });
+        }
+        if !asked.has_safe_uid() {
+            return Err(ClaimError::MalformedUid { claim: Box::new(asked.clone()) });
+        }
+        let status = claim.status.as_ref();
+        let allocation = status
+            .and_then(|status| status.allocation.as_ref())
+            .ok_or_else(|| ClaimError::NotAllocated { claim: Box::new(asked.clone()) })?;
+        let (ours, others) = results(allocation).partition(|result| result.driver == driver);
+        let devices = Self::devices(ours, allocation, asked, driver, node)?;
+        let others: Vec<&DeviceRequestAllocationResult> = others;
+        Ok(Self {
+            claim: asked.clone(),
+            pods: pods(claim),
+            devices,
+            others: others.into_iter().map(OtherDevice::from).collect(),
+        })
+    }
+
+    fn devices(
+        ours: Vec<&DeviceRequestAllocationResult>,
+        allocation: &AllocationResult,
+        asked: &ClaimRef,
+        driver: &str,
+        node: &str,
+    ) -> Result<Vec<AllocatedDevice>, ClaimError> {
+        let device = |result: &DeviceRequestAllocationResult| {
+            if result.pool != node {
+                return Err(ClaimError::OtherNode {
+                    claim: Box::new(asked.clone()),
+                    device: result.device.clone(),
+                    pool: result.pool.clone(),
+                    node: node.to_owned(),
+                });
+            }
+            Ok(AllocatedDevice {
+                request: result.request.clone(),
+                pool: result.pool.clone(),
+                device: result.device.clone(),
+                share_id: result.share_id.clone(),
+                admin_access: result.admin_access.unwrap_or_default(),
+                parameters: parameters(allocation, driver, &result.request),
+            })
+        };
+        ours.into_iter().map(device).collect()
+    }
+}
+
+impl From<&DeviceRequestAllocationResult> for OtherDevice {
+    fn from(result: &DeviceRequestAllocationResult) -> Self {
+        Self {
+            request: result.request.clone(),
+            driver: result.driver.clone(),
+            pool: result.pool.clone(),
+            device: result.device.clone(),
+        }
+    }
+}
+
+/// The request without its subrequest: what the kubelet knows.
+pub fn base_request(request: &str) -> &str {
+    request.split_once('/').map_or(request, |(base, _)| base)
+}
+
+fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
+    let devices = allocation.devices.as_ref();
+    devices.and_then(|devices| devices.results.as_ref()).into_iter().flatten()
+}
+
+/// The parameters that apply to a request: the claim's before its class's, and
+/// among equals the last. No requests named means all of them.
+fn parameters(
+    allocation: &AllocationResult,
+    driver: &str,
+    request: &str,
+) -> Option<serde_json::Value> {
+    let devices = allocation.devices.as_ref();
+    let configs = devices.and_then(|devices| devices.config.as_ref()).into_iter().flatten();
+    let applies = |config: &&DeviceAllocationConfiguration| {
+        let requests = config.requests.as_deref().unwrap_or_default();
+        let named = |name: &String| name == request || name == base_request(request);
+        requests.is_empty() || requests.iter().any(named)
+    };
+    configs
+        .filter(applies)
+        .filter_map(|config| Some((config.source == "FromClaim", config.opaque.as_ref()?)))
+        .filter(|(_, opaque)| opaque.driver == driver)
+        .max_by_key(|(from_claim, _)| *from_claim)
+        .map(|(_, opaque)| opaque.parameters.0.clone())
+}
+
+fn pods(claim: &ResourceClaim) -> Vec<PodRef> {
+    let consumers = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
+    consumers
+        .into_iter()
+        .flatten()
+        .filter(|consumer| consumer.resource == "pods")
+        .map(|consumer| PodRef { name: consumer.name.clone(), uid: consumer.uid.clone() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! One allocated claim, and what is wrong with its like.
+
+use super::*;
+use serde_json::{Value, json};
+
+const NODE: &str = "node-1";
+
+fn asked() -> ClaimRef {
+    ClaimRef { namespace: "team".into(), name: "nics".into(), uid: "u-1".into() }
+}
+
+fn allocated() -> Value {
+    json!({
+        "metadata": {"namespace": "team", "name": "nics", "uid": "u-1"},
+        "spec": {},
+        "status": {
+            "reservedFor": [{"resource": "pods", "name": "train-0", "uid": "p-1"}],
+            "allocation": {"devices": {
+                "results": [
+                    {"driver": "gpu.nvidia.com", "pool": NODE, "device": "gpu-0", "request": "gpus"},
+                    {"driver": "dra.net", "pool": NODE, "device": "pci-1", "request": "nics/near"},
+                    {"driver": "dra.net", "pool": NODE, "device": "pci-2", "request": "more"}
+                ],
+                "config": [
+                    {"source": "FromClass", "opaque": {"driver": "dra.net", "parameters": {"of": "class"}}},
+                    {"source": "FromClaim", "requests": ["nics"],
+                     "opaque": {"driver": "dra.net", "parameters": {"of": "request"}}},
+                    {"source": "FromClaim", "requests": ["nics/near"],
+                     "opaque": {"driver": "dra.net", "parameters": {"of": "subrequest"}}},
+                    {"source": "FromClaim", "requests": ["nics/far"],
+                     "opaque": {"driver": "dra.net", "parameters": {"of": "another"}}},
+                    {"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {}}}
+                ]
+            }}
+        }
+    })
+}
+
+fn object(claim: Value) -> ResourceClaim {
+    serde_json::from_value(claim).expect("a claim")
+}
+
+fn read(claim: Value) -> Result<AllocatedClaim, ClaimError> {
+    AllocatedClaim::read(&object(claim), &asked(), "dra.net", NODE)
+}
+
+#[test]
+fn devices_and_their_parameters() {
+    let claim = read(allocated()).expect("allocated here");
+    let devices: Vec<_> = claim
+        .devices
+        .iter()
+        .map(|d| (&*d.device, base_request(&d.request), d.parameters.clone()))
+        .collect();
+    assert_eq!(
+        devices,
+        [
+            ("pci-1", "nics", Some(json!({"of": "subrequest"}))),
+            ("pci-2", "more", Some(json!({"of": "class"})))
+        ]
+    );
+    assert_eq!(claim.pods, [PodRef { name: "train-0".into(), uid: "p-1".into() }]);
+    assert_eq!(claim.others.len(), 1);
+}
+
+#[test]
+fn what_is_refused() {
+    let change = |pointer: &str, value: Value| {
+        let mut claim = allocated();
+        *claim.pointer_mut(pointer).expect("a field") = value;
+        read(claim).expect_err("refused").to_string()
+    };
+    let refusals = [
+        change("/metadata/uid", json!("u-2")),
+        change("/status/allocation", Value::Null),
+        change("/status/allocation/devices/results/1/pool", json!("node-2")),
+    ];
+    insta::assert_snapshot!(refusals.join("\n"), @r"
+    claim `team/nics` has UID `u-2`, not `u-1`: it was deleted and made again
+    claim `team/nics` is not allocated
+    claim `team/nics` has device `pci-1` of pool `node-2`, which is not of node `node-1`
+    ");
+}
+
+#[test]
+fn a_uid_that_climbs_out_of_its_folder_is_none() {
+    for uid in ["", "../x", "a/b", "a b", &"a".repeat(65)] {
+        assert!(!is_safe_uid(uid), "{uid}");
+    }
+    assert!(is_safe_uid("0f9d7a53-5b7e-4f0e-a4c5-7a2b8f6f3c11"));
+}

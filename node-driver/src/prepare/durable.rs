@@ -1,0 +1,104 @@
+//! Files that are whole or not there, also when the machine stops in the middle.
+
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file could not be written or removed.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {verb} `{}`", path.display())]
+pub struct FileError {
+    verb: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl FileError {
+    /// Wraps what the system said.
+    pub fn new(verb: &'static str, path: &Path, source: io::Error) -> Self {
+        Self { verb, path: path.to_owned(), source }
+    }
+}
+
+/// Replaces a file: temporary file beside it, fsync, rename, fsync of the folder.
+pub fn write(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let temporary = temporary_of(path);
+    replace(&temporary, path, content).map_err(|source| {
+        // What it left is of no use; the first error is the one to tell.
+        let _ = fs::remove_file(&temporary);
+        FileError::new("write", path, source)
+    })
+}
+
+/// The same with a value as JSON.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
+    let text = serde_json::to_vec_pretty(value)
+        .map_err(|error| FileError::new("write", path, error.into()))?;
+    write(path, &text)
+}
+
+/// Removes a file; one that is not there is removed already.
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_parent(path).map_err(|source| FileError::new("remove", path, source)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(FileError::new("remove", path, source)),
+    }
+}
+
+/// Removes a directory with what is in it; one that is not there is removed already.
+pub fn remove_dir(path: &Path) -> Result<(), FileError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(|source| FileError::new("remove", path, source)),
+    }
+}
+
+/// Makes a directory with its parents.
+pub fn create_dir(path: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(path).map_err(|source| FileError::new("make directory", path, source))
+}
+
+/// A name that no reader of the directory takes for a file of its own.
+fn temporary_of(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
+}
+
+fn replace(temporary: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = File::create(temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(temporary, path)?;
+    sync_parent(path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_is_left_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        write(&path, b"one").unwrap();
+        write(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_failure_names_the_path_and_keeps_the_old_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = write(&dir.path().join("no/a.json"), b"x").unwrap_err();
+        assert!(error.to_string().ends_with("no/a.json`"), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! The effects of a plan, each repeatable, and their undoing in reverse.
+//!
+//! A spec is written last and removed first: while the runtime can see it, the
+//! files that it names are there.
+
+use crate::attach::AttachError;
+use crate::attach::leave::{Returned, bring_back, restore};
+use crate::attach::namespaces::Namespaces;
+use crate::attach::netns::NetNs;
+use crate::attach::record::AttachRecord;
+use crate::cdi;
+use crate::prepare::claim::{ClaimRef, OtherDevice};
+use crate::prepare::durable::{self, FileError};
+use crate::prepare::paths::Paths;
+use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// An effect failed.
+#[derive(Debug, thiserror::Error)]
+pub enum EffectError {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// An interface.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+/// Carries plans out.
+#[derive(Debug)]
+pub struct Effects {
+    /// Where files go.
+    pub paths: Paths,
+    /// What the runtime is told.
+    pub settings: cdi::Settings,
+    /// The pods' namespaces.
+    pub namespaces: Arc<Namespaces>,
+    /// Where a test ends the process.
+    pub faults: Faults,
+}
+
+/// Points at which a test may kill the driver, by name. Nothing in a driver
+/// that is built without the feature `faults`.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    #[cfg(feature = "faults")]
+    kill_at: Option<String>,
+}
+
+impl Faults {
+    /// Kills the process at the point of this name.
+    #[cfg(feature = "faults")]
+    pub fn kill_at(point: Option<String>) -> Self {
+        Self { kill_at: point }
+    }
+
+    /// Says that a point is reached.
+    pub fn reached(&self, point: &str) {
+        #[cfg(feature = "faults")]
+        if self.kill_at.as_deref() == Some(point) {
+            use rustix::process::{Signal, getpid, kill_process};
+            // Not an exit: nothing may be cleaned up on the way out.
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+        #[cfg(not(feature = "faults"))]
+        let _ = point;
+    }
+}
+
+/// What a container reads of its devices.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DevicesFile<'a> {
+    version: u32,
+    claim: &'a ClaimRef,
+    nics: Vec<NicEntry<'a>>,
+    others: &'a [OtherDevice],
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NicEntry<'a> {
+    request: &'a str,
+    device: &'a str,
+    #[serde(rename = "pciBusID")]
+    pci_bus_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma_device: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<&'a str>,
+}
+
+impl<'a> NicEntry<'a> {
+    fn of(device: &'a PlannedDevice) -> Self {
+        Self {
+            request: &device.request,
+            device: &device.device,
+            pci_bus_id: &device.pci_bus_id,
+            rdma_device: device.rdma.as_ref().map(|rdma| rdma.name.as_str()),
+            interface: device.link.as_ref().map(|link| link.name.as_str()),
+        }
+    }
+}
+
+/// Content of `/etc/dranet/devices.json` in a container.
+pub fn devices_file(plan: &Plan) -> DevicesFile<'_> {
+    let nics = plan.devices.iter().map(NicEntry::of).collect();
+    DevicesFile { version: 1, claim: &plan.claim, nics, others: &plan.others }
+}
+
+impl Effects {
+    /// Makes the files of the claim, then its CDI spec.
+    pub fn apply(&self, plan: &Plan) -> Result<(), EffectError> {
+        let uid = &plan.claim.uid;
+        self.faults.reached("prepare:files:before");
+        durable::create_dir(&self.paths.claim(uid))?;
+        durable::write_json(&self.paths.plan(uid), plan)?;
+        self.faults.reached("prepare:files:between");
+        if self.settings.environment.devices_file {
+            durable::write_json(&self.paths.devices(uid), &devices_file(plan))?;
+        }
+        self.faults.reached("prepare:files:after");
+        durable::create_dir(&self.paths.cdi)?;
+        let spec = cdi::spec(plan, &self.paths, &self.settings);
+        durable::write_json(&self.paths.cdi_spec(uid), &spec)?;
+        self.faults.reached("prepare:cdi:after");
+        Ok(())
+    }
+
+    /// Whether all that [`Self::apply`] makes is there.
+    pub fn is_applied(&self, plan: &Plan) -> bool {
+        let uid = &plan.claim.uid;
+        let needs_devices = self.settings.environment.devices_file;
+        self.paths.cdi_spec(uid).is_file()
+            && self.paths.plan(uid).is_file()
+            && (!needs_devices || self.paths.devices(uid).is_file())
+    }
+
+    /// Removes the spec, brings the interfaces back, removes the files.
+    pub fn undo(&self, plan: &Plan) -> Result<(), EffectError> {
+        let uid = &plan.claim.uid;
+        self.faults.reached("unprepare:cdi:before");
+        durable::remove(&self.paths.cdi_spec(uid))?;
+        self.faults.reached("unprepare:cdi:after");
+        self.detach(plan)?;
+        self.faults.reached("unprepare:links:after");
+        durable::remove(&self.paths.attached(uid))?;
+        self.namespaces.release(uid);
+        durable::remove_dir(&self.paths.claim(uid))?;
+        self.faults.reached("unprepare:files:after");
+        Ok(())
+    }
+
+    /// Brings the interfaces of a claim back, where the hook has moved any.
+    pub fn detach(&self, plan: &Plan) -> Result<(), EffectError> {
+        let uid = &plan.claim.uid;
+        let Some(record) = AttachRecord::load(&self.paths.attached(uid)) else { return Ok(()) };
+        let host = NetNs::current()?;
+        let pod = self.namespaces.find(uid, record.namespace);
+        for link in plan.devices.iter().filter_map(|device| device.link.as_ref()) {
+            self.faults.reached("unprepare:link:before");
+            let returned = match &pod {
+                Some(pod) => bring_back(link, &host, pod)?,
+                None => restore(link, &host)?,
+            };
+            report(plan, link, returned);
+        }
+        Ok(())
+    }
+}
+
+fn report(plan: &Plan, link: &PlannedLink, returned: Returned) {
+    let (claim, netdev) = (&plan.claim, &link.host.name);
+    match returned {
+        Returned::Restored => tracing::info!(%claim, netdev, "Interface is the host's again"),
+        Returned::Gone => tracing::warn!(%claim, netdev, "Interface is gone"),
+    }
+}

@@ -1,0 +1,118 @@
+//! The devices of this node as preparation needs them: character devices,
+//! RDMA device and interface of each, by the name that the slice gives it.
+
+use crate::nic::device_name;
+use rustix::fs::{FileType, major, minor, stat};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use topology_graph::{
+    HostRoot, LinkLayer, PciAddress, PciFunction, PortState, RdmaDevice, RdmaPort, ReadError,
+    Snapshot,
+};
+
+/// Directory of RDMA character devices below `/dev`.
+const INFINIBAND: &str = "infiniband";
+
+/// The devices by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// By device name in the slice.
+    pub devices: BTreeMap<String, NicFacts>,
+    /// `/dev/infiniband/rdma_cm`, which every RDMA application needs as well.
+    pub rdma_cm: Option<CharDevice>,
+}
+
+/// One NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicFacts {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Its RDMA device.
+    pub rdma: Option<RdmaFacts>,
+    /// Its network interface, where it is in the host's namespace.
+    pub netdev: Option<String>,
+}
+
+/// An RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaFacts {
+    /// Kernel name, `mlx5_0`.
+    pub name: String,
+    /// Numbers of its ports.
+    pub ports: Vec<u32>,
+    /// Ports that carry nothing now.
+    pub inactive: Vec<u32>,
+    /// Whether its ports speak InfiniBand, so that it needs no interface.
+    pub is_infiniband: bool,
+    /// Its character devices that are there.
+    pub chars: Vec<CharDevice>,
+    /// Those that its driver names and that are not there.
+    pub missing: Vec<String>,
+}
+
+/// A character device below `/dev/infiniband`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CharDevice {
+    /// Its name, `uverbs0`.
+    pub name: String,
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+impl Inventory {
+    /// Reads the machine.
+    pub fn read(host: &HostRoot) -> Result<Self, ReadError> {
+        let snapshot = topology_graph::read(host)?;
+        let dev = host.dev().join(INFINIBAND);
+        Ok(Self::of(&snapshot, |name| char_device(&dev, name)))
+    }
+
+    /// The NICs of a snapshot; `find` looks for a character device.
+    fn of(snapshot: &Snapshot, find: impl Fn(&str) -> Option<CharDevice>) -> Self {
+        let nic = |function: &PciFunction| {
+            let rdma = snapshot.rdma_of(function.address).next();
+            let netdev = snapshot.netdevs_of(function.address).next();
+            let rdma = rdma.map(|rdma| {
+                let names = || rdma.uverbs.iter().chain(&rdma.umad).chain(&rdma.issm);
+                RdmaFacts {
+                    name: rdma.name.clone(),
+                    ports: rdma.ports.iter().map(|port| port.number).collect(),
+                    inactive: inactive(rdma),
+                    is_infiniband: !rdma.ports.is_empty()
+                        && rdma.ports.iter().all(speaks_infiniband),
+                    chars: names().filter_map(|name| find(name)).collect(),
+                    missing: names().filter(|name| find(name).is_none()).cloned().collect(),
+                }
+            });
+            let netdev = netdev.map(|netdev| netdev.name.clone());
+            NicFacts { address: function.address, rdma, netdev }
+        };
+        let devices = snapshot
+            .pci
+            .iter()
+            .map(nic)
+            .filter(|nic| nic.rdma.is_some() || nic.netdev.is_some())
+            .map(|nic| (device_name(nic.address), nic))
+            .collect();
+        Self { devices, rdma_cm: find("rdma_cm") }
+    }
+}
+
+fn inactive(rdma: &RdmaDevice) -> Vec<u32> {
+    let is_active = |port: &&RdmaPort| port.state == Some(PortState::Active);
+    rdma.ports.iter().filter(|port| !is_active(port)).map(|port| port.number).collect()
+}
+
+fn speaks_infiniband(port: &RdmaPort) -> bool {
+    port.link_layer == Some(LinkLayer::InfiniBand)
+}
+
+fn char_device(directory: &Path, name: &str) -> Option<CharDevice> {
+    let status = stat(directory.join(name)).ok()?;
+    let is_char = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
+    let numbers = (major(status.st_rdev), minor(status.st_rdev));
+    is_char.then(|| CharDevice { name: name.to_owned(), major: numbers.0, minor: numbers.1 })
+}

@@ -1,0 +1,336 @@
+//! What a claim's pod gets: character devices, interfaces with their
+//! configuration. A pure function of the claim, the node's devices and what
+//! other claims hold; the plan is what the checkpoint keeps.
+
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef, OtherDevice, PodRef};
+use crate::prepare::host_link::HostLink;
+use crate::prepare::inventory::{CharDevice, Inventory, NicFacts};
+use cluster_model::network_config::{
+    ConfigError, InterfaceConfig, LinkName, NetworkConfig, RouteConfig,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What one claim gets on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// The claim.
+    pub claim: ClaimRef,
+    /// The pods that it was reserved for.
+    pub pods: Vec<PodRef>,
+    /// Its devices.
+    pub devices: Vec<PlannedDevice>,
+    /// `rdma_cm`, where one of them has RDMA.
+    pub rdma_cm: Option<CharDevice>,
+    /// Other drivers' devices in the claim.
+    pub others: Vec<OtherDevice>,
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedDevice {
+    /// The request that it satisfies, with its subrequest.
+    pub request: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub device: String,
+    /// Which share of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_id: Option<String>,
+    /// Given besides whoever holds it.
+    #[serde(default)]
+    pub admin_access: bool,
+    /// Its PCI address.
+    pub pci_bus_id: String,
+    /// Its RDMA device.
+    pub rdma: Option<PlannedRdma>,
+    /// Its interface, to be moved into the pod.
+    pub link: Option<PlannedLink>,
+}
+
+/// An RDMA device for a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedRdma {
+    /// Kernel name, `mlx5_0`.
+    pub name: String,
+    /// Numbers of its ports.
+    pub ports: Vec<u32>,
+    /// Its character devices.
+    pub chars: Vec<CharDevice>,
+}
+
+/// An interface for a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedLink {
+    /// How the host has it, and shall have it again.
+    pub host: HostLink,
+    /// Its name in the pod.
+    pub name: LinkName,
+    /// Its whole configuration in the pod: the claim's, completed from the host's.
+    pub config: NetworkConfig,
+}
+
+/// What the decision reads besides the claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The devices of this node.
+    pub inventory: &'a Inventory,
+    /// Their interfaces by name.
+    pub links: &'a BTreeMap<String, HostLink>,
+    /// The plans of the other claims.
+    pub held: &'a [&'a Plan],
+}
+
+/// The claim cannot have what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// No such device.
+    #[error("device `{device}` is not on this machine; it has {present}")]
+    UnknownDevice {
+        /// The device.
+        device: String,
+        /// Those that are there.
+        present: String,
+    },
+    /// Another claim has it.
+    #[error("device `{device}` is held by claim `{holder}`, whose pod still uses it")]
+    Held {
+        /// The device.
+        device: String,
+        /// Who has it.
+        holder: ClaimRef,
+    },
+    /// Its character device is not there.
+    #[error(
+        "device `{device}`: `/dev/infiniband/{missing}` is not there; is the module ib_uverbs loaded?"
+    )]
+    NoCharDevice {
+        /// The device.
+        device: String,
+        /// What is missing.
+        missing: String,
+    },
+    /// Its interface is not in the host's network namespace.
+    #[error(
+        "device `{device}` has no interface in the host's network namespace; a pod that ends may still have it"
+    )]
+    NoLink {
+        /// The device.
+        device: String,
+    },
+    /// It carries the node's own traffic.
+    #[error(
+        "device `{device}`: interface `{link}` carries the node's default route and stays with the host"
+    )]
+    Uplink {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
+    },
+    /// An interface can be in one pod only.
+    #[error(
+        "device `{device}` has an interface, which only one pod can have, but the claim is reserved for {pods} pods"
+    )]
+    ManyPods {
+        /// The device.
+        device: String,
+        /// How many.
+        pods: usize,
+    },
+    /// Two interfaces of one claim would have one name.
+    #[error(
+        "two devices of the claim would be named `{name}` in the pod; name them by separate configurations"
+    )]
+    SameName {
+        /// The name.
+        name: LinkName,
+    },
+    /// Its configuration is malformed.
+    #[error("device `{device}`")]
+    Config {
+        /// The device.
+        device: String,
+        /// What is wrong.
+        source: ConfigError,
+    },
+    /// Its configuration asks for what this driver does not do.
+    #[error("device `{device}`: `{field}` is not supported by this driver")]
+    Unsupported {
+        /// The device.
+        device: String,
+        /// The field.
+        field: &'static str,
+    },
+}
+
+/// Decides.
+pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError> {
+    let devices: Vec<PlannedDevice> = claim
+        .devices
+        .iter()
+        .map(|device| planned(claim, device, facts))
+        .collect::<Result<_, _>>()?;
+    refuse_same_names(&devices)?;
+    let has_rdma = devices.iter().any(|device| device.rdma.is_some());
+    Ok(Plan {
+        claim: claim.claim.clone(),
+        pods: claim.pods.clone(),
+        devices,
+        rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
+        others: claim.others.clone(),
+    })
+}
+
+fn planned(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    facts: &Facts<'_>,
+) -> Result<PlannedDevice, PlanError> {
+    let nic = facts.inventory.devices.get(&device.device).ok_or_else(|| unknown(device, facts))?;
+    refuse_held(device, facts.held)?;
+    let config = config(device)?;
+    Ok(PlannedDevice {
+        request: device.request.clone(),
+        pool: device.pool.clone(),
+        device: device.device.clone(),
+        share_id: device.share_id.clone(),
+        admin_access: device.admin_access,
+        pci_bus_id: nic.address.to_string(),
+        rdma: rdma(device, nic)?,
+        link: link(claim, device, nic, config, facts)?,
+    })
+}
+
+fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
+    let names: Vec<_> = facts.inventory.devices.keys().map(|name| format!("`{name}`")).collect();
+    let present = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    PlanError::UnknownDevice { device: device.device.clone(), present }
+}
+
+/// A device is one claim's, save for shares of it and for monitoring.
+fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError> {
+    let conflicts = |other: &PlannedDevice| {
+        let shares = device.share_id.is_some()
+            && other.share_id.is_some()
+            && device.share_id != other.share_id;
+        other.device == device.device && !other.admin_access && !device.admin_access && !shares
+    };
+    let holder = held.iter().find(|plan| plan.devices.iter().any(conflicts));
+    holder.map_or(Ok(()), |plan| {
+        Err(PlanError::Held { device: device.device.clone(), holder: plan.claim.clone() })
+    })
+}
+
+fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
+    let Some(parameters) = &device.parameters else { return Ok(NetworkConfig::default()) };
+    let wrap = |source| PlanError::Config { device: device.device.clone(), source };
+    let config = NetworkConfig::parse(parameters).map_err(wrap)?;
+    let interface = &config.interface;
+    let unsupported = [
+        (config.profile.is_some(), "profile"),
+        (config.ethtool.is_some(), "ethtool"),
+        (interface.dhcp == Some(true), "interface.dhcp"),
+        (interface.disable_ebpf_programs == Some(true), "interface.disableEbpfPrograms"),
+    ];
+    let field = unsupported.into_iter().find_map(|(is_set, field)| is_set.then_some(field));
+    field.map_or(Ok(config), |field| {
+        Err(PlanError::Unsupported { device: device.device.clone(), field })
+    })
+}
+
+fn rdma(device: &AllocatedDevice, nic: &NicFacts) -> Result<Option<PlannedRdma>, PlanError> {
+    let Some(rdma) = &nic.rdma else { return Ok(None) };
+    // Without verbs there is no RDMA; without the others there is no management.
+    let missing = rdma.missing.iter().find(|name| name.starts_with("uverbs"));
+    missing.map_or(Ok(()), |missing| {
+        let (device, missing) = (device.device.clone(), missing.clone());
+        Err(PlanError::NoCharDevice { device, missing })
+    })?;
+    let (name, ports, chars) = (rdma.name.clone(), rdma.ports.clone(), rdma.chars.clone());
+    Ok(Some(PlannedRdma { name, ports, chars }))
+}
+
+fn link(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    nic: &NicFacts,
+    config: NetworkConfig,
+    facts: &Facts<'_>,
+) -> Result<Option<PlannedLink>, PlanError> {
+    let name = || device.device.clone();
+    if device.admin_access {
+        return Ok(None);
+    }
+    let host = nic.netdev.as_ref().and_then(|netdev| facts.links.get(netdev));
+    let Some(host) = host else {
+        let needs_none = nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband);
+        if !needs_none {
+            return Err(PlanError::NoLink { device: name() });
+        }
+        let wrap = |source| PlanError::Config { device: name(), source };
+        return config.check_rdma_only().map(|()| None).map_err(wrap);
+    };
+    if host.is_uplink() {
+        return Err(PlanError::Uplink { device: name(), link: host.name.clone() });
+    }
+    if claim.pods.len() > 1 {
+        return Err(PlanError::ManyPods { device: name(), pods: claim.pods.len() });
+    }
+    Ok(Some(PlannedLink {
+        host: host.clone(),
+        name: pod_name(host, &config),
+        config: completed(host, config),
+    }))
+}
+
+/// The name that is asked for, else the host's, as the kernel allows more than
+/// a configuration may say.
+fn pod_name(host: &HostLink, config: &NetworkConfig) -> LinkName {
+    let asked = config.interface.name.clone();
+    asked.or_else(|| host.name.parse().ok()).unwrap_or_else(LinkName::fallback)
+}
+
+/// Without addresses of its own the interface keeps the host's, and the routes
+/// that go with them; routes that are asked for come after.
+fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
+    if !config.interface.addresses.is_empty() {
+        return config;
+    }
+    let addresses = host.addresses.iter().filter(|address| address.is_global());
+    let inherited = host.routes.iter().map(|route| RouteConfig {
+        destination: route.destination,
+        gateway: route.gateway,
+        source: route.source,
+        scope: if route.gateway.is_some() { 0 } else { SCOPE_LINK },
+        table: route.table,
+    });
+    let asks_for = |route: &RouteConfig| {
+        config.routes.iter().any(|asked| {
+            asked.destination == route.destination && asked.table_id() == route.table_id()
+        })
+    };
+    let routes = inherited.filter(|route| !asks_for(route)).chain(config.routes.clone()).collect();
+    let addresses = addresses.map(|address| address.prefix).collect();
+    let interface = InterfaceConfig { addresses, ..config.interface };
+    NetworkConfig { interface, routes, ..config }
+}
+
+/// `RT_SCOPE_LINK`.
+const SCOPE_LINK: u8 = 253;
+
+fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {
+    let mut names: Vec<_> =
+        devices.iter().filter_map(|device| Some(&device.link.as_ref()?.name)).collect();
+    names.sort();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+    twice.map_or(Ok(()), |pair| Err(PlanError::SameName { name: pair[0].clone() }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! The decision over a machine with two InfiniBand NICs and two Ethernet ones.
+
+use super::*;
+use crate::cdi;
+use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
+use crate::prepare::inventory::RdmaFacts;
+use crate::prepare::paths::Paths;
+use serde_json::{Value, json};
+
+fn char(name: &str, minor: u32) -> CharDevice {
+    CharDevice { name: name.into(), major: 231, minor }
+}
+
+fn rdma(number: u32, is_infiniband: bool) -> RdmaFacts {
+    RdmaFacts {
+        name: format!("mlx5_{number}"),
+        ports: vec![1],
+        inactive: vec![],
+        is_infiniband,
+        chars: vec![
+            char(&format!("uverbs{number}"), 192 + number),
+            char(&format!("umad{number}"), number),
+            char(&format!("issm{number}"), 64 + number),
+        ],
+        missing: vec![],
+    }
+}
+
+fn inventory() -> Inventory {
+    let nic = |bus: &str, rdma, netdev: Option<&str>| NicFacts {
+        address: format!("{bus}:00:00.0").parse().expect("an address"),
+        rdma,
+        netdev: netdev.map(str::to_owned),
+    };
+    let devices = [
+        ("ib-0", nic("0101", Some(rdma(0, true)), None)),
+        ("ib-1", nic("0102", Some(rdma(1, true)), None)),
+        ("eth-0", nic("0103", Some(rdma(2, false)), Some("rail0"))),
+        ("eth-1", nic("0104", None, Some("rail1"))),
+        ("eth-away", nic("0105", Some(rdma(3, false)), None)),
+        ("eth-up", nic("0106", None, Some("uplink"))),
+    ];
+    Inventory {
+        devices: devices.into_iter().map(|(name, nic)| (name.to_owned(), nic)).collect(),
+        rdma_cm: Some(char("rdma_cm", 58)),
+    }
+}
+
+fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
+    HostLink {
+        name: name.into(),
+        parent: None,
+        hardware_addr: Some("02:00:00:00:00:01".parse().expect("an address")),
+        mtu: 9000,
+        up: true,
+        sizes: SegmentSizes::default(),
+        addresses: vec![HostAddress {
+            prefix: "10.1.0.7/16".parse().expect("a prefix"),
+            scope: 0,
+            peer: None,
+            broadcast: None,
+            label: None,
+            flags: 0,
+        }],
+        routes,
+    }
+}
+
+fn route(destination: &str, gateway: Option<&str>) -> HostRoute {
+    HostRoute {
+        destination: destination.parse().expect("a prefix"),
+        gateway: gateway.map(|gateway| gateway.parse().expect("an address")),
+        source: None,
+        priority: None,
+        table: 254,
+        scope: 0,
+        protocol: 4,
+    }
+}
+
+fn links() -> BTreeMap<String, HostLink> {
+    let routes = vec![route("10.2.0.0/16", Some("10.1.0.1"))];
+    let uplink = vec![route("0.0.0.0/0", Some("10.0.0.1"))];
+    [
+        ("rail0", host_link("rail0", routes)),
+        ("rail1", host_link("rail1", vec![])),
+        ("uplink", host_link("uplink", uplink)),
+    ]
+    .into_iter()
+    .map(|(name, link)| (name.to_owned(), link))
+    .collect()
+}
+
+fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
+    AllocatedDevice {
+        request: "nics".into(),
+        pool: "node-1".into(),
+        device: name.into(),
+        share_id: None,
+        admin_access: false,
+        parameters,
+    }
+}
+
+fn claim(uid: &str, devices: Vec<AllocatedDevice>) -> AllocatedClaim {
+    AllocatedClaim {
+        claim: ClaimRef { namespace: "team".into(), name: "nics".into(), uid: uid.into() },
+        pods: vec![PodRef { name: "train-0".into(), uid: "p-1".into() }],
+        devices,
+        others: vec![OtherDevice {
+            request: "gpus".into(),
+            driver: "gpu.nvidia.com".into(),
+            pool: "node-1".into(),
+            device: "gpu-0".into(),
+        }],
+    }
+}
+
+fn decide(claim: &AllocatedClaim, held: &[&Plan]) -> Result<Plan, PlanError> {
+    plan(claim, &Facts { inventory: &inventory(), links: &links(), held })
+}
+
+fn refusal(claim: &AllocatedClaim, held: &[&Plan]) -> String {
+    let error = decide(claim, held).expect_err("refused");
+    serve::chain::Chain(&error).to_string()
+}
+
+fn paths() -> Paths {
+    Paths {
+        kubelet: "/var/lib/kubelet".into(),
+        driver: "dra.net".into(),
+        cdi: "/var/run/cdi".into(),
+        run: "/run/dranet".into(),
+        netns: "/run/netns".into(),
+    }
+}
+
+#[test]
+fn what_a_container_gets() {
+    let config = json!({"interface": {"name": "net1", "mtu": 4000}});
+    let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", Some(config))]);
+    let plan = decide(&claim, &[]).expect("possible");
+    let settings =
+        cdi::Settings { runtime_root: "/".into(), environment: cdi::Environment::default() };
+    let spec = serde_json::to_value(cdi::spec(&plan, &paths(), &settings)).expect("JSON");
+    insta::assert_snapshot!("cdi", format!("{spec:#}"));
+    let file = serde_json::to_value(crate::prepare::effects::devices_file(&plan)).expect("JSON");
+    insta::assert_snapshot!("devices_file", format!("{file:#}"));
+    let id = cdi::device_id("dra.net", &plan, &plan.devices[0]);
+    assert_eq!(id, "dra.net/claim=u-1-ib-1");
+}
+
+#[test]
+fn every_part_of_the_environment_is_switchable() {
+    let plan = decide(&claim("u-1", vec![device("ib-0", None)]), &[]).expect("possible");
+    let environment =
+        cdi::Environment { nccl_ib_hca: false, ucx_net_devices: false, devices_file: false };
+    let settings = cdi::Settings { runtime_root: "/".into(), environment };
+    let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).expect("JSON");
+    assert!(!text.contains("env") && !text.contains("mounts"), "{text}");
+}
+
+#[test]
+fn the_hosts_addresses_and_routes_go_along_unless_others_are_given() {
+    let link = |parameters| {
+        let plan = decide(&claim("u-1", vec![device("eth-0", parameters)]), &[]).expect("possible");
+        plan.devices[0].link.clone().expect("an interface")
+    };
+    let inherited = link(None);
+    assert_eq!(inherited.name.as_str(), "rail0");
+    let text = |link: &PlannedLink| serde_json::to_value(&link.config).expect("JSON");
+    assert_eq!(
+        text(&inherited),
+        json!({
+            "interface": {"addresses": ["10.1.0.7/16"]},
+            "routes": [{"destination": "10.2.0.0/16", "gateway": "10.1.0.1", "scope": 0, "table": 254}]
+        })
+    );
+    let own = json!({"interface": {"addresses": ["10.9.0.1/24"]}});
+    assert_eq!(text(&link(Some(own.clone()))), own);
+}
+
+#[test]
+fn what_is_refused() {
+    let other = decide(&claim("u-0", vec![device("ib-0", None)]), &[]).expect("possible");
+    let many = {
+        let mut claim = claim("u-1", vec![device("eth-1", None)]);
+        claim.pods.push(PodRef { name: "train-1".into(), uid: "p-2".into() });
+        claim
+    };
+    let name = json!({"interface": {"name": "net1"}});
+    let one = |device_name: &str, parameters: Option<Value>| {
+        refusal(&claim("u-1", vec![device(device_name, parameters)]), &[&other])
+    };
+    let refusals = [
+        one("ib-0", None),
+        one("ib-9", None),
+        one("eth-away", None),
+        one("eth-up", None),
+        one("ib-1", Some(name.clone())),
+        one("eth-1", Some(json!({"interface": {"mtu": 1}}))),
+        one("eth-1", Some(json!({"interface": {"dhcp": true}}))),
+        one("eth-1", Some(json!({"ethtool": {"features": {"tso": false}}}))),
+        refusal(&many, &[]),
+        refusal(
+            &claim("u-1", vec![device("eth-0", Some(name.clone())), device("eth-1", Some(name))]),
+            &[],
+        ),
+    ];
+    insta::assert_snapshot!(refusals.join("\n"));
+}
+
+#[test]
+fn shares_and_monitoring_go_beside_a_holder() {
+    let with = |share: Option<&str>, admin_access| {
+        let device = AllocatedDevice {
+            share_id: share.map(str::to_owned),
+            admin_access,
+            ..device("ib-0", None)
+        };
+        claim("u-1", vec![device])
+    };
+    let held = decide(&with(Some("s-1"), false), &[]).expect("possible");
+    decide(&with(Some("s-2"), false), &[&held]).expect("another share");
+    decide(&with(None, true), &[&held]).expect("monitoring");
+    decide(&with(Some("s-1"), false), &[&held]).expect_err("the same share");
+    decide(&with(None, false), &[&held]).expect_err("all of it");
+}
+
+#[test]
+fn many_pods_share_a_claim_that_has_no_interface() {
+    let mut claim = claim("u-1", vec![device("ib-0", None)]);
+    claim.pods.push(PodRef { name: "train-1".into(), uid: "p-2".into() });
+    decide(&claim, &[]).expect("character devices can be in many pods");
+}
+
+#[test]
+fn a_plan_survives_its_text() {
+    let plan =
+        decide(&claim("u-1", vec![device("ib-0", None), device("eth-0", None)]), &[]).expect("ok");
+    let text = serde_json::to_string(&plan).expect("JSON");
+    assert_eq!(serde_json::from_str::<Plan>(&text).expect("own text"), plan);
+}
+
+#[test]
+fn what_the_claims_status_says() {
+    use crate::claim_status::{Progress, render};
+    let config = json!({"interface": {"name": "net1", "addresses": ["10.9.0.1/24"]}});
+    let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", Some(config))]);
+    let plan = decide(&claim, &[]).expect("possible");
+    let now = "2026-01-02T03:04:05Z".parse().expect("a time");
+    let statuses = [Progress::Prepared, Progress::Attached]
+        .map(|progress| format!("{:#}", render(&plan, "dra.net", progress, now)["status"]));
+    insta::assert_snapshot!("claim_status", statuses.join("\n"));
+}

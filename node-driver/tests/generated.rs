@@ -1,0 +1,51 @@
+//! The committed gRPC code is what the vendored protocol files say.
+//!
+//! protox compiles them, so no `protoc` is needed, here or to build the driver.
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+
+use std::fs;
+use std::path::Path;
+
+const SOURCES: [&str; 5] = [
+    "dra-v1/api.proto",
+    "dra-v1beta1/api.proto",
+    "dra-health-v1/api.proto",
+    "dra-health-v1alpha1/api.proto",
+    "pluginregistration-v1/api.proto",
+];
+
+#[test]
+fn generated_code_is_current() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let committed = crate_dir.join("src/plugin/generated");
+    let made = tempfile::tempdir().unwrap();
+    generate(&crate_dir.join("proto"), made.path());
+
+    let mut names: Vec<_> =
+        fs::read_dir(made.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names.len(), SOURCES.len(), "one file for each package: {names:?}");
+    for name in names {
+        let new = fs::read_to_string(made.path().join(&name)).unwrap();
+        let path = committed.join(&name);
+        if std::env::var_os("UPDATE_GENERATED").is_some() {
+            fs::write(&path, &new).unwrap();
+        }
+        let old = fs::read_to_string(&path).unwrap_or_default();
+        assert!(old == new, "{} is stale; run with UPDATE_GENERATED=1", path.display());
+    }
+}
+
+fn generate(protos: &Path, out: &Path) {
+    for source in SOURCES {
+        let path = protos.join(source);
+        let set = protox::compile([&path], [path.parent().unwrap()]).unwrap();
+        tonic_prost_build::configure()
+            .build_client(true)
+            .build_server(true)
+            .btree_map(".")
+            .out_dir(out)
+            .compile_fds(set)
+            .unwrap();
+    }
+}

@@ -1,0 +1,16 @@
+//! A real node on this machine: containerd, runc and a kubelet, with network,
+//! mounts and processes of their own, so that nothing of it outlives the test
+//! and nothing of the machine is touched.
+//!
+//! Not a container: root, cgroups and devices are the machine's. Needs root.
+
+mod containerd;
+mod image;
+mod isolation;
+mod kubelet;
+pub mod links;
+mod machine;
+pub mod pods;
+
+pub use isolation::isolated;
+pub use machine::{Machine, Nic};

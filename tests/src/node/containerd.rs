@@ -1,0 +1,120 @@
+//! containerd with its own state, the CRI plugin, CDI, and the one image.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::Context;
+
+use crate::{
+    binaries,
+    eventually::{Check, eventually},
+    node::image,
+    process::{Process, Program},
+};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Where it listens.
+pub(super) fn socket(folder: &Path) -> PathBuf {
+    folder.join("containerd.sock")
+}
+
+/// Starts it and waits until the image is there.
+pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Result<Process> {
+    let config = folder.join("containerd.toml");
+    fs::write(&config, configuration(folder, cdi)?)?;
+    network(folder)?;
+    let process = launch(folder, logs)?;
+    import(folder, &process).await?;
+    Ok(process)
+}
+
+/// Starts it again over the same state.
+pub(super) fn launch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
+    let shims = binaries::node("containerd")?;
+    let shims = shims.parent().context("a folder")?.display().to_string();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Program::new(binaries::node("containerd")?, logs)
+        .args(["--config".to_owned(), folder.join("containerd.toml").display().to_string()])
+        .env("PATH", &format!("{shims}:{}", path.to_string_lossy()))
+        .spawn()
+}
+
+async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
+    let archive = folder.join("busybox.tar");
+    image::write(&archive)?;
+    let ctr = binaries::node("ctr")?;
+    eventually(SOON, async || {
+        anyhow::ensure!(!process.has_ended(), "containerd ended:\n{}", process.tail(15));
+        let output = Command::new(&ctr)
+            .arg("--address")
+            .arg(socket(folder))
+            .args(["--namespace", "k8s.io", "images", "import", "--local"])
+            .arg(&archive)
+            .output()?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(Check::that(output.status.success(), || format!("no image yet: {error}")))
+    })
+    .await
+}
+
+/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores; the tests' machine
+/// has no AppArmor.
+fn configuration(folder: &Path, cdi: &Path) -> anyhow::Result<String> {
+    let (root, state) = (folder.join("containerd"), folder.join("containerd-state"));
+    let runc = binaries::node("runc")?;
+    let cni = binaries::node("bridge")?;
+    let cni = cni.parent().context("a folder")?;
+    Ok(format!(
+        r#"version = 3
+root = "{root}"
+state = "{state}"
+[grpc]
+  address = "{socket}"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{image}"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  cdi_spec_dirs = ["{cdi}"]
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["{cni}"]
+  conf_dir = "{conf}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = "{runc}"
+"#,
+        root = root.display(),
+        state = state.display(),
+        socket = socket(folder).display(),
+        image = image::IMAGE,
+        cdi = cdi.display(),
+        cni = cni.display(),
+        conf = folder.join("cni").display(),
+        runc = runc.display(),
+    ))
+}
+
+fn network(folder: &Path) -> anyhow::Result<()> {
+    let conf = folder.join("cni");
+    fs::create_dir_all(&conf)?;
+    let list = serde_json::json!({
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": "pods0",
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": "10.99.0.0/16"}]],
+                "dataDir": folder.join("cni-addresses"),
+            },
+        }],
+    });
+    Ok(fs::write(conf.join("10-pods.conflist"), list.to_string())?)
+}

@@ -1,0 +1,94 @@
+//! The one image that pods here run: busybox, as an OCI archive made by hand.
+
+use std::{fs, path::Path};
+
+use anyhow::Context;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
+
+/// What pods name.
+pub(super) const IMAGE: &str = "localhost/busybox:test";
+
+/// Debian's package `busybox-static`.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// The commands that tests use.
+const COMMANDS: [&str; 12] =
+    ["sh", "sleep", "cat", "ls", "env", "ip", "echo", "ping", "test", "stat", "true", "wc"];
+
+/// Writes the archive.
+pub(super) fn write(path: &Path) -> anyhow::Result<()> {
+    let layer = layer()?;
+    let config = json!({
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "2147483647"]},
+        "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
+    });
+    let config = serde_json::to_vec(&config)?;
+    let describe = |kind: &str, blob: &[u8]| {
+        json!({
+            "mediaType": format!("application/vnd.oci.image.{kind}"),
+            "digest": digest(blob),
+            "size": blob.len(),
+        })
+    };
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": describe("config.v1+json", &config),
+        "layers": [describe("layer.v1.tar", &layer)],
+    });
+    let manifest = serde_json::to_vec(&manifest)?;
+    let mut reference = describe("manifest.v1+json", &manifest);
+    reference["annotations"] = json!({"io.containerd.image.name": IMAGE});
+    let index = json!({"schemaVersion": 2, "manifests": [reference]});
+    let mut archive = Builder::new(Vec::new());
+    add(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
+    add(&mut archive, "index.json", &serde_json::to_vec(&index)?, 0o644)?;
+    for blob in [&layer, &config, &manifest] {
+        let name = digest(blob).replace("sha256:", "blobs/sha256/");
+        add(&mut archive, &name, blob, 0o644)?;
+    }
+    fs::write(path, archive.into_inner()?).with_context(|| format!("`{}`", path.display()))
+}
+
+fn layer() -> anyhow::Result<Vec<u8>> {
+    let busybox = fs::read(BUSYBOX)
+        .with_context(|| format!("`{BUSYBOX}` is not there (Debian: busybox-static)"))?;
+    let mut layer = Builder::new(Vec::new());
+    add(&mut layer, "bin/busybox", &busybox, 0o755)?;
+    for command in COMMANDS {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::Symlink);
+        header.set_size(0);
+        header.set_mode(0o777);
+        layer.append_link(&mut header, format!("bin/{command}"), "busybox")?;
+    }
+    for folder in ["etc/", "tmp/", "proc/", "sys/", "dev/"] {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::Directory);
+        header.set_size(0);
+        header.set_mode(0o755);
+        layer.append_data(&mut header, folder, &[][..])?;
+    }
+    Ok(layer.into_inner()?)
+}
+
+fn add(
+    archive: &mut Builder<Vec<u8>>,
+    name: &str,
+    content: &[u8],
+    mode: u32,
+) -> anyhow::Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_size(u64::try_from(content.len())?);
+    header.set_mode(mode);
+    Ok(archive.append_data(&mut header, name, content)?)
+}
+
+fn digest(blob: &[u8]) -> String {
+    let hex = |text: String, byte: &u8| text + &format!("{byte:02x}");
+    Sha256::digest(blob).iter().fold("sha256:".to_owned(), hex)
+}

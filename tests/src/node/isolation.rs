@@ -1,0 +1,64 @@
+//! Namespaces around a whole test binary: of processes (whatever it starts ends
+//! with it, container shims included), of mounts, and of networks.
+
+use std::{
+    env,
+    process::{Command, ExitCode},
+};
+
+use anyhow::Context;
+use rustix::process::geteuid;
+
+/// Set in the process that runs inside.
+const INSIDE: &str = "DRANET_TEST_ISOLATED";
+
+/// Runs `main` in namespaces of its own, by starting this binary again under
+/// util-linux's `unshare`.
+pub fn isolated(main: impl FnOnce() -> ExitCode) -> ExitCode {
+    if env::var_os(INSIDE).is_some() {
+        return prepare().map_or_else(|error| refuse(&error), |()| main());
+    }
+    match again() {
+        Ok(code) => code,
+        Err(error) => refuse(&error),
+    }
+}
+
+fn again() -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        geteuid().is_root(),
+        "this floor needs root: it starts a kubelet and a container runtime"
+    );
+    let status = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        .arg(env::current_exe()?)
+        .args(env::args_os().skip(1))
+        .env(INSIDE, "1")
+        .status()
+        .context("failed to start `unshare` (Debian: util-linux)")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// The control plane listens on the loopback interface, and a kubelet looks for
+/// the interface of the default route; named namespaces stay in here.
+fn prepare() -> anyhow::Result<()> {
+    for command in [
+        "ip link set lo up",
+        "mount -t tmpfs tmpfs /run",
+        "ip link add uplink type veth peer name uplink-peer",
+        "ip addr add 10.88.0.2/24 dev uplink",
+        "ip link set uplink up",
+        "ip link set uplink-peer up",
+        "ip route add default via 10.88.0.1 dev uplink",
+    ] {
+        super::links::shell(command)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "a floor reports to the person who runs it")]
+fn refuse(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,59 @@
+//! A kubelet for a machine that it does not own: no cgroup hierarchy of pods, no
+//! eviction, everything below one folder.
+
+use std::{fs, path::Path};
+
+use serde_json::json;
+
+use crate::{
+    ControlPlane, binaries,
+    node::containerd,
+    ports,
+    process::{Process, Program},
+};
+
+/// Starts it; it registers its node by itself.
+pub(super) fn start(plane: &ControlPlane, folder: &Path, name: &str) -> anyhow::Result<Process> {
+    let config = folder.join("kubelet.json");
+    fs::write(&config, configuration(folder)?.to_string())?;
+    Program::new(binaries::kubernetes("kubelet")?, plane.logs())
+        .named(&format!("{name}-kubelet"))
+        .args([
+            format!("--config={}", config.display()),
+            format!("--kubeconfig={}", plane.kubeconfig().display()),
+            format!("--hostname-override={name}"),
+            format!("--root-dir={}", folder.join("kubelet").display()),
+            format!("--cert-dir={}", folder.join("kubelet-pki").display()),
+            "--node-ip=10.88.0.2".to_owned(),
+            "--v=2".to_owned(),
+        ])
+        .spawn()
+}
+
+fn configuration(folder: &Path) -> anyhow::Result<serde_json::Value> {
+    let zero = "0%";
+    Ok(json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "failCgroupV1": false,
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": false,
+        "enforceNodeAllocatable": [],
+        "failSwapOn": false,
+        "localStorageCapacityIsolation": false,
+        "containerRuntimeEndpoint": format!("unix://{}", containerd::socket(folder).display()),
+        "port": ports::free()?,
+        "readOnlyPort": 0,
+        "healthzPort": 0,
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "podLogsDir": folder.join("pod-logs"),
+        "maxPods": 120,
+        "evictionHard": {
+            "imagefs.available": zero, "imagefs.inodesFree": zero, "memory.available": zero,
+            "nodefs.available": zero, "nodefs.inodesFree": zero,
+        },
+        "syncFrequency": "2s",
+        "nodeStatusUpdateFrequency": "2s",
+    }))
+}

@@ -1,0 +1,250 @@
+//! One node: a planted machine as its hardware, links as its interfaces.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client};
+use tempfile::TempDir;
+use topology_graph::fixture;
+
+use crate::{
+    Check, ControlPlane, eventually,
+    node::{containerd, kubelet, links::shell},
+    ports,
+    process::Process,
+};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// An Ethernet NIC: a PCI function of the planted machine whose interface is a
+/// real link.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    /// Its PCI address.
+    pub address: &'static str,
+    /// Its interface.
+    pub link: &'static str,
+}
+
+impl Nic {
+    /// Its name in a slice.
+    pub fn device(&self) -> String {
+        format!("pci-{}", self.address.replace([':', '.'], "-"))
+    }
+}
+
+/// A running node.
+pub struct Machine {
+    /// Its name in the cluster.
+    pub name: String,
+    client: Client,
+    kubeconfig: PathBuf,
+    logs: PathBuf,
+    driver: Option<Process>,
+    kubelet: Option<Process>,
+    containerd: Option<Process>,
+    folder: TempDir,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// Starts containerd and a kubelet, and waits until the node is Ready. The
+    /// hardware is Azure's GB300 machine with these NICs besides.
+    pub async fn start(plane: &ControlPlane, name: &str, nics: &[Nic]) -> anyhow::Result<Self> {
+        // Short: paths of sockets have 107 bytes.
+        let folder = tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?;
+        plant(&folder.path().join("root"), nics)?;
+        let cdi = folder.path().join("cdi");
+        fs::create_dir_all(&cdi)?;
+        let containerd = containerd::start(folder.path(), &plane.logs(), &cdi).await?;
+        let kubelet = kubelet::start(plane, folder.path(), name)?;
+        let machine = Self {
+            name: name.to_owned(),
+            client: plane.client(),
+            kubeconfig: plane.kubeconfig(),
+            logs: plane.logs(),
+            driver: None,
+            kubelet: Some(kubelet),
+            containerd: Some(containerd),
+            folder,
+        };
+        machine.ready().await?;
+        Ok(machine)
+    }
+
+    /// Starts our driver with these arguments besides, and waits until the
+    /// kubelet can find it.
+    pub async fn start_driver(&mut self, more: &[&str]) -> anyhow::Result<()> {
+        self.spawn_driver(more)?;
+        let socket = self.kubelet_dir().join("plugins_registry/dra.net-reg.sock");
+        eventually(SOON, async || {
+            let driver = self.driver.as_ref().context("it was started")?;
+            anyhow::ensure!(!driver.has_ended(), "node-driver ended:\n{}", driver.tail(15));
+            Ok(Check::that(socket.exists(), || "no registration socket".to_owned()))
+        })
+        .await
+    }
+
+    /// Starts our driver and does not wait.
+    pub fn spawn_driver(&mut self, more: &[&str]) -> anyhow::Result<()> {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let program = crate::Program::new(crate::binaries::ours("node-driver")?, &self.logs);
+        let driver = program
+            .named(&format!("{}-driver", self.name))
+            .args([
+                "--root".to_owned(),
+                path("root"),
+                "--runtime-root".to_owned(),
+                path("root"),
+                "--node-name".to_owned(),
+                self.name.clone(),
+                "--kubeconfig".to_owned(),
+                self.kubeconfig.display().to_string(),
+                "--kubelet-dir".to_owned(),
+                path("kubelet"),
+                "--cdi-dir".to_owned(),
+                path("cdi"),
+                "--run-dir".to_owned(),
+                path("run"),
+                "--operations-listen".to_owned(),
+                format!("127.0.0.1:{}", ports::free()?),
+            ])
+            .args(more.iter().copied())
+            .spawn()?;
+        self.driver = Some(driver);
+        Ok(())
+    }
+
+    /// Kills the driver as a crash would.
+    pub fn kill_driver(&mut self) {
+        self.driver = None;
+    }
+
+    /// Whether the driver has ended by itself.
+    pub fn driver_has_ended(&self) -> bool {
+        self.driver.as_ref().is_none_or(Process::has_ended)
+    }
+
+    /// Kills containerd, not what it runs, and starts it again.
+    pub async fn restart_containerd(&mut self) -> anyhow::Result<()> {
+        self.containerd = None;
+        self.containerd = Some(containerd::launch(self.folder.path(), &self.logs)?);
+        self.ready().await
+    }
+
+    /// Kills the kubelet and starts it again.
+    pub async fn restart_kubelet(&mut self, plane: &ControlPlane) -> anyhow::Result<()> {
+        self.kubelet = None;
+        self.kubelet = Some(kubelet::start(plane, self.folder.path(), &self.name)?);
+        self.ready().await
+    }
+
+    /// Kubelet's root directory.
+    pub fn kubelet_dir(&self) -> PathBuf {
+        self.folder.path().join("kubelet")
+    }
+
+    /// Our driver's directory.
+    pub fn plugin_dir(&self) -> PathBuf {
+        self.kubelet_dir().join("plugins/dra.net")
+    }
+
+    /// What a pod's container has written.
+    pub fn pod_log(&self, namespace: &str, pod: &str) -> anyhow::Result<String> {
+        let logs = self.folder.path().join("pod-logs");
+        let prefix = format!("{namespace}_{pod}_");
+        let mut text = String::new();
+        for folder in names_in(&logs).into_iter().filter(|name| name.starts_with(&prefix)) {
+            for container in names_in(&logs.join(&folder)) {
+                for file in names_in(&logs.join(&folder).join(&container)) {
+                    let raw = fs::read_to_string(logs.join(&folder).join(&container).join(file))?;
+                    // `TIME STREAM F TEXT` (the CRI's log format).
+                    for line in raw.lines() {
+                        text.push_str(line.splitn(4, ' ').nth(3).unwrap_or_default());
+                        text.push('\n');
+                    }
+                }
+            }
+        }
+        Ok(text)
+    }
+
+    /// Everything that the driver keeps on this machine: CDI specs, claims,
+    /// attach records, and the claims of its checkpoint.
+    pub fn driver_files(&self) -> anyhow::Result<Vec<String>> {
+        let mut left = names_in(&self.folder.path().join("cdi"));
+        left.extend(names_in(&self.plugin_dir().join("claims")));
+        left.extend(names_in(&self.folder.path().join("run/attached")));
+        let path = self.plugin_dir().join("checkpoint.json");
+        if path.exists() {
+            let checkpoint: serde_json::Value = serde_json::from_slice(&fs::read(path)?)?;
+            let claims = checkpoint["data"]["claims"].as_object().context("claims")?;
+            left.extend(claims.keys().map(|uid| format!("checkpoint: {uid}")));
+        }
+        Ok(left)
+    }
+
+    async fn ready(&self) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        eventually(SOON, async || {
+            let kubelet = self.kubelet.as_ref().context("it runs")?;
+            anyhow::ensure!(!kubelet.has_ended(), "kubelet ended:\n{}", kubelet.tail(20));
+            let node = nodes.get_opt(&self.name).await?;
+            let conditions = node.and_then(|node| node.status?.conditions).unwrap_or_default();
+            let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+            let status = ready.map(|ready| (ready.status.clone(), ready.message.clone()));
+            let is_ready = status.as_ref().is_some_and(|(status, _)| status == "True");
+            Ok(Check::that(is_ready, || format!("node is {status:?}")))
+        })
+        .await
+    }
+}
+
+/// The fixture, with real character devices and the NICs' interfaces.
+fn plant(root: &Path, nics: &[Nic]) -> anyhow::Result<()> {
+    let machine = fixture::machine("azure-gb300").context("a machine of this name")?;
+    fixture::plant(machine, root)?;
+    for nic in nics {
+        let (address, link) = (nic.address, nic.link);
+        let bus = &address[..7];
+        fixture::plant(
+            &format!(
+                "[sys/devices/pci{bus}/{address}]\n\
+                 class = 0x020000\nvendor = 0x15b3\ndevice = 0x1021\nnuma_node = 0\n\
+                 net/{link}/type = 1\n\
+                 [sys]\n\
+                 bus/pci/devices/{address} -> ../../../devices/pci{bus}/{address}\n\
+                 class/net/{link} -> ../../devices/pci{bus}/{address}/net/{link}\n\
+                 devices/pci{bus}/{address}/net/{link}/device -> ../../../{address}\n"
+            ),
+            root,
+        )?;
+    }
+    let infiniband = root.join("dev/infiniband");
+    let _ = fs::remove_dir_all(&infiniband);
+    fs::create_dir_all(&infiniband)?;
+    // Harmless numbers: `/dev/null` under another name.
+    let names = (0..4).flat_map(|n| ["uverbs", "umad", "issm"].map(|kind| format!("{kind}{n}")));
+    for name in names.chain(["rdma_cm".to_owned()]) {
+        shell(&format!("mknod -m 666 {} c 1 3", infiniband.join(name).display()))?;
+    }
+    Ok(())
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}

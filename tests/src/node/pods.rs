@@ -1,0 +1,133 @@
+//! Pods on the node, and what they tell of themselves.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::{Check, Scope, eventually, node::image::IMAGE};
+
+/// Longest that a pod may take to run, or to be gone.
+pub const POD: Duration = Duration::from_secs(60);
+
+/// What a container writes first: its devices, its variables, its interfaces.
+const TELL: &str = "for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; \
+    env | while read v; do echo ENV $v; done; ip -o addr | while read a; do echo IP $a; done; \
+    ip link | while read l; do echo LINK $l; done; ip route | while read r; do echo ROUTE $r; done; \
+    while read l; do echo FILE $l; done < /etc/dranet/devices.json; echo TOLD; exec sleep 100000";
+
+/// A pod with one claim from a template or by name.
+pub fn pod(name: &str, claim: Value) -> anyhow::Result<Pod> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "resourceClaims": [merge(json!({"name": "nics"}), claim)],
+            "containers": [{
+                "name": "main",
+                "image": IMAGE,
+                "imagePullPolicy": "Never",
+                "command": ["/bin/sh", "-c", TELL],
+                "resources": {"claims": [{"name": "nics"}]},
+            }],
+        },
+    }))?)
+}
+
+fn merge(mut one: Value, other: Value) -> Value {
+    if let (Value::Object(one), Value::Object(other)) = (&mut one, other) {
+        one.extend(other);
+    }
+    one
+}
+
+/// Makes a claim that is allocated to this device already, as the scheduler
+/// would have written it.
+pub async fn allocated_claim(
+    scope: &Scope,
+    name: &str,
+    node: &str,
+    device: &str,
+    parameters: Option<Value>,
+) -> anyhow::Result<()> {
+    let claims: Api<ResourceClaim> = scope.api();
+    let claim = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [
+            {"name": "nic", "exactly": {"deviceClassName": "dranet.net"}},
+        ]}},
+    }))?;
+    claims.create(&PostParams::default(), &claim).await?;
+    let config = parameters.map(|parameters| {
+        json!([{"source": "FromClaim", "requests": ["nic"],
+            "opaque": {"driver": "dra.net", "parameters": parameters}}])
+    });
+    let selector = json!({"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": [node]},
+    ]}]});
+    let status = json!({"status": {"allocation": {
+        "nodeSelector": selector,
+        "devices": {
+            "results": [{"driver": "dra.net", "pool": node, "device": device, "request": "nic"}],
+            "config": config,
+        },
+    }}});
+    claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+/// Creates a pod.
+pub async fn create(scope: &Scope, pod: &Pod) -> anyhow::Result<()> {
+    scope.api::<Pod>().create(&PostParams::default(), pod).await?;
+    Ok(())
+}
+
+/// Waits until it runs.
+pub async fn running(scope: &Scope, name: &str) -> anyhow::Result<Pod> {
+    let pods: Api<Pod> = scope.api();
+    eventually(POD, async || {
+        let pod = pods.get(name).await?;
+        let status = pod.status.clone().unwrap_or_default();
+        if status.phase.as_deref() == Some("Running") {
+            return Ok(Check::Done(pod));
+        }
+        let waiting: Vec<_> = status
+            .container_statuses
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|status| status.state?.waiting)
+            .map(|waiting| format!("{:?}: {:?}", waiting.reason, waiting.message))
+            .collect();
+        let events = events(scope, name).await?;
+        Ok(Check::NotYet(format!("{name} is {:?}, {waiting:?}, events {events:?}", status.phase)))
+    })
+    .await
+}
+
+/// What was said of it, last first.
+pub async fn events(scope: &Scope, name: &str) -> anyhow::Result<Vec<String>> {
+    use k8s_openapi::api::core::v1::Event;
+    let events = scope.api::<Event>().list(&Default::default()).await?;
+    let of_pod =
+        events.items.into_iter().filter(|e| e.involved_object.name.as_deref() == Some(name));
+    Ok(of_pod
+        .map(|e| format!("{}: {}", e.reason.unwrap_or_default(), e.message.unwrap_or_default()))
+        .collect())
+}
+
+/// Deletes it and waits until it is gone.
+pub async fn delete(scope: &Scope, name: &str) -> anyhow::Result<()> {
+    let pods: Api<Pod> = scope.api();
+    pods.delete(name, &DeleteParams::default()).await?;
+    eventually(POD, async || {
+        let pod = pods.get_opt(name).await?;
+        Ok(Check::that(pod.is_none(), || format!("{name} is still there")))
+    })
+    .await
+}

@@ -1,0 +1,209 @@
+//! Interfaces into a pod and back: a veth pair's end stands for a NIC's
+//! interface. The scheduler's part is written by the test, since a planted
+//! machine has no kernel that would tell the driver of its interfaces.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tests::{
+    Check, ControlPlane, Scope, eventually,
+    floor::Test,
+    gb300,
+    node::{
+        Machine, Nic,
+        links::{self, shell},
+        pods,
+    },
+    with_scope,
+};
+
+use super::rdma::{nothing_left, told};
+
+const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was,
+        a_failure_to_attach_stops_the_container_and_is_undone,
+        the_interface_comes_back_after_the_driver_was_killed,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// A pair of links with all that the host must have again.
+fn make_link() -> anyhow::Result<()> {
+    for command in [
+        "ip link add rail0 type veth peer name rail0-peer",
+        "ip link set rail0 address 02:00:00:00:aa:01 mtu 9000",
+        "ip addr add 10.7.0.1/24 brd + dev rail0",
+        "ip addr add 10.7.1.1/24 dev rail0 label rail0:1",
+        "ip addr add fd07::1/64 dev rail0 nodad",
+        "ip link set rail0 up",
+        "ip link set rail0-peer up",
+        "ip route add 10.70.0.0/16 via 10.7.0.254 dev rail0 metric 77",
+        "ip route add 10.71.0.0/16 via 10.7.0.254 dev rail0 table 700",
+        "ip -6 route add fd70::/32 via fd07::fe dev rail0",
+    ] {
+        shell(command)?;
+    }
+    Ok(())
+}
+
+fn remove_link() -> anyhow::Result<()> {
+    shell("ip link del rail0-peer").map(drop)
+}
+
+fn parameters() -> Value {
+    json!({
+        "interface": {
+            "name": "net1", "mtu": 4321, "hardwareAddr": "02:00:00:00:bb:01",
+            "addresses": ["192.168.7.5/24", "fd77::5/64"], "arpIgnore": 1, "forwarding": true
+        },
+        "routes": [
+            {"destination": "172.20.0.0/16", "gateway": "192.168.7.254"},
+            {"destination": "172.21.0.0/16", "scope": 253}
+        ],
+        "rules": [{"priority": 3000, "source": "192.168.7.0/24", "table": 254}],
+        "neighbors": [{"destination": "192.168.7.254", "hardwareAddr": "02:00:00:00:cc:01"}]
+    })
+}
+
+async fn pod_with(
+    scope: &Scope,
+    machine: &Machine,
+    parameters: Option<Value>,
+) -> anyhow::Result<()> {
+    scope.apply_file(&gb300::file("device-classes.yaml")).await?;
+    pods::allocated_claim(scope, "nic", &machine.name, &NIC.device(), parameters).await?;
+    pods::create(scope, &pods::pod("user", json!({"resourceClaimName": "nic"}))?).await
+}
+
+async fn comes_back(machine: &Machine, before: &Value) -> anyhow::Result<()> {
+    nothing_left(machine).await?;
+    // The pod's own network, which the CNI plugin made, is not the host's state.
+    let after = eventually(pods::POD, async || {
+        let after = without_pods(links::state()?);
+        let is_same = after == *before;
+        let status = format!("{}", difference(before, &after));
+        Ok(if is_same { Check::Done(after) } else { Check::NotYet(status) })
+    })
+    .await?;
+    assert_eq!(&after, before);
+    Ok(())
+}
+
+fn without_pods(mut state: Value) -> Value {
+    let of_pods = |item: &Value| {
+        ["ifname", "dev"].iter().any(|field| {
+            item[field].as_str().is_some_and(|name| name == "pods0" || name.starts_with("veth"))
+        })
+    };
+    for part in ["addresses", "routes", "routes6", "rules"] {
+        if let Some(items) = state[part].as_array_mut() {
+            items.retain(|item| !of_pods(item));
+        }
+    }
+    state
+}
+
+fn difference(before: &Value, after: &Value) -> String {
+    let mut text = String::new();
+    for part in ["addresses", "routes", "routes6", "rules"] {
+        let items = |value: &Value| value[part].as_array().cloned().unwrap_or_default();
+        for (sign, one, other) in [("-", before, after), ("+", after, before)] {
+            let others = items(other);
+            for item in items(one).iter().filter(|item| !others.contains(item)) {
+                text.push_str(&format!("{sign} {part}: {item}\n"));
+            }
+        }
+    }
+    text
+}
+
+async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    make_link()?;
+    let mut machine = Machine::start(&plane, "move", &[NIC]).await?;
+    machine.start_driver(&[]).await?;
+    let before = without_pods(links::state()?);
+    with_scope(plane.client(), async |scope| {
+        pod_with(scope, &machine, Some(parameters())).await?;
+        pods::running(scope, "user").await?;
+        let told = told(&machine, scope, "user").await?;
+        for line in [
+            "net1    inet 192.168.7.5/24 brd 192.168.7.255 scope global net1",
+            "net1    inet6 fd77::5/64 scope global",
+            "mtu 4321",
+            "link/ether 02:00:00:00:bb:01",
+            "ROUTE 172.20.0.0/16 via 192.168.7.254 dev net1",
+            "ROUTE 172.21.0.0/16 dev net1 scope link",
+            "\"interface\": \"net1\"",
+        ] {
+            assert!(told.contains(line), "`{line}` is not in:\n{told}");
+        }
+        assert!(shell("ip link show rail0").is_err(), "it is in the pod");
+        pods::delete(scope, "user").await?;
+        comes_back(&machine, &before).await
+    })
+    .await?;
+    remove_link()
+}
+
+async fn a_failure_to_attach_stops_the_container_and_is_undone(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    make_link()?;
+    let mut machine = Machine::start(&plane, "fail", &[NIC]).await?;
+    machine.start_driver(&[]).await?;
+    let before = without_pods(links::state()?);
+    with_scope(plane.client(), async |scope| {
+        // No address of the pod is in the gateway's network.
+        let unreachable = json!({
+            "interface": {"name": "net1", "addresses": ["192.168.7.5/24"]},
+            "routes": [{"destination": "172.20.0.0/16", "gateway": "10.250.0.1"}]
+        });
+        pod_with(scope, &machine, Some(unreachable)).await?;
+        let said = eventually(pods::POD, async || {
+            let events = pods::events(scope, "user").await?;
+            let failure = events.iter().find(|event| event.contains("failed to add route"));
+            Ok(failure.map_or_else(
+                || Check::NotYet(format!("{events:?}")),
+                |failure| Check::Done(failure.clone()),
+            ))
+        })
+        .await?;
+        assert!(
+            said.contains("interface `net1`: failed to add route to `172.20.0.0/16`"),
+            "{said}"
+        );
+        pods::delete(scope, "user").await?;
+        comes_back(&machine, &before).await
+    })
+    .await?;
+    remove_link()
+}
+
+async fn the_interface_comes_back_after_the_driver_was_killed(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    make_link()?;
+    let mut machine = Machine::start(&plane, "killed", &[NIC]).await?;
+    machine.start_driver(&[]).await?;
+    let before = without_pods(links::state()?);
+    with_scope(plane.client(), async |scope| {
+        // Without a configuration the pod has the host's addresses and routes.
+        pod_with(scope, &machine, None).await?;
+        pods::running(scope, "user").await?;
+        let told = told(&machine, scope, "user").await?;
+        for line in ["inet 10.7.0.1/24", "inet6 fd07::1/64", "ROUTE 10.70.0.0/16 via 10.7.0.254"] {
+            assert!(told.contains(line), "`{line}` is not in:\n{told}");
+        }
+        machine.kill_driver();
+        machine.start_driver(&[]).await?;
+        pods::delete(scope, "user").await?;
+        comes_back(&machine, &before).await
+    })
+    .await?;
+    remove_link()
+}

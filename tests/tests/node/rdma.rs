@@ -1,0 +1,135 @@
+//! InfiniBand NICs: character devices, variables and files, per claim.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::json;
+use tests::{
+    Check, ControlPlane, Scope, eventually,
+    floor::Test,
+    gb300,
+    node::{Machine, pods},
+    with_scope,
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![a_pod_sees_exactly_its_devices, a_driver_that_dies_changes_nothing];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// Two pods from one template: the scheduler gives each a NIC that our driver
+/// published, and the runtime gives each the devices of that NIC.
+async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let mut machine = Machine::start(&plane, "rdma", &[]).await?;
+    machine.start_driver(&[]).await?;
+    with_scope(plane.client(), async |scope| {
+        let seen = two_pods(scope, &machine).await?;
+        let all: BTreeSet<_> = seen.iter().flat_map(|told| told.devices()).collect();
+        // uverbs, umad and issm of two NICs, and the one rdma_cm.
+        assert_eq!(all.len(), 7, "{seen:?}");
+        for told in &seen {
+            let number = told.number();
+            let expected = ["issm", "rdma_cm", "uverbs", "umad"].map(|kind| {
+                if kind == "rdma_cm" { kind.into() } else { format!("{kind}{number}") }
+            });
+            assert_eq!(told.devices(), BTreeSet::from(expected));
+            assert!(told.0.contains(&format!("ENV NCCL_IB_HCA==mlx5_{number}\n")), "{told:?}");
+            assert!(told.0.contains(&format!("ENV UCX_NET_DEVICES=mlx5_{number}:1\n")), "{told:?}");
+            assert!(told.0.contains(&format!("\"rdmaDevice\": \"mlx5_{number}\"")), "{told:?}");
+        }
+        for pod in ["first", "second"] {
+            pods::delete(scope, pod).await?;
+        }
+        nothing_left(&machine).await
+    })
+    .await
+}
+
+/// Pods run on while the driver is away; it takes up what it had promised.
+async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let mut machine = Machine::start(&plane, "restart", &[]).await?;
+    machine.start_driver(&[]).await?;
+    with_scope(plane.client(), async |scope| {
+        two_pods(scope, &machine).await?;
+        let before = machine.driver_files()?;
+        machine.kill_driver();
+        machine.start_driver(&[]).await?;
+        assert_eq!(machine.driver_files()?, before);
+        machine.restart_kubelet(&plane).await?;
+        machine.restart_containerd().await?;
+        for pod in ["first", "second"] {
+            pods::running(scope, pod).await?;
+        }
+        // Gone while the driver is away: undone when it is back.
+        machine.kill_driver();
+        let deleting =
+            async { tokio::try_join!(pods::delete(scope, "first"), pods::delete(scope, "second")) };
+        let (deleted, started) = tokio::join!(deleting, machine.start_driver(&[]));
+        (deleted?, started?);
+        nothing_left(&machine).await
+    })
+    .await
+}
+
+/// What a pod wrote.
+#[derive(Debug)]
+struct Told(String);
+
+impl Told {
+    fn devices(&self) -> BTreeSet<String> {
+        self.0.lines().filter_map(|line| line.strip_prefix("DEV ")).map(str::to_owned).collect()
+    }
+
+    fn number(&self) -> String {
+        let devices = self.devices();
+        let verbs = devices.iter().find_map(|name| name.strip_prefix("uverbs"));
+        verbs.unwrap_or_default().to_owned()
+    }
+}
+
+async fn two_pods(scope: &Scope, machine: &Machine) -> anyhow::Result<Vec<Told>> {
+    scope.apply_file(&gb300::file("device-classes.yaml")).await?;
+    scope
+        .apply_yaml(
+            "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata:
+  name: one-nic
+spec:
+  spec:
+    devices:
+      requests:
+      - name: nics
+        exactly:
+          deviceClassName: dranet.net
+",
+        )
+        .await?;
+    let mut seen = Vec::new();
+    for name in ["first", "second"] {
+        let pod = pods::pod(name, json!({"resourceClaimTemplateName": "one-nic"}))?;
+        pods::create(scope, &pod).await?;
+        pods::running(scope, name).await?;
+        seen.push(Told(told(machine, scope, name).await?));
+    }
+    Ok(seen)
+}
+
+/// The pod's log, once it is whole.
+pub(crate) async fn told(machine: &Machine, scope: &Scope, pod: &str) -> anyhow::Result<String> {
+    eventually(pods::POD, async || {
+        let log = machine.pod_log(scope.namespace(), pod)?;
+        let status = log.clone();
+        Ok(if log.contains("\nTOLD\n") { Check::Done(log) } else { Check::NotYet(status) })
+    })
+    .await
+}
+
+/// The kubelet unprepares a little after the pod's object is gone.
+pub(crate) async fn nothing_left(machine: &Machine) -> anyhow::Result<()> {
+    eventually(pods::POD, async || {
+        let left = machine.driver_files()?;
+        Ok(Check::that(left.is_empty(), || format!("left: {left:?}")))
+    })
+    .await
+}

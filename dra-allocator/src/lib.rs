@@ -19,6 +19,7 @@ pub mod allocate;
 pub mod cel;
 pub mod claim;
 pub mod device;
+pub mod explain;
 pub mod inventory;
 pub mod name;
 pub mod node;
@@ -35,6 +36,7 @@ pub use allocate::{
 };
 pub use claim::{Claim, Class};
 pub use device::{AttributeValue, Device};
+pub use explain::{Explanation, explain};
 pub use inventory::{Inventory, InventoryError};
 pub use name::{ClaimName, DeviceId, PoolId, QualifiedName};
 pub use node::{Node, NodeSelector};

@@ -8,7 +8,7 @@
 //! one JSON object a line. Of each case the fastest of some runs counts, on both sides with parsed
 //! input and compiled expressions. The last lines are sums by the number of steps.
 #![expect(clippy::print_stdout, reason = "a program for people")]
-#![expect(clippy::disallowed_methods, reason = "measuring needs a clock")]
+#![expect(clippy::disallowed_methods, reason = "measuring needs files and a clock")]
 
 use std::fs::File;
 use std::hint::black_box;

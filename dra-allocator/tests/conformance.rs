@@ -1,5 +1,6 @@
 //! The test table of Kubernetes' allocator: results, errors and steps must be the same.
 
+#![expect(clippy::disallowed_methods, reason = "vectors are files")]
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 use std::fmt::Write as _;

@@ -14,6 +14,7 @@ use super::groups::Groups;
 use super::prepare::{PreparedAsk, Problem};
 use super::{Limits, MAX_DEVICES};
 use crate::cel::Selector;
+use crate::claim::Ask;
 use crate::device::{AttributeValue, Device};
 use crate::quantity::Quantity;
 
@@ -113,7 +114,9 @@ struct Search<'p, 'a> {
     taken: Vec<(usize, usize)>,
     /// By candidate: how many shares are being allocated, and what they take.
     shares: HashMap<usize, Vec<Vec<Quantity>>>,
-    /// By ask and candidate.
+    /// By ask: the first ask that judges devices in the same way.
+    twins: Vec<usize>,
+    /// By such an ask and candidate.
     verdicts: Vec<Verdict>,
     /// By claim and constraint.
     constraints: Vec<Vec<ConstraintState>>,
@@ -144,6 +147,7 @@ impl<'p, 'a> Search<'p, 'a> {
             uses: uses.collect(),
             taken: Vec::new(),
             shares: HashMap::new(),
+            twins: (0..problem.asks.len()).map(|ask| twin(&problem.asks, ask)).collect(),
             verdicts: vec![Verdict::NotAsked; problem.asks.len() * candidates],
             constraints: constraints.collect(),
             seen: seen.collect(),
@@ -239,11 +243,12 @@ impl<'p, 'a> Search<'p, 'a> {
         start: usize,
     ) -> Result<bool, Halt> {
         let candidates = self.problem.candidates.len();
+        let row = self.twins[ask] * candidates;
         for candidate in start..candidates {
             if self.is_taken(ask, candidate) {
                 continue;
             }
-            let verdict = match self.verdicts[ask * candidates + candidate] {
+            let verdict = match self.verdicts[row + candidate] {
                 Verdict::NotAsked => self.judge(ask, candidate)?,
                 known => known,
             };
@@ -282,7 +287,7 @@ impl<'p, 'a> Search<'p, 'a> {
             && self.can_be_operated(candidate)
             && !self.is_tainted_for(device, prepared);
         let verdict = if fits { Verdict::Yes } else { Verdict::No };
-        self.verdicts[ask * problem.candidates.len() + candidate] = verdict;
+        self.verdicts[self.twins[ask] * problem.candidates.len() + candidate] = verdict;
         Ok(verdict)
     }
 
@@ -501,6 +506,33 @@ impl<'p, 'a> Search<'p, 'a> {
             self.counters.give_back(self.device(candidate), self.problem.settings);
         }
     }
+}
+
+/// The first ask that judges devices as this one does: of the same class, with the same
+/// selectors, tolerations and capacity.
+fn twin(asks: &[PreparedAsk<'_>], ask: usize) -> usize {
+    let same = |a: &PreparedAsk<'_>, b: &PreparedAsk<'_>| {
+        Arc::ptr_eq(&a.class, &b.class)
+            && a.ask.tolerations == b.ask.tolerations
+            && is_same_capacity(a.ask, b.ask)
+            && a.ask.selectors.len() == b.ask.selectors.len()
+            && expressions(a.ask).eq(expressions(b.ask))
+    };
+    asks[..ask].iter().position(|other| same(other, &asks[ask])).unwrap_or(ask)
+}
+
+fn expressions(ask: &Ask) -> impl Iterator<Item = &Arc<str>> {
+    ask.selectors.iter().flatten().map(Selector::expression)
+}
+
+/// Whether two ask for the same amounts, written in the same way: policies look at that.
+fn is_same_capacity(a: &Ask, b: &Ask) -> bool {
+    let (Some(a), Some(b)) = (&a.capacity, &b.capacity) else {
+        return a.capacity.is_none() && b.capacity.is_none();
+    };
+    let mut pairs = a.iter().zip(b);
+    a.len() == b.len()
+        && pairs.all(|((a, amount), (b, other))| a == b && amount.is_same_form(other))
 }
 
 /// Why a device is not taken.

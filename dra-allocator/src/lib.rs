@@ -3,7 +3,7 @@
 //!
 //! kube-scheduler gives devices to claims while it filters nodes, by an exhaustive first-fit
 //! search. This crate does the same search, device by device and step by step, so that one can
-//! know before: which devices a pod's claims get on a node ([`allocate`]), how long the search
+//! know before: which devices a pod's claims get on a node ([`allocate()`]), how long the search
 //! takes, and why it fails.
 //!
 //! [`Inventory`] is the index of what the cluster has; a watch feeds it. [`Claim`] is what is

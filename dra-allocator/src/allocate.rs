@@ -1,7 +1,7 @@
 //! Allocation: which devices claims would get on a node.
 //!
-//! First everything is checked and prepared ([`prepare`]), then searched ([`search`]), then
-//! written down ([`result`]), as `Allocate` in
+//! First everything is checked and prepared (`prepare`), then searched (`search`), then
+//! written down (`result`), as `Allocate` in
 //! `structured/internal/{stable,incubating,experimental}/allocator_*.go` does.
 
 mod capacity;

@@ -21,8 +21,9 @@ mod eval;
 mod functions;
 mod value;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use crate::device::{AttributeValue, Device};
 use crate::settings::Settings;
@@ -70,19 +71,34 @@ impl CompiledSelector {
     }
 }
 
+type Compiled = OnceLock<Result<CompiledSelector, CompileError>>;
+
+/// How many expressions are remembered. A cluster has some tens.
+const MAX_KNOWN: usize = 4096;
+
+/// Compiled expressions by their text. Compiling is a pure function, and takes longer than a
+/// search; claims with the same selectors come all the time.
+static KNOWN: LazyLock<Mutex<HashMap<Arc<str>, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
+
 /// An expression as it stands in a class or a claim, compiled when it is first needed.
 ///
 /// An expression that does not compile is an error only where a device meets it.
 #[derive(Clone)]
 pub struct Selector {
     expression: Arc<str>,
-    compiled: Arc<OnceLock<Result<CompiledSelector, CompileError>>>,
+    compiled: Arc<Compiled>,
 }
 
 impl Selector {
-    /// A selector of this expression.
+    /// A selector of this expression. Selectors of one text are compiled once.
     pub fn new(expression: impl Into<Arc<str>>) -> Self {
-        Self { expression: expression.into(), compiled: Arc::default() }
+        let expression = expression.into();
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        let compiled = known.entry(expression.clone()).or_default().clone();
+        Self { expression, compiled }
     }
 
     /// The text.

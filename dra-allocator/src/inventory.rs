@@ -177,11 +177,13 @@ impl Inventory {
         for HeldDevice { device, .. } in &held {
             if let Some(holders) = self.holders.get_mut(device) {
                 holders.retain(|holder| holder != name);
+                if holders.is_empty() {
+                    self.holders.remove(device);
+                }
             }
             self.state.remove(device);
             self.restore(device);
         }
-        self.holders.retain(|_, holders| !holders.is_empty());
         self.state.settle();
     }
 

@@ -3,7 +3,7 @@
 //!
 //! kube-scheduler gives devices to claims while it filters nodes, by an exhaustive first-fit
 //! search. This crate does the same search, device by device and step by step, so that one can
-//! know before: which devices a pod's claims get on a node ([`allocate`]), how long the search
+//! know before: which devices a pod's claims get on a node ([`allocate()`]), how long the search
 //! takes, and why it fails.
 //!
 //! [`Inventory`] is the index of what the cluster has; a watch feeds it. [`Claim`] is what is
@@ -19,6 +19,7 @@ pub mod allocate;
 pub mod cel;
 pub mod claim;
 pub mod device;
+pub mod explain;
 pub mod inventory;
 pub mod name;
 pub mod node;
@@ -35,6 +36,7 @@ pub use allocate::{
 };
 pub use claim::{Claim, Class};
 pub use device::{AttributeValue, Device};
+pub use explain::{Explanation, explain};
 pub use inventory::{Inventory, InventoryError};
 pub use name::{ClaimName, DeviceId, PoolId, QualifiedName};
 pub use node::{Node, NodeSelector};

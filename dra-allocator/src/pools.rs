@@ -195,7 +195,10 @@ fn build<'a>(
     let (counters_here, slices): (Vec<_>, Vec<_>) = slices.into_iter().partition(is_counters);
     let (counters_elsewhere, elsewhere): (Vec<_>, Vec<_>) =
         elsewhere.into_iter().partition(is_counters);
-    if let Some(name) = duplicate(devices(&slices).map(|device| &device.id.device)) {
+    // Within one slice names were checked when it came.
+    let unsure = slices.len() > 1 || slices.iter().any(|slice| slice.has_duplicates);
+    let names = devices(&slices).map(|device| &device.id.device);
+    if let Some(name) = unsure.then(|| duplicate(names)).flatten() {
         return Pool::broken(id, PoolHealth::Invalid(format!("duplicate device name {name}")));
     }
     let mut pool = Pool { slices, ..Pool::broken(id, PoolHealth::Complete) };
@@ -215,8 +218,8 @@ fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
     slices.iter().flat_map(|slice| &slice.devices)
 }
 
-fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
-    let mut known = HashSet::new();
+pub(crate) fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
+    let mut known = HashSet::with_capacity(names.size_hint().0);
     names.into_iter().find(|name| !known.insert(*name))
 }
 

@@ -12,7 +12,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClai
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::allocate::{ClaimAllocation, Limits, NoFit, Outcome, allocate};
+use crate::allocate::{Attempt, ClaimAllocation, Limits, NoFit, Outcome, allocate};
 use crate::claim::Claim;
 use crate::inventory::{Inventory, InventoryError};
 use crate::name::{DeviceId, QualifiedName};
@@ -211,9 +211,14 @@ impl Case {
 
 impl Replay {
     /// Runs the case.
-    pub fn run(&self, limits: Limits<'_>) -> Answer {
+    pub fn attempt(&self, limits: Limits<'_>) -> Attempt {
         let Self { inventory, node, claims, state, settings } = self;
-        let attempt = allocate(inventory, node, claims, state, settings, limits);
+        allocate(inventory, node, claims, state, settings, limits)
+    }
+
+    /// Runs the case and writes the answer down.
+    pub fn run(&self, limits: Limits<'_>) -> Answer {
+        let attempt = self.attempt(limits);
         let (results, error) = match attempt.outcome {
             Outcome::Allocated(allocations) => {
                 (Some(allocations.iter().map(result).collect()), String::new())

@@ -42,6 +42,8 @@ pub struct Slice {
     pub target: SliceTarget,
     /// Whether `perDeviceNodeSelection` is set at all, true or not.
     pub(crate) has_per_device_selection: bool,
+    /// Whether two of its devices have the same name.
+    pub(crate) has_duplicates: bool,
     /// The devices, in the order in which they are tried.
     pub devices: Vec<Device>,
     /// Counters, in slices that hold no devices.

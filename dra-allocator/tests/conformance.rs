@@ -1,5 +1,6 @@
 //! The test table of Kubernetes' allocator: results, errors and steps must be the same.
 
+#![expect(clippy::disallowed_methods, reason = "vectors are files")]
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use dra_allocator::Limits;
 use dra_allocator::replay::{Answer, Case};
 
 /// Enough for every case of the table, so that a fault cannot run for ever.
-const MAX_STEPS: u64 = 1_000_000;
+const MAX_STEPS: u64 = 2_000_000;
 
 fn vectors(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(file)
@@ -65,6 +66,12 @@ fn check(file: &str, cases: usize) {
     }
     assert!(differences.is_empty(), "{file}:\n{differences}");
     assert_eq!(text.lines().count(), cases, "the number of cases in {file}");
+}
+
+/// Searches of up to a million steps: pairs on one node with 8 GPUs and 8 NICs.
+#[test]
+fn heavy_shapes() {
+    check("heavy-shapes-1.37.1.jsonl", 24);
 }
 
 #[test]

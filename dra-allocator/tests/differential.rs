@@ -3,7 +3,7 @@
 //! `DRANET_ORACLE` names the program built from `tests/oracle`, `DRANET_CASES` the number of
 //! cases for each seed, `DRANET_SEED` a single seed to repeat. A case that differs is printed as
 //! a line of the conformance format, to be added to `tests/vectors`.
-#![expect(clippy::disallowed_methods, reason = "the test is told by its environment")]
+#![expect(clippy::disallowed_methods, reason = "an oracle, told by the environment")]
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::print_stdout, reason = "the seeds must be seen")]
 

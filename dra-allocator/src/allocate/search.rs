@@ -14,6 +14,7 @@ use super::groups::Groups;
 use super::prepare::{PreparedAsk, Problem};
 use super::{Limits, MAX_DEVICES};
 use crate::cel::Selector;
+use crate::claim::Ask;
 use crate::device::{AttributeValue, Device};
 use crate::quantity::Quantity;
 
@@ -86,6 +87,7 @@ struct Undo {
     claim: usize,
     ask: usize,
     candidate: usize,
+    must: bool,
     groups: usize,
     counters: bool,
     constraints: usize,
@@ -106,18 +108,20 @@ struct Search<'p, 'a> {
     problem: &'p Problem<'a>,
     limits: Limits<'p>,
     steps: u64,
-    /// By candidate: whether it is in use before the search.
-    in_use: Vec<bool>,
-    /// By candidate: the claims that it is being allocated for.
-    allocating: Vec<Vec<usize>>,
+    /// By candidate: how often it is in use, before the search and by it.
+    uses: Vec<u32>,
+    /// The candidates that were taken and for which claims, the last one last.
+    taken: Vec<(usize, usize)>,
     /// By candidate: how many shares are being allocated, and what they take.
     shares: HashMap<usize, Vec<Vec<Quantity>>>,
-    /// By ask and candidate.
-    selectable: Vec<Verdict>,
+    /// By ask: the first ask that judges devices in the same way.
+    twins: Vec<usize>,
+    /// By such an ask and candidate.
+    verdicts: Vec<Verdict>,
     /// By claim and constraint.
     constraints: Vec<Vec<ConstraintState>>,
-    /// By claim, constraint and candidate: the attribute's value.
-    seen: HashMap<(usize, usize, usize), Seen>,
+    /// By claim, constraint and candidate: the attribute's value, once it was looked at.
+    seen: Vec<Vec<Vec<Seen>>>,
     derived: HashMap<(usize, Arc<str>), AttributeValue>,
     counters: Counters<'a>,
     groups: Groups,
@@ -128,23 +132,25 @@ struct Search<'p, 'a> {
 impl<'p, 'a> Search<'p, 'a> {
     fn new(problem: &'p Problem<'a>, limits: Limits<'p>) -> Self {
         let candidates = problem.candidates.len();
-        let in_use = problem.candidates.iter();
-        let in_use = in_use.map(|candidate| problem.state.contains(&candidate.device.id));
+        let uses = problem.candidates.iter();
+        let uses = uses.map(|candidate| problem.state.contains(&candidate.device.id).into());
         let constraints = problem.claims.iter().map(|claim| {
             let states = claim.constraints.iter();
             states.map(|(kind, _)| ConstraintState::new(*kind, problem.settings)).collect()
         });
+        let seen = problem.claims.iter().map(|claim| vec![Vec::new(); claim.constraints.len()]);
         let subrequests = problem.claims.iter().map(|claim| vec![0; claim.requests.len()]);
         Self {
             problem,
             limits,
             steps: 0,
-            in_use: in_use.collect(),
-            allocating: vec![Vec::new(); candidates],
+            uses: uses.collect(),
+            taken: Vec::new(),
             shares: HashMap::new(),
-            selectable: vec![Verdict::NotAsked; problem.asks.len() * candidates],
+            twins: (0..problem.asks.len()).map(|ask| twin(&problem.asks, ask)).collect(),
+            verdicts: vec![Verdict::NotAsked; problem.asks.len() * candidates],
             constraints: constraints.collect(),
-            seen: HashMap::new(),
+            seen: seen.collect(),
             derived: HashMap::new(),
             counters: Counters::default(),
             groups: Groups::default(),
@@ -236,11 +242,17 @@ impl<'p, 'a> Search<'p, 'a> {
         in_subrequest: bool,
         start: usize,
     ) -> Result<bool, Halt> {
-        for candidate in start..self.problem.candidates.len() {
-            if self.is_taken(ask, candidate)
-                || !self.is_selectable(ask, candidate)?
-                || !self.has_capacity(ask, candidate)?
-            {
+        let candidates = self.problem.candidates.len();
+        let row = self.twins[ask] * candidates;
+        for candidate in start..candidates {
+            if self.is_taken(ask, candidate) {
+                continue;
+            }
+            let verdict = match self.verdicts[row + candidate] {
+                Verdict::NotAsked => self.judge(ask, candidate)?,
+                known => known,
+            };
+            if verdict == Verdict::No {
                 continue;
             }
             let Some(undo) = self.take(ask, candidate, false)? else { continue };
@@ -259,21 +271,35 @@ impl<'p, 'a> Search<'p, 'a> {
     fn is_taken(&self, ask: usize, candidate: usize) -> bool {
         let ask = &self.problem.asks[ask];
         if ask.ask.is_admin() {
-            return self.allocating[candidate].contains(&ask.claim);
+            return self.taken.contains(&(candidate, ask.claim));
         }
-        self.in_use[candidate] || !self.allocating[candidate].is_empty()
+        self.uses[candidate] > 0
     }
 
-    fn is_selectable(&mut self, ask: usize, candidate: usize) -> Result<bool, Halt> {
-        let slot = ask * self.problem.candidates.len() + candidate;
-        if self.selectable[slot] == Verdict::NotAsked {
-            let prepared = &self.problem.asks[ask];
-            let claim = self.problem.claims[prepared.claim].claim;
-            let device = &self.problem.candidates[candidate];
-            let yes = self.problem.is_selectable(claim, prepared, device)?;
-            self.selectable[slot] = if yes { Verdict::Yes } else { Verdict::No };
-        }
-        Ok(self.selectable[slot] == Verdict::Yes)
+    /// Whether a device can be taken at all by a request: what does not depend on the search.
+    fn judge(&mut self, ask: usize, candidate: usize) -> Result<Verdict, Halt> {
+        let problem = self.problem;
+        let prepared = &problem.asks[ask];
+        let claim = problem.claims[prepared.claim].claim;
+        let device = self.device(candidate);
+        let fits = problem.is_selectable(claim, prepared, &problem.candidates[candidate])?
+            && (self.is_shareable(device) || self.has_capacity(ask, candidate)?)
+            && self.can_be_operated(candidate)
+            && !self.is_tainted_for(device, prepared);
+        let verdict = if fits { Verdict::Yes } else { Verdict::No };
+        self.verdicts[self.twins[ask] * problem.candidates.len() + candidate] = verdict;
+        Ok(verdict)
+    }
+
+    fn is_shareable(&self, device: &Device) -> bool {
+        self.problem.settings.gates.consumable_capacity && device.allows_multiple_allocations()
+    }
+
+    fn is_tainted_for(&self, device: &Device, ask: &PreparedAsk<'_>) -> bool {
+        let mut taints = device.taints().iter().filter(|taint| taint.prevents_allocation());
+        let tolerations = &ask.ask.tolerations;
+        self.problem.settings.gates.device_taints
+            && taints.any(|taint| !tolerations.iter().any(|known| known.tolerates(taint)))
     }
 
     /// Whether the device has what the request takes, with what is in use and being allocated.
@@ -300,13 +326,18 @@ impl<'p, 'a> Search<'p, 'a> {
     /// Takes a device for a request, if it can be taken (`allocateDevice`). Where it `must` be
     /// taken, a constraint that forbids it is an error.
     fn take(&mut self, ask: usize, candidate: usize, must: bool) -> Result<Option<Undo>, Halt> {
-        if self.is_taken(ask, candidate) || !self.can_be_operated(candidate) {
+        let device = self.device(candidate);
+        let prepared = &self.problem.asks[ask];
+        // A device that must be had was not judged before.
+        let unfit = || !self.can_be_operated(candidate) || self.is_tainted_for(device, prepared);
+        if must && (self.is_taken(ask, candidate) || unfit()) {
             return Ok(None);
         }
         let mut undo = Undo {
-            claim: self.problem.asks[ask].claim,
+            claim: prepared.claim,
             ask,
             candidate,
+            must,
             groups: self.groups.mark(),
             counters: false,
             constraints: 0,
@@ -330,12 +361,12 @@ impl<'p, 'a> Search<'p, 'a> {
         let problem = self.problem;
         let ask = &problem.asks[undo.ask];
         let device = self.device(undo.candidate);
-        let shareable =
-            problem.settings.gates.consumable_capacity && device.allows_multiple_allocations();
-        if !device.consumes_counters().is_empty() && !self.take_counters(undo, shareable) {
+        let shareable = self.is_shareable(device);
+        // Of devices that are not shared the capacity was judged before.
+        if shareable && !undo.must && !self.has_capacity(undo.ask, undo.candidate)? {
             return Ok(Some(Refusal::Other));
         }
-        if problem.settings.gates.device_taints && is_tainted_for(device, ask) {
+        if !device.consumes_counters().is_empty() && !self.take_counters(undo, shareable) {
             return Ok(Some(Refusal::Other));
         }
         for index in 0..ask.constraints.len() {
@@ -344,12 +375,14 @@ impl<'p, 'a> Search<'p, 'a> {
             }
             undo.constraints += 1;
         }
-        if !shareable {
-            self.allocating[undo.candidate].push(ask.claim);
-            undo.marked = true;
-        }
-        if !self.has_capacity(undo.ask, undo.candidate)? {
+        // Of a device that must be had a constraint comes first, since that is an error.
+        if undo.must && !self.has_capacity(undo.ask, undo.candidate)? {
             return Ok(Some(Refusal::Other));
+        }
+        if !shareable {
+            self.uses[undo.candidate] += 1;
+            self.taken.push((undo.candidate, ask.claim));
+            undo.marked = true;
         }
         let share = if shareable { Some(self.take_share(undo)?) } else { None };
         let chosen = Chosen { candidate: undo.candidate, ask: undo.ask, share };
@@ -404,15 +437,18 @@ impl<'p, 'a> Search<'p, 'a> {
         let name = self.problem.claims[ask.claim].constraints[constraint].1;
         let state = &mut self.constraints[ask.claim][constraint];
         let mut derived = ask.ask.derived_attributes.iter();
-        let seen = if let Some((_, selector)) = derived.rfind(|(known, _)| known == name) {
+        if let Some((_, selector)) = derived.rfind(|(known, _)| known == name) {
             let value = derive(&mut self.derived, self.problem, undo.candidate, name, selector)?;
-            state.see(Some(value))
-        } else {
-            let key = (ask.claim, constraint, undo.candidate);
-            let device = self.problem.candidates[undo.candidate].device;
-            self.seen.entry(key).or_insert_with(|| state.see(device.attribute(name))).clone()
-        };
-        Ok(state.add(ask.request, &seen))
+            let seen = state.see(Some(value));
+            return Ok(state.add(ask.request, &seen));
+        }
+        let column = &mut self.seen[ask.claim][constraint];
+        if column.is_empty() {
+            let candidates = self.problem.candidates.iter();
+            let seen = candidates.map(|candidate| state.see(candidate.device.attribute(name)));
+            column.extend(seen);
+        }
+        Ok(state.add(ask.request, &column[undo.candidate]))
     }
 
     fn take_share(&mut self, undo: &mut Undo) -> Result<Vec<Quantity>, Halt> {
@@ -439,8 +475,18 @@ impl<'p, 'a> Search<'p, 'a> {
 
     /// Takes back what was changed for a device, the last first.
     fn undo(&mut self, undo: Undo) {
-        let Undo { claim, ask, candidate, groups, counters, constraints, marked, shared, chosen } =
-            undo;
+        let Undo {
+            claim,
+            ask,
+            candidate,
+            must: _,
+            groups,
+            counters,
+            constraints,
+            marked,
+            shared,
+            chosen,
+        } = undo;
         if chosen {
             self.chosen[claim].pop();
         }
@@ -448,7 +494,8 @@ impl<'p, 'a> Search<'p, 'a> {
             shares.pop();
         }
         if marked {
-            self.allocating[candidate].retain(|other| *other != claim);
+            self.uses[candidate] -= 1;
+            self.taken.pop();
         }
         let ask = &self.problem.asks[ask];
         for constraint in ask.constraints[..constraints].iter().rev() {
@@ -461,16 +508,38 @@ impl<'p, 'a> Search<'p, 'a> {
     }
 }
 
+/// The first ask that judges devices as this one does: of the same class, with the same
+/// selectors, tolerations and capacity.
+fn twin(asks: &[PreparedAsk<'_>], ask: usize) -> usize {
+    let same = |a: &PreparedAsk<'_>, b: &PreparedAsk<'_>| {
+        Arc::ptr_eq(&a.class, &b.class)
+            && a.ask.tolerations == b.ask.tolerations
+            && is_same_capacity(a.ask, b.ask)
+            && a.ask.selectors.len() == b.ask.selectors.len()
+            && expressions(a.ask).eq(expressions(b.ask))
+    };
+    asks[..ask].iter().position(|other| same(other, &asks[ask])).unwrap_or(ask)
+}
+
+fn expressions(ask: &Ask) -> impl Iterator<Item = &Arc<str>> {
+    ask.selectors.iter().flatten().map(Selector::expression)
+}
+
+/// Whether two ask for the same amounts, written in the same way: policies look at that.
+fn is_same_capacity(a: &Ask, b: &Ask) -> bool {
+    let (Some(a), Some(b)) = (&a.capacity, &b.capacity) else {
+        return a.capacity.is_none() && b.capacity.is_none();
+    };
+    let mut pairs = a.iter().zip(b);
+    a.len() == b.len()
+        && pairs.all(|((a, amount), (b, other))| a == b && amount.is_same_form(other))
+}
+
 /// Why a device is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     Constraint,
     Other,
-}
-
-fn is_tainted_for(device: &Device, ask: &PreparedAsk<'_>) -> bool {
-    let mut taints = device.taints().iter().filter(|taint| taint.prevents_allocation());
-    taints.any(|taint| !ask.ask.tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
 /// The value of a derived attribute; an error ends the attempt.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::compile::{Comparison, Comprehension, Node};
 use super::error::{ErrorClass, RuntimeError};
 use super::value::{Value, find};
-use crate::device::Device;
+use crate::device::{AttributeValue, Device};
 use crate::name::QualifiedName;
 
 /// The most loop turns of one evaluation. The API server refuses expressions that may cost more
@@ -70,6 +70,9 @@ impl Evaluator<'_> {
                 _ => Err(RuntimeError::no_such_overload()),
             },
             Node::Compare { operator, left, right } => {
+                if let Some(verdict) = self.compare_text(*operator, left, right) {
+                    return Ok(Value::Bool(verdict));
+                }
                 let (left, right) = (self.node(left)?, self.node(right)?);
                 self.compare(*operator, &left, &right).map(Value::Bool)
             }
@@ -106,6 +109,25 @@ impl Evaluator<'_> {
             (Ok(Value::Bool(_)), Ok(Value::Bool(_))) => Ok(Value::Bool(!decisive)),
             (Err(error), _) | (Ok(Value::Bool(_)), Err(error)) => Err(error),
             _ => Err(RuntimeError::no_such_overload()),
+        }
+    }
+
+    /// The comparison that almost every selector begins with, `device.driver == "…"` or
+    /// `device.attributes["…"].x == "…"`, without making values of the texts.
+    fn compare_text(&self, operator: Comparison, left: &Node, right: &Node) -> Option<bool> {
+        let Node::Literal(Value::String(right)) = right else { return None };
+        let left = match left {
+            Node::Driver => &self.device.id.driver,
+            Node::Attribute { name, .. } => match self.device.attribute(name) {
+                Some(AttributeValue::String(text)) => text,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        match operator {
+            Comparison::Equal => Some(left == right),
+            Comparison::NotEqual => Some(left != right),
+            _ => None,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::device::{
 };
 use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::node::NodeTarget;
+use crate::pools::duplicate;
 use crate::quantity::Quantity;
 use crate::slice::{CounterSet, Slice, SliceTarget};
 
@@ -26,11 +27,12 @@ pub(crate) fn slice(wire: &v1::ResourceSlice, texts: &mut Interner) -> Result<Sl
         let at = format!("ResourceSlice {name}: device {}", device_wire.name);
         device(device_wire, &pool, &at, texts)
     });
-    let devices = devices.collect::<Result<_, _>>()?;
+    let devices: Vec<Device> = devices.collect::<Result<_, _>>()?;
     let counters = spec.shared_counters.iter().flatten();
     let counters = counters.map(|set| counter_set(set, name, texts));
     Ok(Slice {
         shared_counters: counters.collect::<Result<_, _>>()?,
+        has_duplicates: duplicate(devices.iter().map(|device| &device.id.device)).is_some(),
         devices,
         generation: spec.pool.generation,
         slice_count: spec.pool.resource_slice_count,

@@ -1,0 +1,109 @@
+//! The index: whatever came and went, it answers as one that holds only what is left.
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+
+use std::collections::BTreeMap;
+
+use dra_allocator::{ClaimName, DeviceId, Inventory, MinorVersion, Settings};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+
+const NODES: u8 = 3;
+
+fn yaml<T: DeserializeOwned>(text: &str) -> T {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+/// The slice of this number: of one node, or of all.
+fn slice(number: u8, devices: u8) -> ResourceSlice {
+    let node = number % (NODES + 1);
+    let target =
+        if node == NODES { "allNodes: true".to_owned() } else { format!("nodeName: n{node}") };
+    let devices: Vec<_> = (0..devices).map(|d| format!("{{name: d{d}}}")).collect();
+    let devices = devices.join(", ");
+    yaml(&format!(
+        "{{metadata: {{name: s{number}}}, spec: {{driver: d.example.com, {target}, \
+         pool: {{name: p{number}, generation: 1, resourceSliceCount: 1}}, devices: [{devices}]}}}}"
+    ))
+}
+
+/// A claim that holds a device; with a share where its number is odd.
+fn claim(number: u8, device: u8) -> ResourceClaim {
+    let share = if number % 2 == 1 { ", shareID: x, consumedCapacity: {c: 1}" } else { "" };
+    yaml(&format!(
+        "{{metadata: {{name: c{number}, namespace: ns}}, spec: {{}}, status: {{allocation: \
+         {{devices: {{results: [{{request: r, driver: d.example.com, pool: p0, \
+         device: d{device}{share}}}]}}}}}}}}"
+    ))
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Slice(u8, u8),
+    NoSlice(u8),
+    Claim(u8, u8),
+    NoClaim(u8),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        (0..6_u8, 0..4_u8).prop_map(|(slice, devices)| Event::Slice(slice, devices)),
+        (0..6_u8).prop_map(Event::NoSlice),
+        (0..6_u8, 0..3_u8).prop_map(|(claim, device)| Event::Claim(claim, device)),
+        (0..6_u8).prop_map(Event::NoClaim),
+    ];
+    prop::collection::vec(event, 0..40)
+}
+
+/// Everything that the index says.
+fn answers(inventory: &Inventory) -> String {
+    let settings = Settings::defaults_of(MinorVersion::V1_37);
+    let nodes = (0..NODES).map(|node| {
+        let devices = inventory.devices_on(&format!("n{node}"), &settings).unwrap();
+        devices.iter().map(|device| device.id().to_string()).collect::<Vec<_>>()
+    });
+    let uses = (0..3).map(|device| {
+        let id = DeviceId::new("d.example.com", "p0", format!("d{device}"));
+        let state = inventory.state();
+        let capacity = state.capacity_in_use(&id).map(|amounts| format!("{amounts:?}"));
+        (state.contains(&id), state.is_shared(&id), capacity, inventory.holder(&id).is_some())
+    });
+    format!("{:?} {:?}", nodes.collect::<Vec<_>>(), uses.collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_as_what_is_left(events in events()) {
+        let mut inventory = Inventory::new();
+        let (mut slices, mut claims) = (BTreeMap::new(), BTreeMap::new());
+        for event in events {
+            match event {
+                Event::Slice(number, devices) => {
+                    inventory.apply_slice(&slice(number, devices)).unwrap();
+                    slices.insert(number, slice(number, devices));
+                }
+                Event::NoSlice(number) => {
+                    inventory.delete_slice(&format!("s{number}"));
+                    slices.remove(&number);
+                }
+                Event::Claim(number, device) => {
+                    inventory.apply_claim(&claim(number, device)).unwrap();
+                    claims.insert(number, claim(number, device));
+                }
+                Event::NoClaim(number) => {
+                    inventory.delete_claim(&ClaimName::new("ns", format!("c{number}")));
+                    claims.remove(&number);
+                }
+            }
+        }
+        let mut fresh = Inventory::new();
+        prop_assert!(fresh.reset_slices(slices.values()).is_empty());
+        prop_assert!(fresh.reset_claims(claims.values()).is_empty());
+        prop_assert_eq!(answers(&inventory), answers(&fresh));
+        inventory.reset_slices(slices.values());
+        inventory.reset_claims(claims.values());
+        prop_assert_eq!(answers(&inventory), answers(&fresh));
+    }
+}

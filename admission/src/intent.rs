@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn pod(nics: &str, containers: Value) -> Pod {
+    fn pod(nics: &str, containers: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": { "annotations": { "dranet.io/aligned-nics": nics } },
             "spec": { "containers": containers },
@@ -163,7 +163,7 @@ mod tests {
         .unwrap()
     }
 
-    fn container(name: &str, limits: Value) -> Value {
+    fn container(name: &str, limits: &Value) -> Value {
         json!({ "name": name, "resources": { "limits": limits } })
     }
 
@@ -171,9 +171,9 @@ mod tests {
     fn reads_nics_gpus_and_the_container() {
         let pod = pod(
             "2",
-            json!([
-                container("log", json!({})),
-                container("nccl", json!({ "nvidia.com/gpu": "1" }))
+            &json!([
+                container("log", &json!({})),
+                container("nccl", &json!({ "nvidia.com/gpu": "1" }))
             ]),
         );
         let intent = read(&pod).unwrap().unwrap();
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn denials() {
-        let one_gpu = || json!([container("nccl", json!({ "nvidia.com/gpu": "1" }))]);
+        let one_gpu = || json!([container("nccl", &json!({ "nvidia.com/gpu": "1" }))]);
         let cases = [
             ("two", one_gpu()),
             ("", one_gpu()),
@@ -198,21 +198,21 @@ mod tests {
             ("2.5", one_gpu()),
             ("32", one_gpu()),
             ("99999999999", one_gpu()),
-            ("2", json!([container("nccl", json!({}))])),
-            ("2", json!([container("nccl", json!({ "nvidia.com/gpu": "0" }))])),
-            ("2", json!([container("nccl", json!({ "nvidia.com/gpu": "1500m" }))])),
-            ("31", json!([container("nccl", json!({ "nvidia.com/gpu": "2" }))])),
+            ("2", json!([container("nccl", &json!({}))])),
+            ("2", json!([container("nccl", &json!({ "nvidia.com/gpu": "0" }))])),
+            ("2", json!([container("nccl", &json!({ "nvidia.com/gpu": "1500m" }))])),
+            ("31", json!([container("nccl", &json!({ "nvidia.com/gpu": "2" }))])),
             (
                 "2",
                 json!([
-                    container("a", json!({ "nvidia.com/gpu": "1" })),
-                    container("b", json!({ "amd.com/gpu": "1" }))
+                    container("a", &json!({ "nvidia.com/gpu": "1" })),
+                    container("b", &json!({ "amd.com/gpu": "1" }))
                 ]),
             ),
         ];
         let texts: Vec<_> = cases
             .into_iter()
-            .map(|(nics, containers)| read(&pod(nics, containers)).unwrap_err().to_string())
+            .map(|(nics, containers)| read(&pod(nics, &containers)).unwrap_err().to_string())
             .collect();
         insta::assert_snapshot!(texts.join("\n"));
     }

@@ -63,7 +63,8 @@ pub fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan
             names::DRIVER
         ));
     }
-    let each = intent.gpus > 1 && intent.nics > intent.gpus && intent.nics % intent.gpus == 0;
+    let each =
+        intent.gpus > 1 && intent.nics > intent.gpus && intent.nics.is_multiple_of(intent.gpus);
     if each {
         return deny(format!(
             "{} for {} GPUs means {} NICs for each GPU, which this version cannot plan; ask one \
@@ -137,7 +138,7 @@ fn on_every_selectable_nic(
 fn classes(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Classes, Denial> {
     let gpu = policy.gpu_class.as_deref().unwrap_or(intent.gpu_driver.driver);
     for name in [gpu, policy.nic_class.as_str()] {
-        if !view.inventory().class(name).is_some() {
+        if view.inventory().class(name).is_none() {
             let mut there: Vec<_> = view.inventory().class_names().map(|name| &**name).collect();
             there.sort_unstable();
             return Err(Denial::new(

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec, ResourceSlice,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -239,7 +240,7 @@ fn apply_all<K>(view: &mut impl Index<K>, objects: Vec<K>) -> Vec<ViewError> {
     objects.into_iter().filter_map(|object| view.apply(object).err()).collect()
 }
 
-fn key(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> ObjectKey {
+fn key(metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),

@@ -16,12 +16,23 @@ pub mod decision;
 mod driver;
 #[cfg(test)]
 mod fake_server;
+pub mod filter;
+pub mod health;
+mod host;
+#[cfg(test)]
+mod live;
+mod metrics;
+pub mod network;
 pub mod nic;
 pub mod node;
+mod pace;
 mod pci_names;
 pub mod plugin;
+mod ports;
 pub mod prepare;
 pub mod publish;
 pub mod slices;
+mod uevents;
+mod watch;
 
 pub use driver::run;

@@ -3,7 +3,7 @@
 //! there, so that a run with nothing new writes nothing.
 
 use crate::node::NodeIdentity;
-use crate::slices::{self, SlicePlan};
+use crate::slices::{self, Memory, SlicePlan};
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
@@ -90,8 +90,7 @@ pub struct Publisher {
     node: NodeIdentity,
     slices: Api<ResourceSlice>,
     topologies: Api<NodeTopology>,
-    /// Highest generation of the pool that was seen.
-    generation: i64,
+    memory: Memory,
 }
 
 impl Publisher {
@@ -101,7 +100,7 @@ impl Publisher {
             node,
             slices: Api::all(client.clone()),
             topologies: Api::all(client.clone()),
-            generation: 0,
+            memory: Memory::default(),
         }
     }
 
@@ -111,7 +110,7 @@ impl Publisher {
         let mut attempt = 1;
         loop {
             let existing = self.list().await?;
-            let plan = slices::plan(&self.node, devices, &existing, self.generation);
+            let plan = slices::plan(&self.node, devices, &existing, &self.memory);
             match self.carry_out(plan, &mut published).await {
                 Err(error) if error.is_race() && attempt < ATTEMPTS => {
                     tracing::debug!(node = self.node.name, attempt, "Slices changed meanwhile");
@@ -120,6 +119,33 @@ impl Publisher {
             }
             attempt += 1;
         }
+    }
+
+    /// Whether these slices of the server hold these devices.
+    pub fn slices_say(&self, existing: &[ResourceSlice], devices: &[Device]) -> bool {
+        slices::plan(&self.node, devices, existing, &self.memory).writes() == 0
+    }
+
+    /// Whether this NodeTopology of the server says this.
+    pub fn topology_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
+        let owners = there.metadata.owner_references.as_deref().unwrap_or_default();
+        there.spec == *spec && *owners == [self.node.owner_reference()]
+    }
+
+    /// Removes what was published for the node.
+    pub async fn remove(&self) -> Result<Published, PublishError> {
+        let mut published = Published::default();
+        for slice in self.list().await? {
+            let Some(name) = slice.metadata.name else { continue };
+            let failed = PublishError::request(Verb::Delete, format!("ResourceSlice `{name}`"));
+            let deleted = self.slices.delete(&name, &DeleteParams::default()).await;
+            published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
+        }
+        let name = &self.node.name;
+        let failed = PublishError::request(Verb::Delete, format!("NodeTopology `{name}`"));
+        let deleted = self.topologies.delete(name, &DeleteParams::default()).await;
+        published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
+        Ok(published)
     }
 
     /// This driver's slices for this node.
@@ -138,28 +164,32 @@ impl Publisher {
     ) -> Result<(), PublishError> {
         let SlicePlan { delete, update, create } = plan;
         for name in delete {
-            let outcome = self.slices.delete(&name, &DeleteParams::default()).await;
             let failed = PublishError::request(Verb::Delete, format!("ResourceSlice `{name}`"));
-            absent_is_fine(outcome.map(drop)).map_err(failed)?;
-            published.writes += 1;
+            let deleted = self.slices.delete(&name, &DeleteParams::default()).await;
+            published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
         }
         for slice in update {
             let name = slice.metadata.name.clone().unwrap_or_default();
             let failed = PublishError::request(Verb::Update, format!("ResourceSlice `{name}`"));
-            self.slices.replace(&name, &PostParams::default(), &slice).await.map_err(failed)?;
-            self.wrote(&slice, published);
+            let params = PostParams::default();
+            let kept = self.slices.replace(&name, &params, &slice).await.map_err(failed)?;
+            self.wrote(&slice, &kept, published);
         }
         for slice in create {
             let what = format!("a ResourceSlice of node `{}`", self.node.name);
             let failed = PublishError::request(Verb::Create, what);
-            self.slices.create(&PostParams::default(), &slice).await.map_err(failed)?;
-            self.wrote(&slice, published);
+            let params = PostParams::default();
+            let kept = self.slices.create(&params, &slice).await.map_err(failed)?;
+            self.wrote(&slice, &kept, published);
         }
         Ok(())
     }
 
-    fn wrote(&mut self, slice: &ResourceSlice, published: &mut Published) {
-        self.generation = self.generation.max(slice.spec.pool.generation);
+    fn wrote(&mut self, sent: &ResourceSlice, kept: &ResourceSlice, published: &mut Published) {
+        if self.memory.wrote(&sent.spec, &kept.spec) {
+            let slice = kept.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(slice, "The server dropped fields that it does not know");
+        }
         published.writes += 1;
     }
 
@@ -188,7 +218,7 @@ impl Publisher {
         let owners = Some(vec![self.node.owner_reference()]);
         let params = PostParams::default();
         match self.topologies.get(name).await {
-            Ok(there) if there.spec == *spec && there.metadata.owner_references == owners => {
+            Ok(there) if self.topology_says(&there, spec) => {
                 return Ok(Published::default());
             }
             Ok(mut there) => {
@@ -221,10 +251,12 @@ fn is_object_absent(status: &Status) -> bool {
     status.code == 404 && named
 }
 
-fn absent_is_fine(outcome: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match outcome {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        outcome => outcome,
+/// Whether a deletion found something; nothing there is as good.
+fn was_there(deleted: Result<(), kube::Error>) -> Result<bool, kube::Error> {
+    match deleted {
+        Ok(()) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

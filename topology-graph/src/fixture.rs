@@ -14,6 +14,7 @@
 //! - `path = text` is a file (`\n` and `\t` in the text are a line's end and a tab),
 //! - `path -> target` a link, whose target is relative to the host's root (`/sys/…`),
 //!   to the header's directory (`.`, `./…`), or is taken as it is,
+//! - `path @ 0x100 = 0x0001000d` a little-endian word of a binary file,
 //! - `path : char 231:192` a character device; where the caller may not make
 //!   devices, an empty file.
 //!
@@ -61,21 +62,55 @@ pub enum PlantError {
     },
 }
 
+/// Length of a function's configuration space.
+const LONGEST_BINARY: usize = 4096;
+
 /// What a line makes.
 enum Fact<'t> {
     File(String),
     Link(&'t str),
+    Word { offset: usize, word: u32 },
     Device { major: u32, minor: u32 },
 }
 
-/// The text of a machine that this crate carries, and all of their names.
+/// The text of a machine that this crate carries.
 pub fn machine(name: &str) -> Option<&'static str> {
     MACHINES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// What the cloud calls machines of this sort, of those that are a cloud's.
+pub fn vm_size(name: &str) -> Option<&'static str> {
+    VM_SIZES.iter().find(|(known, _)| *known == name).map(|(_, size)| *size)
+}
+
 /// The machines that this crate carries, by name.
-pub const MACHINES: &[(&str, &str)] =
-    &[("azure-gb300", include_str!("../machines/azure-gb300.machine"))];
+pub const MACHINES: &[(&str, &str)] = &[
+    ("aws-p4d", include_str!("../machines/aws-p4d.machine")),
+    ("azure-gb300", include_str!("../machines/azure-gb300.machine")),
+    ("azure-mi300x", include_str!("../machines/azure-mi300x.machine")),
+    ("azure-nda100v4", include_str!("../machines/azure-nda100v4.machine")),
+    ("azure-ndh100v5", include_str!("../machines/azure-ndh100v5.machine")),
+    ("broken", include_str!("../machines/broken.machine")),
+    ("epyc-nps4", include_str!("../machines/epyc-nps4.machine")),
+    ("gb300-data-direct", include_str!("../machines/gb300-data-direct.machine")),
+    ("intel-vmd", include_str!("../machines/intel-vmd.machine")),
+    ("laptop", include_str!("../machines/laptop.machine")),
+    ("nothing", include_str!("../machines/nothing.machine")),
+    ("numa-unknown", include_str!("../machines/numa-unknown.machine")),
+    ("oci-gb200", include_str!("../machines/oci-gb200.machine")),
+    ("x86-one-per-switch", include_str!("../machines/x86-one-per-switch.machine")),
+    ("x86-pcie-l40s", include_str!("../machines/x86-pcie-l40s.machine")),
+    ("x86-two-per-switch", include_str!("../machines/x86-two-per-switch.machine")),
+];
+
+/// Sizes by the name of the machine.
+const VM_SIZES: &[(&str, &str)] = &[
+    ("aws-p4d", "p4d.24xlarge"),
+    ("azure-gb300", "Standard_ND128isr_GB300_v6"),
+    ("azure-mi300x", "Standard_ND96isr_MI300X_v5"),
+    ("azure-nda100v4", "Standard_ND96asr_v4"),
+    ("azure-ndh100v5", "Standard_ND96isr_H100_v5"),
+];
 
 /// Makes the machine's files below `root`, which is made where it is missing.
 pub fn plant(text: &str, root: &Path) -> Result<(), PlantError> {
@@ -108,6 +143,10 @@ fn parse(text: &str) -> Option<(&str, Fact<'_>)> {
     }
     if file < link && file < device {
         let (path, text) = text.split_once(" = ")?;
+        if let Some((path, offset)) = path.split_once(" @ ") {
+            let offset = usize::try_from(hex(offset)?).ok()?;
+            return Some((path, Fact::Word { offset, word: hex(text.trim())? }));
+        }
         return Some((path, Fact::File(unescape(text.trim()))));
     }
     if link < device {
@@ -117,6 +156,10 @@ fn parse(text: &str) -> Option<(&str, Fact<'_>)> {
     let (path, numbers) = text.split_once(" : char ")?;
     let (major, minor) = numbers.trim().split_once(':')?;
     Some((path, Fact::Device { major: major.parse().ok()?, minor: minor.parse().ok()? }))
+}
+
+fn hex(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 fn unescape(text: &str) -> String {
@@ -146,8 +189,24 @@ fn make(place: &Path, path: &str, directory: &str, fact: &Fact<'_>) -> io::Resul
     match fact {
         Fact::File(text) => fs::write(place, format!("{text}\n")),
         Fact::Link(target) => symlink(link_target(path, directory, target), place),
+        Fact::Word { offset, word } => write_word(place, *offset, *word),
         Fact::Device { major, minor } => make_device(place, *major, *minor),
     }
+}
+
+/// A page at most: no file of words is longer.
+fn write_word(place: &Path, offset: usize, word: u32) -> io::Result<()> {
+    let mut bytes = match fs::read(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let end = offset + size_of::<u32>();
+    if end > LONGEST_BINARY {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    bytes.resize(bytes.len().max(end), 0);
+    bytes[offset..end].copy_from_slice(&word.to_le_bytes());
+    fs::write(place, bytes)
 }
 
 /// Targets in the machine become relative, so that it can be planted anywhere.
@@ -206,6 +265,8 @@ mod tests {
             ("../a = 1", "line 1: `/../a` leads out of"),
             ("[..]", "line 1: `..` leads out of"),
             ("a : char x", "line 1: `a : char x` is no fact"),
+            ("a @ 0x0 = 1", "line 1: `a @ 0x0 = 1` is no fact"),
+            ("a @ 0x1000 = 0x1", "line 1: failed to make"),
             ("a = 1\na/b = 2", "line 2: failed to make"),
         ] {
             let error = plant(text, root.path()).unwrap_err().to_string();

@@ -11,6 +11,7 @@ use super::{Candidate, Classes, Question};
 use crate::claim::{Demand, exactly, first_available, match_attribute, tier};
 use crate::intent::Intent;
 use crate::selector::Selector;
+use crate::supply::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::names::{self, attribute};
 use cluster_model::node_devices::{NodeDevices, is_true, text};
@@ -42,14 +43,15 @@ pub(super) fn propose(question: Question<'_>) -> Option<Candidate> {
         [only] => single(intent, classes, only),
         several => tiers(intent, classes, several),
     };
-    let (cells, shapes) = (alternatives.len(), shapes(&alternatives).len());
     Some(Candidate {
         join: "cells",
         why: format!(
             "{} and {} publish no common attribute that says which NUMA node a device is on, so \
-             the claim lists the NUMA nodes of the graph: {cells} on {shapes} shape(s) of node",
+             the claim lists the NUMA nodes of the graph that are large enough: {} on {} of node",
             intent.gpu_driver.driver,
-            names::DRIVER
+            names::DRIVER,
+            alternatives.len(),
+            count(shapes(&alternatives).len(), "shape")
         ),
         requests,
         constraints,

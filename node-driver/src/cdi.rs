@@ -138,6 +138,9 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
         .map(|device| Device {
             name: device_name(plan, device),
             container_edits: Edits {
+                // Which devices a container has, where it has not all of the
+                // claim's; and a device without any edit would be refused.
+                env: vec![own_variable(device)],
                 device_nodes: device_nodes(device.rdma.as_ref(), settings),
                 ..Edits::default()
             },
@@ -149,6 +152,12 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
         devices,
         container_edits: edits_of_claim(plan, paths, settings),
     }
+}
+
+/// `DRANET_PCI_0101_00_00_0=0101:00:00.0`.
+fn own_variable(device: &PlannedDevice) -> String {
+    let name = device.device.to_uppercase().replace('-', "_");
+    format!("DRANET_{name}={}", device.pci_bus_id)
 }
 
 fn device_nodes(rdma: Option<&PlannedRdma>, settings: &Settings) -> Vec<DeviceNode> {

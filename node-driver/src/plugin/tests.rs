@@ -11,11 +11,13 @@ use crate::plugin::wire::registration_v1::registration_client::RegistrationClien
 use crate::plugin::wire::registration_v1::{InfoRequest, RegistrationStatus};
 use crate::prepare::effects::{Effects, Faults};
 use axum::Router;
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
 use kube::Client;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -111,18 +113,18 @@ fn paths(folder: &TempDir) -> Paths {
 
 /// The fixture's device nodes are plain files; links to a character device that
 /// every machine has are followed like the real ones.
-fn plant_characters(root: &std::path::Path) {
+fn plant_characters(root: &Path) {
     let folder = root.join("dev/infiniband");
     fs::remove_dir_all(&folder).ok();
     fs::create_dir_all(&folder).unwrap();
     let names = (0..4).flat_map(|n| ["uverbs", "umad", "issm"].map(|kind| format!("{kind}{n}")));
     for name in names.chain(["rdma_cm".to_owned()]) {
-        std::os::unix::fs::symlink("/dev/null", folder.join(name)).unwrap();
+        symlink("/dev/null", folder.join(name)).unwrap();
     }
 }
 
 /// Claim `nic-N` holds NIC N; `both` holds 0 and 1; `free` nothing.
-async fn claims(request: axum::http::Request<axum::body::Body>) -> (StatusCode, String) {
+async fn claims(request: Request<Body>) -> (StatusCode, String) {
     let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
     let devices: Option<Vec<u32>> = match name.as_str() {
         "both" => Some(vec![0, 1]),
@@ -168,7 +170,7 @@ async fn unprepare(client: &mut ClientV1<Channel>, name: &str) -> String {
     answer.claims[&format!("uid-{name}")].error.clone()
 }
 
-fn files(folder: &std::path::Path) -> Vec<String> {
+fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

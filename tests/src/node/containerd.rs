@@ -33,8 +33,14 @@ pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Res
     Ok(process)
 }
 
-/// Starts it again over the same state.
-pub(super) fn launch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
+/// Starts it again over the same state, and waits as before.
+pub(super) async fn relaunch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
+    let process = launch(folder, logs)?;
+    import(folder, &process).await?;
+    Ok(process)
+}
+
+fn launch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
     let shims = binaries::node("containerd")?;
     let shims = shims.parent().context("a folder")?.display().to_string();
     let path = std::env::var_os("PATH").unwrap_or_default();

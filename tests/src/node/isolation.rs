@@ -2,7 +2,7 @@
 //! with it, container shims included), of mounts, and of networks.
 
 use std::{
-    env,
+    env, fs,
     process::{Command, ExitCode},
 };
 
@@ -43,6 +43,8 @@ fn again() -> anyhow::Result<ExitCode> {
 /// The control plane listens on the loopback interface, and a kubelet looks for
 /// the interface of the default route; named namespaces stay in here.
 fn prepare() -> anyhow::Result<()> {
+    // Link-local addresses are final at once, so that states can be compared.
+    fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")?;
     for command in [
         "ip link set lo up",
         "mount -t tmpfs tmpfs /run",

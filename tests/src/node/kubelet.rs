@@ -1,7 +1,7 @@
 //! A kubelet for a machine that it does not own: no cgroup hierarchy of pods, no
 //! eviction, everything below one folder.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use serde_json::json;
 
@@ -12,11 +12,18 @@ use crate::{
     process::{Process, Program},
 };
 
-/// Starts it; it registers its node by itself.
-pub(super) fn start(plane: &ControlPlane, folder: &Path, name: &str) -> anyhow::Result<Process> {
+const SOON: Duration = Duration::from_secs(60);
+
+/// Starts it and waits until it is healthy; it registers its node by itself.
+pub(super) async fn start(
+    plane: &ControlPlane,
+    folder: &Path,
+    name: &str,
+) -> anyhow::Result<Process> {
     let config = folder.join("kubelet.json");
-    fs::write(&config, configuration(folder)?.to_string())?;
-    Program::new(binaries::kubernetes("kubelet")?, plane.logs())
+    let health = ports::free()?;
+    fs::write(&config, configuration(folder, health)?.to_string())?;
+    let process = Program::new(binaries::kubernetes("kubelet")?, plane.logs())
         .named(&format!("{name}-kubelet"))
         .args([
             format!("--config={}", config.display()),
@@ -27,10 +34,12 @@ pub(super) fn start(plane: &ControlPlane, folder: &Path, name: &str) -> anyhow::
             "--node-ip=10.88.0.2".to_owned(),
             "--v=2".to_owned(),
         ])
-        .spawn()
+        .spawn()?;
+    process.wait_until_ready(&format!("http://127.0.0.1:{health}/healthz"), SOON).await?;
+    Ok(process)
 }
 
-fn configuration(folder: &Path) -> anyhow::Result<serde_json::Value> {
+fn configuration(folder: &Path, health: u16) -> anyhow::Result<serde_json::Value> {
     let zero = "0%";
     Ok(json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -44,7 +53,7 @@ fn configuration(folder: &Path) -> anyhow::Result<serde_json::Value> {
         "containerRuntimeEndpoint": format!("unix://{}", containerd::socket(folder).display()),
         "port": ports::free()?,
         "readOnlyPort": 0,
-        "healthzPort": 0,
+        "healthzPort": health,
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
         "podLogsDir": folder.join("pod-logs"),

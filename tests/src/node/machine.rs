@@ -67,7 +67,7 @@ impl Machine {
         let cdi = folder.path().join("cdi");
         fs::create_dir_all(&cdi)?;
         let containerd = containerd::start(folder.path(), &plane.logs(), &cdi).await?;
-        let kubelet = kubelet::start(plane, folder.path(), name)?;
+        let kubelet = kubelet::start(plane, folder.path(), name).await?;
         let machine = Self {
             name: name.to_owned(),
             client: plane.client(),
@@ -138,14 +138,14 @@ impl Machine {
     /// Kills containerd, not what it runs, and starts it again.
     pub async fn restart_containerd(&mut self) -> anyhow::Result<()> {
         self.containerd = None;
-        self.containerd = Some(containerd::launch(self.folder.path(), &self.logs)?);
+        self.containerd = Some(containerd::relaunch(self.folder.path(), &self.logs).await?);
         self.ready().await
     }
 
     /// Kills the kubelet and starts it again.
     pub async fn restart_kubelet(&mut self, plane: &ControlPlane) -> anyhow::Result<()> {
         self.kubelet = None;
-        self.kubelet = Some(kubelet::start(plane, self.folder.path(), &self.name)?);
+        self.kubelet = Some(kubelet::start(plane, self.folder.path(), &self.name).await?);
         self.ready().await
     }
 

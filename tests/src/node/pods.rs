@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::{
     Api,
@@ -20,11 +21,12 @@ const TELL: &str = "for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; \
     ip link | while read l; do echo LINK $l; done; ip route | while read r; do echo ROUTE $r; done; \
     while read l; do echo FILE $l; done < /etc/dranet/devices.json; echo TOLD; exec sleep 100000";
 
-/// A pod with one claim from a template or by name.
-pub fn pod(name: &str, claim: Value) -> anyhow::Result<Pod> {
+/// A pod for one node with one claim from a template or by name.
+pub fn pod(name: &str, node: &str, claim: Value) -> anyhow::Result<Pod> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
@@ -82,6 +84,18 @@ pub async fn allocated_claim(
     Ok(())
 }
 
+/// Creates a pod past the scheduler, as a user of the claim that is named like it.
+pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Result<()> {
+    let name = pod.metadata.name.clone().context("a pod has a name")?;
+    pod.spec.as_mut().context("a pod has a spec")?.node_name = Some(node.to_owned());
+    let pod = scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    let user = json!({"resource": "pods", "name": name, "uid": pod.metadata.uid});
+    let status = json!({"status": {"reservedFor": [user]}});
+    let claims: Api<ResourceClaim> = scope.api();
+    claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
 /// Creates a pod.
 pub async fn create(scope: &Scope, pod: &Pod) -> anyhow::Result<()> {
     scope.api::<Pod>().create(&PostParams::default(), pod).await?;
@@ -128,6 +142,24 @@ pub async fn delete(scope: &Scope, name: &str) -> anyhow::Result<()> {
     eventually(POD, async || {
         let pod = pods.get_opt(name).await?;
         Ok(Check::that(pod.is_none(), || format!("{name} is still there")))
+    })
+    .await
+}
+
+/// What the claim's status says of its one device, once it is ready.
+pub async fn network_data(scope: &Scope, claim: &str) -> anyhow::Result<Value> {
+    let claims: Api<ResourceClaim> = scope.api();
+    eventually(POD, async || {
+        let devices = claims.get(claim).await?.status.and_then(|status| status.devices);
+        let device = devices.and_then(|mut devices| devices.pop());
+        let conditions = device.iter().flat_map(|device| device.conditions.iter().flatten());
+        let ready = conditions.filter(|condition| condition.status == "True").count();
+        let status = format!("{device:?}");
+        let data = device.and_then(|device| device.network_data).filter(|_| ready == 2);
+        Ok(match data {
+            Some(data) => Check::Done(serde_json::to_value(data)?),
+            None => Check::NotYet(status),
+        })
     })
     .await
 }

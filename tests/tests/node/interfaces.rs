@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope, eventually,
@@ -26,12 +27,15 @@ pub(crate) fn tests() -> Vec<Test> {
         an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was,
         a_failure_to_attach_stops_the_container_and_is_undone,
         the_interface_comes_back_after_the_driver_was_killed,
+        wherever_the_driver_dies_it_goes_on,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
 /// A pair of links with all that the host must have again.
 fn make_link() -> anyhow::Result<()> {
+    // What a test that failed has left.
+    let _ = remove_link();
     for command in [
         "ip link add rail0 type veth peer name rail0-peer",
         "ip link set rail0 address 02:00:00:00:aa:01 mtu 9000",
@@ -74,8 +78,9 @@ async fn pod_with(
     parameters: Option<Value>,
 ) -> anyhow::Result<()> {
     scope.apply_file(&gb300::file("device-classes.yaml")).await?;
-    pods::allocated_claim(scope, "nic", &machine.name, &NIC.device(), parameters).await?;
-    pods::create(scope, &pods::pod("user", json!({"resourceClaimName": "nic"}))?).await
+    let (node, claim) = (machine.name.as_str(), json!({"resourceClaimName": "user"}));
+    pods::allocated_claim(scope, "user", node, &NIC.device(), parameters).await?;
+    pods::create_bound(scope, pods::pod("user", node, claim)?, node).await
 }
 
 async fn comes_back(machine: &Machine, before: &Value) -> anyhow::Result<()> {
@@ -132,8 +137,8 @@ async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
         pods::running(scope, "user").await?;
         let told = told(&machine, scope, "user").await?;
         for line in [
-            "net1    inet 192.168.7.5/24 brd 192.168.7.255 scope global net1",
-            "net1    inet6 fd77::5/64 scope global",
+            "net1 inet 192.168.7.5/24 brd 192.168.7.255 scope global net1",
+            "net1 inet6 fd77::5/64 scope global",
             "mtu 4321",
             "link/ether 02:00:00:00:bb:01",
             "ROUTE 172.20.0.0/16 via 192.168.7.254 dev net1",
@@ -143,6 +148,15 @@ async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
             assert!(told.contains(line), "`{line}` is not in:\n{told}");
         }
         assert!(shell("ip link show rail0").is_err(), "it is in the pod");
+        let data = pods::network_data(scope, "user").await?;
+        assert_eq!(
+            data,
+            json!({
+                "interfaceName": "net1",
+                "hardwareAddress": "02:00:00:00:bb:01",
+                "ips": ["192.168.7.5/24", "fd77::5/64"]
+            })
+        );
         pods::delete(scope, "user").await?;
         comes_back(&machine, &before).await
     })
@@ -206,4 +220,47 @@ async fn the_interface_comes_back_after_the_driver_was_killed(
     })
     .await?;
     remove_link()
+}
+
+/// The points at which a driver built with the feature `faults` can be killed:
+/// one on the way in and one on the way out for each round.
+const FAULTS: [(&str, &str); 6] = [
+    ("prepare:checkpoint:after", "unprepare:checkpoint:after"),
+    ("prepare:files:before", "unprepare:cdi:after"),
+    ("prepare:files:between", "unprepare:link:before"),
+    ("prepare:files:after", "unprepare:links:after"),
+    ("prepare:cdi:after", "unprepare:files:after"),
+    ("prepare:done", "unprepare:done"),
+];
+
+/// Killed before or after any effect and started again, the driver ends with a
+/// pod that runs, and with a host that has everything back.
+async fn wherever_the_driver_dies_it_goes_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    make_link()?;
+    let mut machine = Machine::start(&plane, "crash", &[NIC]).await?;
+    let before = without_pods(links::state()?);
+    for (on_the_way_in, on_the_way_out) in FAULTS {
+        machine.start_driver(&["--kill-at", on_the_way_in]).await?;
+        with_scope(plane.client(), async |scope| {
+            pod_with(scope, &machine, Some(parameters())).await?;
+            dies(&machine, on_the_way_in).await?;
+            machine.start_driver(&["--kill-at", on_the_way_out]).await?;
+            pods::running(scope, "user").await?;
+            pods::delete(scope, "user").await?;
+            dies(&machine, on_the_way_out).await?;
+            machine.start_driver(&[]).await?;
+            comes_back(&machine, &before).await
+        })
+        .await
+        .with_context(|| format!("killed at {on_the_way_in} and {on_the_way_out}"))?;
+        machine.kill_driver();
+    }
+    remove_link()
+}
+
+async fn dies(machine: &Machine, point: &str) -> anyhow::Result<()> {
+    eventually(pods::POD, async || {
+        Ok(Check::that(machine.driver_has_ended(), || format!("{point} is not reached")))
+    })
+    .await
 }

@@ -34,6 +34,9 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
             assert_eq!(told.devices(), BTreeSet::from(expected));
             assert!(told.0.contains(&format!("ENV NCCL_IB_HCA==mlx5_{number}\n")), "{told:?}");
             assert!(told.0.contains(&format!("ENV UCX_NET_DEVICES=mlx5_{number}:1\n")), "{told:?}");
+            let bus = number.parse::<u32>()? + 1;
+            let own = format!("ENV DRANET_PCI_010{bus}_00_00_0=010{bus}:00:00.0\n");
+            assert!(told.0.contains(&own), "{told:?}");
             assert!(told.0.contains(&format!("\"rdmaDevice\": \"mlx5_{number}\"")), "{told:?}");
         }
         for pod in ["first", "second"] {
@@ -107,7 +110,7 @@ spec:
         .await?;
     let mut seen = Vec::new();
     for name in ["first", "second"] {
-        let pod = pods::pod(name, json!({"resourceClaimTemplateName": "one-nic"}))?;
+        let pod = pods::pod(name, &machine.name, json!({"resourceClaimTemplateName": "one-nic"}))?;
         pods::create(scope, &pod).await?;
         pods::running(scope, name).await?;
         seen.push(Told(told(machine, scope, name).await?));

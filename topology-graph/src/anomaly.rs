@@ -41,6 +41,8 @@ pub enum AnomalyKind {
     OverlayDeviceMissing,
     /// The overlay names a device and not what it is.
     RoleUnknown,
+    /// A driver lists a GPU that the PCI bus does not have.
+    GpuAbsent,
     /// A link runs below what the device can do.
     LinkDegraded,
     /// A sort that only a newer version of this crate knows.

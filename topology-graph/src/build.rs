@@ -37,6 +37,7 @@ pub(crate) fn build(snapshot: &Snapshot, overlay: Option<&Overlay>) -> Built {
     }
     numa::settle(snapshot, overlay, &mut vertices, &mut anomalies);
     let nvlinks = overlay.map(|overlay| nvlinks(overlay, &vertices)).unwrap_or_default();
+    anomalies.extend(snapshot.gpus.iter().filter_map(|gpu| absent(gpu.address, &vertices)));
     anomalies.sort();
     anomalies.dedup();
     Built {
@@ -73,6 +74,13 @@ fn identities(snapshot: &Snapshot, vertices: &Vertices) -> BTreeMap<PciAddress, 
         Place::Root(_) => None,
     });
     addresses.map(|address| (address, Identity::of(address, snapshot))).collect()
+}
+
+/// Its driver lists a GPU that is no GPU in PCI.
+fn absent(address: PciAddress, vertices: &Vertices) -> Option<Anomaly> {
+    let known = vertices.get(&Place::Function(address)).map(|vertex| vertex.role);
+    let detail = "its driver lists this GPU, and the PCI bus does not have it";
+    (known != Some(Role::Gpu)).then(|| about(address, AnomalyKind::GpuAbsent, detail))
 }
 
 /// An anomaly about one device.

@@ -68,14 +68,43 @@ enum Fact<'t> {
     Device { major: u32, minor: u32 },
 }
 
-/// The text of a machine that this crate carries, and all of their names.
+/// The text of a machine that this crate carries.
 pub fn machine(name: &str) -> Option<&'static str> {
     MACHINES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// What the cloud calls machines of this sort, of those that are a cloud's.
+pub fn vm_size(name: &str) -> Option<&'static str> {
+    VM_SIZES.iter().find(|(known, _)| *known == name).map(|(_, size)| *size)
+}
+
 /// The machines that this crate carries, by name.
-pub const MACHINES: &[(&str, &str)] =
-    &[("azure-gb300", include_str!("../machines/azure-gb300.machine"))];
+pub const MACHINES: &[(&str, &str)] = &[
+    ("aws-p4d", include_str!("../machines/aws-p4d.machine")),
+    ("azure-gb300", include_str!("../machines/azure-gb300.machine")),
+    ("azure-mi300x", include_str!("../machines/azure-mi300x.machine")),
+    ("azure-nda100v4", include_str!("../machines/azure-nda100v4.machine")),
+    ("azure-ndh100v5", include_str!("../machines/azure-ndh100v5.machine")),
+    ("broken", include_str!("../machines/broken.machine")),
+    ("epyc-nps4", include_str!("../machines/epyc-nps4.machine")),
+    ("intel-vmd", include_str!("../machines/intel-vmd.machine")),
+    ("laptop", include_str!("../machines/laptop.machine")),
+    ("nothing", include_str!("../machines/nothing.machine")),
+    ("numa-unknown", include_str!("../machines/numa-unknown.machine")),
+    ("oci-gb200", include_str!("../machines/oci-gb200.machine")),
+    ("x86-one-per-switch", include_str!("../machines/x86-one-per-switch.machine")),
+    ("x86-pcie-l40s", include_str!("../machines/x86-pcie-l40s.machine")),
+    ("x86-two-per-switch", include_str!("../machines/x86-two-per-switch.machine")),
+];
+
+/// Sizes by the name of the machine.
+const VM_SIZES: &[(&str, &str)] = &[
+    ("aws-p4d", "p4d.24xlarge"),
+    ("azure-gb300", "Standard_ND128isr_GB300_v6"),
+    ("azure-mi300x", "Standard_ND96isr_MI300X_v5"),
+    ("azure-nda100v4", "Standard_ND96asr_v4"),
+    ("azure-ndh100v5", "Standard_ND96isr_H100_v5"),
+];
 
 /// Makes the machine's files below `root`, which is made where it is missing.
 pub fn plant(text: &str, root: &Path) -> Result<(), PlantError> {

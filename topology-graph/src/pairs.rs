@@ -7,7 +7,8 @@
 
 mod assignment;
 
-use crate::{PathKind, PciAddress, Topology};
+use crate::shape::{Role, Vertex};
+use crate::{LinkLayer, PathKind, PciAddress, Topology};
 use assignment::assign;
 
 /// A GPU, a NIC, and how far they are apart.
@@ -29,13 +30,16 @@ const ROUND: i64 = 1 << 42;
 const STEP: i64 = 1 << 28;
 
 impl Topology {
-    /// The plan of the whole machine, by GPU and NIC: every RDMA NIC (every NIC,
-    /// where there is no RDMA) with one GPU, the GPUs with equally many.
+    /// The plan of the whole machine, by GPU and NIC: every NIC that is for GPUs with
+    /// one GPU, the GPUs with equally many. Of a GPU's NICs none is farther than
+    /// another: a NIC for storage or management is not made its partner by being left.
     pub fn pairs(&self) -> Vec<Pair> {
         let all: Vec<PciAddress> = self.gpus().iter().map(|gpu| gpu.address).collect();
         let nics = self.pairable_nics();
         let per_gpu = nics.len().div_ceil(all.len().max(1));
-        self.plan(&all, &nics, per_gpu)
+        let plan = self.plan(&all, &nics, per_gpu);
+        let nearest = |gpu| plan.iter().filter(|pair| pair.gpu == gpu).map(|pair| pair.path).min();
+        plan.iter().filter(|pair| Some(pair.path) == nearest(pair.gpu)).copied().collect()
     }
 
     /// The best plan for these GPUs and NICs with at most `per_gpu` NICs for each
@@ -56,12 +60,18 @@ impl Topology {
         pairs
     }
 
-    /// The NICs that the plan of the whole machine is made for.
+    /// The NICs that the plan of the whole machine is made for: those with InfiniBand,
+    /// else with RDMA, else all. Where there is InfiniBand, Ethernet with RDMA is the
+    /// way to storage and management (`BlueField`, MANA).
     fn pairable_nics(&self) -> Vec<PciAddress> {
-        let rdma = |nic: &PciAddress| self.chain(*nic).first().is_some_and(|vertex| vertex.rdma);
-        let all: Vec<PciAddress> = self.nics().iter().map(|nic| nic.address).collect();
-        let rdma: Vec<PciAddress> = all.iter().copied().filter(rdma).collect();
-        if rdma.is_empty() { all } else { rdma }
+        let nics = |wanted: &dyn Fn(&Vertex) -> bool| -> Vec<PciAddress> {
+            let nics = self.shape.devices().filter(|(_, vertex)| vertex.role == Role::Nic);
+            nics.filter(|(_, vertex)| wanted(vertex)).map(|(address, _)| address).collect()
+        };
+        let infiniband = nics(&|vertex| vertex.link_layer == Some(LinkLayer::InfiniBand));
+        let rdma = nics(&|vertex| vertex.rdma);
+        let all = nics(&|_| true);
+        [infiniband, rdma, all].into_iter().find(|nics| !nics.is_empty()).unwrap_or_default()
     }
 
     fn pair(&self, gpu: PciAddress, nic: PciAddress) -> Pair {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use topology_graph::fixture::{MACHINES, machine, plant};
+use topology_graph::fixture::{MACHINES, machine, plant, vm_size};
 use topology_graph::{
     Format, HostRoot, Level, NodeTopologySpec, Overlay, Snapshot, Topology, crd, from_json, json,
     matrix, read,
@@ -20,6 +20,11 @@ fn snapshot_of(text: &str) -> Snapshot {
 
 fn topology_of(text: &str) -> Topology {
     Topology::build(&snapshot_of(text), None).0
+}
+
+/// As a node's driver would see it.
+fn overlay_of(name: &str) -> Option<Overlay> {
+    vm_size(name).and_then(Overlay::built_in)
 }
 
 /// All that a person would want to see of a graph.
@@ -46,6 +51,16 @@ fn report(topology: &Topology) -> String {
 fn machines_as_their_kernel_tells() {
     for (name, text) in MACHINES {
         insta::assert_snapshot!((*name).to_owned(), report(&topology_of(text)));
+    }
+}
+
+#[test]
+fn machines_with_their_overlays() {
+    for (name, text) in MACHINES {
+        if let Some(overlay) = overlay_of(name) {
+            let (topology, _) = Topology::build(&snapshot_of(text), Some(&overlay));
+            insta::assert_snapshot!(format!("{name}_with_overlay"), report(&topology));
+        }
     }
 }
 
@@ -127,9 +142,8 @@ fn answers(topology: &Topology) -> String {
 
 #[test]
 fn graphs_survive_kubernetes() {
-    let overlay = Overlay::built_in("Standard_ND128isr_GB300_v6");
     for (name, text) in MACHINES {
-        for overlay in [None, overlay.as_ref()] {
+        for overlay in [None, overlay_of(name).as_ref()] {
             let (topology, _) = Topology::build(&snapshot_of(text), overlay);
             let json = serde_json::to_string(&topology.to_spec()).unwrap();
             assert!(json.len() < 10 << 10, "{name} has {} bytes", json.len());

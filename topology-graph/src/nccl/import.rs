@@ -37,24 +37,22 @@ impl NcclXml {
 }
 
 impl Walk {
-    /// An address that is there twice is taken as it was first.
+    /// A device that is there twice is taken as it was first; a switch that is there
+    /// twice (below two CPUs) is one switch with the devices of both.
     fn pci(&mut self, pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) {
         let Some(address) = bus_id(pci) else { return };
-        let known = |overlay: &Overlay| {
-            overlay.switches.contains_key(&address) || overlay.devices.contains_key(&address)
-        };
-        if known(&self.overlay) {
+        let Overlay { switches, devices, .. } = &mut self.overlay;
+        if devices.contains_key(&address) {
             return;
         }
-        if is_switch(pci) {
-            self.overlay
-                .switches
-                .insert(address, OverlaySwitch { parent: switch, link: link(pci) });
+        if is_switch(pci) || switches.contains_key(&address) {
+            let link = link(pci);
+            switches.entry(address).or_insert(OverlaySwitch { parent: switch, link });
             for child in pci.children("pci") {
                 self.pci(child, numa, Some(address));
             }
         } else {
-            self.overlay.devices.insert(address, device(pci, numa, switch));
+            devices.insert(address, device(pci, numa, switch));
             for gpu in pci.children("gpu") {
                 self.nvlinks(address, gpu);
             }

@@ -4,6 +4,7 @@
 use crate::denial::Denial;
 use crate::intent;
 use crate::plan::{Plan, Policy, plan};
+use crate::pod_check;
 use crate::rewrite;
 use crate::template;
 use cluster_model::names::annotation;
@@ -47,24 +48,23 @@ pub enum AdmitError {
 /// Decides on a pod.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
     let typed: Pod = serde_json::from_value(pod.clone()).map_err(AdmitError::Malformed)?;
-    let warnings = intent::warnings(&typed);
-    if triggered(&typed) && own_template(pod)?.is_some() {
+    let mut warnings = intent::warnings(&typed);
+    if intent::is_triggered(&typed) && own_template(pod)?.is_some() {
         let pod = rewrite::without_extended_resources(pod);
         return Ok(Verdict { pod, planned: None, warnings });
     }
     let Some(intent) = intent::read(&typed).map_err(AdmitError::Denied)? else {
         return Ok(Verdict { pod: pod.clone(), planned: None, warnings });
     };
-    let plan = plan(&intent, view, policy).map_err(AdmitError::Denied)?;
+    pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
+    let placement = pod_check::placement(&typed);
+    let plan = plan(&intent, &placement, view, policy).map_err(AdmitError::Denied)?;
+    warnings.extend(plan.warnings.iter().cloned());
+    warnings.extend(intent::memlock(&typed, &intent));
     let template = template::build(&plan.claim);
     let name = template.metadata.name.as_deref().unwrap_or_default();
-    let pod = rewrite::with_claim(pod, &intent.container, name, &plan.note(name));
+    let pod = rewrite::with_claim(pod, &plan.grants, name, &plan.note(name));
     Ok(Verdict { pod, planned: Some(Planned { plan, template }), warnings })
-}
-
-fn triggered(pod: &Pod) -> bool {
-    let annotations = pod.metadata.annotations.as_ref();
-    annotations.is_some_and(|annotations| annotations.contains_key(annotation::ALIGNED_NICS))
 }
 
 fn own_template(pod: &Value) -> Result<Option<&str>, AdmitError> {

@@ -12,6 +12,26 @@ pub mod annotation {
     pub const DOMAIN: &str = "dranet.io/";
     /// NICs for the pod, aligned with its GPUs. The trigger.
     pub const ALIGNED_NICS: &str = "dranet.io/aligned-nics";
+    /// GPUs for the pod, where no container's limits name them.
+    pub const GPUS: &str = "dranet.io/gpus";
+    /// DeviceClass of the GPUs.
+    pub const GPU_CLASS: &str = "dranet.io/gpu-class";
+    /// DeviceClass of the NICs.
+    pub const NIC_CLASS: &str = "dranet.io/nic-class";
+    /// How near: `switch`, `root`, `numa`.
+    pub const ALIGNMENT: &str = "dranet.io/alignment";
+    /// How binding: `required`, `preferred`.
+    pub const ALIGNMENT_POLICY: &str = "dranet.io/alignment-policy";
+    /// `each` GPU its own NICs, or all together as a `group`.
+    pub const PAIRING: &str = "dranet.io/pairing";
+    /// One InfiniBand fabric for all pods of a job.
+    pub const FABRIC: &str = "dranet.io/fabric";
+    /// How many pods the group on one fabric has.
+    pub const FABRIC_SIZE: &str = "dranet.io/fabric-size";
+    /// Names of the containers that get the claim.
+    pub const CONTAINERS: &str = "dranet.io/containers";
+    /// The driver's network configuration as JSON.
+    pub const NIC_CONFIG: &str = "dranet.io/nic-config";
     /// Written by the webhook: what was decided and why, in one line.
     pub const PLAN: &str = "dranet.io/plan";
 }
@@ -26,6 +46,8 @@ pub mod attribute {
     pub const NUMA_NODE: &str = "resource.kubernetes.io/numaNode";
     /// Hash of the node's graph without identities.
     pub const SHAPE: &str = "dranet.io/shape";
+    /// Whether the NIC's port is up but worse than it should be.
+    pub const DEGRADED: &str = "dranet.io/degraded";
     /// Azure placement group of the virtual machine.
     pub const AZURE_PLACEMENT_GROUP: &str = "azure.dra.net/placementGroupId";
     /// Azure size of the virtual machine.
@@ -40,6 +62,8 @@ pub mod attribute {
     pub mod dranet {
         /// NUMA node as an int.
         pub const NUMA_NODE: &str = "dra.net/numaNode";
+        /// Name of the network interface, where there is one on the host.
+        pub const IF_NAME: &str = "dra.net/ifName";
         /// PCI address.
         pub const PCI_ADDRESS: &str = "dra.net/pciAddress";
         /// Device name of the PCI ID database.

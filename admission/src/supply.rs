@@ -175,7 +175,8 @@ fn describe_shape((hash, (nodes, cells)): (&ShapeHash, &(usize, Vec<Cell>))) -> 
     format!("{} of shape {hash}: {cells}", count(*nodes, "node"))
 }
 
-fn count(number: usize, noun: &str) -> String {
+/// `1 NIC`, `2 NICs`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }

@@ -46,7 +46,7 @@ pub enum SnapshotError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        source: ViewError,
+        source: Box<ViewError>,
     },
     /// There is nothing of a cluster in the files.
     #[error(
@@ -189,5 +189,6 @@ where
         name,
         source,
     })?;
-    view.apply(object).map_err(|source| SnapshotError::View { path: path.to_owned(), source })
+    view.apply(object)
+        .map_err(|source| SnapshotError::View { path: path.to_owned(), source: Box::new(source) })
 }

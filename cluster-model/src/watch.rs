@@ -22,7 +22,7 @@ use std::time::Duration;
 use topology_graph::NodeTopology;
 
 /// How often the version is read again.
-const VERSION_PERIOD: Duration = Duration::from_secs(300);
+const VERSION_PERIOD: Duration = Duration::from_mins(5);
 /// How soon it is asked for again where there was no answer.
 const VERSION_RETRY: Duration = Duration::from_secs(2);
 

@@ -68,7 +68,7 @@ async fn answer(State(app): State<Arc<App>>, Json(args): Json<ExtenderArgs>) -> 
         app.metrics.count(*basis);
     }
     app.metrics.observe(start.elapsed());
-    let scores: Vec<_> = scored.into_iter().map(|(priority, _)| priority).collect();
-    tracing::debug!(pod = ?args.pod.metadata.name, ?scores, "Prioritized");
-    Json(scores).into_response()
+    let priorities: Vec<_> = scored.into_iter().map(|(priority, _)| priority).collect();
+    tracing::debug!(pod = ?args.pod.metadata.name, ?priorities, "Prioritized");
+    Json(priorities).into_response()
 }

@@ -14,6 +14,7 @@ pub mod control_plane;
 pub mod eventually;
 pub mod floor;
 pub mod gb300;
+pub mod generated;
 pub mod imds;
 pub mod manifest;
 pub mod ports;

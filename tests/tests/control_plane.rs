@@ -7,6 +7,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod control_plane {
+    pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod lifecycle;
     pub(crate) mod scheduling;
@@ -15,10 +16,16 @@ mod control_plane {
 
 use std::process::ExitCode;
 
-use control_plane::{extender, lifecycle, scheduling, thin_line};
+use control_plane::{example, extender, lifecycle, scheduling, thin_line};
 use tests::{Options, floor};
 
 fn main() -> ExitCode {
-    let all = [lifecycle::tests(), scheduling::tests(), extender::tests(), thin_line::tests()];
+    let all = [
+        lifecycle::tests(),
+        scheduling::tests(),
+        extender::tests(),
+        example::tests(),
+        thin_line::tests(),
+    ];
     floor::run(Options::default(), all.into_iter().flatten())
 }

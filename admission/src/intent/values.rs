@@ -62,7 +62,7 @@ pub(super) fn policy(value: Option<&str>) -> Result<AlignmentPolicy, Denial> {
 /// By default each GPU has its own NICs where they can be shared out evenly.
 /// With one GPU there is nothing to share out, and both mean the same.
 pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairing, Denial> {
-    let even = nics % gpus == 0;
+    let even = nics.is_multiple_of(gpus);
     match value {
         None if even && gpus > 1 => Ok(Pairing::Each),
         None | Some("group") => Ok(Pairing::Group),

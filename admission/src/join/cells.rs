@@ -7,6 +7,7 @@
 use super::form::{CellWay, Form, WAYS_MAX, Way};
 use super::{Candidate, Question};
 use crate::nearness::Nearness;
+use crate::supply::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::names;
@@ -33,11 +34,12 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
         join: "cells",
         why: format!(
             "{} and {} publish no common attribute that says which {} a device is on, so the \
-             claim lists those of the graph: {} on {shapes} shape(s) of node",
+             claim lists those of the graph that are large enough: {} on {} of node",
             driver.driver,
             names::DRIVER,
             nearness.place(),
-            cells.len()
+            cells.len(),
+            count(shapes, "shape")
         ),
         nearness,
         demand: demand.clone(),

@@ -35,6 +35,12 @@ impl Selector {
         self.and(|text, get| write!(text, "{get}.orValue(false) == false"), attribute)
     }
 
+    /// … whose string attribute `domain/id` has this value or is not there.
+    pub(crate) fn and_string_if_any(self, attribute: &str, value: &str) -> Self {
+        let value = literal(value);
+        self.and(|text, get| write!(text, "{get}.orValue({value}) == {value}"), attribute)
+    }
+
     /// … at one of these PCI addresses.
     pub(crate) fn and_addresses(self, addresses: &[PciAddress]) -> Self {
         let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();

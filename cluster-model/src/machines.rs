@@ -75,7 +75,6 @@ fn selected<'a>(
     });
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)
-            && !is_true(nic, attribute::DEGRADED)
             && !(without_interface && nic.attribute(attribute::dranet::IF_NAME).is_some())
             && is_in(nic_class, nic, view.settings())
     });

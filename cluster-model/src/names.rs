@@ -6,6 +6,9 @@ pub const DRIVER: &str = "dra.net";
 /// DeviceClass of our NICs, as upstream's examples on AKS name it.
 pub const NIC_CLASS: &str = "dranet.net";
 
+/// Value of [`attribute::PORT_STATE`] for a port that carries data.
+pub const PORT_ACTIVE: &str = "Active";
+
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
     /// What every annotation of ours begins with.
@@ -46,7 +49,17 @@ pub mod attribute {
     pub const NUMA_NODE: &str = "resource.kubernetes.io/numaNode";
     /// Hash of the node's graph without identities.
     pub const SHAPE: &str = "dranet.io/shape";
-    /// Whether the NIC's port is up but worse than it should be.
+    /// The `PCIe` switch that a NIC hangs off, as the graph names it.
+    pub const PCIE_SWITCH: &str = "dranet.io/pcieSwitch";
+    /// State of an RDMA port, `Active`.
+    pub const PORT_STATE: &str = "dranet.io/portState";
+    /// Rate of an RDMA port in whole gigabits per second.
+    pub const RATE_GBPS: &str = "dranet.io/rateGbps";
+    /// Number of a NIC among those of its type on the node.
+    pub const RAIL: &str = "dranet.io/rail";
+    /// The network within which NICs reach each other.
+    pub const FABRIC: &str = "dranet.io/fabric";
+    /// Whether a `PCIe` link runs below what the function could.
     pub const DEGRADED: &str = "dranet.io/degraded";
     /// Azure placement group of the virtual machine.
     pub const AZURE_PLACEMENT_GROUP: &str = "azure.dra.net/placementGroupId";
@@ -58,12 +71,51 @@ pub mod attribute {
     /// Azure group of machines joined by NVLink switches.
     pub const AZURE_INTERCONNECT_SUBGROUP: &str = "azure.dra.net/interconnectSubgroupId";
 
+    /// Type of an AWS instance.
+    pub const AWS_INSTANCE_TYPE: &str = "aws.dra.net/instanceType";
+    /// Cluster placement group of an AWS instance.
+    pub const AWS_PLACEMENT_GROUP: &str = "aws.dra.net/placementGroup";
+    /// Type of a Google Cloud machine.
+    pub const GCE_MACHINE_TYPE: &str = "gce.dra.net/machineType";
+    /// Group of racks that a Google Cloud machine is in.
+    pub const GCE_BLOCK: &str = "gce.dra.net/block";
+    /// Rack that a Google Cloud machine is in.
+    pub const GCE_SUB_BLOCK: &str = "gce.dra.net/subBlock";
+    /// Physical host of a Google Cloud machine.
+    pub const GCE_HOST: &str = "gce.dra.net/host";
+    /// Group of network blocks of an Oracle Cloud host.
+    pub const OKE_HPC_ISLAND: &str = "oke.dra.net/hpcIslandId";
+    /// Group of local blocks of an Oracle Cloud host.
+    pub const OKE_NETWORK_BLOCK: &str = "oke.dra.net/networkBlockId";
+    /// Hosts below one switch of an Oracle Cloud host.
+    pub const OKE_LOCAL_BLOCK: &str = "oke.dra.net/localBlockId";
+    /// Rack of an Oracle Cloud host.
+    pub const OKE_RACK: &str = "oke.dra.net/rackId";
+    /// Oracle Cloud hosts joined by NVLink switches.
+    pub const OKE_GPU_MEMORY_FABRIC: &str = "oke.dra.net/gpuMemoryFabricId";
+    /// Type of an Alibaba Cloud instance.
+    pub const ALIBABA_INSTANCE_TYPE: &str = "alibaba.dra.net/instanceType";
+
     /// Upstream DRANET's own, `dra.net/…`.
     pub mod dranet {
+        /// Alias of the interface.
+        pub const ALIAS: &str = "dra.net/alias";
+        /// What an interface's frames are, `ether`.
+        pub const ENCAPSULATION: &str = "dra.net/encapsulation";
+        /// Name of the interface.
+        pub const IF_NAME: &str = "dra.net/ifName";
+        /// IPv4 addresses.
+        pub const IPV4: &str = "dra.net/ipv4";
+        /// IPv6 addresses.
+        pub const IPV6: &str = "dra.net/ipv6";
+        /// Whether the device is a virtual function.
+        pub const IS_SRIOV_VF: &str = "dra.net/isSriovVf";
+        /// Hardware address.
+        pub const MAC: &str = "dra.net/mac";
+        /// MTU of the interface.
+        pub const MTU: &str = "dra.net/mtu";
         /// NUMA node as an int.
         pub const NUMA_NODE: &str = "dra.net/numaNode";
-        /// Name of the network interface, where there is one on the host.
-        pub const IF_NAME: &str = "dra.net/ifName";
         /// PCI address.
         pub const PCI_ADDRESS: &str = "dra.net/pciAddress";
         /// Device name of the PCI ID database.
@@ -76,6 +128,16 @@ pub mod attribute {
         pub const RDMA: &str = "dra.net/rdma";
         /// Kernel name of the RDMA device, `mlx5_0`.
         pub const RDMA_DEVICE: &str = "dra.net/rdmaDevice";
+        /// Whether the device can have virtual functions.
+        pub const SRIOV: &str = "dra.net/sriov";
+        /// How many virtual functions the device has.
+        pub const SRIOV_VFS: &str = "dra.net/sriovVfs";
+        /// Operational state of the interface, `up`.
+        pub const STATE: &str = "dra.net/state";
+        /// Kind of the interface, `device`, `veth`.
+        pub const TYPE: &str = "dra.net/type";
+        /// Whether the interface has no device.
+        pub const VIRTUAL: &str = "dra.net/virtual";
     }
 }
 

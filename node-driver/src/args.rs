@@ -1,7 +1,8 @@
 //! The command line.
 
 use crate::cloud::CloudProvider;
-use clap::Parser;
+use clap::builder::PossibleValue;
+use clap::{Parser, ValueEnum};
 use serve::args::{KubeArgs, LogArgs, OperationsArgs};
 use std::path::PathBuf;
 
@@ -19,15 +20,23 @@ pub struct Args {
     /// Cluster to publish to
     #[command(flatten)]
     pub kube: KubeArgs,
-    /// Cloud whose metadata service is asked for machine type and fabric
-    #[arg(long, value_enum, default_value_t = CloudProvider::None)]
-    pub cloud: CloudProvider,
-    /// Base address of the metadata service
-    #[arg(long, value_name = "URL", default_value = "http://169.254.169.254")]
-    pub imds_url: String,
+    /// Cloud whose metadata service is asked for machine type and fabric; auto asks the firmware
+    #[arg(long, value_enum, default_value_t = Cloud::Auto)]
+    pub cloud: Cloud,
+    /// Base address of the metadata service; without it the cloud's own, `http://169.254.169.254`
+    /// or Alibaba's `http://100.100.100.200`
+    #[arg(long, value_name = "URL")]
+    pub imds_url: Option<String>,
+    /// What is published: the NICs and the topology, or the topology alone where another driver
+    /// owns the slices
+    #[arg(long, value_enum, default_value_t = Mode::Full)]
+    pub mode: Mode,
     /// Publish once and exit
     #[arg(long)]
     pub once: bool,
+    /// Remove what was published for this node and exit
+    #[arg(long, conflicts_with = "once")]
+    pub cleanup: bool,
     /// Seconds after which the machine is read again although nothing was heard
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub rescan_seconds: u64,
@@ -37,4 +46,48 @@ pub struct Args {
     /// Logging
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// What is published.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// ResourceSlices and NodeTopology.
+    Full,
+    /// NodeTopology only.
+    Topology,
+}
+
+/// Which cloud to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cloud {
+    /// The one that the firmware names.
+    Auto,
+    /// This one.
+    Provider(CloudProvider),
+}
+
+impl ValueEnum for Cloud {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Auto,
+            Self::Provider(CloudProvider::Alibaba),
+            Self::Provider(CloudProvider::Aws),
+            Self::Provider(CloudProvider::Azure),
+            Self::Provider(CloudProvider::Gce),
+            Self::Provider(CloudProvider::Oci),
+            Self::Provider(CloudProvider::None),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(match self {
+            Self::Auto => "auto",
+            Self::Provider(CloudProvider::Alibaba) => "alibaba",
+            Self::Provider(CloudProvider::Aws) => "aws",
+            Self::Provider(CloudProvider::Azure) => "azure",
+            Self::Provider(CloudProvider::Gce) => "gce",
+            Self::Provider(CloudProvider::Oci) => "oci",
+            Self::Provider(CloudProvider::None) => "none",
+        }))
+    }
 }

@@ -4,8 +4,15 @@
 //! A metadata service that is away never stops the driver: its attributes are
 //! then absent, never empty.
 
+mod alibaba;
+mod aws;
 mod azure;
+mod checkpoint;
+mod dmi;
+mod gce;
 pub mod http;
+mod oci;
+pub mod source;
 
 use crate::attribute::Text;
 use cluster_model::names::attribute;
@@ -14,18 +21,52 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Which cloud to ask.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloudProvider {
-    /// Azure's Instance Metadata Service.
+    /// Alibaba Cloud.
+    Alibaba,
+    /// Amazon Web Services.
+    Aws,
+    /// Azure.
     Azure,
+    /// Google Compute Engine.
+    Gce,
+    /// Oracle Cloud.
+    Oci,
     /// None: bare metal, or a cloud that says nothing of its fabric.
     None,
 }
 
+impl CloudProvider {
+    /// Where its metadata service is.
+    fn metadata_url(self) -> &'static str {
+        match self {
+            Self::Alibaba => "http://100.100.100.200",
+            _ => "http://169.254.169.254",
+        }
+    }
+}
+
 /// The most attributes that any cloud gives a machine; the tables of a NIC's
 /// attributes leave room for as many.
-pub const MAX_ATTRIBUTES: usize = 8;
+pub const MAX_ATTRIBUTES: usize = 5;
+
+/// Attributes that name the network within which NICs reach each other.
+const FABRICS: [&str; 5] = [
+    attribute::AZURE_INTERCONNECT_GROUP,
+    attribute::AZURE_PLACEMENT_GROUP,
+    attribute::AWS_PLACEMENT_GROUP,
+    attribute::GCE_BLOCK,
+    attribute::OKE_HPC_ISLAND,
+];
+
+/// Attributes that say what type of machine this is.
+const MACHINE_TYPES: [&str; 4] = [
+    attribute::AZURE_VM_SIZE,
+    attribute::AWS_INSTANCE_TYPE,
+    attribute::GCE_MACHINE_TYPE,
+    attribute::ALIBABA_INSTANCE_TYPE,
+];
 
 /// Attributes of the whole machine by fully qualified name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +74,12 @@ pub const MAX_ATTRIBUTES: usize = 8;
 pub struct CloudMetadata(BTreeMap<String, Text>);
 
 impl CloudMetadata {
+    /// Names with what a service said under them; what it left empty is left out.
+    fn of<const N: usize>(said: [(&str, Option<String>); N]) -> Self {
+        let said = said.into_iter();
+        said.filter_map(|(name, text)| Some((name.to_owned(), Text::new(&text?)?))).collect()
+    }
+
     /// One attribute's value.
     pub fn get(&self, name: &str) -> Option<&Text> {
         self.0.get(name)
@@ -43,9 +90,15 @@ impl CloudMetadata {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
+    /// The network within which the machine's NICs reach others: the widest
+    /// group that the cloud tells.
+    pub fn fabric(&self) -> Option<&Text> {
+        FABRICS.iter().find_map(|name| self.get(name))
+    }
+
     /// The machine type, which says what a hypervisor hides of the topology.
     pub fn machine_type(&self) -> Option<&str> {
-        self.get(attribute::AZURE_VM_SIZE).map(Text::as_str)
+        MACHINE_TYPES.iter().find_map(|name| self.get(name)).map(Text::as_str)
     }
 }
 
@@ -63,7 +116,11 @@ pub async fn read(
 ) -> Result<CloudMetadata, MetadataError> {
     let service = MetadataService::at(base, patience);
     match provider {
+        CloudProvider::Alibaba => alibaba::read(&service).await,
+        CloudProvider::Aws => aws::read(&service).await,
         CloudProvider::Azure => azure::read(&service).await,
+        CloudProvider::Gce => gce::read(&service).await,
+        CloudProvider::Oci => oci::read(&service).await,
         CloudProvider::None => Ok(CloudMetadata::default()),
     }
 }

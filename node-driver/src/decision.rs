@@ -3,6 +3,7 @@
 
 use crate::attributes::{self, Machine};
 use crate::cloud::CloudMetadata;
+use crate::network::NetworkFacts;
 use crate::nic;
 use k8s_openapi::api::resource::v1::Device;
 use topology_graph::{Anomaly, NodeTopologySpec, Overlay, Snapshot, Topology};
@@ -12,6 +13,8 @@ use topology_graph::{Anomaly, NodeTopologySpec, Overlay, Snapshot, Topology};
 pub struct Facts {
     /// What its kernel tells.
     pub snapshot: Snapshot,
+    /// What its network interfaces are.
+    pub network: NetworkFacts,
     /// What its cloud tells.
     pub cloud: CloudMetadata,
 }
@@ -29,10 +32,10 @@ pub struct Decision {
 
 /// Decides.
 pub fn decide(facts: &Facts) -> Decision {
-    let Facts { snapshot, cloud } = facts;
+    let Facts { snapshot, network, cloud } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
     let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
-    let nics = nic::nics(snapshot);
-    let devices = attributes::devices(&nics, &Machine::new(&topology, cloud));
+    let nics = nic::nics(snapshot, network);
+    let devices = attributes::devices(&nics, &Machine::new(&topology, cloud, &nics));
     Decision { devices, topology: topology.to_spec(), anomalies }
 }

@@ -1,20 +1,21 @@
-//! The driver at work: facts in, decision, effects out; once, or again and
-//! again until it is told to stop.
+//! The driver at work: facts in, decision, effects out; once, or whenever
+//! something changed until it is told to stop.
 
-use crate::args::Args;
-use crate::cloud::http::Patience;
-use crate::cloud::{self, CloudMetadata, CloudProvider};
+mod steady;
+
+use crate::args::{Args, Mode};
+use crate::cloud::CloudMetadata;
+use crate::cloud::source::CloudSource;
 use crate::decision::{Decision, Facts, decide};
+use crate::host;
+use crate::network::NetworkFacts;
+use crate::network::kernel::{Changes, Kernel};
 use crate::node::NodeIdentity;
-use crate::publish::{PublishError, Published, Publisher};
+use crate::publish::{Published, Publisher};
+use crate::watch::Known;
 use serve::chain::Chain;
-use serve::http::Bound;
-use serve::operations;
-use serve::readiness::Readiness;
-use std::time::Duration;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-use topology_graph::HostRoot;
+use steady::Surroundings;
+use topology_graph::{HostRoot, Snapshot};
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -22,83 +23,103 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host = HostRoot::at(&args.root);
     // A root without a sysfs is a wrong flag: said before anything is asked of
     // the cluster.
-    topology_graph::read(&host)?;
+    let snapshot = topology_graph::read(&host)?;
     let client = serve::client::connect(&args.kube).await?;
     let node = NodeIdentity::get(&client, &args.node_name).await?;
-    let cloud = cloud_metadata(args.cloud, &args.imds_url).await;
-    let mut driver = Driver { host, cloud, publisher: Publisher::new(&client, node) };
-    if args.once {
-        return driver.publish().await;
+    let publisher = Publisher::new(&client, node);
+    if args.cleanup {
+        let removed = publisher.remove().await?;
+        tracing::info!(writes = removed.writes, "Removed");
+        return Ok(());
     }
-    driver.serve(&args).await
+    let (kernel, changes) = open_kernel(&host);
+    let source = CloudSource::new(&args, &host);
+    let (cloud, cloud_answered) = source.read().await;
+    let mut driver = Driver { host, kernel, cloud, mode: args.mode, publisher };
+    if args.once {
+        let decision = driver.decide(snapshot).await;
+        driver.publish(&decision).await?;
+        return Ok(());
+    }
+    let surroundings = Surroundings { changes, client, cloud: source, cloud_answered };
+    steady::run(driver, surroundings, &args).await
 }
 
-/// What the cloud tells; nothing, with a warning, where it does not answer.
-async fn cloud_metadata(provider: CloudProvider, url: &str) -> CloudMetadata {
-    cloud::read(provider, url, Patience::default()).await.unwrap_or_else(|error| {
-        tracing::warn!(error = %Chain(&error), "Going on without the cloud's attributes");
-        CloudMetadata::default()
-    })
+/// The kernel's sockets, where the root is the machine that this process runs
+/// on; a recorded machine has no kernel to ask.
+fn open_kernel(host: &HostRoot) -> (Option<Kernel>, Option<Changes>) {
+    if !host::is_this_machine(host) {
+        tracing::info!("The root is not this machine; going on without network interfaces");
+        return (None, None);
+    }
+    match Kernel::open() {
+        Ok((kernel, changes)) => (Some(kernel), Some(changes)),
+        Err(error) => {
+            tracing::warn!(error = %Chain(&error), "Going on without network interfaces");
+            (None, None)
+        }
+    }
 }
 
+/// One node's driver.
+#[derive(Debug)]
 struct Driver {
     host: HostRoot,
+    kernel: Option<Kernel>,
     cloud: CloudMetadata,
+    mode: Mode,
     publisher: Publisher,
 }
 
 impl Driver {
-    /// Reads the machine and makes the server say what it is. NICs are
-    /// published also where the topology cannot be.
-    async fn publish(&mut self) -> anyhow::Result<()> {
+    /// Reads the machine and decides what to say of it.
+    async fn look(&self) -> anyhow::Result<Decision> {
         let snapshot = topology_graph::read(&self.host)?;
-        let decision = decide(&Facts { snapshot, cloud: self.cloud.clone() });
+        Ok(self.decide(snapshot).await)
+    }
+
+    async fn decide(&self, snapshot: Snapshot) -> Decision {
+        let decision =
+            decide(&Facts { snapshot, network: self.network().await, cloud: self.cloud.clone() });
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Strange machine");
         }
+        decision
+    }
+
+    /// The interfaces; none, with a warning, where the kernel does not tell.
+    async fn network(&self) -> NetworkFacts {
+        let Some(kernel) = &self.kernel else { return NetworkFacts::default() };
+        kernel.read().await.unwrap_or_else(|error| {
+            tracing::warn!(error = %Chain(&error), "Going on without network interfaces");
+            NetworkFacts::default()
+        })
+    }
+
+    /// Whether the server says it already, as far as is known.
+    fn is_published(&self, decision: &Decision, known: &Known) -> bool {
+        let topologies = known.topologies.state();
+        let slices: Vec<_> = known.slices.state().iter().map(|slice| (**slice).clone()).collect();
+        let topology = topologies.first();
+        topology.is_some_and(|there| self.publisher.topology_says(there, &decision.topology))
+            && (self.mode == Mode::Topology
+                || self.publisher.slices_say(&slices, &decision.devices))
+    }
+
+    /// Makes the server say it. NICs are published also where the topology
+    /// cannot be.
+    async fn publish(&mut self, decision: &Decision) -> anyhow::Result<Published> {
         let topology = self.publisher.topology(&decision.topology).await;
-        let slices = self.publisher.slices(&decision.devices).await?;
-        log(&decision, slices, &topology);
+        let slices = match self.mode {
+            Mode::Full => self.publisher.slices(&decision.devices).await?,
+            Mode::Topology => Published::default(),
+        };
+        let writes = slices.writes + topology.as_ref().map_or(0, |published| published.writes);
+        let (devices, anomalies) = (decision.devices.len(), decision.anomalies.len());
+        tracing::info!(devices, writes, anomalies, "Published");
         topology?;
-        Ok(())
+        Ok(Published { writes })
     }
-
-    /// Publishes again and again until told to stop. What was published stays:
-    /// a restart makes no device vanish.
-    async fn serve(&mut self, args: &Args) -> anyhow::Result<()> {
-        let stop = serve::process::stop_on_signal()?;
-        let readiness = Readiness::default();
-        let mut first = Some(readiness.wait_for("the first publication"));
-        let mut tasks = JoinSet::new();
-        let operations = Bound::plain(args.operations.operations_listen)?;
-        let registry = prometheus_client::registry::Registry::default();
-        tasks.spawn(operations.serve(operations::router(readiness, registry), stop.clone()));
-        let mut tick = tokio::time::interval(Duration::from_secs(args.rescan_seconds));
-        while wait(&mut tick, &stop).await {
-            match self.publish().await {
-                Ok(()) => drop(first.take()),
-                Err(error) => tracing::error!(error = format!("{error:#}"), "Not published"),
-            }
-        }
-        while let Some(ended) = tasks.join_next().await {
-            ended??;
-        }
-        Ok(())
-    }
-}
-
-/// Waits for the next turn; false when there is none.
-async fn wait(tick: &mut tokio::time::Interval, stop: &CancellationToken) -> bool {
-    tokio::select! {
-        () = stop.cancelled() => false,
-        _ = tick.tick() => true,
-    }
-}
-
-fn log(decision: &Decision, slices: Published, topology: &Result<Published, PublishError>) {
-    let writes = slices.writes + topology.as_ref().map_or(0, |published| published.writes);
-    let devices = decision.devices.len();
-    tracing::info!(devices, writes, anomalies = decision.anomalies.len(), "Published");
 }
 
 #[cfg(test)]

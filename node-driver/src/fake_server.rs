@@ -2,14 +2,18 @@
 //! generated names, refuses stale updates, and counts what was written.
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use futures::stream;
 use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::watch::Sender;
 
 /// Something that someone else does just before a write arrives.
 type Interference = Box<dyn FnOnce(&mut Objects) + Send>;
@@ -30,7 +34,22 @@ struct Inner {
     version: u64,
     writes: Vec<String>,
     interferences: VecDeque<Interference>,
+    /// What happened to objects, for those who watch.
+    events: Vec<Event>,
+    /// Tells those who watch that there is more.
+    news: Sender<()>,
 }
+
+/// What happened to an object.
+#[derive(Clone)]
+struct Event {
+    version: u64,
+    path: String,
+    body: Value,
+}
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
@@ -74,9 +93,34 @@ impl FakeServer {
             .collect()
     }
 
-    /// Changes objects behind everybody's back.
+    /// Changes objects behind everybody's back; those who watch are told.
     pub(crate) fn edit(&self, edit: impl FnOnce(&mut Objects)) {
-        edit(&mut self.inner().objects);
+        let mut inner = self.inner();
+        let before = inner.objects.clone();
+        edit(&mut inner.objects);
+        let after = inner.objects.clone();
+        for (path, object) in &before {
+            match after.get(path) {
+                None => inner.record("DELETED", path, object.clone()),
+                Some(now) if now != object => inner.record("MODIFIED", path, now.clone()),
+                Some(_) => {}
+            }
+        }
+        for (path, object) in after.iter().filter(|(path, _)| !before.contains_key(*path)) {
+            inner.record("ADDED", path, object.clone());
+        }
+    }
+
+    /// Waits until the objects of a collection are as wanted.
+    pub(crate) async fn until(&self, collection: &str, wanted: impl Fn(&[Value]) -> bool) {
+        let mut news = self.inner().news.subscribe();
+        let seen = async {
+            while !wanted(&self.objects(collection)) {
+                news.changed().await.unwrap();
+            }
+        };
+        let objects = || format!("{:#?}", self.objects(collection));
+        tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{}", objects()));
     }
 
     /// Changes objects just before the next write is handled.
@@ -111,6 +155,7 @@ async fn handle(
     let is_known = inner.collections.iter().any(|collection| is_in(&path, collection));
     let body = serde_json::from_slice(&body).unwrap_or_default();
     match (method, is_collection, is_known) {
+        (Method::GET, true, _) if is_watch(&uri) => inner.watch(&uri, server.clone()),
         (Method::GET, true, _) => inner.list(&uri),
         (Method::POST, true, _) => inner.create(&path, body),
         (Method::GET, _, true) => inner.get(&path),
@@ -120,18 +165,76 @@ async fn handle(
     }
 }
 
+/// The value of a query's key, with the escapes that a field selector has.
+fn query(uri: &Uri, key: &str) -> Option<String> {
+    let query = uri.query()?.replace("%3D", "=").replace("%2C", ",");
+    let pair = query.split('&').find_map(|pair| pair.strip_prefix(&format!("{key}=")));
+    pair.map(str::to_owned)
+}
+
+fn is_watch(uri: &Uri) -> bool {
+    query(uri, "watch").is_some_and(|watch| watch == "true")
+}
+
+/// Whether an object is what the field selector asks for.
+fn is_selected(uri: &Uri, object: &Value) -> bool {
+    let selector = query(uri, "fieldSelector").unwrap_or_default();
+    selector.split(',').filter(|term| !term.is_empty()).all(|term| {
+        let (field, value) = term.split_once('=').unwrap();
+        object.pointer(&format!("/{}", field.replace('.', "/"))) == Some(&json!(value))
+    })
+}
+
 impl Inner {
-    fn list(&self, uri: &Uri) -> Response {
-        let query = uri.query().unwrap_or_default().replace("%3D", "=").replace("%2C", ",");
-        let selector = query.split('&').find_map(|pair| pair.strip_prefix("fieldSelector="));
-        let matches = |object: &&Value| {
-            selector.unwrap_or_default().split(',').filter(|term| !term.is_empty()).all(|term| {
-                let (field, value) = term.split_once('=').unwrap();
-                object.pointer(&format!("/{}", field.replace('.', "/"))) == Some(&json!(value))
+    /// Gives the object the next version and tells those who watch.
+    fn record(&mut self, kind: &str, path: &str, mut object: Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        if kind != "DELETED" {
+            self.objects.insert(path.to_owned(), object.clone());
+        }
+        let body = json!({"type": kind, "object": object});
+        self.events.push(Event { version: self.version, path: path.to_owned(), body });
+        self.news.send_replace(());
+    }
+
+    /// What happened after a version, and what happens from then on.
+    fn watch(&self, uri: &Uri, server: FakeServer) -> Response {
+        let seen: u64 =
+            query(uri, "resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let (uri, news) = (uri.clone(), self.news.subscribe());
+        let lines = stream::unfold((seen, news), move |(seen, mut news)| {
+            let (server, uri) = (server.clone(), uri.clone());
+            async move {
+                loop {
+                    let lines = server.inner().since(seen, &uri);
+                    if let Some((version, lines)) = lines {
+                        return Some((Ok::<_, Infallible>(lines), (version, news)));
+                    }
+                    news.changed().await.ok()?;
+                }
+            }
+        });
+        Response::new(Body::from_stream(lines))
+    }
+
+    /// Events after a version, one a line, and the version of the last.
+    fn since(&self, seen: u64, uri: &Uri) -> Option<(u64, String)> {
+        let new = self.events.iter().filter(|event| event.version > seen);
+        let new: Vec<_> = new
+            .filter(|event| {
+                is_in(&event.path, uri.path()) && is_selected(uri, &event.body["object"])
             })
-        };
+            .collect();
+        let last = new.last()?.version;
+        let lines: Vec<String> = new.iter().map(|event| event.body.to_string() + "\n").collect();
+        Some((last, lines.concat()))
+    }
+
+    fn list(&self, uri: &Uri) -> Response {
         let objects = self.objects.iter().filter(|(path, _)| is_in(path, uri.path()));
-        let items: Vec<_> = objects.map(|(_, object)| object).filter(matches).collect();
+        let items: Vec<_> =
+            objects.map(|(_, object)| object).filter(|object| is_selected(uri, object)).collect();
         let version = self.version.to_string();
         let list =
             json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": items});
@@ -152,30 +255,27 @@ impl Inner {
         let name = metadata["name"].as_str().map(str::to_owned).or(generated).unwrap();
         metadata["name"] = json!(name);
         metadata["uid"] = json!(format!("uid-{}", self.version));
-        metadata["resourceVersion"] = json!(self.version.to_string());
         let path = format!("{collection}/{name}");
         if self.objects.contains_key(&path) {
             return status(409, "already exists", &json!({"name": name}));
         }
-        self.objects.insert(path, object.clone());
-        (StatusCode::CREATED, axum::Json(object)).into_response()
+        self.record("ADDED", &path, object);
+        (StatusCode::CREATED, axum::Json(&self.objects[&path])).into_response()
     }
 
-    fn replace(&mut self, path: &str, mut object: Value) -> Response {
+    fn replace(&mut self, path: &str, object: Value) -> Response {
         let Some(there) = self.objects.get(path) else { return absent(path) };
         if there["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
             return status(409, "the object has been modified", &json!({}));
         }
-        self.version += 1;
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.objects.insert(path.to_owned(), object.clone());
-        axum::Json(object).into_response()
+        self.record("MODIFIED", path, object);
+        axum::Json(&self.objects[path]).into_response()
     }
 
     fn delete(&mut self, path: &str) -> Response {
-        self.objects
-            .remove(path)
-            .map_or_else(|| absent(path), |object| axum::Json(object).into_response())
+        let Some(object) = self.objects.remove(path) else { return absent(path) };
+        self.record("DELETED", path, object.clone());
+        axum::Json(object).into_response()
     }
 }
 

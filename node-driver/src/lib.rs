@@ -12,10 +12,18 @@ pub mod decision;
 mod driver;
 #[cfg(test)]
 mod fake_server;
+mod host;
+#[cfg(test)]
+mod live;
+pub mod network;
 pub mod nic;
 pub mod node;
+mod pace;
 mod pci_names;
+mod ports;
 pub mod publish;
 pub mod slices;
+mod uevents;
+mod watch;
 
 pub use driver::run;

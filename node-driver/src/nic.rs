@@ -1,69 +1,135 @@
-//! The NICs of a machine: which PCI functions are published, under which name
-//! and as what. A pure view of the facts; attributes are made from it elsewhere.
+//! The NICs of a machine: what is published, under which name and as what. A
+//! pure view of the facts; attributes are made from it elsewhere.
 //!
-//! Whether a NIC is InfiniBand is what its ports say, never the absence of a
-//! network interface: an Ethernet function whose interface is in a pod's
-//! namespace has none either.
+//! What a NIC speaks is what its ports say, never the absence of a network
+//! interface: an Ethernet function whose interface is in a pod's namespace has
+//! none either. What the host itself lives by is no NIC to give away.
 
-use std::fmt;
+use crate::network::{Interface, NetworkFacts};
+use std::collections::BTreeSet;
 use topology_graph::{LinkLayer, PciAddress, PciFunction, RdmaDevice, Snapshot};
 
 /// PCI base class of network controllers.
 const CLASS_NETWORK: u32 = 0x02;
+/// PCI class of InfiniBand controllers.
+const CLASS_INFINIBAND: u32 = 0x0207;
 
 /// Drivers that hold a function for someone else, as upstream has them.
 const HOLDERS: [&str; 4] = ["vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"];
 
-/// What a NIC's ports speak.
+/// Kinds of virtual interfaces that a pod can be given.
+const VIRTUAL_KINDS: [&str; 6] = ["dummy", "ifb", "ipvlan", "macvlan", "veth", "vlan"];
+
+/// Beginnings of the names that network plugins give their own interfaces.
+const PLUGIN_PREFIXES: [&str; 12] = [
+    "azv",
+    "cali",
+    "cilium",
+    "cni",
+    "docker",
+    "eni",
+    "flannel",
+    "kube",
+    "lxc",
+    "nodelocaldns",
+    "ovn",
+    "weave",
+];
+
+/// What a NIC speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkType {
-    /// InfiniBand: no Ethernet below the verbs.
+    /// InfiniBand, with or without IP over it.
     InfiniBand,
-}
-
-impl fmt::Display for LinkType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InfiniBand => "InfiniBand",
-        })
-    }
+    /// Ethernet, with or without verbs (RoCE, iWARP).
+    Ethernet,
+    /// Verbs over a fabric that is neither: EFA, eRDMA.
+    Verbs,
+    /// A network interface without a device.
+    Virtual,
 }
 
 /// One NIC.
 #[derive(Clone, Debug)]
 pub struct Nic<'a> {
-    /// Its PCI function.
-    pub function: &'a PciFunction,
-    /// Its RDMA device.
-    pub rdma: &'a RdmaDevice,
-    /// What its ports speak.
+    /// Name of the device in a slice.
+    pub name: String,
+    /// What it speaks.
     pub link_type: LinkType,
+    /// Its PCI function; none for a virtual interface.
+    pub function: Option<&'a PciFunction>,
+    /// Its RDMA device.
+    pub rdma: Option<&'a RdmaDevice>,
+    /// Its network interface, where it is in the host's namespace. IP over
+    /// InfiniBand is no interface of the NIC: it is made and removed on its own.
+    pub interface: Option<&'a Interface>,
 }
 
 impl Nic<'_> {
-    /// Name of the device in a slice, `pci-0101-00-00-0`.
-    pub fn device_name(&self) -> String {
-        device_name(self.function.address)
+    /// Where it is, if it is a device.
+    pub fn address(&self) -> Option<PciAddress> {
+        self.function.map(|function| function.address)
     }
 }
 
-/// Name of the device in a slice: the address as a DNS label, as upstream has it.
+/// Name of a function in a slice, `pci-0101-00-00-0`, as upstream has it.
 pub fn device_name(address: PciAddress) -> String {
     format!("pci-{}", address.to_string().replace([':', '.'], "-"))
 }
 
-/// The NICs of a machine in the order of their addresses.
-pub fn nics(snapshot: &Snapshot) -> Vec<Nic<'_>> {
-    snapshot.pci.iter().filter_map(|function| nic(snapshot, function)).collect()
+/// The NICs of a machine: functions in the order of their addresses, then
+/// virtual interfaces by name.
+pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a>> {
+    let uplinks = network.uplinks();
+    let functions = snapshot
+        .pci
+        .iter()
+        .filter_map(|function| of_function(snapshot, network, function, &uplinks));
+    let interfaces =
+        network.interfaces.iter().filter_map(|interface| of_interface(interface, &uplinks));
+    functions.chain(interfaces).collect()
 }
 
-fn nic<'a>(snapshot: &'a Snapshot, function: &'a PciFunction) -> Option<Nic<'a>> {
-    if function.class >> 16 != CLASS_NETWORK || !is_usable(function) {
+fn of_function<'a>(
+    snapshot: &'a Snapshot,
+    network: &'a NetworkFacts,
+    function: &'a PciFunction,
+    uplinks: &BTreeSet<u32>,
+) -> Option<Nic<'a>> {
+    let rdma = snapshot.rdma_of(function.address).next();
+    let is_candidate = function.class >> 16 == CLASS_NETWORK || rdma.is_some();
+    let interfaces = interfaces_of(snapshot, network, function.address);
+    let is_uplink = interfaces.iter().any(|interface| uplinks.contains(&interface.index));
+    if !is_candidate || !is_usable(function) || is_uplink {
         return None;
     }
-    let rdma = snapshot.rdma_of(function.address).next()?;
-    let link_type = link_type(rdma)?;
-    Some(Nic { function, rdma, link_type })
+    let link_type = link_type(function, rdma);
+    let has_interface = link_type != LinkType::InfiniBand;
+    Some(Nic {
+        name: device_name(function.address),
+        link_type,
+        function: Some(function),
+        rdma,
+        interface: interfaces.into_iter().next().filter(|_| has_interface),
+    })
+}
+
+/// The interfaces of a function, by name. One of another device with the same
+/// name, as of a recorded machine, is none of them.
+fn interfaces_of<'a>(
+    snapshot: &'a Snapshot,
+    network: &'a NetworkFacts,
+    address: PciAddress,
+) -> Vec<&'a Interface> {
+    let text = address.to_string();
+    let is_of_device = |interface: &&Interface| {
+        interface
+            .parent_device
+            .as_ref()
+            .map_or_else(|| interface.kind.is_none(), |parent| *parent == text)
+    };
+    let names = snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
+    names.filter_map(|name| network.interface(name)).filter(is_of_device).collect()
 }
 
 /// Whether a driver of the kernel's own runs the function.
@@ -71,9 +137,49 @@ fn is_usable(function: &PciFunction) -> bool {
     function.driver.as_deref().is_some_and(|driver| !HOLDERS.contains(&driver))
 }
 
-/// The type that all ports agree on.
-fn link_type(rdma: &RdmaDevice) -> Option<LinkType> {
-    let layers: Vec<_> = rdma.ports.iter().map(|port| port.link_layer).collect();
-    let is_infiniband = |layer: &Option<LinkLayer>| *layer == Some(LinkLayer::InfiniBand);
-    (!layers.is_empty() && layers.iter().all(is_infiniband)).then_some(LinkType::InfiniBand)
+/// What the ports say; where there are none, what the function's class says.
+fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
+    let Some(rdma) = rdma else {
+        let is_infiniband = function.class >> 8 == CLASS_INFINIBAND;
+        return if is_infiniband { LinkType::InfiniBand } else { LinkType::Ethernet };
+    };
+    let layers = || rdma.ports.iter().map(|port| port.link_layer);
+    if layers().any(|layer| layer == Some(LinkLayer::Ethernet)) {
+        LinkType::Ethernet
+    } else if layers().any(|layer| layer == Some(LinkLayer::InfiniBand)) {
+        LinkType::InfiniBand
+    } else {
+        LinkType::Verbs
+    }
 }
+
+fn of_interface<'a>(interface: &'a Interface, uplinks: &BTreeSet<u32>) -> Option<Nic<'a>> {
+    let kind = interface.kind.as_deref()?;
+    let is_plugin = PLUGIN_PREFIXES.iter().any(|prefix| interface.name.starts_with(prefix));
+    let is_free = interface.master.is_none() && !uplinks.contains(&interface.index);
+    if !VIRTUAL_KINDS.contains(&kind) || is_plugin || !is_free {
+        return None;
+    }
+    Some(Nic {
+        name: interface_device_name(&interface.name),
+        link_type: LinkType::Virtual,
+        function: None,
+        rdma: None,
+        interface: Some(interface),
+    })
+}
+
+/// Name of a virtual interface in a slice: its own, where that is a DNS label,
+/// else `net-` and its bytes in hexadecimal.
+fn interface_device_name(name: &str) -> String {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-');
+    if is_label && !name.starts_with("pci-") && !name.starts_with("net-") {
+        return name.to_owned();
+    }
+    let hex: Vec<String> = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("net-{}", hex.concat())
+}
+
+#[cfg(test)]
+mod tests;

@@ -122,6 +122,33 @@ impl Publisher {
         }
     }
 
+    /// Whether these slices of the server hold these devices.
+    pub fn slices_say(&self, existing: &[ResourceSlice], devices: &[Device]) -> bool {
+        slices::plan(&self.node, devices, existing, self.generation).writes() == 0
+    }
+
+    /// Whether this NodeTopology of the server says this.
+    pub fn topology_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
+        let owners = there.metadata.owner_references.as_deref().unwrap_or_default();
+        there.spec == *spec && *owners == [self.node.owner_reference()]
+    }
+
+    /// Removes what was published for the node.
+    pub async fn remove(&self) -> Result<Published, PublishError> {
+        let mut published = Published::default();
+        for slice in self.list().await? {
+            let Some(name) = slice.metadata.name else { continue };
+            let failed = PublishError::request(Verb::Delete, format!("ResourceSlice `{name}`"));
+            let deleted = self.slices.delete(&name, &DeleteParams::default()).await;
+            published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
+        }
+        let name = &self.node.name;
+        let failed = PublishError::request(Verb::Delete, format!("NodeTopology `{name}`"));
+        let deleted = self.topologies.delete(name, &DeleteParams::default()).await;
+        published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
+        Ok(published)
+    }
+
     /// This driver's slices for this node.
     async fn list(&self) -> Result<Vec<ResourceSlice>, PublishError> {
         let selector = format!("spec.driver={DRIVER},spec.nodeName={}", self.node.name);
@@ -138,10 +165,9 @@ impl Publisher {
     ) -> Result<(), PublishError> {
         let SlicePlan { delete, update, create } = plan;
         for name in delete {
-            let outcome = self.slices.delete(&name, &DeleteParams::default()).await;
             let failed = PublishError::request(Verb::Delete, format!("ResourceSlice `{name}`"));
-            absent_is_fine(outcome.map(drop)).map_err(failed)?;
-            published.writes += 1;
+            let deleted = self.slices.delete(&name, &DeleteParams::default()).await;
+            published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
         }
         for slice in update {
             let name = slice.metadata.name.clone().unwrap_or_default();
@@ -188,7 +214,7 @@ impl Publisher {
         let owners = Some(vec![self.node.owner_reference()]);
         let params = PostParams::default();
         match self.topologies.get(name).await {
-            Ok(there) if there.spec == *spec && there.metadata.owner_references == owners => {
+            Ok(there) if self.topology_says(&there, spec) => {
                 return Ok(Published::default());
             }
             Ok(mut there) => {
@@ -221,10 +247,12 @@ fn is_object_absent(status: &Status) -> bool {
     status.code == 404 && named
 }
 
-fn absent_is_fine(outcome: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match outcome {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        outcome => outcome,
+/// Whether a deletion found something; nothing there is as good.
+fn was_there(deleted: Result<(), kube::Error>) -> Result<bool, kube::Error> {
+    match deleted {
+        Ok(()) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

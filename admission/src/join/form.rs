@@ -158,7 +158,11 @@ impl Writer<'_> {
 
     fn nic(&self, way: &Way) -> Selector {
         let mut selector = Selector::driver(names::DRIVER).and_true(attribute::dranet::RDMA);
-        selector = selector.and_not_true(attribute::DEGRADED);
+        // A NIC that is down or slow now is left out; it still counts as one
+        // that the machine has.
+        selector = selector
+            .and_not_true(attribute::DEGRADED)
+            .and_string_if_any(attribute::PORT_STATE, names::PORT_ACTIVE);
         if self.source.without_interface {
             selector = selector.and_string(attribute::dranet::IF_NAME, "");
         }

@@ -4,11 +4,9 @@
 //! request needs `Metadata: true`; the fabric of a virtual machine is its
 //! placement group and, on rack-scale sizes, its interconnect groups.
 
-use crate::attribute::Text;
 use crate::cloud::CloudMetadata;
-use crate::cloud::http::{MetadataError, MetadataService};
+use crate::cloud::http::{MetadataError, MetadataService, header};
 use cluster_model::names::attribute;
-use hyper::header::{HeaderName, HeaderValue};
 use serde::Deserialize;
 
 /// First API version with the interconnect groups.
@@ -25,11 +23,8 @@ struct Compute {
 }
 
 /// Asks the service. What it leaves empty is left out.
-pub(crate) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
-    let header = (HeaderName::from_static("metadata"), HeaderValue::from_static("true"));
-    let body = service.get(COMPUTE, &[header]).await?;
-    let compute: Compute = serde_json::from_slice(&body)
-        .map_err(|source| MetadataError::Malformed { url: service.url(COMPUTE), source })?;
+pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
+    let compute: Compute = service.json(COMPUTE, &[header("metadata", "true")]).await?;
     Ok(compute.into())
 }
 
@@ -41,15 +36,11 @@ impl From<Compute> for CloudMetadata {
             interconnect_group_id,
             interconnect_subgroup_id,
         } = compute;
-        let attributes = [
+        Self::of([
             (attribute::AZURE_PLACEMENT_GROUP, placement_group_id),
             (attribute::AZURE_VM_SIZE, vm_size),
             (attribute::AZURE_INTERCONNECT_GROUP, interconnect_group_id),
             (attribute::AZURE_INTERCONNECT_SUBGROUP, interconnect_subgroup_id),
-        ];
-        attributes
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), Text::new(&value?)?)))
-            .collect()
+        ])
     }
 }

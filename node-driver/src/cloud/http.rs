@@ -8,6 +8,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
 use std::error::Error;
 use std::time::Duration;
 
@@ -65,6 +66,12 @@ pub enum MetadataError {
         /// What it said.
         status: StatusCode,
     },
+    /// The answer is no token.
+    #[error("{url} answered with a token that is no header's value")]
+    Token {
+        /// What was asked for.
+        url: String,
+    },
     /// The answer is not the document that the service documents.
     #[error("{url} answered with something else than its documents say")]
     Malformed {
@@ -77,13 +84,13 @@ pub enum MetadataError {
 
 impl MetadataError {
     /// Whether the same request may succeed a moment later. A service that is
-    /// starting answers 404, 410, 429 or 5xx (Azure's and AWS's documents).
+    /// busy or about to be updated answers 410, 429 or 5xx (Azure's documents).
     fn is_passing(&self) -> bool {
         match self {
-            Self::Url { .. } | Self::Malformed { .. } => false,
+            Self::Url { .. } | Self::Token { .. } | Self::Malformed { .. } => false,
             Self::Unreachable { .. } | Self::Late { .. } => true,
             Self::Refused { status, .. } => {
-                status.is_server_error() || matches!(status.as_u16(), 404 | 410 | 429)
+                status.is_server_error() || matches!(status.as_u16(), 410 | 429)
             }
         }
     }
@@ -91,6 +98,11 @@ impl MetadataError {
 
 /// A header of a request.
 pub(crate) type Header = (HeaderName, HeaderValue);
+
+/// A header whose name is in lower case.
+pub(crate) fn header(name: &'static str, value: &'static str) -> Header {
+    (HeaderName::from_static(name), HeaderValue::from_static(value))
+}
 
 /// One metadata service.
 #[derive(Debug)]
@@ -112,19 +124,44 @@ impl MetadataService {
         }
     }
 
-    /// The full address of a path, for messages.
-    pub(crate) fn url(&self, path: &str) -> String {
+    /// The full address of a path.
+    fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
     /// The body of a successful answer to a GET.
-    pub(crate) async fn get(&self, path: &str, headers: &[Header]) -> Result<Bytes, MetadataError> {
+    async fn get(&self, path: &str, headers: &[Header]) -> Result<Bytes, MetadataError> {
         self.request(&Method::GET, path, headers).await
+    }
+
+    /// The text of a successful answer to a GET; none where the service has
+    /// nothing under this path.
+    pub(crate) async fn text(
+        &self,
+        path: &str,
+        headers: &[Header],
+    ) -> Result<Option<String>, MetadataError> {
+        match self.get(path, headers).await {
+            Ok(body) => Ok(Some(String::from_utf8_lossy(&body).trim().to_owned())),
+            Err(MetadataError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The document of a successful answer to a GET.
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        headers: &[Header],
+    ) -> Result<T, MetadataError> {
+        let body = self.get(path, headers).await?;
+        serde_json::from_slice(&body)
+            .map_err(|source| MetadataError::Malformed { url: self.url(path), source })
     }
 
     /// The body of a successful answer, after as many attempts as there is
     /// patience for.
-    pub(crate) async fn request(
+    async fn request(
         &self,
         method: &Method,
         path: &str,
@@ -144,6 +181,21 @@ impl MetadataService {
             pause *= 2;
             attempt += 1;
         }
+    }
+
+    /// A token as AWS and its likes give it: asked for by PUT, valid for a
+    /// minute, sent as a header with every further request.
+    pub(crate) async fn token(
+        &self,
+        path: &str,
+        lifetime: &'static str,
+        name: &'static str,
+    ) -> Result<Header, MetadataError> {
+        let body = self.request(&Method::PUT, path, &[header(lifetime, "60")]).await?;
+        let mut value = HeaderValue::from_bytes(body.trim_ascii())
+            .map_err(|_| MetadataError::Token { url: self.url(path) })?;
+        value.set_sensitive(true);
+        Ok((HeaderName::from_static(name), value))
     }
 
     async fn attempt(

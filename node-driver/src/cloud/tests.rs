@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -131,4 +131,166 @@ async fn a_service_that_is_away_or_silent_is_given_up() {
     drop(listener);
     let error = read(CloudProvider::Azure, &base, patience(2)).await.unwrap_err();
     assert!(matches!(error, MetadataError::Unreachable { .. }), "{error}");
+}
+
+/// Whether a request carries a header with this value.
+fn has(headers: &HeaderMap, name: &str, value: &str) -> bool {
+    headers.get(name).is_some_and(|there| there == value)
+}
+
+/// A service that gives a token to a PUT with a lifetime, and texts by path to
+/// who shows the token.
+fn with_token(prefix: &'static str, texts: &'static [(&'static str, &'static str)]) -> Router {
+    let lifetime = format!("{prefix}-metadata-token-ttl-seconds");
+    let give = move |headers: HeaderMap| async move {
+        match headers.get(lifetime.as_str()).map(|value| value.to_str().unwrap().parse::<u32>()) {
+            Some(Ok(1..=21600)) => "dG9rZW4=\n".into_response(),
+            _ => StatusCode::BAD_REQUEST.into_response(),
+        }
+    };
+    let token = format!("{prefix}-metadata-token");
+    let mut router = Router::new().route("/latest/api/token", put(give));
+    for (path, text) in texts {
+        let token = token.clone();
+        let answer = move |headers: HeaderMap| async move {
+            if has(&headers, &token, "dG9rZW4=") {
+                text.into_response()
+            } else {
+                StatusCode::UNAUTHORIZED.into_response()
+            }
+        };
+        router = router.route(path, get(answer));
+    }
+    router
+}
+
+/// A service that answers who shows a header.
+fn with_header(
+    name: &'static str,
+    value: &'static str,
+    texts: &'static [(&'static str, &'static str)],
+) -> Router {
+    let mut router = Router::new();
+    for (path, text) in texts {
+        let answer = move |headers: HeaderMap| async move {
+            if has(&headers, name, value) {
+                text.into_response()
+            } else {
+                StatusCode::FORBIDDEN.into_response()
+            }
+        };
+        router = router.route(path, get(answer));
+    }
+    router
+}
+
+const AWS: Cloud = Cloud {
+    provider: CloudProvider::Aws,
+    texts: &[
+        ("/latest/meta-data/instance-type", "p5.48xlarge"),
+        ("/latest/meta-data/placement/group-name", "training"),
+    ],
+    expected: &[
+        ("aws.dra.net/instanceType", "p5.48xlarge"),
+        ("aws.dra.net/placementGroup", "training"),
+    ],
+};
+
+const ALIBABA: Cloud = Cloud {
+    provider: CloudProvider::Alibaba,
+    texts: &[("/latest/meta-data/instance/instance-type", "ecs.ebmgn8v.48xlarge\n")],
+    expected: &[("alibaba.dra.net/instanceType", "ecs.ebmgn8v.48xlarge")],
+};
+
+const GCE: Cloud = Cloud {
+    provider: CloudProvider::Gce,
+    texts: &[
+        ("/computeMetadata/v1/instance/machine-type", "projects/7/machineTypes/a4-highgpu-8g"),
+        ("/computeMetadata/v1/instance/attributes/physical_host", "/b1f0/5a2c/9d3e"),
+    ],
+    expected: &[
+        ("gce.dra.net/block", "b1f0"),
+        ("gce.dra.net/host", "9d3e"),
+        ("gce.dra.net/machineType", "a4-highgpu-8g"),
+        ("gce.dra.net/subBlock", "5a2c"),
+    ],
+};
+
+const OCI: Cloud = Cloud {
+    provider: CloudProvider::Oci,
+    texts: &[(
+        "/opc/v2/host/",
+        r#"{"networkBlockId": "nb", "rackId": "r7", "rdmaTopologyData": {
+            "customerHPCIslandId": "ocid1.hpcisland.oc1.iad.anuwcljtisland",
+            "customerNetworkBlock": "ocid1.networkblock.oc1.iad.anuwcljtnetwork",
+            "customerLocalBlock": "ocid1.localblock.oc1.iad.0123456789anuwcljtaaaabbbbccccddddeeeeffffgggghhhhiiiijjjjkkkkllllmmmm",
+            "customerGpuMemoryFabric": ""}}"#,
+    )],
+    expected: &[
+        ("oke.dra.net/hpcIslandId", "anuwcljtisland"),
+        (
+            "oke.dra.net/localBlockId",
+            "anuwcljtaaaabbbbccccddddeeeeffffgggghhhhiiiijjjjkkkkllllmmmm",
+        ),
+        ("oke.dra.net/networkBlockId", "anuwcljtnetwork"),
+        ("oke.dra.net/rackId", "r7"),
+    ],
+};
+
+/// What a service says, and what is made of it.
+struct Cloud {
+    provider: CloudProvider,
+    texts: &'static [(&'static str, &'static str)],
+    expected: &'static [(&'static str, &'static str)],
+}
+
+fn service(cloud: &Cloud, texts: &'static [(&'static str, &'static str)]) -> Router {
+    match cloud.provider {
+        CloudProvider::Aws => with_token("x-aws-ec2", texts),
+        CloudProvider::Alibaba => with_token("x-aliyun-ecs", texts),
+        CloudProvider::Gce => with_header("metadata-flavor", "Google", texts),
+        _ => with_header("authorization", "Bearer Oracle", texts),
+    }
+}
+
+#[tokio::test]
+async fn every_other_cloud_gives_what_it_knows() {
+    for cloud in [AWS, ALIBABA, GCE, OCI] {
+        let base = serve(service(&cloud, cloud.texts)).await;
+        let metadata = read(cloud.provider, &base, patience(1)).await.unwrap();
+        let said: Vec<_> = metadata.iter().map(|(name, text)| (name, text.as_str())).collect();
+        assert_eq!(said, cloud.expected, "{:?}", cloud.provider);
+        assert!(said.len() <= MAX_ATTRIBUTES);
+    }
+}
+
+#[tokio::test]
+async fn what_a_cloud_does_not_know_is_absent() {
+    for cloud in [AWS, ALIBABA, GCE] {
+        let base = serve(service(&cloud, &[])).await;
+        let metadata = read(cloud.provider, &base, patience(1)).await.unwrap();
+        assert_eq!(metadata, CloudMetadata::default(), "{:?}", cloud.provider);
+    }
+    let host = &[("/opc/v2/host/", r#"{"rackId": "r7", "rdmaTopologyData": null}"#)];
+    let base = serve(service(&OCI, host)).await;
+    let metadata = read(CloudProvider::Oci, &base, patience(1)).await.unwrap();
+    assert_eq!(metadata, CloudMetadata::default(), "no RDMA network");
+}
+
+#[test]
+fn a_fabric_is_the_widest_group() {
+    let of = |names: &[&str]| -> CloudMetadata {
+        let text = |name: &str| (name.to_owned(), Text::new(name).unwrap());
+        names.iter().map(|name| text(name)).collect()
+    };
+    let (group, placement) =
+        (attribute::AZURE_INTERCONNECT_GROUP, attribute::AZURE_PLACEMENT_GROUP);
+    for (names, expected) in [
+        (&[placement, group][..], Some(group)),
+        (&[placement], Some(placement)),
+        (&[attribute::AZURE_VM_SIZE], None),
+        (&[], None),
+    ] {
+        assert_eq!(of(names).fabric().map(Text::as_str), expected);
+    }
 }

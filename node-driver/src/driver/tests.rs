@@ -1,33 +1,37 @@
 //! A whole run: a planted machine in, objects on an API server in process out.
 
 use super::*;
-use crate::attribute::Text;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
+use crate::live;
 use cluster_model::names::attribute;
 use std::fs;
 use tempfile::TempDir;
-use topology_graph::fixture;
 
 const NODE: &str = "aks-gpu-45139532-vmss000081";
-
-fn planted() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fixture::plant(fixture::machine("azure-gb300").unwrap(), folder.path()).unwrap();
-    folder
-}
 
 async fn driver(server: &FakeServer, root: &TempDir) -> Driver {
     let client = server.client();
     let node = NodeIdentity::get(&client, NODE).await.unwrap();
-    let size = Text::new("Standard_ND128isr_GB300_v6").unwrap();
-    let cloud = [(attribute::AZURE_VM_SIZE.to_owned(), size)].into_iter().collect();
-    Driver { host: HostRoot::at(root.path()), cloud, publisher: Publisher::new(&client, node) }
+    Driver {
+        host: HostRoot::at(root.path()),
+        kernel: None,
+        cloud: live::cloud("aks-gb300"),
+        mode: Mode::Full,
+        publisher: Publisher::new(&client, node),
+    }
+}
+
+/// One look and one publication.
+async fn publish(server: &FakeServer, root: &TempDir) -> anyhow::Result<Published> {
+    let mut driver = driver(server, root).await;
+    let decision = driver.look().await?;
+    driver.publish(&decision).await
 }
 
 #[tokio::test]
 async fn two_runs_and_a_change() {
-    let (server, root) = (FakeServer::with_node(NODE), planted());
-    driver(&server, &root).await.publish().await.unwrap();
+    let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
+    publish(&server, &root).await.unwrap();
     assert_eq!(server.take_writes(), [format!("POST {TOPOLOGIES}"), format!("POST {SLICES}")]);
     let slice = server.objects(SLICES).remove(0);
     let topology = server.objects(TOPOLOGIES).remove(0);
@@ -36,12 +40,12 @@ async fn two_runs_and_a_change() {
         assert_eq!(&device["attributes"][attribute::SHAPE]["string"], shape);
     }
 
-    driver(&server, &root).await.publish().await.unwrap();
+    publish(&server, &root).await.unwrap();
     assert_eq!(server.take_writes(), [""; 0], "nothing changed");
 
     let function = "sys/bus/pci/devices/0101:00:00.0";
     fs::write(root.path().join(function).join("subsystem_device"), "0x0241\n").unwrap();
-    driver(&server, &root).await.publish().await.unwrap();
+    publish(&server, &root).await.unwrap();
     let name = slice["metadata"]["name"].as_str().unwrap();
     assert_eq!(server.take_writes(), [format!("PUT {SLICES}/{name}")], "one fact is one write");
 }
@@ -49,7 +53,7 @@ async fn two_runs_and_a_change() {
 #[tokio::test]
 async fn nics_are_published_where_the_topology_cannot_be() {
     let server = FakeServer::with_node(NODE).without_topologies();
-    let error = driver(&server, &planted()).await.publish().await.unwrap_err();
+    let error = publish(&server, &live::plant("aks-gb300")).await.unwrap_err();
     assert!(format!("{error:#}").contains("CustomResourceDefinition"), "{error:#}");
     assert_eq!(server.take_writes(), [format!("POST {SLICES}")]);
 }

@@ -1,0 +1,53 @@
+//! Which cloud a machine is in, from what its firmware says of itself. No
+//! network: a probe of a metadata service that is not there costs seconds.
+
+use super::CloudProvider;
+use std::fs;
+use topology_graph::HostRoot;
+
+/// Azure's asset tag (its documents, and `cloud-init`'s `ds-identify`).
+const AZURE_ASSET_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
+
+/// The words of the firmware, by file, that tell a cloud.
+const SIGNS: [(&str, &str, CloudProvider); 5] = [
+    ("chassis_asset_tag", AZURE_ASSET_TAG, CloudProvider::Azure),
+    ("sys_vendor", "Amazon EC2", CloudProvider::Aws),
+    ("product_name", "Google Compute Engine", CloudProvider::Gce),
+    ("chassis_asset_tag", "OracleCloud.com", CloudProvider::Oci),
+    ("sys_vendor", "Alibaba Cloud", CloudProvider::Alibaba),
+];
+
+/// The cloud that the firmware names, or none.
+pub(super) fn detect(host: &HostRoot) -> CloudProvider {
+    let dmi = host.sys().join("class/dmi/id");
+    let says = |file: &str, words: &str| {
+        fs::read_to_string(dmi.join(file)).is_ok_and(|text| text.trim() == words)
+    };
+    let found = SIGNS.iter().find(|(file, words, _)| says(file, words));
+    found.map_or(CloudProvider::None, |(_, _, provider)| *provider)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clouds_by_their_firmware() {
+        for (file, words, expected) in [
+            ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77\n", CloudProvider::Azure),
+            ("sys_vendor", "Amazon EC2\n", CloudProvider::Aws),
+            ("product_name", "Google Compute Engine\n", CloudProvider::Gce),
+            ("chassis_asset_tag", "OracleCloud.com\n", CloudProvider::Oci),
+            ("sys_vendor", "Alibaba Cloud\n", CloudProvider::Alibaba),
+            ("sys_vendor", "Microsoft Corporation\n", CloudProvider::None),
+            ("sys_vendor", "QEMU\n", CloudProvider::None),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let dmi = root.path().join("sys/class/dmi/id");
+            fs::create_dir_all(&dmi).unwrap();
+            fs::write(dmi.join(file), words).unwrap();
+            assert_eq!(detect(&HostRoot::at(root.path())), expected, "{words}");
+        }
+        assert_eq!(detect(&HostRoot::at("/nowhere")), CloudProvider::None);
+    }
+}

@@ -1,0 +1,179 @@
+//! The steady life of the driver: it sleeps until something changed, looks, and
+//! writes only where the server says something else.
+
+use super::Driver;
+use crate::args::Args;
+use crate::cloud::CloudMetadata;
+use crate::cloud::source::CloudSource;
+use crate::network::kernel::Changes;
+use crate::pace::Pace;
+use crate::watch::{self, Known};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use serve::chain::Chain;
+use serve::http::Bound;
+use serve::operations;
+use serve::readiness::{Readiness, Wait};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch as value};
+use tokio::task::JoinSet;
+use tokio::time::{Interval, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// How long changes are gathered before the machine is looked at: they come in
+/// bursts, and a pod's start may not wait.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// How often a cloud is asked again that did not answer.
+const CLOUD_PERIOD: Duration = Duration::from_secs(30);
+
+/// The longest pause after a publication that failed.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the steady life needs beside the driver itself.
+pub(super) struct Surroundings {
+    pub(super) changes: Option<Changes>,
+    pub(super) client: Client,
+    pub(super) cloud: CloudSource,
+    /// Whether the cloud has answered already.
+    pub(super) cloud_answered: bool,
+}
+
+/// Publishes until told to stop. What was published stays: a restart makes no
+/// device vanish.
+pub(super) async fn run(
+    driver: Driver,
+    surroundings: Surroundings,
+    args: &Args,
+) -> anyhow::Result<()> {
+    let stop = serve::process::stop_on_signal()?;
+    let readiness = Readiness::default();
+    let first = readiness.wait_for("the first publication");
+    let operations = Bound::plain(args.operations.operations_listen)?;
+    let router = operations::router(readiness, Registry::default());
+    let served = tokio::spawn(operations.serve(router, stop.clone()));
+
+    let mut tasks = JoinSet::new();
+    let wake = Arc::new(Notify::new());
+    let Surroundings { changes, client, cloud, cloud_answered } = surroundings;
+    // Listening begins before the first look, so that no change falls between.
+    if let Some(changes) = changes {
+        watch::kernel(&mut tasks, changes, &wake);
+    }
+    watch::ports(&mut tasks, &driver.host, &wake);
+    let (sender, metadata) = value::channel(driver.cloud.clone());
+    if !cloud_answered {
+        tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));
+    }
+    let known = watch::objects(&mut tasks, &client, &args.node_name, &wake);
+    let steady = Steady { driver, metadata, known, first: Some(first), failures: 0 };
+    steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &stop).await;
+    tasks.shutdown().await;
+    served.await??;
+    Ok(())
+}
+
+/// Asks the cloud until it answers.
+async fn ask_again(cloud: CloudSource, answer: value::Sender<CloudMetadata>, wake: Arc<Notify>) {
+    loop {
+        sleep(CLOUD_PERIOD).await;
+        match cloud.ask().await {
+            Ok(metadata) => {
+                answer.send_replace(metadata);
+                wake.notify_one();
+                return;
+            }
+            Err(error) => tracing::debug!(error = %Chain(&error), "Metadata service still away"),
+        }
+    }
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// There was nothing to write.
+    Quiet,
+    Wrote,
+    Failed,
+}
+
+struct Steady {
+    driver: Driver,
+    metadata: value::Receiver<CloudMetadata>,
+    known: Known,
+    /// Dropped at the first publication.
+    first: Option<Wait>,
+    /// Publications that failed since the last one that did not.
+    failures: u32,
+}
+
+impl Steady {
+    /// Takes turns: at once, at every change and at every tick.
+    async fn run(mut self, wake: &Notify, mut tick: Interval, stop: &CancellationToken) {
+        let mut pace = Pace::new(Instant::now());
+        while self.due(wake, &mut tick, stop).await {
+            if self.first.is_none() {
+                let pause = GATHER.max(pace.wait(Instant::now()));
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = sleep(pause) => {}
+                }
+            }
+            // A refusal costs the server as much as a write.
+            if self.turn().await != Turn::Quiet {
+                pace.spend(Instant::now());
+            }
+        }
+    }
+
+    /// Waits until the next turn is due; false when told to stop.
+    async fn due(&self, wake: &Notify, tick: &mut Interval, stop: &CancellationToken) -> bool {
+        let retry = async {
+            match self.failures {
+                0 => std::future::pending().await,
+                failures => sleep(pause_after(failures)).await,
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => false,
+            () = wake.notified() => true,
+            _ = tick.tick() => true,
+            () = retry => true,
+        }
+    }
+
+    /// Looks, and publishes where the server says something else.
+    async fn turn(&mut self) -> Turn {
+        self.driver.cloud.clone_from(&self.metadata.borrow_and_update());
+        match self.look_and_publish().await {
+            Ok(writes) => {
+                self.failures = 0;
+                if writes > 0 { Turn::Wrote } else { Turn::Quiet }
+            }
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "Not published");
+                self.failures += 1;
+                Turn::Failed
+            }
+        }
+    }
+
+    async fn look_and_publish(&mut self) -> anyhow::Result<usize> {
+        let decision = self.driver.look().await?;
+        if self.first.is_none() && self.driver.is_published(&decision, &self.known) {
+            return Ok(0);
+        }
+        let published = self.driver.publish(&decision).await?;
+        self.first = None;
+        Ok(published.writes)
+    }
+}
+
+/// One second, doubled with each failure.
+fn pause_after(failures: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(1 << failures.saturating_sub(1).min(5)).min(MAX_PAUSE)
+}
+
+#[cfg(test)]
+mod tests;

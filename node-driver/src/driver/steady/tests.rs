@@ -1,0 +1,132 @@
+//! The steady life against an API server in process: what others do is undone,
+//! what changes on the machine is published, and nothing else is written.
+
+use super::*;
+use crate::args::Mode;
+use crate::fake_server::{FakeServer, Objects, SLICES, TOPOLOGIES};
+use crate::live;
+use crate::node::NodeIdentity;
+use crate::publish::Publisher;
+use serde_json::{Value, json};
+use std::fs;
+use tempfile::TempDir;
+use topology_graph::HostRoot;
+
+const NODE: &str = "gb300-0";
+
+/// A driver at work on a planted machine.
+struct Running {
+    server: FakeServer,
+    root: TempDir,
+    cloud: value::Sender<CloudMetadata>,
+    wake: Arc<Notify>,
+    /// Ends the driver when dropped.
+    _tasks: JoinSet<()>,
+}
+
+async fn start() -> Running {
+    let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
+    let (wake, mut tasks) = (Arc::new(Notify::new()), JoinSet::new());
+    let client = server.client();
+    let node = NodeIdentity::get(&client, NODE).await.unwrap();
+    let driver = Driver {
+        host: HostRoot::at(root.path()),
+        kernel: None,
+        cloud: CloudMetadata::default(),
+        mode: Mode::Full,
+        publisher: Publisher::new(&client, node),
+    };
+    let (cloud, metadata) = value::channel(CloudMetadata::default());
+    watch::ports(&mut tasks, &driver.host, &wake);
+    let known = watch::objects(&mut tasks, &client, NODE, &wake);
+    let first = Some(Readiness::default().wait_for("the first publication"));
+    let steady = Steady { driver, metadata, known, first, failures: 0 };
+    let waker = Arc::clone(&wake);
+    tasks.spawn(async move {
+        let never = CancellationToken::new();
+        steady.run(&waker, interval(Duration::from_hours(1)), &never).await;
+    });
+    let running = Running { server, root, cloud, wake, _tasks: tasks };
+    running.server.until(SLICES, |slices| slices.len() == 1).await;
+    running.server.until(TOPOLOGIES, |topologies| topologies.len() == 1).await;
+    running.server.take_writes();
+    running
+}
+
+fn slice(objects: &mut Objects) -> &mut Value {
+    let slice = objects.iter_mut().find(|(path, _)| path.starts_with(SLICES));
+    slice.unwrap().1
+}
+
+fn devices(slices: &[Value]) -> usize {
+    slices.iter().filter_map(|slice| slice["spec"]["devices"].as_array()).map(Vec::len).sum()
+}
+
+#[tokio::test]
+async fn what_others_do_is_undone() {
+    let running = start().await;
+    let before = running.server.objects(SLICES)[0]["spec"].clone();
+    running.server.edit(|objects| slice(objects)["spec"]["devices"] = json!([]));
+    running.server.until(SLICES, |slices| slices[0]["spec"] == before).await;
+    assert_eq!(running.server.take_writes().len(), 1);
+
+    running.server.edit(|objects| objects.retain(|path, _| !path.starts_with(SLICES)));
+    running.server.until(SLICES, |slices| devices(slices) == 4).await;
+    let generation = &running.server.objects(SLICES)[0]["spec"]["pool"]["generation"];
+    assert_eq!(*generation, json!(before["pool"]["generation"].as_u64().unwrap() + 1));
+
+    running.server.edit(|objects| objects.retain(|path, _| !path.starts_with(TOPOLOGIES)));
+    running.server.until(TOPOLOGIES, |topologies| topologies.len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_port_that_goes_down_is_published() {
+    let running = start().await;
+    let state = running.root.path().join("sys/class/infiniband/mlx5_2/ports/1/state");
+    fs::write(state, "1: DOWN\n").unwrap();
+    let port = |slices: &[Value]| {
+        slices[0]["spec"]["devices"][2]["attributes"]["dranet.io/portState"]["string"].clone()
+    };
+    running.server.until(SLICES, |slices| port(slices) == "Down").await;
+    assert_eq!(running.server.take_writes().len(), 1, "one fact is one write");
+}
+
+#[tokio::test]
+async fn a_cloud_that_answers_late_is_published() {
+    let running = start().await;
+    running.cloud.send_replace(live::cloud("aks-gb300"));
+    running.wake.notify_one();
+    let group = |slices: &[Value]| {
+        slices[0]["spec"]["devices"][0]["attributes"]["azure.dra.net/placementGroupId"].clone()
+    };
+    running.server.until(SLICES, |slices| group(slices) != Value::Null).await;
+}
+
+#[tokio::test]
+async fn many_changes_at_once_are_one_write_and_no_change_is_none() {
+    let running = start().await;
+    for _ in 0..100 {
+        running.wake.notify_one();
+    }
+    for number in 0..4 {
+        let state = format!("sys/class/infiniband/mlx5_{number}/ports/1/state");
+        fs::write(running.root.path().join(state), "2: INIT\n").unwrap();
+    }
+    running.wake.notify_one();
+    let initializing = |slices: &[Value]| {
+        let devices = slices[0]["spec"]["devices"].as_array().unwrap().iter();
+        devices
+            .filter(|device| {
+                device["attributes"]["dranet.io/portState"]["string"] == "Initializing"
+            })
+            .count()
+    };
+    running.server.until(SLICES, |slices| initializing(slices) == 4).await;
+    assert!(running.server.take_writes().len() <= 2, "two looks at most fall into the burst");
+}
+
+#[test]
+fn pauses_grow_to_half_a_minute() {
+    let pauses: Vec<_> = (1..8).map(|failures| pause_after(failures).as_secs()).collect();
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+}

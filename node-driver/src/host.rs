@@ -1,0 +1,24 @@
+//! Which boot of which machine a root is.
+
+use std::fs;
+use std::path::Path;
+use topology_graph::HostRoot;
+
+/// Below procfs: a UUID that the kernel makes at every boot.
+const BOOT_ID: &str = "sys/kernel/random/boot_id";
+
+/// The boot of the machine whose root this is; none for a recorded machine.
+pub(crate) fn boot_id(host: &HostRoot) -> Option<String> {
+    read(&host.proc())
+}
+
+/// Whether the root is the machine that this process runs on, so that its
+/// kernel can be asked.
+pub(crate) fn is_this_machine(host: &HostRoot) -> bool {
+    boot_id(host).is_some_and(|boot| read(Path::new("/proc")) == Some(boot))
+}
+
+fn read(proc: &Path) -> Option<String> {
+    let text = fs::read_to_string(proc.join(BOOT_ID)).ok()?;
+    Some(text.trim().to_owned()).filter(|boot| !boot.is_empty())
+}

@@ -1,0 +1,172 @@
+//! The network interfaces of the host's namespace, and which of them the host
+//! itself lives by.
+//!
+//! The facts come from rtnetlink ([`kernel`]) or, for a recorded machine, from a
+//! file; what follows from them here is pure. Interfaces of other namespaces are
+//! not seen: a NIC whose interface is in a pod is known by its PCI function.
+
+pub mod kernel;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+/// All that rtnetlink tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NetworkFacts {
+    /// Interfaces by name.
+    pub interfaces: Vec<Interface>,
+    /// Default routes of the main table.
+    pub default_routes: Vec<DefaultRoute>,
+}
+
+/// One network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Interface {
+    /// Its index in the namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// `IFLA_INFO_KIND`, `veth`; none for the interface of a device.
+    pub kind: Option<String>,
+    /// What its frames are.
+    pub encapsulation: Encapsulation,
+    /// Its hardware address, `60:5e:65:14:0f:10`.
+    pub mac: Option<String>,
+    /// Its MTU.
+    pub mtu: Option<u32>,
+    /// Operational state, `up`.
+    pub state: Option<String>,
+    /// Its alias.
+    pub alias: Option<String>,
+    /// Index of the bond or bridge that it belongs to.
+    pub master: Option<u32>,
+    /// Index of the interface that it is made on, in the same namespace.
+    pub lower: Option<u32>,
+    /// Name of its device, `0000:03:00.0`, where the kernel tells.
+    pub parent_device: Option<String>,
+    /// Its addresses.
+    pub addresses: Vec<Cidr>,
+}
+
+/// What an interface's frames are (`ARPHRD_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encapsulation {
+    /// Ethernet.
+    Ether,
+    /// IP over InfiniBand.
+    InfiniBand,
+    /// The loopback interface.
+    Loopback,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
+/// An address with the length of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cidr {
+    /// The address.
+    pub address: IpAddr,
+    /// Length of the network's prefix.
+    pub prefix: u8,
+}
+
+/// A route to everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DefaultRoute {
+    /// Of IPv6 rather than IPv4.
+    pub ipv6: bool,
+    /// Its metric; the lowest is used.
+    pub metric: u32,
+    /// Index of the interface that it leads through.
+    pub interface: u32,
+    /// Whether a router advertised it.
+    pub advertised: bool,
+}
+
+impl Cidr {
+    /// Whether others can reach the host by it: neither loopback, link-local,
+    /// multicast nor unspecified.
+    pub fn is_global_unicast(&self) -> bool {
+        let address = self.address;
+        let is_link_local = match address {
+            IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        };
+        !(is_link_local
+            || address.is_loopback()
+            || address.is_multicast()
+            || address.is_unspecified())
+    }
+}
+
+impl Encapsulation {
+    /// The word that upstream publishes.
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Ether => Some("ether"),
+            Self::InfiniBand => Some("infiniband"),
+            Self::Loopback => Some("loopback"),
+            Self::Other => None,
+        }
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl NetworkFacts {
+    /// The interface of this name.
+    pub fn interface(&self, name: &str) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.name == name)
+    }
+
+    /// Indices of the interfaces that the host lives by: those of the default
+    /// routes in force, the interfaces that they are made on, and the members of
+    /// bonds and bridges among them.
+    ///
+    /// A default route that a router advertised counts only where there is no
+    /// IPv4 one: routers on a backend network have been seen to advertise
+    /// themselves to every NIC.
+    pub fn uplinks(&self) -> BTreeSet<u32> {
+        let v4 = self.default_routes_in_force(|route| !route.ipv6);
+        let v6 = self
+            .default_routes_in_force(|route| route.ipv6 && (!route.advertised || v4.is_empty()));
+        let mut uplinks: BTreeSet<u32> = v4.union(&v6).copied().collect();
+        loop {
+            let more: BTreeSet<u32> = self
+                .interfaces
+                .iter()
+                .flat_map(|interface| {
+                    let is_member =
+                        interface.master.is_some_and(|master| uplinks.contains(&master));
+                    let lower = interface.lower.filter(|_| uplinks.contains(&interface.index));
+                    is_member.then_some(interface.index).into_iter().chain(lower)
+                })
+                .collect();
+            if more.is_subset(&uplinks) {
+                return uplinks;
+            }
+            uplinks.extend(more);
+        }
+    }
+
+    /// Interfaces of the routes with the lowest metric among those chosen.
+    fn default_routes_in_force(&self, choose: impl Fn(&DefaultRoute) -> bool) -> BTreeSet<u32> {
+        let routes = || self.default_routes.iter().filter(|route| choose(route));
+        let lowest = routes().map(|route| route.metric).min();
+        routes().filter(|route| Some(route.metric) == lowest).map(|route| route.interface).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Reads the interfaces of this process's network namespace by rtnetlink, and
+//! hears of their changes. Follows `include/uapi/linux/{if_link,rtnetlink}.h`.
+//!
+//! A dump that the kernel interrupts because of a change is followed by the
+//! event of that change, upon which everything is read again.
+
+use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
+use futures::TryStreamExt;
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::stream::StreamExt;
+use rtnetlink::packet_core::NetlinkMessage;
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
+use rtnetlink::packet_route::link::{
+    InfoKind, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage, State,
+};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
+use rtnetlink::sys::SocketAddr;
+use rtnetlink::{Handle, IpVersion, MulticastGroup, RouteMessageBuilder};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use tokio::task::JoinHandle;
+
+/// `RT_TABLE_MAIN`.
+const MAIN_TABLE: u32 = 254;
+
+/// The interfaces could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// No socket.
+    #[error("failed to open a netlink socket")]
+    Open {
+        /// Why.
+        source: io::Error,
+    },
+    /// No answer, or a refusal.
+    #[error("failed to list {what}")]
+    List {
+        /// `interfaces`, `addresses`, `routes`.
+        what: &'static str,
+        /// Why.
+        source: Box<rtnetlink::Error>,
+    },
+}
+
+/// A netlink socket of this process's network namespace.
+pub struct Kernel {
+    handle: Handle,
+    connection: JoinHandle<()>,
+}
+
+/// What the kernel tells of changes.
+#[derive(Debug)]
+pub struct Changes(UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>);
+
+impl Changes {
+    /// Waits for a change of any interface, address or route; false when the
+    /// socket has ended.
+    pub async fn next(&mut self) -> bool {
+        self.0.next().await.is_some()
+    }
+}
+
+impl Kernel {
+    /// Opens the socket and subscribes to changes.
+    pub fn open() -> Result<(Self, Changes), NetworkError> {
+        let groups = [
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+        ];
+        let (connection, handle, changes) = rtnetlink::new_multicast_connection(&groups)
+            .map_err(|source| NetworkError::Open { source })?;
+        Ok((Self { handle, connection: tokio::spawn(connection) }, Changes(changes)))
+    }
+
+    /// Reads everything.
+    pub async fn read(&self) -> Result<NetworkFacts, NetworkError> {
+        let failed = |what| move |error| NetworkError::List { what, source: Box::new(error) };
+        let links = self.handle.link().get().execute();
+        let links: Vec<_> = links.try_collect().await.map_err(failed("interfaces"))?;
+        let addresses = self.handle.address().get().execute();
+        let addresses: Vec<_> = addresses.try_collect().await.map_err(failed("addresses"))?;
+        let mut interfaces: Vec<_> = links.into_iter().filter_map(interface).collect();
+        let mut by_index = addresses_by_index(addresses);
+        for interface in &mut interfaces {
+            interface.addresses = by_index.remove(&interface.index).unwrap_or_default();
+            interface.addresses.sort();
+        }
+        interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut default_routes = self.default_routes(IpVersion::V4).await?;
+        default_routes.extend(self.default_routes(IpVersion::V6).await?);
+        default_routes.sort();
+        Ok(NetworkFacts { interfaces, default_routes })
+    }
+
+    async fn default_routes(&self, version: IpVersion) -> Result<Vec<DefaultRoute>, NetworkError> {
+        let ipv6 = version == IpVersion::V6;
+        let message = match version {
+            IpVersion::V4 => RouteMessageBuilder::<Ipv4Addr>::new().build(),
+            IpVersion::V6 => RouteMessageBuilder::<Ipv6Addr>::new().build(),
+        };
+        let routes = self.handle.route().get(message).execute();
+        let routes: Vec<_> = routes
+            .try_collect()
+            .await
+            .map_err(|error| NetworkError::List { what: "routes", source: Box::new(error) })?;
+        Ok(routes
+            .iter()
+            .filter(|route| is_default(route))
+            .flat_map(|route| default_route(route, ipv6))
+            .collect())
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+fn addresses_by_index(messages: Vec<AddressMessage>) -> BTreeMap<u32, Vec<Cidr>> {
+    let mut by_index: BTreeMap<u32, Vec<Cidr>> = BTreeMap::new();
+    for message in messages {
+        // Of a point-to-point interface `Address` is the other end.
+        let local = message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) => Some(*address),
+            _ => None,
+        });
+        let address = message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        });
+        if let Some(address) = local.or(address) {
+            let cidr = Cidr { address, prefix: message.header.prefix_len };
+            by_index.entry(message.header.index).or_default().push(cidr);
+        }
+    }
+    by_index
+}
+
+/// The interface of a message; none where the kernel does not name it.
+fn interface(message: LinkMessage) -> Option<Interface> {
+    let encapsulation = match message.header.link_layer_type {
+        LinkLayerType::Ether => Encapsulation::Ether,
+        LinkLayerType::Infiniband => Encapsulation::InfiniBand,
+        LinkLayerType::Loopback => Encapsulation::Loopback,
+        _ => Encapsulation::Other,
+    };
+    let mut interface =
+        Interface { index: message.header.index, encapsulation, ..Interface::default() };
+    let mut foreign_lower = false;
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name = name,
+            LinkAttribute::Address(bytes) => interface.mac = hardware_address(&bytes),
+            LinkAttribute::Mtu(mtu) => interface.mtu = Some(mtu),
+            LinkAttribute::OperState(state) => {
+                interface.state = oper_state(state).map(str::to_owned);
+            }
+            LinkAttribute::IfAlias(alias) => interface.alias = Some(alias),
+            LinkAttribute::Controller(index) => {
+                interface.master = Some(index).filter(|index| *index != 0);
+            }
+            LinkAttribute::Link(index) => interface.lower = Some(index).filter(|index| *index != 0),
+            LinkAttribute::LinkNetNsId(_) => foreign_lower = true,
+            LinkAttribute::ParentDevName(name) => interface.parent_device = Some(name),
+            LinkAttribute::LinkInfo(infos) => interface.kind = kind(&infos),
+            _ => {}
+        }
+    }
+    if foreign_lower || interface.lower == Some(interface.index) {
+        interface.lower = None;
+    }
+    (!interface.name.is_empty()).then_some(interface)
+}
+
+fn kind(infos: &[LinkInfo]) -> Option<String> {
+    infos.iter().find_map(|info| match info {
+        LinkInfo::Kind(InfoKind::Other(kind)) => Some(kind.clone()),
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    })
+}
+
+/// The words of `ip link`, which upstream publishes.
+fn oper_state(state: State) -> Option<&'static str> {
+    match state {
+        State::Unknown => Some("unknown"),
+        State::NotPresent => Some("not-present"),
+        State::Down => Some("down"),
+        State::LowerLayerDown => Some("lower-layer-down"),
+        State::Testing => Some("testing"),
+        State::Dormant => Some("dormant"),
+        State::Up => Some("up"),
+        _ => None,
+    }
+}
+
+fn hardware_address(bytes: &[u8]) -> Option<String> {
+    let mut text = String::new();
+    for (index, byte) in bytes.iter().enumerate() {
+        let separator = if index == 0 { "" } else { ":" };
+        write!(text, "{separator}{byte:02x}").ok()?;
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// Whether a route of the main table leads everywhere.
+fn is_default(route: &RouteMessage) -> bool {
+    let table = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    route.header.destination_prefix_length == 0
+        && route.header.kind == RouteType::Unicast
+        && table.unwrap_or_else(|| route.header.table.into()) == MAIN_TABLE
+}
+
+/// One entry for each interface that the route leads through.
+fn default_route(route: &RouteMessage, ipv6: bool) -> Vec<DefaultRoute> {
+    let metric = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    let interfaces = route.attributes.iter().flat_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => vec![*index],
+        RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
+        _ => Vec::new(),
+    });
+    let advertised = route.header.protocol == RouteProtocol::Ra;
+    interfaces
+        .map(|interface| DefaultRoute { ipv6, metric: metric.unwrap_or(0), interface, advertised })
+        .collect()
+}

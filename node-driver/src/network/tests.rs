@@ -1,0 +1,89 @@
+//! Uplinks of hosts, one line an interface and one a route.
+
+use super::*;
+
+/// `INDEX NAME [master N] [lower N]` and `default [v6] [ra] INDEX METRIC` lines.
+fn facts(text: &str) -> NetworkFacts {
+    let mut facts = NetworkFacts::default();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |word: &str| word.parse::<u32>().unwrap();
+        let after =
+            |key: &str| words.iter().position(|word| *word == key).map(|at| number(words[at + 1]));
+        if words[0] == "default" {
+            facts.default_routes.push(DefaultRoute {
+                ipv6: words.contains(&"v6"),
+                advertised: words.contains(&"ra"),
+                interface: number(words[words.len() - 2]),
+                metric: number(words[words.len() - 1]),
+            });
+        } else {
+            facts.interfaces.push(Interface {
+                index: number(words[0]),
+                name: words[1].to_owned(),
+                master: after("master"),
+                lower: after("lower"),
+                ..Interface::default()
+            });
+        }
+    }
+    facts
+}
+
+#[test]
+fn uplinks_of_hosts() {
+    for (what, host, expected) in [
+        ("no route", "1 lo\n2 eth0", vec![]),
+        ("one", "1 lo\n2 eth0\n3 rdma0\ndefault 2 100", vec![2]),
+        ("the lower metric", "2 eth0\n3 wlan0\ndefault 2 100\ndefault 3 600", vec![2]),
+        ("two of equal cost", "2 eth0\n3 eth1\n4 eth2\ndefault 2 0\ndefault 3 0", vec![2, 3]),
+        ("both families", "2 eth0\n3 eth1\ndefault 2 0\ndefault v6 3 1024", vec![2, 3]),
+        (
+            "routers of a backend network",
+            "2 eth0\n3 rdma0\n4 rdma1\ndefault 2 0\ndefault v6 ra 3 1024\ndefault v6 ra 4 1024",
+            vec![2],
+        ),
+        ("IPv6 only", "2 eth0\n3 rdma0\ndefault v6 ra 2 1024", vec![2]),
+        (
+            "members of a bond",
+            "2 eth0 master 4\n3 eth1 master 4\n4 bond0\n5 eth2\ndefault 4 0",
+            vec![2, 3, 4],
+        ),
+        (
+            "a VLAN on a bond in a bridge",
+            "2 eth0 master 4\n4 bond0\n5 bond0.7 lower 4 master 6\n6 br0\n7 tap0 master 6\ndefault 6 0",
+            vec![2, 4, 5, 6, 7],
+        ),
+        (
+            "a VF below a paravirtual interface",
+            "2 eth0\n3 enP1s1 master 2\ndefault 2 0",
+            vec![2, 3],
+        ),
+        (
+            "a master that is its own member",
+            "2 eth0 master 3\n3 br0 master 2\ndefault 2 0",
+            vec![2, 3],
+        ),
+    ] {
+        assert_eq!(facts(host).uplinks().into_iter().collect::<Vec<_>>(), expected, "{what}");
+    }
+}
+
+#[test]
+fn addresses_that_others_can_reach() {
+    for (address, expected) in [
+        ("10.0.0.4", true),
+        ("169.254.0.3", false),
+        ("127.0.0.1", false),
+        ("224.0.0.1", false),
+        ("0.0.0.0", false),
+        ("fd00::1", true),
+        ("2001:db8::1", true),
+        ("fe80::1", false),
+        ("::1", false),
+        ("ff02::1", false),
+    ] {
+        let cidr = Cidr { address: address.parse().unwrap(), prefix: 24 };
+        assert_eq!(cidr.is_global_unicast(), expected, "{cidr}");
+    }
+}

@@ -1,0 +1,160 @@
+//! What of a machine is a NIC, one line a function or interface.
+
+use super::*;
+use crate::network::DefaultRoute;
+use std::fmt::Write;
+use topology_graph::{HostRoot, fixture};
+
+/// Plants `ADDRESS CLASS DRIVER [rdma LINK_LAYER] [net NAME]` lines.
+fn snapshot(lines: &str) -> Snapshot {
+    let mut text = String::from("/sys/devices/system/node/online = 0\n");
+    for (index, line) in lines.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let after = |key: &str| words.iter().position(|word| *word == key).map(|at| words[at + 1]);
+        let address = words[0];
+        writeln!(text, "[sys/devices/pci0000:00/{address}]").unwrap();
+        writeln!(text, "class = {}\nvendor = 0x15b3\ndevice = 0x101e", words[1]).unwrap();
+        writeln!(text, "/sys/bus/pci/devices/{address} -> .").unwrap();
+        if words[2] != "none" {
+            writeln!(text, "driver -> /sys/bus/pci/drivers/{}", words[2]).unwrap();
+        }
+        if let Some(layer) = after("rdma") {
+            writeln!(text, "infiniband/mlx5_{index}/ports/1/link_layer = {layer}").unwrap();
+            writeln!(text, "infiniband/mlx5_{index}/device -> .").unwrap();
+            writeln!(text, "/sys/class/infiniband/mlx5_{index} -> ./infiniband/mlx5_{index}")
+                .unwrap();
+        }
+        if let Some(name) = after("net") {
+            writeln!(text, "net/{name}/type = 1\n/sys/class/net/{name} -> ./net/{name}").unwrap();
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    fixture::plant(&text, root.path()).unwrap();
+    topology_graph::read(&HostRoot::at(root.path())).unwrap()
+}
+
+fn interface(index: u32, name: &str, kind: Option<&str>) -> Interface {
+    Interface {
+        index,
+        name: name.to_owned(),
+        kind: kind.map(str::to_owned),
+        ..Interface::default()
+    }
+}
+
+/// `NAME: type [interface]` of each NIC.
+fn render(snapshot: &Snapshot, network: &NetworkFacts) -> Vec<String> {
+    let line = |nic: Nic<'_>| {
+        let interface = nic.interface.map(|interface| format!(" {}", interface.name));
+        format!("{}: {:?}{}", nic.name, nic.link_type, interface.unwrap_or_default())
+    };
+    nics(snapshot, network).into_iter().map(line).collect()
+}
+
+#[test]
+fn functions_by_what_their_ports_say() {
+    let snapshot = snapshot(
+        "0000:01:00.0 0x020700 mlx5_core rdma InfiniBand
+         0000:02:00.0 0x020700 mlx5_core rdma InfiniBand net ib0
+         0000:03:00.0 0x020000 mlx5_core rdma Ethernet net eth0
+         0000:04:00.0 0x020000 mlx5_core rdma Ethernet
+         0000:05:00.0 0x020000 mlx5_core
+         0000:06:00.0 0x020000 efa rdma Unknown
+         0000:07:00.0 0x00ff00 erdma rdma Unknown
+         0000:08:00.0 0x020000 vfio-pci
+         0000:09:00.0 0x020000 none
+         0000:0a:00.0 0x030200 nvidia
+         0000:0b:00.0 0x020700 mlx5_core",
+    );
+    let network = NetworkFacts {
+        interfaces: vec![interface(2, "eth0", None), interface(3, "ib0", Some("ipoib"))],
+        default_routes: Vec::new(),
+    };
+    assert_eq!(
+        render(&snapshot, &network),
+        [
+            "pci-0000-01-00-0: InfiniBand",
+            "pci-0000-02-00-0: InfiniBand",
+            "pci-0000-03-00-0: Ethernet eth0",
+            "pci-0000-04-00-0: Ethernet",
+            "pci-0000-05-00-0: Ethernet",
+            "pci-0000-06-00-0: Verbs",
+            "pci-0000-07-00-0: Verbs",
+            "pci-0000-0b-00-0: InfiniBand",
+        ],
+        "a RoCE function whose interface is in a pod stays Ethernet"
+    );
+}
+
+#[test]
+fn what_the_host_lives_by_is_no_nic() {
+    let snapshot = snapshot(
+        "0000:01:00.0 0x020000 mlx5_core net eth0
+         0000:02:00.0 0x020000 mlx5_core net eth1
+         0000:03:00.0 0x020700 mlx5_core rdma InfiniBand net ib0",
+    );
+    let mut network = NetworkFacts {
+        interfaces: vec![
+            interface(2, "eth0", None),
+            interface(3, "eth1", None),
+            Interface {
+                parent_device: Some("0000:03:00.0".to_owned()),
+                ..interface(4, "ib0", Some("ipoib"))
+            },
+        ],
+        default_routes: Vec::new(),
+    };
+    assert_eq!(render(&snapshot, &network).len(), 3);
+    let mut lose = |interface, expected: &[&str]| {
+        network.default_routes =
+            vec![DefaultRoute { ipv6: false, metric: 0, interface, advertised: false }];
+        assert_eq!(render(&snapshot, &network), expected);
+    };
+    lose(2, &["pci-0000-02-00-0: Ethernet eth1", "pci-0000-03-00-0: InfiniBand"]);
+    lose(3, &["pci-0000-01-00-0: Ethernet eth0", "pci-0000-03-00-0: InfiniBand"]);
+    lose(4, &["pci-0000-01-00-0: Ethernet eth0", "pci-0000-02-00-0: Ethernet eth1"]);
+}
+
+#[test]
+fn an_interface_of_another_device_is_not_taken() {
+    let snapshot = snapshot("0000:01:00.0 0x020000 mlx5_core net eth0");
+    for (kind, parent, expected) in [
+        (None, None, "pci-0000-01-00-0: Ethernet eth0"),
+        (None, Some("0000:01:00.0"), "pci-0000-01-00-0: Ethernet eth0"),
+        (None, Some("virtio3"), "pci-0000-01-00-0: Ethernet"),
+        (Some("bridge"), None, "pci-0000-01-00-0: Ethernet"),
+    ] {
+        let interface =
+            Interface { parent_device: parent.map(str::to_owned), ..interface(2, "eth0", kind) };
+        let network = NetworkFacts { interfaces: vec![interface], ..NetworkFacts::default() };
+        assert_eq!(render(&snapshot, &network), [expected]);
+    }
+}
+
+#[test]
+fn virtual_interfaces() {
+    let snapshot = snapshot("");
+    let member = Interface { master: Some(9), ..interface(6, "veth1", Some("veth")) };
+    let network = NetworkFacts {
+        interfaces: vec![
+            interface(1, "lo", None),
+            interface(2, "dummy0", Some("dummy")),
+            interface(3, "macvlan_A", Some("macvlan")),
+            interface(4, "br0", Some("bridge")),
+            interface(5, "cali12345", Some("veth")),
+            member,
+            interface(7, "veth2", Some("veth")),
+            interface(8, "pci-0", Some("dummy")),
+        ],
+        default_routes: Vec::new(),
+    };
+    assert_eq!(
+        render(&snapshot, &network),
+        [
+            "dummy0: Virtual dummy0",
+            "net-6d6163766c616e5f41: Virtual macvlan_A",
+            "veth2: Virtual veth2",
+            "net-7063692d30: Virtual pci-0",
+        ]
+    );
+}

@@ -1,0 +1,64 @@
+//! How fast the driver may write: a burst, then steadily. Pure; time is an
+//! argument.
+//!
+//! A flapping link must not make every node of a cluster write slices without
+//! end. The figures are upstream's: five at once, one every two seconds.
+
+use std::time::{Duration, Instant};
+
+/// Publications that may follow each other at once.
+const BURST: u32 = 5;
+/// Time after which one more may.
+const REFILL: Duration = Duration::from_secs(2);
+
+/// A bucket of permits.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    /// When the bucket was, or will be, full.
+    full: Instant,
+}
+
+impl Pace {
+    /// A full bucket.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { full: now }
+    }
+
+    /// Takes a permit.
+    pub(crate) fn spend(&mut self, now: Instant) {
+        self.full = self.full.max(now) + REFILL;
+    }
+
+    /// How long to wait until there is a permit.
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
+        self.full.saturating_duration_since(now).saturating_sub(REFILL * (BURST - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_then_steadily() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut pace = Pace::new(start);
+        for _ in 0..5 {
+            assert_eq!(pace.wait(start), Duration::ZERO);
+            pace.spend(start);
+        }
+        assert_eq!(pace.wait(start), REFILL);
+        assert_eq!(pace.wait(at(1)), Duration::from_secs(1));
+        assert_eq!(pace.wait(at(2)), Duration::ZERO);
+        pace.spend(at(2));
+        assert_eq!(pace.wait(at(2)), REFILL);
+        assert_eq!(pace.wait(at(60)), Duration::ZERO, "a quiet minute fills the bucket");
+        let mut permits = 0;
+        while pace.wait(at(60)).is_zero() {
+            pace.spend(at(60));
+            permits += 1;
+        }
+        assert_eq!(permits, 5, "and not more than that");
+    }
+}

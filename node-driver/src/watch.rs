@@ -1,0 +1,100 @@
+//! Everything upon which the driver looks again: changes of the machine, and of
+//! what the API server has. Each source is a task that wakes one sleeper; many
+//! changes at once are one wake.
+
+use crate::network::kernel::Changes;
+use crate::ports::{self, Ports};
+use crate::uevents::Uevents;
+use cluster_model::names::DRIVER;
+use futures::StreamExt;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serve::chain::Chain;
+use std::fmt::Debug;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use topology_graph::{HostRoot, NodeTopology};
+
+/// What this node's objects are on the server, as last heard.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) slices: Store<ResourceSlice>,
+    pub(crate) topologies: Store<NodeTopology>,
+}
+
+/// Starts to watch this node's objects.
+pub(crate) fn objects(
+    tasks: &mut JoinSet<()>,
+    client: &Client,
+    node: &str,
+    wake: &Arc<Notify>,
+) -> Known {
+    let of_node = format!("spec.driver={DRIVER},spec.nodeName={node}");
+    let named = format!("metadata.name={node}");
+    Known {
+        slices: watch(tasks, Api::all(client.clone()), &of_node, wake),
+        topologies: watch(tasks, Api::all(client.clone()), &named, wake),
+    }
+}
+
+fn watch<K>(tasks: &mut JoinSet<()>, api: Api<K>, fields: &str, wake: &Arc<Notify>) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let config = watcher::Config::default().fields(fields);
+    let events = watcher(api, config).default_backoff().reflect(writer);
+    let wake = Arc::clone(wake);
+    tasks.spawn(events.for_each(move |event| {
+        match event {
+            // A list is over with `InitDone`; its objects come one by one before.
+            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+            Ok(_) => wake.notify_one(),
+            Err(error) => tracing::debug!(error = %Chain(&error), "Watch broke off"),
+        }
+        futures::future::ready(())
+    }));
+    store
+}
+
+/// Starts to listen to the kernel of this machine.
+pub(crate) fn kernel(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<Notify>) {
+    let waker = Arc::clone(wake);
+    tasks.spawn(async move {
+        while changes.next().await {
+            waker.notify_one();
+        }
+        tracing::error!("Netlink socket ended; changes are found by the slow tick only");
+    });
+    let waker = Arc::clone(wake);
+    tasks.spawn(async move {
+        let error = match Uevents::open() {
+            Ok(mut uevents) => loop {
+                match uevents.next().await {
+                    Ok(()) => waker.notify_one(),
+                    Err(error) => break error,
+                }
+            },
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "No device events; changes are found by the slow tick only");
+    });
+}
+
+/// Starts to look at the ports of RDMA devices.
+pub(crate) fn ports(tasks: &mut JoinSet<()>, host: &HostRoot, wake: &Arc<Notify>) {
+    let (mut ports, wake) = (Ports::of(host), Arc::clone(wake));
+    tasks.spawn(async move {
+        let mut tick = tokio::time::interval(ports::PERIOD);
+        loop {
+            tick.tick().await;
+            if ports.changed() {
+                wake.notify_one();
+            }
+        }
+    });
+}

@@ -2,8 +2,8 @@
 //! `kubectl dranet plan` calls the same function.
 
 use crate::denial::Denial;
-use crate::intent;
-use crate::plan::{Plan, Policy, plan};
+use crate::intent::{self, Intent};
+use crate::plan::{Placement, Plan, Policy, plan};
 use crate::pod_check;
 use crate::rewrite;
 use crate::template;
@@ -47,6 +47,15 @@ pub enum AdmitError {
 
 /// Decides on a pod.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
+    admit_by(pod, view, |intent, placement| plan(intent, placement, view, policy))
+}
+
+/// Decides on a pod with plans from elsewhere, as one who has made them before.
+pub fn admit_by(
+    pod: &Value,
+    view: &ClusterView,
+    plan: impl FnOnce(&Intent, &Placement) -> Result<Plan, Denial>,
+) -> Result<Verdict, AdmitError> {
     let typed: Pod = serde_json::from_value(pod.clone()).map_err(AdmitError::Malformed)?;
     let mut warnings = intent::warnings(&typed);
     if intent::is_triggered(&typed) && own_template(pod)?.is_some() {
@@ -58,7 +67,7 @@ pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
     let placement = pod_check::placement(&typed);
-    let plan = plan(&intent, &placement, view, policy).map_err(AdmitError::Denied)?;
+    let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
     warnings.extend(plan.warnings.iter().cloned());
     warnings.extend(intent::memlock(&typed, &intent));
     let template = template::build(&plan.claim);

@@ -220,3 +220,6 @@ fn annotations(pod: &Pod) -> &BTreeMap<String, String> {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     pod.metadata.annotations.as_ref().unwrap_or(&NONE)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use crate::denial::Denial;
 use crate::intent::Intent;
-use crate::plan::Placement;
+use crate::plan::{Affinity, Placement};
 use cluster_model::gpu_drivers::{self, GPU_DRIVERS};
 use cluster_model::machines::is_in;
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -75,7 +75,7 @@ pub(crate) fn placement(pod: &Pod) -> Placement {
         affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
     Placement {
         labels: spec.node_selector.clone().unwrap_or_default(),
-        affinity: required.map(selector),
+        affinity: required.map(selector).map(Affinity),
     }
 }
 

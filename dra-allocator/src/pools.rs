@@ -5,7 +5,7 @@
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::device::Device;
@@ -64,15 +64,23 @@ pub(crate) fn gather<'a>(
     node: &Node,
     settings: &Settings,
 ) -> Result<Vec<Pool<'a>>, GatherError> {
-    let mut groups: BTreeMap<&PoolId, Vec<&Slice>> = BTreeMap::new();
+    let mut groups: Vec<(&PoolId, Vec<&Slice>)> = Vec::new();
+    let mut numbers: HashMap<&PoolId, usize> = HashMap::new();
     for slice in candidates(inventory, node, settings) {
         if counts(slice, settings) && is_relevant(slice, node, settings)? {
-            add(groups.entry(&slice.pool).or_default(), slice);
+            let number = *numbers.entry(&slice.pool).or_insert_with(|| {
+                groups.push((&slice.pool, Vec::new()));
+                groups.len() - 1
+            });
+            add(&mut groups[number].1, slice);
         }
     }
-    // The map is sorted by pool; pools with binding conditions come last.
+    if !settings.quirks.unordered {
+        groups.sort_by_key(|(pool, _)| *pool);
+    }
+    let pools = groups.into_iter();
     let mut pools: Vec<_> =
-        groups.into_values().filter_map(|slices| assemble(inventory, slices, settings)).collect();
+        pools.filter_map(|(_, slices)| assemble(inventory, slices, settings)).collect();
     if !settings.quirks.unordered {
         pools.sort_by_key(Pool::has_binding_conditions);
     }

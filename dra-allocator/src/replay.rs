@@ -44,10 +44,8 @@ pub struct Case {
     allocated_devices: Option<Vec<String>>,
     allocated_shared: Option<Vec<String>>,
     aggregated_capacity: Option<BTreeMap<String, BTreeMap<String, String>>>,
-    results: Option<Vec<Value>>,
-    #[serde(default)]
-    error: String,
-    num_allocate_one: i64,
+    #[serde(flatten)]
+    expected: Answer,
 }
 
 /// A case cannot be replayed.
@@ -85,20 +83,29 @@ pub enum ReplayError {
 }
 
 /// What was answered, by Kubernetes or by us.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Answer {
     /// The allocations as JSON; nothing where there are none.
+    #[serde(default)]
     pub results: Option<Vec<Value>>,
     /// The error; empty: none.
+    #[serde(default)]
     pub error: String,
     /// The number of steps; −1 where it is not known.
+    #[serde(default, rename = "numAllocateOne")]
     pub steps: i64,
 }
 
 impl Answer {
+    /// Reads an answer from JSON.
+    pub fn from_json(json: &str) -> Result<Self, ReplayError> {
+        Ok(serde_json::from_str(json)?)
+    }
+
     /// Whether the results are equal, and both or neither are errors.
     pub fn same_results(&self, other: &Self) -> bool {
-        self.results == other.results && self.error.is_empty() == other.error.is_empty()
+        let results = |answer: &'_ Self| answer.results.clone().filter(|r| !r.is_empty());
+        results(self) == results(other) && self.error.is_empty() == other.error.is_empty()
     }
 
     /// Whether the steps are equal, or one is not known.
@@ -125,8 +132,7 @@ impl Case {
 
     /// What Kubernetes answered.
     pub fn expected(&self) -> Answer {
-        let results = self.results.clone().filter(|results| !results.is_empty());
-        Answer { results, error: self.error.clone(), steps: self.num_allocate_one }
+        self.expected.clone()
     }
 
     /// The name or the seed.
@@ -219,7 +225,6 @@ impl Replay {
             Outcome::Failed(error) => (None, chain(&*error)),
             Outcome::OverBudget => (None, "the step budget ended the search".to_owned()),
         };
-        let results = results.filter(|results: &Vec<Value>| !results.is_empty());
         Answer { results, error, steps: i64::try_from(attempt.steps).unwrap_or(i64::MAX) }
     }
 }

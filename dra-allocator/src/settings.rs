@@ -153,8 +153,8 @@ impl Variant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "a set of independent switches")]
 pub struct Quirks {
-    /// Pools and slices come in no defined order. We take pools by name, slices as they came:
-    /// one of the orders that Kubernetes may take.
+    /// Pools and slices come in no defined order. We take both as they came: one of the orders
+    /// that Kubernetes may take, since Go walks a small map from a random place on.
     pub unordered: bool,
     /// Within a request every order of devices is tried, not only every combination.
     pub permutations: bool,

@@ -3,6 +3,7 @@
 use cluster_model::names::NIC_CLASS;
 use serve::args::KubeArgs;
 use std::path::PathBuf;
+use topology_graph::Format;
 
 /// Shows how GPUs and RDMA NICs are connected and what an annotated pod would get.
 #[derive(clap::Parser, Clone, Debug)]
@@ -41,26 +42,32 @@ pub struct GraphArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Read the machine below this folder (its `sys` and `proc`) instead of a cluster
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node"])]
+    /// The machine, instead of a node.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// Form of the output: matrix, tree, json, dot, mermaid, nccl-xml or svg
+    #[arg(long, short, value_name = "FORM", default_value_t = Format::Matrix)]
+    pub output: Format,
+    /// Write what is read of the machine as an archive (tar, gzip) and show nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node", "nccl_xml", "output"])]
+    pub capture: Option<PathBuf>,
+    /// Replace GUIDs and UUIDs in the capture
+    #[arg(long, requires = "capture")]
+    pub mask: bool,
+}
+
+/// A machine that is read directly.
+#[derive(clap::Args, Clone, Debug)]
+pub struct MachineArgs {
+    /// Read the machine below this folder (its `sys` and `proc`), or in this archive
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node"])]
     pub root: Option<PathBuf>,
+    /// Topology file of NCCL: laid over the machine of --root, or shown alone
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node", "vm_size"])]
+    pub nccl_xml: Option<PathBuf>,
     /// Size of the virtual machine, for what its hypervisor hides; only with --root
     #[arg(long, value_name = "SIZE", requires = "root")]
     pub vm_size: Option<String>,
-    /// Form of the output
-    #[arg(long, short, value_enum, default_value_t = GraphFormat::Matrix)]
-    pub output: GraphFormat,
-}
-
-/// Form of a graph.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GraphFormat {
-    /// A matrix as `nvidia-smi topo -m` prints it.
-    Matrix,
-    /// The graph as JSON, as a NodeTopology holds it.
-    Json,
-    /// The graph as YAML.
-    Yaml,
 }
 
 /// Flags of `plan`.

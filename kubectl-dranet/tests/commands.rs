@@ -36,6 +36,35 @@ async fn graph_of_a_snapshot() {
     insta::assert_snapshot!(kubectl_dranet(&["graph", "--snapshot", EXAMPLE]).await);
 }
 
+/// A machine that was captured gives the graph that the machine gives.
+#[tokio::test]
+async fn a_capture_is_as_good_as_its_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, capture) = (folder.path().join("root"), folder.path().join("capture.tar.gz"));
+    fs::create_dir(&root).unwrap();
+    let text = topology_graph::fixture::machine("azure-gb300").unwrap();
+    topology_graph::fixture::plant(text, &root).unwrap();
+    let (root, capture) = (root.display().to_string(), capture.display().to_string());
+
+    let size = "Standard_ND128isr_GB300_v6";
+    let machine = kubectl_dranet(&["graph", "--root", &root, "--vm-size", size]).await;
+    assert!(machine.contains("NV18"), "{machine}");
+    kubectl_dranet(&["graph", "--root", &root, "--capture", &capture]).await;
+    let captured = kubectl_dranet(&["graph", "--root", &capture, "--vm-size", size]).await;
+    assert_eq!(captured, machine);
+}
+
+#[tokio::test]
+async fn a_graph_in_every_form() {
+    let node = "aks-gpu-45139532-vmss000081";
+    for form in topology_graph::Format::ALL {
+        let form = form.to_string();
+        let text = kubectl_dranet(&["graph", node, "--snapshot", EXAMPLE, "-o", &form]).await;
+        assert!(!text.starts_with("error"), "{form}: {text}");
+        assert!(text.contains("0101:00:00.0"), "{form}: {text}");
+    }
+}
+
 /// Each case is a file's content, or nothing for a missing file, and what it is used as.
 #[tokio::test]
 async fn bad_input_is_named() {
@@ -71,6 +100,9 @@ async fn bad_input_is_named() {
         vec!["graph", "--snapshot", &graph],
         vec!["graph", "no-such-node", "--snapshot", EXAMPLE],
         vec!["graph", "--root", &missing],
+        vec!["graph", "--root", &broken],
+        vec!["graph", "--nccl-xml", &broken],
+        vec!["graph", "--snapshot", EXAMPLE, "-o", "svg"],
         vec!["graph", "--kubeconfig", &missing],
         vec!["graph", "--kubeconfig", &broken],
         vec!["plan", "-f", &missing, "--snapshot", EXAMPLE],

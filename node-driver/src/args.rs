@@ -1,6 +1,8 @@
 //! The command line.
 
 use crate::cloud::CloudProvider;
+use crate::decision::TaintEffect;
+use crate::filter::{self, Filter};
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
 use serve::args::{KubeArgs, LogArgs, OperationsArgs};
@@ -31,6 +33,13 @@ pub struct Args {
     /// owns the slices
     #[arg(long, value_enum, default_value_t = Mode::Full)]
     pub mode: Mode,
+    /// Which NICs are published: a CEL expression over `attributes`, a map of device attributes
+    /// with the fields `StringValue`, `IntValue`, `BoolValue`; empty publishes all
+    #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
+    pub filter: Filter,
+    /// What an InfiniBand NIC is tainted with while its port is down
+    #[arg(long, value_enum, default_value_t = TaintEffect::NoSchedule)]
+    pub port_down_taint: TaintEffect,
     /// Publish once and exit
     #[arg(long)]
     pub once: bool,

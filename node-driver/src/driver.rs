@@ -6,7 +6,9 @@ mod steady;
 use crate::args::{Args, Mode};
 use crate::cloud::CloudMetadata;
 use crate::cloud::source::CloudSource;
-use crate::decision::{Decision, Facts, decide};
+use crate::decision::{Decision, Facts, TaintEffect, decide};
+use crate::filter::Filter;
+use crate::health::Health;
 use crate::host;
 use crate::network::NetworkFacts;
 use crate::network::kernel::{Changes, Kernel};
@@ -14,6 +16,7 @@ use crate::node::NodeIdentity;
 use crate::publish::{Published, Publisher};
 use crate::watch::Known;
 use serve::chain::Chain;
+use std::time::Instant;
 use steady::Surroundings;
 use topology_graph::{HostRoot, Snapshot};
 
@@ -35,7 +38,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (kernel, changes) = open_kernel(&host);
     let source = CloudSource::new(&args, &host);
     let (cloud, cloud_answered) = source.read().await;
-    let mut driver = Driver { host, kernel, cloud, mode: args.mode, publisher };
+    let mut driver = Driver {
+        host,
+        kernel,
+        cloud,
+        health: Health::default(),
+        settings: Settings::from(&args),
+        publisher,
+    };
     if args.once {
         let decision = driver.decide(snapshot).await;
         driver.publish(&decision).await?;
@@ -67,24 +77,42 @@ struct Driver {
     host: HostRoot,
     kernel: Option<Kernel>,
     cloud: CloudMetadata,
-    mode: Mode,
+    health: Health,
+    settings: Settings,
     publisher: Publisher,
+}
+
+/// What the administrator wants.
+#[derive(Clone, Debug)]
+struct Settings {
+    mode: Mode,
+    filter: Filter,
+    port_down_taint: TaintEffect,
+}
+
+impl From<&Args> for Settings {
+    fn from(args: &Args) -> Self {
+        Self { mode: args.mode, filter: args.filter.clone(), port_down_taint: args.port_down_taint }
+    }
 }
 
 impl Driver {
     /// Reads the machine and decides what to say of it.
-    async fn look(&self) -> anyhow::Result<Decision> {
+    async fn look(&mut self) -> anyhow::Result<Decision> {
         let snapshot = topology_graph::read(&self.host)?;
         Ok(self.decide(snapshot).await)
     }
 
-    async fn decide(&self, snapshot: Snapshot) -> Decision {
+    async fn decide(&mut self, snapshot: Snapshot) -> Decision {
         let decision =
             decide(&Facts { snapshot, network: self.network().await, cloud: self.cloud.clone() });
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Strange machine");
         }
-        decision
+        let now = Instant::now();
+        self.health.observe(&decision.ports, now);
+        let Settings { filter, port_down_taint, .. } = &self.settings;
+        decision.filtered(filter).tainted(&self.health, *port_down_taint, now)
     }
 
     /// The interfaces; none, with a warning, where the kernel does not tell.
@@ -102,7 +130,7 @@ impl Driver {
         let slices: Vec<_> = known.slices.state().iter().map(|slice| (**slice).clone()).collect();
         let topology = topologies.first();
         topology.is_some_and(|there| self.publisher.topology_says(there, &decision.topology))
-            && (self.mode == Mode::Topology
+            && (self.settings.mode == Mode::Topology
                 || self.publisher.slices_say(&slices, &decision.devices))
     }
 
@@ -110,13 +138,17 @@ impl Driver {
     /// cannot be.
     async fn publish(&mut self, decision: &Decision) -> anyhow::Result<Published> {
         let topology = self.publisher.topology(&decision.topology).await;
-        let slices = match self.mode {
+        let slices = match self.settings.mode {
             Mode::Full => self.publisher.slices(&decision.devices).await?,
             Mode::Topology => Published::default(),
         };
         let writes = slices.writes + topology.as_ref().map_or(0, |published| published.writes);
         let (devices, anomalies) = (decision.devices.len(), decision.anomalies.len());
-        tracing::info!(devices, writes, anomalies, "Published");
+        if writes > 0 {
+            tracing::info!(devices, writes, anomalies, "Published");
+        } else {
+            tracing::info!(devices, anomalies, "Nothing to write");
+        }
         topology?;
         Ok(Published { writes })
     }

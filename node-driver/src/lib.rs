@@ -12,9 +12,12 @@ pub mod decision;
 mod driver;
 #[cfg(test)]
 mod fake_server;
+pub mod filter;
+pub mod health;
 mod host;
 #[cfg(test)]
 mod live;
+mod metrics;
 pub mod network;
 pub mod nic;
 pub mod node;

@@ -46,8 +46,6 @@ pub struct Interface {
     pub master: Option<u32>,
     /// Index of the interface that it is made on, in the same namespace.
     pub lower: Option<u32>,
-    /// Name of its device, `0000:03:00.0`, where the kernel tells.
-    pub parent_device: Option<String>,
     /// Its addresses.
     pub addresses: Vec<Cidr>,
 }

@@ -18,7 +18,7 @@ const CLASS_INFINIBAND: u32 = 0x0207;
 const HOLDERS: [&str; 4] = ["vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"];
 
 /// Kinds of virtual interfaces that a pod can be given.
-const VIRTUAL_KINDS: [&str; 6] = ["dummy", "ifb", "ipvlan", "macvlan", "veth", "vlan"];
+const VIRTUAL_KINDS: [&str; 5] = ["dummy", "ipvlan", "macvlan", "veth", "vlan"];
 
 /// Beginnings of the names that network plugins give their own interfaces.
 const PLUGIN_PREFIXES: [&str; 12] = [
@@ -114,20 +114,16 @@ fn of_function<'a>(
     })
 }
 
-/// The interfaces of a function, by name. One of another device with the same
-/// name, as of a recorded machine, is none of them.
+/// The interfaces of a function. Sysfs knows whose they are, and only by name:
+/// where it shows another namespace than netlink does, a pod's `eth0` is no
+/// interface of a device.
 fn interfaces_of<'a>(
     snapshot: &'a Snapshot,
     network: &'a NetworkFacts,
     address: PciAddress,
 ) -> Vec<&'a Interface> {
-    let text = address.to_string();
-    let is_of_device = |interface: &&Interface| {
-        interface
-            .parent_device
-            .as_ref()
-            .map_or_else(|| interface.kind.is_none(), |parent| *parent == text)
-    };
+    let is_of_device =
+        |interface: &&Interface| matches!(interface.kind.as_deref(), None | Some("ipoib"));
     let names = snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
     names.filter_map(|name| network.interface(name)).filter(is_of_device).collect()
 }

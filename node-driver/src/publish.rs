@@ -3,7 +3,7 @@
 //! there, so that a run with nothing new writes nothing.
 
 use crate::node::NodeIdentity;
-use crate::slices::{self, SlicePlan};
+use crate::slices::{self, Memory, SlicePlan};
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
@@ -90,8 +90,7 @@ pub struct Publisher {
     node: NodeIdentity,
     slices: Api<ResourceSlice>,
     topologies: Api<NodeTopology>,
-    /// Highest generation of the pool that was seen.
-    generation: i64,
+    memory: Memory,
 }
 
 impl Publisher {
@@ -101,7 +100,7 @@ impl Publisher {
             node,
             slices: Api::all(client.clone()),
             topologies: Api::all(client.clone()),
-            generation: 0,
+            memory: Memory::default(),
         }
     }
 
@@ -111,7 +110,7 @@ impl Publisher {
         let mut attempt = 1;
         loop {
             let existing = self.list().await?;
-            let plan = slices::plan(&self.node, devices, &existing, self.generation);
+            let plan = slices::plan(&self.node, devices, &existing, &self.memory);
             match self.carry_out(plan, &mut published).await {
                 Err(error) if error.is_race() && attempt < ATTEMPTS => {
                     tracing::debug!(node = self.node.name, attempt, "Slices changed meanwhile");
@@ -124,7 +123,7 @@ impl Publisher {
 
     /// Whether these slices of the server hold these devices.
     pub fn slices_say(&self, existing: &[ResourceSlice], devices: &[Device]) -> bool {
-        slices::plan(&self.node, devices, existing, self.generation).writes() == 0
+        slices::plan(&self.node, devices, existing, &self.memory).writes() == 0
     }
 
     /// Whether this NodeTopology of the server says this.
@@ -172,20 +171,25 @@ impl Publisher {
         for slice in update {
             let name = slice.metadata.name.clone().unwrap_or_default();
             let failed = PublishError::request(Verb::Update, format!("ResourceSlice `{name}`"));
-            self.slices.replace(&name, &PostParams::default(), &slice).await.map_err(failed)?;
-            self.wrote(&slice, published);
+            let params = PostParams::default();
+            let kept = self.slices.replace(&name, &params, &slice).await.map_err(failed)?;
+            self.wrote(&slice, &kept, published);
         }
         for slice in create {
             let what = format!("a ResourceSlice of node `{}`", self.node.name);
             let failed = PublishError::request(Verb::Create, what);
-            self.slices.create(&PostParams::default(), &slice).await.map_err(failed)?;
-            self.wrote(&slice, published);
+            let params = PostParams::default();
+            let kept = self.slices.create(&params, &slice).await.map_err(failed)?;
+            self.wrote(&slice, &kept, published);
         }
         Ok(())
     }
 
-    fn wrote(&mut self, slice: &ResourceSlice, published: &mut Published) {
-        self.generation = self.generation.max(slice.spec.pool.generation);
+    fn wrote(&mut self, sent: &ResourceSlice, kept: &ResourceSlice, published: &mut Published) {
+        if self.memory.wrote(&sent.spec, &kept.spec) {
+            let slice = kept.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(slice, "The server dropped fields that it does not know");
+        }
         published.writes += 1;
     }
 

@@ -8,13 +8,18 @@
 
 use crate::node::NodeIdentity;
 use cluster_model::names::DRIVER;
-use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{
+    Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
+};
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// Devices per slice: the API server's limit where a device carries taints,
 /// kept always so that a taint never moves a device to another slice.
 pub const DEVICES_PER_SLICE: usize = 64;
+
+/// Answers that are remembered, the latest first: more than slices of a node.
+const MAX_DROPPED: usize = 16;
 
 /// What to write, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,21 +39,50 @@ impl SlicePlan {
     }
 }
 
+/// What this process knows from its own writes.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// The highest generation of the pool, so that a pool whose slices someone
+    /// deleted does not start again from 1.
+    generation: i64,
+    /// What was sent and what came back, where a server dropped fields that it
+    /// does not know: the same sent again would be dropped again.
+    dropped: Vec<(ResourceSliceSpec, ResourceSliceSpec)>,
+}
+
+impl Memory {
+    /// Takes in a write and its answer; whether the server dropped anything.
+    pub fn wrote(&mut self, sent: &ResourceSliceSpec, kept: &ResourceSliceSpec) -> bool {
+        self.generation = self.generation.max(sent.pool.generation);
+        let (sent, kept) = (normal(sent), normal(kept));
+        let is_dropped = sent != kept;
+        if is_dropped {
+            self.dropped.truncate(MAX_DROPPED - 1);
+            self.dropped.insert(0, (sent, kept));
+        }
+        is_dropped
+    }
+
+    fn is_all_that_is_kept(&self, there: &ResourceSliceSpec, wanted: &ResourceSliceSpec) -> bool {
+        let (there, wanted) = (normal(there), normal(wanted));
+        self.dropped.iter().any(|(sent, kept)| *sent == wanted && *kept == there)
+    }
+}
+
 /// Compares the slices that the devices need with those of the server.
 ///
-/// `existing` holds this driver's slices for this node and no other;
-/// `generation` is the highest one that this process has written, so that a
-/// pool whose slices someone deleted does not start again from 1.
+/// `existing` holds this driver's slices for this node and no other.
 pub fn plan(
     node: &NodeIdentity,
     devices: &[Device],
     existing: &[ResourceSlice],
-    generation: i64,
+    memory: &Memory,
 ) -> SlicePlan {
     let wanted = wanted(node, devices);
     let (mut matched, delete) = match_by_index(node, existing, wanted.len());
-    let highest = highest_generation(existing, node).max(generation);
-    let differs = |index: &usize, slice: &&ResourceSlice| !says(slice, &wanted[*index], highest);
+    let highest = highest_generation(existing, node).max(memory.generation);
+    let differs =
+        |index: &usize, slice: &&ResourceSlice| !says(slice, &wanted[*index], highest, memory);
     let changes = matched.iter().filter(|(index, slice)| differs(index, slice)).count();
     let missing = wanted.len() - matched.len();
     let generation = match (missing, changes) {
@@ -59,7 +93,7 @@ pub fn plan(
     for (index, mut slice) in wanted.into_iter().enumerate() {
         slice.spec.pool.generation = generation;
         match matched.remove(&index) {
-            Some(there) if says(there, &slice, generation) => {}
+            Some(there) if says(there, &slice, generation, memory) => {}
             Some(there) => plan.update.push(rewritten(there, slice)),
             None => plan.create.push(slice),
         }
@@ -140,18 +174,25 @@ fn highest_generation(existing: &[ResourceSlice], node: &NodeIdentity) -> i64 {
 }
 
 /// Whether the server's slice says what the wanted one does, at a generation.
-fn says(there: &ResourceSlice, wanted: &ResourceSlice, generation: i64) -> bool {
+fn says(there: &ResourceSlice, wanted: &ResourceSlice, generation: i64, memory: &Memory) -> bool {
     let owners =
         |slice: &ResourceSlice| slice.metadata.owner_references.clone().unwrap_or_default();
     let mut spec = wanted.spec.clone();
     spec.pool.generation = generation;
-    normal(&there.spec) == normal(&spec) && owners(there) == owners(wanted)
+    owners(there) == owners(wanted)
+        && (normal(&there.spec) == normal(&spec) || memory.is_all_that_is_kept(&there.spec, &spec))
 }
 
-/// The spec with an empty list and none being one: the server drops empty lists.
+/// The spec as far as it is the driver's to say: an empty list is none, and when
+/// a taint was added the server says.
 fn normal(spec: &ResourceSliceSpec) -> ResourceSliceSpec {
     let mut spec = spec.clone();
     spec.devices = spec.devices.filter(|devices| !devices.is_empty());
+    for taint in
+        spec.devices.iter_mut().flatten().flat_map(|device| device.taints.iter_mut().flatten())
+    {
+        taint.time_added = None;
+    }
     spec
 }
 
@@ -162,7 +203,24 @@ fn rewritten(there: &ResourceSlice, wanted: ResourceSlice) -> ResourceSlice {
     slice.metadata.owner_references = wanted.metadata.owner_references;
     slice.metadata.managed_fields = None;
     slice.spec = wanted.spec;
+    keep_times(&mut slice.spec, &there.spec);
     slice
+}
+
+/// A taint that stays was added when the server says it was.
+fn keep_times(spec: &mut ResourceSliceSpec, there: &ResourceSliceSpec) {
+    for device in spec.devices.iter_mut().flatten() {
+        let same = |other: &&Device| other.name == device.name;
+        let Some(before) = there.devices.iter().flatten().find(same) else { continue };
+        for taint in device.taints.iter_mut().flatten() {
+            let is_same = |other: &&DeviceTaint| {
+                (&other.key, &other.value, &other.effect)
+                    == (&taint.key, &taint.value, &taint.effect)
+            };
+            let before = before.taints.iter().flatten().find(is_same);
+            taint.time_added = before.and_then(|before| before.time_added.clone());
+        }
+    }
 }
 
 #[cfg(test)]

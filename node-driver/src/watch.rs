@@ -66,6 +66,7 @@ pub(crate) fn kernel(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<N
     let waker = Arc::clone(wake);
     tasks.spawn(async move {
         while changes.next().await {
+            changes.forget();
             waker.notify_one();
         }
         tracing::error!("Netlink socket ended; changes are found by the slow tick only");

@@ -5,7 +5,7 @@ use crate::metrics::Metrics;
 use crate::score::prioritize;
 use crate::wire::{ExtenderArgs, HostPriority};
 use anyhow::Context as _;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -16,6 +16,10 @@ use serve::http::Bound;
 use serve::readiness::Readiness;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Bytes of a request: a pod of 1.5 MiB (etcd's limit), written out as JSON, and
+/// five thousand names.
+const BODY_MAX: usize = 8 << 20;
 
 #[derive(Debug)]
 struct App {
@@ -43,7 +47,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     });
     let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
     let operations_router = serve::operations::router(readiness.clone(), registry);
-    let router = Router::new().route("/prioritize", post(answer)).with_state(app);
+    let router = Router::new()
+        .route("/prioritize", post(answer))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(app);
     tokio::select! {
         () = watches => anyhow::bail!("every watch ended"),
         result = extender.serve(router, stop.clone()) => result?,

@@ -2,6 +2,7 @@
 //! input gives the same output, and no input fails.
 
 mod devices;
+mod gdr;
 mod numa;
 mod overlay;
 mod switches;
@@ -23,6 +24,7 @@ pub(crate) struct Built {
     pub(crate) anomalies: Vec<Anomaly>,
 }
 
+pub(crate) use gdr::{Verdicts, verdicts};
 pub(crate) use overlay::build as build_overlay;
 
 /// Vertices by place while they are collected.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::graph::switch_of;
-use crate::shape::{Place, Role, Vertex};
+use crate::shape::{Place, Role};
 use crate::text::serde_as_text;
 use crate::{NumaNode, PciAddress, Topology};
 
@@ -54,7 +54,7 @@ impl Topology {
     pub fn cells(&self, level: Level) -> Vec<Cell> {
         let mut cells: BTreeMap<Key, Cell> = BTreeMap::new();
         for (address, vertex) in self.shape.devices() {
-            let Some(key) = key(level, &self.chain(address)) else { continue };
+            let Some(key) = self.cell_key(level, address) else { continue };
             let cell = cells.entry(key).or_insert_with(|| Cell {
                 key: key.to_string(),
                 gpus: Vec::new(),
@@ -67,16 +67,18 @@ impl Topology {
         }
         cells.into_values().collect()
     }
-}
 
-fn key(level: Level, chain: &[&Vertex]) -> Option<Key> {
-    match level {
-        Level::Switch => switch_of(chain).map(|vertex| Key::Place(vertex.place)),
-        Level::Root => match chain {
-            [_, .., top] => Some(Key::Place(top.place)),
-            _ => None,
-        },
-        Level::Numa => chain.first().and_then(|device| device.numa).map(Key::Numa),
+    /// A NIC is where its data path is, since that is what GPUs are near to.
+    fn cell_key(&self, level: Level, device: PciAddress) -> Option<Key> {
+        let chain = self.graph.data_chain(Place::Function(device));
+        match level {
+            Level::Switch => switch_of(&chain).map(|vertex| Key::Place(vertex.place)),
+            Level::Root => match chain.as_slice() {
+                [_, .., top] => Some(Key::Place(top.place)),
+                _ => None,
+            },
+            Level::Numa => self.chain(device).first()?.numa.map(Key::Numa),
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! - `path = text` is a file (`\n` and `\t` in the text are a line's end and a tab),
 //! - `path -> target` a link, whose target is relative to the host's root (`/sys/…`),
 //!   to the header's directory (`.`, `./…`), or is taken as it is,
+//! - `path @ 0x100 = 0x0001000d` a little-endian word of a binary file,
 //! - `path : char 231:192` a character device; where the caller may not make
 //!   devices, an empty file.
 //!
@@ -61,10 +62,14 @@ pub enum PlantError {
     },
 }
 
+/// Length of a function's configuration space.
+const LONGEST_BINARY: usize = 4096;
+
 /// What a line makes.
 enum Fact<'t> {
     File(String),
     Link(&'t str),
+    Word { offset: usize, word: u32 },
     Device { major: u32, minor: u32 },
 }
 
@@ -87,6 +92,7 @@ pub const MACHINES: &[(&str, &str)] = &[
     ("azure-ndh100v5", include_str!("../machines/azure-ndh100v5.machine")),
     ("broken", include_str!("../machines/broken.machine")),
     ("epyc-nps4", include_str!("../machines/epyc-nps4.machine")),
+    ("gb300-data-direct", include_str!("../machines/gb300-data-direct.machine")),
     ("intel-vmd", include_str!("../machines/intel-vmd.machine")),
     ("laptop", include_str!("../machines/laptop.machine")),
     ("nothing", include_str!("../machines/nothing.machine")),
@@ -137,6 +143,10 @@ fn parse(text: &str) -> Option<(&str, Fact<'_>)> {
     }
     if file < link && file < device {
         let (path, text) = text.split_once(" = ")?;
+        if let Some((path, offset)) = path.split_once(" @ ") {
+            let offset = usize::try_from(hex(offset)?).ok()?;
+            return Some((path, Fact::Word { offset, word: hex(text.trim())? }));
+        }
         return Some((path, Fact::File(unescape(text.trim()))));
     }
     if link < device {
@@ -146,6 +156,10 @@ fn parse(text: &str) -> Option<(&str, Fact<'_>)> {
     let (path, numbers) = text.split_once(" : char ")?;
     let (major, minor) = numbers.trim().split_once(':')?;
     Some((path, Fact::Device { major: major.parse().ok()?, minor: minor.parse().ok()? }))
+}
+
+fn hex(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 fn unescape(text: &str) -> String {
@@ -175,8 +189,24 @@ fn make(place: &Path, path: &str, directory: &str, fact: &Fact<'_>) -> io::Resul
     match fact {
         Fact::File(text) => fs::write(place, format!("{text}\n")),
         Fact::Link(target) => symlink(link_target(path, directory, target), place),
+        Fact::Word { offset, word } => write_word(place, *offset, *word),
         Fact::Device { major, minor } => make_device(place, *major, *minor),
     }
+}
+
+/// A page at most: no file of words is longer.
+fn write_word(place: &Path, offset: usize, word: u32) -> io::Result<()> {
+    let mut bytes = match fs::read(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let end = offset + size_of::<u32>();
+    if end > LONGEST_BINARY {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    bytes.resize(bytes.len().max(end), 0);
+    bytes[offset..end].copy_from_slice(&word.to_le_bytes());
+    fs::write(place, bytes)
 }
 
 /// Targets in the machine become relative, so that it can be planted anywhere.
@@ -235,6 +265,8 @@ mod tests {
             ("../a = 1", "line 1: `/../a` leads out of"),
             ("[..]", "line 1: `..` leads out of"),
             ("a : char x", "line 1: `a : char x` is no fact"),
+            ("a @ 0x0 = 1", "line 1: `a @ 0x0 = 1` is no fact"),
+            ("a @ 0x1000 = 0x1", "line 1: failed to make"),
             ("a = 1\na/b = 2", "line 2: failed to make"),
         ] {
             let error = plant(text, root.path()).unwrap_err().to_string();

@@ -98,6 +98,7 @@ fn label(topology: &Topology, vertex: &Vertex) -> String {
     };
     match (device, vertex.role) {
         (Some(device), _) => format!("{device} {}", vertex.place),
+        (None, Role::DataPath) => format!("data path {}", vertex.place),
         (None, Role::Switch) => format!("switch {}", vertex.place),
         (None, _) => vertex.place.to_string(),
     }

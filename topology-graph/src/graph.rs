@@ -66,6 +66,27 @@ impl Graph {
         Ok(())
     }
 
+    /// The chain by which a device's data go: its data path's, where it has one.
+    pub(crate) fn data_chain(&self, place: Place) -> Vec<&Vertex> {
+        let chain = self.chain(place);
+        let data_path = chain.first().and_then(|vertex| vertex.data_path);
+        data_path.map_or(chain, |data_path| self.chain(data_path))
+    }
+
+    /// Between a GPU and a NIC data may go two ways; the nearer one counts. These are
+    /// its two chains.
+    pub(crate) fn nearest_chains(&self, a: Place, b: Place) -> [Vec<&Vertex>; 2] {
+        let own = [self.chain(a), self.chain(b)];
+        let roles = [&own[0], &own[1]].map(|chain| chain.first().map(|vertex| vertex.role));
+        if !matches!(roles, [Some(Role::Gpu), Some(Role::Nic)] | [Some(Role::Nic), Some(Role::Gpu)])
+        {
+            return own;
+        }
+        let direct = [self.data_chain(a), self.data_chain(b)];
+        let nearer = pcie_path(&direct[0], &direct[1]) < pcie_path(&own[0], &own[1]);
+        if nearer { direct } else { own }
+    }
+
     /// A vertex and all above it, nearest first. Empty for a place that is not there.
     pub(crate) fn chain(&self, place: Place) -> Vec<&Vertex> {
         let mut next = self.places.get(&place).copied();
@@ -98,6 +119,11 @@ pub(crate) fn switch_of<'g>(chain: &[&'g Vertex]) -> Option<&'g Vertex> {
     Some(if nearest.role == Role::Bridge { second.unwrap_or(nearest) } else { nearest })
 }
 
+/// Where the nearest vertex above both is.
+pub(crate) fn common_place(a: &[&Vertex], b: &[&Vertex]) -> Option<Place> {
+    common_ancestor(a, b).map(|(vertex, _)| vertex.place)
+}
+
 /// The nearest vertex above both, and the hops to it from the farther one.
 fn common_ancestor<'g>(a: &[&'g Vertex], b: &[&'g Vertex]) -> Option<(&'g Vertex, usize)> {
     let shared = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a.place == b.place).count();
@@ -109,7 +135,9 @@ fn common_ancestor<'g>(a: &[&'g Vertex], b: &[&'g Vertex]) -> Option<(&'g Vertex
 fn hops_within(role: Role) -> usize {
     match role {
         Role::Switch => HOPS_WITHIN_WHOLE_SWITCH,
-        Role::HostBridge | Role::Bridge | Role::Gpu | Role::Nic => HOPS_WITHIN_SWITCH_PORTS,
+        Role::HostBridge | Role::Bridge | Role::Gpu | Role::Nic | Role::DataPath => {
+            HOPS_WITHIN_SWITCH_PORTS
+        }
     }
 }
 

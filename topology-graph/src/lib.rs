@@ -20,10 +20,12 @@ mod address;
 mod anomaly;
 mod build;
 mod cells;
+mod diff;
 mod evidence;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 mod formats;
+mod gdr;
 mod graph;
 mod identity;
 mod link;
@@ -42,13 +44,15 @@ mod topology;
 pub use address::{ParseAddressError, PciAddress, PcieRoot};
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use cells::{Cell, Level, ParseLevelError};
+pub use diff::diff;
 pub use evidence::{Evidence, ParseEvidenceError};
 pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
+pub use gdr::{Gdr, ParseGdrError};
 pub use link::PcieLink;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml};
 pub use node_topology::{
     DeviceIdentity, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaNodeSpec, NvLinkSpec,
-    ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,
+    PeerToPeer, ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,
 };
 pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;
@@ -56,8 +60,8 @@ pub use pairs::Pair;
 pub use path::{ParsePathKindError, PathKind};
 pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
-    GpuFacts, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState, RdmaDevice, RdmaPort,
-    SNAPSHOT_VERSION, Snapshot,
+    AcsControl, GpuFacts, IommuMode, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState,
+    RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot,
 };
 #[cfg(feature = "archive")]
 pub use sysfs::{ArchiveError, CaptureError, Identities, capture};

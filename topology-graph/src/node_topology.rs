@@ -47,6 +47,9 @@ pub struct NodeTopologySpec {
     /// Whose devices they are, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<DeviceIdentity>,
+    /// Whether NICs can reach GPU memory directly, as far as it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peer_to_peer: Vec<PeerToPeer>,
     /// What was strange about the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<AnomalySchema>")]
@@ -114,6 +117,10 @@ pub struct VertexSpec {
     /// The link that it could run: mega-transfers per lane, `x`, lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_link: Option<String>,
+    /// Of a NIC whose data another function moves: that function, known by the
+    /// adapter's vital product data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_path: Option<String>,
     /// Who tells where it is; sysfs, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
@@ -136,6 +143,8 @@ pub enum VertexRole {
     Gpu,
     /// A network controller.
     Nic,
+    /// The function that moves the data of network controllers.
+    DataPath,
 }
 
 /// One NUMA node.
@@ -192,6 +201,18 @@ pub struct DeviceIdentity {
     /// GUID of the whole adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sys_image_guid: Option<String>,
+}
+
+/// Whether one NIC can reach one GPU's memory directly.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerToPeer {
+    /// The GPU's address.
+    pub gpu: String,
+    /// The NIC's address.
+    pub nic: String,
+    /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu` or `no-peer-memory`.
+    pub verdict: String,
 }
 
 /// What the driver says about its own work.

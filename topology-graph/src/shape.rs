@@ -46,6 +46,8 @@ pub(crate) struct Vertex {
     pub(crate) link_layer: Option<LinkLayer>,
     pub(crate) rdma: bool,
     pub(crate) max_link: Option<PcieLink>,
+    /// Of a NIC: the function that moves its data, known by vital product data.
+    pub(crate) data_path: Option<Place>,
     /// Of place and parent.
     pub(crate) evidence: Evidence,
     pub(crate) numa_evidence: Evidence,
@@ -62,6 +64,8 @@ pub(crate) enum Role {
     Switch,
     Gpu,
     Nic,
+    /// The function that moves the data of a NIC (Data Direct).
+    DataPath,
 }
 
 /// One NUMA node.
@@ -106,6 +110,7 @@ impl Vertex {
             link_layer: None,
             rdma: false,
             max_link: None,
+            data_path: None,
             evidence: Evidence::Sysfs,
             numa_evidence: Evidence::Sysfs,
         }

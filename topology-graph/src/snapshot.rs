@@ -22,6 +22,9 @@ pub struct Snapshot {
     pub numa_nodes: Vec<NumaNodeFacts>,
     /// What GPU drivers tell of their GPUs, by address.
     pub gpus: Vec<GpuFacts>,
+    /// Whether the NVIDIA driver lets NICs at GPU memory; nothing without the driver.
+    #[serde(default)]
+    pub nvidia_peer_memory: Option<bool>,
     /// RDMA devices by name.
     pub rdma: Vec<RdmaDevice>,
     /// Network interfaces of the host's namespace by name.
@@ -66,10 +69,50 @@ pub struct PciFunction {
     pub sriov_num_vfs: Option<u16>,
     /// IOMMU group.
     pub iommu_group: Option<u32>,
+    /// What the IOMMU does with the group.
+    #[serde(default)]
+    pub iommu_mode: Option<IommuMode>,
+    /// Of a bridge above GPUs or NICs: its access control, where it may be read.
+    #[serde(default)]
+    pub acs: Option<AcsControl>,
+    /// Of a NIC: whether it asks the IOMMU for translations, where it may be read.
+    #[serde(default)]
+    pub ats_enabled: Option<bool>,
+    /// Keyword `V3` of the vital product data, which joins the functions of one
+    /// adapter; read only where an adapter has a data path of its own.
+    #[serde(default)]
+    pub vpd_v3: Option<String>,
     /// The link as it runs now.
     pub current_link: Option<PcieLink>,
     /// The link that the function could run.
     pub max_link: Option<PcieLink>,
+}
+
+/// What an IOMMU does with the accesses of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum IommuMode {
+    /// Lets them pass (`identity`).
+    PassThrough,
+    /// Translates them (`DMA`, `DMA-FQ`).
+    Translated,
+}
+
+/// The control register of a port's Access Control Services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AcsControl(pub u16);
+
+impl AcsControl {
+    /// `PCI_ACS_RR` and `PCI_ACS_CR`: peer requests or completions go upstream.
+    pub fn redirects(self) -> bool {
+        self.0 & 0b1100 != 0
+    }
+
+    /// `PCI_ACS_DT`: requests with translated addresses go straight to the peer.
+    pub fn direct_translated(self) -> bool {
+        self.0 & 0b100_0000 != 0
+    }
 }
 
 /// One NUMA node.
@@ -168,6 +211,19 @@ pub struct Netdev {
     pub name: String,
     /// The PCI function behind it; none for a virtual interface.
     pub pci: Option<PciAddress>,
+}
+
+/// PCI vendor id of Mellanox, now NVIDIA's networking.
+pub(crate) const MELLANOX: u16 = 0x15b3;
+/// Device id of the function by which a `ConnectX`-8 and later moves data past its
+/// network functions (`drivers/infiniband/hw/mlx5/data_direct.c`).
+const DATA_DIRECT: u16 = 0x2100;
+
+impl PciFunction {
+    /// Whether it is the data path of an adapter whose network functions are elsewhere.
+    pub fn is_data_direct(&self) -> bool {
+        self.vendor == MELLANOX && self.device == DATA_DIRECT
+    }
 }
 
 impl Snapshot {

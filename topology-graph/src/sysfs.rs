@@ -9,20 +9,23 @@
 mod archive;
 #[cfg(feature = "archive")]
 mod capture;
+mod config;
 mod gpu;
+mod kfd;
 mod net;
 mod numa;
 mod pci;
 mod rdma;
 mod source;
 mod tree;
+mod vpd;
 
 use std::io;
 use std::path::PathBuf;
 #[cfg(feature = "archive")]
 use std::sync::Arc;
 
-use crate::snapshot::{SNAPSHOT_VERSION, Snapshot};
+use crate::snapshot::{GpuFacts, SNAPSHOT_VERSION, Snapshot};
 #[cfg(feature = "archive")]
 use archive::Archive;
 use source::Source;
@@ -141,6 +144,14 @@ pub fn read(host: &HostRoot) -> Result<Snapshot, ReadError> {
 /// What was read, with the name of its tree.
 type Records = Vec<(&'static str, Record)>;
 
+/// What the drivers of all makes tell.
+fn gpus(sys: &mut Tree, proc: &mut Tree) -> Vec<GpuFacts> {
+    let mut gpus = gpu::nvidia(proc);
+    gpus.append(&mut kfd::gpus(sys));
+    gpus.sort_by_key(|gpu| gpu.address);
+    gpus
+}
+
 /// The facts, and what they are from.
 fn read_all(host: &HostRoot) -> Result<(Snapshot, Records), ReadError> {
     let (sys, proc) = host.sources();
@@ -150,7 +161,8 @@ fn read_all(host: &HostRoot) -> Result<(Snapshot, Records), ReadError> {
         version: SNAPSHOT_VERSION,
         pci: pci::functions(&mut sys),
         numa_nodes: numa::nodes(&mut sys),
-        gpus: gpu::nvidia(&mut proc),
+        gpus: gpus(&mut sys, &mut proc),
+        nvidia_peer_memory: gpu::nvidia_peer_memory(&mut sys, &mut proc),
         rdma: rdma::devices(&mut sys),
         netdevs: net::netdevs(&mut sys),
         anomalies: Vec::new(),

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::{Built, build, build_overlay};
-use crate::graph::{Graph, GraphError, pcie_path};
+use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
+use crate::graph::{Graph, GraphError, common_place, pcie_path};
 use crate::identity::Identity;
 use crate::shape::{Place, Role, Shape, Vertex};
-use crate::{Anomaly, LinkLayer, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot};
+use crate::{
+    Anomaly, Gdr, LinkLayer, NumaNode, Overlay, PathKind, PciAddress, PcieLink, ShapeHash, Snapshot,
+};
 
 /// One machine's graph of PCIe and NUMA distances.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Topology {
     pub(crate) graph: Graph,
     gpus: Vec<Gpu>,
     nics: Vec<Nic>,
+    /// On GPUDirect RDMA, by GPU and NIC; what is not here is unknown.
+    pub(crate) gdr: Verdicts,
     /// GPUs and NICs by address, and the paths between them, row by row.
     devices: Vec<PciAddress>,
     paths: Vec<PathKind>,
@@ -79,7 +83,9 @@ impl Topology {
         let built = build(snapshot, overlay);
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent; there is nothing to refuse.
-        let (topology, _) = Self::assemble(built, None);
+        let (mut topology, _) = Self::assemble(built, None);
+        let path = |gpu, nic| topology.path(gpu, nic);
+        topology.gdr = verdicts(snapshot, &topology.shape, &topology.graph, path);
         (topology, anomalies)
     }
 
@@ -105,6 +111,7 @@ impl Topology {
             shape,
             identities,
             anomalies,
+            gdr: Verdicts::new(),
             devices,
             paths,
         };
@@ -138,6 +145,29 @@ impl Topology {
         self.paths.get(a * self.devices.len() + b).copied().unwrap_or(PathKind::Unknown)
     }
 
+    /// Whether this NIC can reach this GPU's memory directly.
+    pub fn gdr(&self, gpu: PciAddress, nic: PciAddress) -> Gdr {
+        self.gdr.get(&(gpu, nic)).copied().unwrap_or(Gdr::Unknown)
+    }
+
+    /// What the narrowest PCIe link between two devices could carry in one direction,
+    /// in megabytes per second; nothing where no link on the way is known. Links
+    /// between CPUs are not counted: nobody tells of them.
+    pub fn megabytes_per_second(&self, a: PciAddress, b: PciAddress) -> Option<u32> {
+        let chains = self.graph.nearest_chains(Place::Function(a), Place::Function(b));
+        let common = common_place(&chains[0], &chains[1]);
+        let below = chains
+            .iter()
+            .flat_map(|chain| chain.iter().take_while(move |vertex| Some(vertex.place) != common));
+        below.filter_map(|vertex| vertex.max_link).map(PcieLink::megabytes_per_second).min()
+    }
+
+    /// Every path between two devices anew: GPUs and NICs by address, row by row.
+    /// [`Topology::path`] remembers them; this is what remembering costs.
+    pub fn all_paths(&self) -> Vec<PathKind> {
+        paths(&self.shape, &self.graph).1
+    }
+
     /// The hash of everything here that is the same on equal hardware.
     pub fn shape(&self) -> ShapeHash {
         self.hash
@@ -157,20 +187,34 @@ impl Topology {
 /// All paths between two devices, with the devices in order.
 fn paths(shape: &Shape, graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
     let devices: Vec<PciAddress> = shape.devices().map(|(address, _)| address).collect();
-    let chains: Vec<Vec<&Vertex>> =
-        devices.iter().map(|device| graph.chain(Place::Function(*device))).collect();
+    let places = devices.iter().copied().map(Place::Function);
+    let chains: Vec<[Vec<&Vertex>; 2]> =
+        places.map(|place| [graph.chain(place), graph.data_chain(place)]).collect();
     let nvlinks: BTreeMap<_, _> =
         shape.nvlinks.iter().map(|nvlink| (nvlink.gpus, nvlink.links)).collect();
     let mut paths = vec![PathKind::Same; devices.len() * devices.len()];
     for (row, a) in devices.iter().enumerate() {
         for (column, b) in devices.iter().enumerate().skip(row + 1) {
-            let pcie = || pcie_path(&chains[row], &chains[column]);
+            let pcie = || nearest_path(&chains[row], &chains[column]);
             let path = nvlinks.get(&(*a, *b)).copied().map_or_else(pcie, PathKind::NvLink);
             paths[row * devices.len() + column] = path;
             paths[column * devices.len() + row] = path;
         }
     }
     (devices, paths)
+}
+
+/// Each with its own chain and that of its data; only between a GPU and a NIC can
+/// data go another way than the device's own.
+fn nearest_path(a: &[Vec<&Vertex>; 2], b: &[Vec<&Vertex>; 2]) -> PathKind {
+    let own = pcie_path(&a[0], &b[0]);
+    let role = |chains: &[Vec<&Vertex>; 2]| chains[0].first().map(|vertex| vertex.role);
+    match (role(a), role(b)) {
+        (Some(Role::Gpu), Some(Role::Nic)) | (Some(Role::Nic), Some(Role::Gpu)) => {
+            own.min(pcie_path(&a[1], &b[1]))
+        }
+        _ => own,
+    }
 }
 
 fn gpus(shape: &Shape, identities: &BTreeMap<PciAddress, Identity>) -> Vec<Gpu> {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use roxmltree::{Document, Node, ParsingOptions};
-use topology_graph::fixture::{machine, plant};
+use topology_graph::fixture::{MACHINES, machine, plant};
 use topology_graph::{
     CpuSet, HostRoot, Identities, PciAddress, Snapshot, Topology, capture, matrix, read,
 };
@@ -124,6 +124,18 @@ fn captures_of_captures_are_the_same_machine() {
         let after = HostRoot::in_archive("capture", &bytes).unwrap();
         assert_eq!(read(&after).unwrap(), before, "{name}");
         assert_eq!(captured(&after, Identities::Kept), bytes, "{name}");
+    }
+}
+
+#[test]
+fn captures_of_planted_machines_are_the_same_machine() {
+    for (name, text) in MACHINES {
+        let root = tempfile::tempdir().unwrap();
+        plant(text, root.path()).unwrap();
+        let host = HostRoot::at(root.path());
+        let bytes = captured(&host, Identities::Kept);
+        let after = HostRoot::in_archive("capture", &bytes).unwrap();
+        assert_eq!(read(&after).unwrap(), read(&host).unwrap(), "{name}");
     }
 }
 

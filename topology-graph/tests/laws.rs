@@ -39,6 +39,7 @@ fn snapshot(devices: &[Device]) -> Snapshot {
         version: SNAPSHOT_VERSION,
         numa_nodes: vec![node(0, "0-3"), node(1, "4-7")],
         gpus: gpus(devices, &pci),
+        nvidia_peer_memory: None,
         rdma: rdma.map(|(_, function)| rdma_device(function.address)).collect(),
         netdevs: Vec::new(),
         anomalies: Vec::new(),
@@ -101,6 +102,10 @@ fn function(index: usize, device: &Device) -> PciFunction {
         sriov_total_vfs: None,
         sriov_num_vfs: None,
         iommu_group: None,
+        iommu_mode: None,
+        acs: None,
+        ats_enabled: None,
+        vpd_v3: None,
         current_link: None,
         max_link: None,
     }

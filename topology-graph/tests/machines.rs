@@ -2,17 +2,27 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use topology_graph::fixture::{MACHINES, machine, plant, vm_size};
 use topology_graph::{
-    Format, HostRoot, Level, NodeTopologySpec, Overlay, Snapshot, Topology, crd, from_json, json,
-    matrix, read,
+    Format, HostRoot, Level, NodeTopologySpec, Overlay, Snapshot, Topology, crd, diff, from_json,
+    json, matrix, read,
 };
 
 const GB300: &str = "azure-gb300";
 
+/// Planting is what takes time, so the machines as they are are planted once.
+static SNAPSHOTS: LazyLock<BTreeMap<&str, Snapshot>> =
+    LazyLock::new(|| MACHINES.iter().map(|(_, text)| (*text, planted(text))).collect());
+
 fn snapshot_of(text: &str) -> Snapshot {
+    SNAPSHOTS.get(text).cloned().unwrap_or_else(|| planted(text))
+}
+
+fn planted(text: &str) -> Snapshot {
     let root = tempfile::tempdir().unwrap();
     plant(text, root.path()).unwrap();
     read(&HostRoot::at(root.path())).unwrap()
@@ -38,7 +48,12 @@ fn report(topology: &Topology) -> String {
     }
     text.push_str("\nPairs:\n");
     for pair in topology.pairs() {
-        writeln!(text, "  {} {} {}", pair.gpu, pair.nic, pair.path).unwrap();
+        let gdr = topology.gdr(pair.gpu, pair.nic);
+        write!(text, "  {} {} {:<4} GDR {gdr}", pair.gpu, pair.nic, pair.path).unwrap();
+        if let Some(megabytes) = topology.megabytes_per_second(pair.gpu, pair.nic) {
+            write!(text, ", {megabytes} MB/s").unwrap();
+        }
+        text.push('\n');
     }
     text.push_str("\nAnomalies:\n");
     for anomaly in topology.anomalies() {
@@ -106,6 +121,29 @@ fn json_is_read_back() {
     ] {
         assert_eq!(from_json(text).unwrap_err().to_string(), expected);
     }
+}
+
+#[test]
+fn differences() {
+    let text = machine(GB300).unwrap();
+    let before = topology_of(text);
+    assert_eq!(diff(&before, &before), "");
+    let changed = text
+        .replace("GPU-ad11da28", "GPU-00000000")
+        .replace("0104:00:00.0", "0105:00:00.0")
+        .replacen("numa_node = 0", "numa_node = 1", 2);
+    insta::assert_snapshot!(diff(&before, &topology_of(&changed)));
+}
+
+#[test]
+fn gpus_are_known_by_their_drivers() {
+    let uuids = |name| {
+        let topology = topology_of(machine(name).unwrap());
+        topology.gpus().iter().map(|gpu| gpu.uuid.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(uuids("azure-mi300x")[7].as_deref(), Some("0x000000005a5a0007"));
+    assert_eq!(uuids("aws-p4d")[0].as_deref(), Some("GPU-8a10b6f7-077c-d51f-48f0-eba64feb5e9f"));
+    assert_eq!(uuids("numa-unknown"), [None, None]);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub enum ErrorClass {
     OutOfRange,
     /// The evaluation takes more work than is allowed.
     TooExpensive,
+    /// The expression needs what this crate does not have; Kubernetes may know an answer.
+    Unsupported,
 }
 
 /// An expression fails on a device.
@@ -62,6 +64,11 @@ impl RuntimeError {
 
     pub(super) fn out_of_range(message: impl Into<String>) -> Self {
         Self::new(ErrorClass::OutOfRange, message)
+    }
+
+    pub(super) fn too_expensive() -> Self {
+        let text = "operation cancelled: actual cost limit exceeded";
+        Self::new(ErrorClass::TooExpensive, text)
     }
 
     pub(super) fn not_bool(value: &Value) -> Self {

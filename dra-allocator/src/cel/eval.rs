@@ -281,8 +281,7 @@ impl Evaluator<'_> {
         for (first, second) in turns {
             self.turns += 1;
             if self.turns > MAX_TURNS {
-                let text = "operation cancelled: actual cost limit exceeded";
-                return Err(RuntimeError::new(ErrorClass::TooExpensive, text));
+                return Err(RuntimeError::too_expensive());
             }
             self.slots.truncate(base + 1);
             self.slots.push(Ok(first));
@@ -342,7 +341,7 @@ fn element(values: &[Value], key: &Value, optional: bool) -> Evaluated {
 
 /// The order of two values: none where they cannot be compared, none inside with a NaN.
 #[allow(clippy::option_option, reason = "no order and an unordered pair are two things")]
-fn order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
+pub(super) fn order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
     match (left, right) {
         (Value::String(a), Value::String(b)) => Some(Some(a.cmp(b))),
         (Value::Bool(a), Value::Bool(b)) => Some(Some(a.cmp(b))),

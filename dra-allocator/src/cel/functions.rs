@@ -4,12 +4,19 @@
 //! environment. A name from there that is not in the table is refused as unsupported.
 
 mod arithmetic;
+mod convert;
 mod kubernetes;
+mod lists;
+mod macros;
+mod network;
+mod strings;
 
-use super::compile::{Comprehension, Node};
 use super::error::RuntimeError;
 use super::value::Value;
 use crate::device::Device;
+
+pub(crate) use macros::two_variable_loop;
+pub(crate) use network::{Cidr, Url};
 
 pub(crate) type Evaluated = Result<Value, RuntimeError>;
 
@@ -41,7 +48,15 @@ const fn method(
 
 /// The function of a name for a number of arguments.
 pub(crate) fn find(name: &str, is_method: bool, arguments: usize) -> Option<&'static Function> {
-    let tables = [arithmetic::FUNCTIONS, kubernetes::FUNCTIONS];
+    let tables = [
+        arithmetic::FUNCTIONS,
+        convert::FUNCTIONS,
+        kubernetes::FUNCTIONS,
+        lists::FUNCTIONS,
+        macros::FUNCTIONS,
+        network::FUNCTIONS,
+        strings::FUNCTIONS,
+    ];
     tables.into_iter().flatten().find(|function| {
         function.name == name
             && function.method == is_method
@@ -51,26 +66,37 @@ pub(crate) fn find(name: &str, is_method: bool, arguments: usize) -> Option<&'st
 
 /// Whether functions have this name and a dot in front of theirs.
 pub(crate) fn is_namespace(name: &str) -> bool {
-    matches!(name, "sets" | "lists" | "optional" | "format" | "math" | "base64" | "regex")
+    matches!(name, "sets" | "lists" | "optional" | "ip" | "format" | "strings")
 }
 
 /// Whether Kubernetes has a function of this name that this crate has not.
 pub(crate) fn is_unsupported(name: &str) -> bool {
-    UNSUPPORTED.contains(&name)
+    UNSUPPORTED.contains(&name) || name.starts_with("format.")
 }
 
-/// Functions of the environment that are not built here.
-const UNSUPPORTED: &[&str] = &[];
-
-/// The loop of a macro with a key and a value; its range is filled in by the caller.
-pub(crate) fn two_variable_loop(
-    name: &str,
-    arguments: Vec<Node>,
-    accumulator: usize,
-) -> Option<Comprehension> {
-    let _ = (name, arguments, accumulator);
-    None
-}
+/// Functions of the environment that are not built here: times and durations, named formats,
+/// sorting by a key, quoting.
+const UNSUPPORTED: &[&str] = &[
+    "duration",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getFullYear",
+    "getHours",
+    "getMilliseconds",
+    "getMinutes",
+    "getMonth",
+    "getQuery",
+    "getSeconds",
+    "isURL",
+    "sortBy",
+    "strings.quote",
+    "timestamp",
+    "unwrapOpt",
+    "optional.unwrap",
+    "validate",
+];
 
 pub(crate) fn no_such_overload() -> RuntimeError {
     RuntimeError::no_such_overload()

@@ -1,9 +1,11 @@
 //! The values of expressions.
 
 use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::error::{ErrorClass, RuntimeError};
+use super::functions::{Cidr, Url};
 use crate::device::{AttributeValue, DeviceCapacity};
 use crate::quantity::Quantity;
 
@@ -24,6 +26,9 @@ pub(crate) enum Value {
     Type(Arc<str>),
     Quantity(Quantity),
     Semver(Arc<semver::Version>),
+    Ip(IpAddr),
+    Cidr(Arc<Cidr>),
+    Url(Arc<Url>),
     /// `device`.
     Device,
     /// `device.attributes`.
@@ -71,6 +76,9 @@ impl Value {
             Self::Type(_) => "type",
             Self::Quantity(_) => "kubernetes.Quantity",
             Self::Semver(_) => "kubernetes.Semver",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(_) => "net.CIDR",
+            Self::Url(_) => "kubernetes.URL",
             Self::Device => "kubernetes.DRADevice",
             Self::Map(_)
             | Self::AttributeDomains
@@ -127,7 +135,13 @@ impl Value {
             (Self::Quantity(a), Self::Quantity(b)) => a == b,
             // Build data does not count (`Version.Compare` of blang/semver).
             (Self::Semver(a), Self::Semver(b)) => a.cmp_precedence(b) == Ordering::Equal,
-            (Self::Quantity(_) | Self::Semver(_), _) => {
+            (Self::Ip(a), Self::Ip(b)) => a == b,
+            (Self::Cidr(a), Self::Cidr(b)) => a == b,
+            (Self::Url(a), Self::Url(b)) => a == b,
+            (
+                Self::Quantity(_) | Self::Semver(_) | Self::Ip(_) | Self::Cidr(_) | Self::Url(_),
+                _,
+            ) => {
                 return Err(RuntimeError::no_such_overload());
             }
             _ => self.compare_numbers(other) == Some(Ordering::Equal),

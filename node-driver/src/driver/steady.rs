@@ -5,6 +5,8 @@ use super::Driver;
 use crate::args::Args;
 use crate::cloud::CloudMetadata;
 use crate::cloud::source::CloudSource;
+use crate::decision::Decision;
+use crate::metrics::Metrics;
 use crate::network::kernel::Changes;
 use crate::pace::Pace;
 use crate::watch::{self, Known};
@@ -14,11 +16,12 @@ use serve::chain::Chain;
 use serve::http::Bound;
 use serve::operations;
 use serve::readiness::{Readiness, Wait};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch as value};
 use tokio::task::JoinSet;
-use tokio::time::{Interval, interval, sleep};
+use tokio::time::{Interval, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// How long changes are gathered before the machine is looked at: they come in
@@ -51,7 +54,9 @@ pub(super) async fn run(
     let readiness = Readiness::default();
     let first = readiness.wait_for("the first publication");
     let operations = Bound::plain(args.operations.operations_listen)?;
-    let router = operations::router(readiness, Registry::default());
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let router = operations::router(readiness, registry);
     let served = tokio::spawn(operations.serve(router, stop.clone()));
 
     let mut tasks = JoinSet::new();
@@ -67,7 +72,7 @@ pub(super) async fn run(
         tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));
     }
     let known = watch::objects(&mut tasks, &client, &args.node_name, &wake);
-    let steady = Steady { driver, metadata, known, first: Some(first), failures: 0 };
+    let steady = Steady { driver, metadata, known, first: Some(first), failures: 0, metrics };
     steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &stop).await;
     tasks.shutdown().await;
     served.await??;
@@ -106,6 +111,7 @@ struct Steady {
     first: Option<Wait>,
     /// Publications that failed since the last one that did not.
     failures: u32,
+    metrics: Metrics,
 }
 
 impl Steady {
@@ -131,8 +137,14 @@ impl Steady {
     async fn due(&self, wake: &Notify, tick: &mut Interval, stop: &CancellationToken) -> bool {
         let retry = async {
             match self.failures {
-                0 => std::future::pending().await,
+                0 => pending().await,
                 failures => sleep(pause_after(failures)).await,
+            }
+        };
+        let recovery = async {
+            match self.driver.health.next_change(Instant::now()) {
+                Some(at) => sleep_until(at.into()).await,
+                None => pending().await,
             }
         };
         tokio::select! {
@@ -140,6 +152,7 @@ impl Steady {
             () = wake.notified() => true,
             _ = tick.tick() => true,
             () = retry => true,
+            () = recovery => true,
         }
     }
 
@@ -154,6 +167,7 @@ impl Steady {
             Err(error) => {
                 tracing::error!(error = format!("{error:#}"), "Not published");
                 self.failures += 1;
+                self.metrics.failures.inc();
                 Turn::Failed
             }
         }
@@ -161,12 +175,23 @@ impl Steady {
 
     async fn look_and_publish(&mut self) -> anyhow::Result<usize> {
         let decision = self.driver.look().await?;
+        self.count(&decision);
         if self.first.is_none() && self.driver.is_published(&decision, &self.known) {
             return Ok(0);
         }
         let published = self.driver.publish(&decision).await?;
         self.first = None;
+        self.metrics.writes.inc_by(u64::try_from(published.writes).unwrap_or(u64::MAX));
         Ok(published.writes)
+    }
+
+    fn count(&self, decision: &Decision) {
+        let tainted = decision.devices.iter().filter(|device| device.taints.is_some()).count();
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.looks.inc();
+        self.metrics.devices.set(gauge(decision.devices.len()));
+        self.metrics.tainted_devices.set(gauge(tainted));
+        self.metrics.anomalies.set(gauge(decision.anomalies.len()));
     }
 }
 

@@ -2,12 +2,21 @@
 
 use super::*;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
+use crate::filter;
 use crate::live;
 use cluster_model::names::attribute;
 use std::fs;
 use tempfile::TempDir;
 
 const NODE: &str = "aks-gpu-45139532-vmss000081";
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        mode: Mode::Full,
+        filter: filter::DEFAULT.parse().unwrap(),
+        port_down_taint: TaintEffect::NoSchedule,
+    }
+}
 
 async fn driver(server: &FakeServer, root: &TempDir) -> Driver {
     let client = server.client();
@@ -16,7 +25,8 @@ async fn driver(server: &FakeServer, root: &TempDir) -> Driver {
         host: HostRoot::at(root.path()),
         kernel: None,
         cloud: live::cloud("aks-gb300"),
-        mode: Mode::Full,
+        health: Health::default(),
+        settings: settings(),
         publisher: Publisher::new(&client, node),
     }
 }

@@ -5,9 +5,9 @@
 //! event of that change, upon which everything is read again.
 
 use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
-use futures::TryStreamExt;
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::stream::StreamExt;
+use futures::{FutureExt, TryStreamExt};
 use rtnetlink::packet_core::NetlinkMessage;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
@@ -60,6 +60,11 @@ impl Changes {
     /// socket has ended.
     pub async fn next(&mut self) -> bool {
         self.0.next().await.is_some()
+    }
+
+    /// Forgets what was heard so far, before everything is read anyway.
+    pub fn forget(&mut self) {
+        while let Some(Some(_change)) = self.0.next().now_or_never() {}
     }
 }
 
@@ -174,7 +179,6 @@ fn interface(message: LinkMessage) -> Option<Interface> {
             }
             LinkAttribute::Link(index) => interface.lower = Some(index).filter(|index| *index != 0),
             LinkAttribute::LinkNetNsId(_) => foreign_lower = true,
-            LinkAttribute::ParentDevName(name) => interface.parent_device = Some(name),
             LinkAttribute::LinkInfo(infos) => interface.kind = kind(&infos),
             _ => {}
         }

@@ -97,10 +97,7 @@ fn what_the_host_lives_by_is_no_nic() {
         interfaces: vec![
             interface(2, "eth0", None),
             interface(3, "eth1", None),
-            Interface {
-                parent_device: Some("0000:03:00.0".to_owned()),
-                ..interface(4, "ib0", Some("ipoib"))
-            },
+            interface(4, "ib0", Some("ipoib")),
         ],
         default_routes: Vec::new(),
     };
@@ -116,25 +113,23 @@ fn what_the_host_lives_by_is_no_nic() {
 }
 
 #[test]
-fn an_interface_of_another_device_is_not_taken() {
-    let snapshot = snapshot("0000:01:00.0 0x020000 mlx5_core net eth0");
-    for (kind, parent, expected) in [
-        (None, None, "pci-0000-01-00-0: Ethernet eth0"),
-        (None, Some("0000:01:00.0"), "pci-0000-01-00-0: Ethernet eth0"),
-        (None, Some("virtio3"), "pci-0000-01-00-0: Ethernet"),
-        (Some("bridge"), None, "pci-0000-01-00-0: Ethernet"),
+fn an_interface_of_a_pod_is_not_taken_for_the_devices() {
+    let snapshot = snapshot("0000:01:00.0 0x020000 virtio-pci net eth0");
+    for (kind, expected) in [
+        (None, "pci-0000-01-00-0: Ethernet eth0"),
+        (Some("veth"), "pci-0000-01-00-0: Ethernet"),
+        (Some("bridge"), "pci-0000-01-00-0: Ethernet"),
     ] {
-        let interface =
-            Interface { parent_device: parent.map(str::to_owned), ..interface(2, "eth0", kind) };
-        let network = NetworkFacts { interfaces: vec![interface], ..NetworkFacts::default() };
-        assert_eq!(render(&snapshot, &network), [expected]);
+        let interfaces = vec![interface(2, "eth0", kind)];
+        let network = NetworkFacts { interfaces, ..NetworkFacts::default() };
+        assert_eq!(render(&snapshot, &network)[0], expected);
     }
 }
 
 #[test]
 fn virtual_interfaces() {
     let snapshot = snapshot("");
-    let member = Interface { master: Some(9), ..interface(6, "veth1", Some("veth")) };
+    let member = Interface { master: Some(4), ..interface(6, "veth1", Some("veth")) };
     let network = NetworkFacts {
         interfaces: vec![
             interface(1, "lo", None),
@@ -145,6 +140,7 @@ fn virtual_interfaces() {
             member,
             interface(7, "veth2", Some("veth")),
             interface(8, "pci-0", Some("dummy")),
+            interface(9, "ifb0", Some("ifb")),
         ],
         default_routes: Vec::new(),
     };

@@ -2,6 +2,7 @@
 //! and then there is nothing left to do.
 
 use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
 fn node() -> NodeIdentity {
@@ -52,16 +53,20 @@ fn render(server: &[ResourceSlice]) -> Vec<String> {
 
 /// Publishes until the server says it, and tells how many writes it took.
 fn publish(server: &mut Vec<ResourceSlice>, devices: &[Device]) -> usize {
-    let first = plan(&node(), devices, server, 0);
+    let first = plan(&node(), devices, server, &Memory::default());
     let writes = first.writes();
     carry_out(server, first);
-    assert_eq!(plan(&node(), devices, server, 0).writes(), 0, "a second run has nothing to write");
+    assert_eq!(
+        plan(&node(), devices, server, &Memory::default()).writes(),
+        0,
+        "a second run has nothing to write"
+    );
     writes
 }
 
 #[test]
 fn the_first_slice() {
-    let plan = plan(&node(), &devices(1), &[], 0);
+    let plan = plan(&node(), &devices(1), &[], &Memory::default());
     insta::assert_yaml_snapshot!(plan.create, @r#"
     - apiVersion: resource.k8s.io/v1
       kind: ResourceSlice
@@ -138,8 +143,60 @@ fn slices_of_an_earlier_run_go() {
 
 #[test]
 fn a_deleted_pool_goes_on_counting() {
-    let plan = plan(&node(), &devices(4), &[], 7);
+    let memory = Memory { generation: 7, ..Memory::default() };
+    let plan = plan(&node(), &devices(4), &[], &memory);
     assert_eq!(plan.create[0].spec.pool.generation, 8);
+}
+
+/// Devices of which the first is tainted.
+fn tainted() -> Vec<Device> {
+    let mut devices = devices(2);
+    let taint = DeviceTaint {
+        key: "dranet.io/port-down".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..DeviceTaint::default()
+    };
+    devices[0].taints = Some(vec![taint]);
+    devices
+}
+
+#[test]
+fn when_a_taint_was_added_the_server_says() {
+    let mut server = Vec::new();
+    publish(&mut server, &tainted());
+    let taints = |slice: &mut ResourceSlice| {
+        slice.spec.devices.as_mut().unwrap()[0].taints.as_mut().unwrap()[0].time_added.take()
+    };
+    let time: Time = serde_json::from_str("\"2026-01-02T03:04:05Z\"").unwrap();
+    server[0].spec.devices.as_mut().unwrap()[0].taints.as_mut().unwrap()[0].time_added =
+        Some(time.clone());
+    assert_eq!(publish(&mut server, &tainted()), 0);
+    let mut more = tainted();
+    more[1].name = "nic-2".to_owned();
+    assert_eq!(publish(&mut server, &more), 1);
+    assert_eq!(taints(&mut server[0]), Some(time), "it stays through another change");
+}
+
+#[test]
+fn what_a_server_drops_is_not_sent_again() {
+    let (mut server, mut memory) = (Vec::new(), Memory::default());
+    let mut write = |devices: &[Device]| {
+        let plan = plan(&node(), devices, &server, &memory);
+        let writes = plan.writes();
+        let sent: Vec<_> =
+            plan.update.iter().chain(&plan.create).map(|slice| slice.spec.clone()).collect();
+        carry_out(&mut server, plan);
+        for device in server[0].spec.devices.iter_mut().flatten() {
+            device.taints = None;
+        }
+        let dropped = sent.iter().any(|sent| memory.wrote(sent, &server[0].spec));
+        (writes, dropped)
+    };
+    assert_eq!(write(&tainted()), (1, true));
+    assert_eq!(write(&tainted()), (0, false), "the same again would be dropped again");
+    assert_eq!(write(&devices(2)), (0, false), "it is what the server has");
+    assert_eq!(write(&devices(3)), (1, false));
+    assert_eq!(write(&tainted()), (1, true));
 }
 
 proptest! {

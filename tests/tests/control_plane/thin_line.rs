@@ -13,7 +13,9 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::{Value, json};
-use tests::{ControlPlane, SchedulerConfig, Scope, floor::Test, gb300, rig::Rig, with_scope};
+use tests::{
+    ControlPlane, SchedulerConfig, Scope, binaries, floor::Test, gb300, rig::Rig, with_scope,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -34,6 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
         the_extender_leads_a_pod_to_the_broken_cell,
         a_dry_run_creates_nothing,
         the_driver_publishes_what_upstream_does_and_nothing_twice,
+        kubectl_shows_the_live_cluster,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -233,6 +236,28 @@ async fn the_driver_publishes_what_upstream_does_and_nothing_twice(
         assert_ne!(ours["metadata"]["resourceVersion"], moved["metadata"]["resourceVersion"]);
         let group = &moved["spec"]["devices"][0]["attributes"]["azure.dra.net/placementGroupId"];
         assert_eq!(*group, json!({"string": "another"}));
+        Ok(())
+    })
+    .await
+}
+
+async fn kubectl_shows_the_live_cluster(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |_, _, [node, _]| {
+        let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
+        let show = async |args: &[&str]| {
+            let program = plane.program("kubectl-dranet")?.args(args.iter().copied());
+            program.args([kubeconfig.as_str()]).spawn()?.wait_for_success(SOON).await
+        };
+        let graph = show(&["graph", &node]).await?;
+        let row = "GPU0  X     NV18  NV18  NV18  NODE  NODE  SYS   SYS ";
+        assert!(graph.contains(row), "{graph}");
+
+        let pod = binaries::in_tests("../deploy/examples/aks-gb300/2nic-aligned.yaml");
+        let plan = show(&["plan", "-f", &pod.display().to_string()]).await?;
+        let devices = "dra.net pci-0101-00-00-0, dra.net pci-0102-00-00-0, gpu.nvidia.com gpu-0";
+        for part in ["by join cells on 2 of 2 nodes", &format!("{node}: {devices}")] {
+            assert!(plan.contains(part), "`{part}` is missing in: {plan}");
+        }
         Ok(())
     })
     .await

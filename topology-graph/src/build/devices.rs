@@ -33,11 +33,37 @@ pub(super) fn add(snapshot: &Snapshot, vertices: &mut Vertices, anomalies: &mut 
         vertices.insert(vertex.place, vertex);
         anomalies.extend(degraded(function));
     }
+    add_data_paths(snapshot, vertices);
+}
+
+/// The functions that move the data of NICs, each with the NICs of its adapter.
+fn add_data_paths(snapshot: &Snapshot, vertices: &mut Vertices) {
+    for function in snapshot.pci.iter().filter(|function| function.is_data_direct()) {
+        let Some(adapter) = &function.vpd_v3 else { continue };
+        let nics = snapshot.pci.iter().filter(|nic| nic.vpd_v3.as_ref() == Some(adapter));
+        let nics: Vec<Place> = nics
+            .map(|nic| Place::Function(nic.address))
+            .filter(|place| vertices.get(place).is_some_and(|vertex| vertex.role == Role::Nic))
+            .collect();
+        let place = Place::Function(function.address);
+        if nics.is_empty() || vertices.contains_key(&place) {
+            continue;
+        }
+        let parent = add_above(function, snapshot, vertices);
+        let data_path = vertex(function, Role::DataPath);
+        vertices.insert(place, Vertex { parent, numa: None, ..data_path });
+        for nic in nics {
+            if let Some(vertex) = vertices.get_mut(&nic) {
+                vertex.data_path = Some(place);
+            }
+        }
+    }
 }
 
 fn role(function: &PciFunction, has_rdma: bool) -> Option<Role> {
     let vendor = function.vendor;
     match function.class >> 16 {
+        _ if function.is_data_direct() => None,
         NETWORK => Some(Role::Nic),
         DISPLAY if GPU_VENDORS.contains(&vendor) => Some(Role::Gpu),
         PROCESSING_ACCELERATOR if vendor == HABANA || GPU_VENDORS.contains(&vendor) => {
@@ -90,7 +116,7 @@ fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Ve
 
 /// A link narrower than the device can, or slower on a NIC: a GPU slows its
 /// link down by itself when it is idle.
-fn degraded(function: &PciFunction) -> Option<Anomaly> {
+pub(super) fn degraded(function: &PciFunction) -> Option<Anomaly> {
     let (now, best) = (function.current_link?, function.max_link?);
     let slow = now.megatransfers < best.megatransfers && function.class >> 16 == NETWORK;
     let detail = format!("the link runs at {now}, and could at {best}");

@@ -51,7 +51,7 @@ fn style(vertex: &Vertex) -> &'static str {
         Role::Gpu => "style=filled, fillcolor=\"#b8e0b8\"",
         Role::Nic => "style=filled, fillcolor=\"#b8d0f0\"",
         Role::HostBridge => "shape=oval",
-        Role::Bridge | Role::Switch => "style=rounded",
+        Role::Bridge | Role::Switch | Role::DataPath => "style=rounded",
     }
 }
 

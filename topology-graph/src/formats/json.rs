@@ -35,10 +35,14 @@ struct Document {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct PathBetween {
     a: PciAddress,
     b: PciAddress,
     path: PathKind,
+    /// What the narrowest link could carry in one direction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    megabytes_per_second: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -67,7 +71,7 @@ pub fn json(topology: &Topology) -> String {
         pairs: topology
             .pairs()
             .into_iter()
-            .map(|pair| PathBetween { a: pair.gpu, b: pair.nic, path: pair.path })
+            .map(|pair| between(topology, pair.gpu, pair.nic))
             .collect(),
     };
     let text = serde_json::to_string_pretty(&document);
@@ -88,7 +92,12 @@ fn paths(topology: &Topology) -> Vec<PathBetween> {
     let devices: Vec<PciAddress> = topology.shape.devices().map(|(device, _)| device).collect();
     let pairs = devices.iter().enumerate();
     let pairs = pairs.flat_map(|(index, a)| devices.iter().skip(index + 1).map(|b| (*a, *b)));
-    pairs.map(|(a, b)| PathBetween { a, b, path: topology.path(a, b) }).collect()
+    pairs.map(|(a, b)| between(topology, a, b)).collect()
+}
+
+fn between(topology: &Topology, a: PciAddress, b: PciAddress) -> PathBetween {
+    let megabytes_per_second = topology.megabytes_per_second(a, b);
+    PathBetween { a, b, path: topology.path(a, b), megabytes_per_second }
 }
 
 fn cells(topology: &Topology, level: Level) -> impl Iterator<Item = CellOf> {

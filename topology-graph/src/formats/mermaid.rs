@@ -24,7 +24,7 @@ pub(super) fn mermaid(topology: &Topology) -> String {
             let (open, close) = match vertex.role {
                 Role::Gpu | Role::Nic => ("[", "]"),
                 Role::HostBridge => ("([", "])"),
-                Role::Bridge | Role::Switch => ("(", ")"),
+                Role::Bridge | Role::Switch | Role::DataPath => ("(", ")"),
             };
             let _ = writeln!(text, "    {}{open}\"{label}\"{close}", ids[&vertex.place]);
         }

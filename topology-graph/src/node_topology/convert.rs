@@ -6,13 +6,13 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 
 use super::{
-    DeviceIdentity, NodeTopologySpec, NumaNodeSpec, NvLinkSpec, ShapeSpec, TopologySummary,
-    VertexRole, VertexSpec,
+    DeviceIdentity, NodeTopologySpec, NumaNodeSpec, NvLinkSpec, PeerToPeer, ShapeSpec,
+    TopologySummary, VertexRole, VertexSpec,
 };
 use crate::build::Built;
 use crate::identity::Identity;
 use crate::shape::{NumaVertex, NvLink, Place, Role, Shape, Vertex};
-use crate::{Evidence, LinkLayer, NumaNode, PciAddress, PcieLink, ShapeHash, Topology};
+use crate::{Evidence, Gdr, LinkLayer, NumaNode, PciAddress, PcieLink, ShapeHash, Topology};
 
 /// A `NodeTopology` that is no graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +47,7 @@ impl Topology {
                 .filter(|(_, identity)| **identity != Identity::default())
                 .map(|(address, identity)| identity_spec(*address, identity))
                 .collect(),
+            peer_to_peer: self.gdr.iter().map(peer_to_peer).collect(),
             anomalies: self.anomalies.clone(),
         }
     }
@@ -60,7 +61,8 @@ impl Topology {
             identities: identities(&spec.identities)?,
             anomalies: spec.anomalies.clone(),
         };
-        let (topology, errors) = Self::assemble(built, Some(hash));
+        let (mut topology, errors) = Self::assemble(built, Some(hash));
+        topology.gdr = spec.peer_to_peer.iter().map(verdict).collect::<Result<_, _>>()?;
         match errors.first() {
             None => Ok(topology),
             Some(error) => Err(SpecError::Graph(error.to_string())),
@@ -107,6 +109,7 @@ fn vertex_spec(vertex: &Vertex) -> VertexSpec {
         rdma: vertex.rdma,
         link_layer: vertex.link_layer.map(|layer| layer_word(layer).to_owned()),
         max_link: vertex.max_link.map(|link| format!("{}x{}", link.megatransfers, link.width)),
+        data_path: vertex.data_path.map(|place| place.to_string()),
         evidence: hidden(&vertex.evidence),
         numa_evidence: hidden(&vertex.numa_evidence),
     }
@@ -137,6 +140,16 @@ fn identity_spec(address: PciAddress, identity: &Identity) -> DeviceIdentity {
     DeviceIdentity { at, uuid, model, rdma_device, netdevs, node_guid, sys_image_guid }
 }
 
+fn peer_to_peer(((gpu, nic), verdict): (&(PciAddress, PciAddress), &Gdr)) -> PeerToPeer {
+    let [gpu, nic] = [gpu, nic].map(ToString::to_string);
+    PeerToPeer { gpu, nic, verdict: verdict.to_string() }
+}
+
+fn verdict(spec: &PeerToPeer) -> Result<((PciAddress, PciAddress), Gdr), SpecError> {
+    let ends = (value("peerToPeer.gpu", &spec.gpu)?, value("peerToPeer.nic", &spec.nic)?);
+    Ok((ends, value("peerToPeer.verdict", &spec.verdict)?))
+}
+
 fn shape(spec: &ShapeSpec) -> Result<Shape, SpecError> {
     Ok(Shape {
         vertices: spec.vertices.iter().map(vertex).collect::<Result<_, _>>()?,
@@ -156,6 +169,9 @@ fn vertex(spec: &VertexSpec) -> Result<Vertex, SpecError> {
         link_layer: optional(spec.link_layer.as_ref(), layer)?,
         rdma: spec.rdma,
         max_link: optional(spec.max_link.as_ref(), link)?,
+        data_path: optional(spec.data_path.as_ref(), |text| {
+            place("shape.vertices.dataPath", text)
+        })?,
         evidence: evidence("shape.vertices.evidence", spec.evidence.as_ref())?,
         numa_evidence: evidence("shape.vertices.numaEvidence", spec.numa_evidence.as_ref())?,
     })
@@ -253,6 +269,7 @@ impl From<Role> for VertexRole {
             Role::Switch => Self::Switch,
             Role::Gpu => Self::Gpu,
             Role::Nic => Self::Nic,
+            Role::DataPath => Self::DataPath,
         }
     }
 }
@@ -265,6 +282,7 @@ impl From<VertexRole> for Role {
             VertexRole::Switch => Self::Switch,
             VertexRole::Gpu => Self::Gpu,
             VertexRole::Nic => Self::Nic,
+            VertexRole::DataPath => Self::DataPath,
         }
     }
 }

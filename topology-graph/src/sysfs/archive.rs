@@ -101,6 +101,19 @@ impl Archive {
         }
     }
 
+    /// Puts one word into a binary file, which is as long as its last word needs.
+    pub(super) fn write_word(&mut self, path: &str, offset: u32, word: u32) {
+        let (Ok(path), Ok(at)) = (self.resolve(path), usize::try_from(offset)) else { return };
+        let mut bytes = match self.entries.remove(&path) {
+            Some(Entry::File(bytes)) => bytes,
+            _ => Vec::new(),
+        };
+        let end = at.saturating_add(size_of::<u32>());
+        bytes.resize(bytes.len().max(end), 0);
+        bytes[at..end].copy_from_slice(&word.to_le_bytes());
+        self.insert(path, Entry::File(bytes));
+    }
+
     pub(super) fn names(&self, directory: &str) -> io::Result<Vec<String>> {
         let directory = self.resolve(directory)?;
         if !matches!(self.entries.get(&directory), Some(Entry::Directory)) {

@@ -12,7 +12,9 @@ use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
 use super::archive::{Archive, Entry};
+use super::kfd;
 use super::tree::Record;
+use super::vpd::with_v3;
 use super::{HostRoot, ReadError, read_all};
 
 /// A capture that could not be made.
@@ -55,13 +57,20 @@ fn archive(mut records: Vec<(&'static str, Record)>, mask: &mut Mask) -> Archive
     archive.insert("sys/devices".to_owned(), Entry::Directory);
     records.sort_by_key(|(_, record)| match record {
         Record::Link { .. } => 0,
-        Record::File { .. } => 1,
+        Record::File { .. } | Record::Word { .. } | Record::Vpd { .. } => 1,
         Record::Name { .. } => 2,
     });
     for (tree, record) in records {
         match record {
             Record::Link { path, target } => {
                 archive.place(&format!("{tree}/{path}"), Entry::Link(target));
+            }
+            Record::Word { path, offset, word } => {
+                archive.write_word(&format!("{tree}/{path}"), offset, word);
+            }
+            Record::Vpd { path, value } => {
+                let bytes = with_v3(&mask.vpd(&value));
+                archive.place(&format!("{tree}/{path}"), Entry::File(bytes));
             }
             Record::Name { path } => archive.place(&format!("{tree}/{path}"), Entry::Directory),
             Record::File { path, text } => {
@@ -112,6 +121,7 @@ impl Mask {
                 let lines = text.lines().filter_map(|line| self.information(line));
                 lines.map(|line| line + "\n").collect()
             }
+            Some("properties") => self.properties(text),
             Some("node_guid" | "sys_image_guid") => self.guid(text) + "\n",
             _ => format!("{text}\n"),
         }
@@ -125,6 +135,21 @@ impl Mask {
             "GPU UUID" => Some(format!("{key}: \t {}", self.uuid(value.trim()))),
             _ => None,
         }
+    }
+
+    /// What the reader wants of a KFD node, and nothing more.
+    fn properties(&mut self, text: &str) -> String {
+        let kept = kfd::READ.into_iter().filter_map(|key| Some((key, kfd::property(text, key)?)));
+        let mut lines: Vec<String> = kept.map(|(key, value)| format!("{key} {value}\n")).collect();
+        if let Some(id) = kfd::property(text, "unique_id") {
+            let id = match self.identities {
+                Identities::Kept => id,
+                Identities::Masked if id == 0 => id,
+                Identities::Masked => u64::try_from(self.number(&id.to_string())).unwrap_or(0),
+            };
+            lines.push(format!("unique_id {id}\n"));
+        }
+        lines.concat()
     }
 
     fn guid(&mut self, guid: &str) -> String {
@@ -142,6 +167,13 @@ impl Mask {
             Identities::Masked => {
                 format!("GPU-00000000-0000-0000-0000-{:012x}", self.number(uuid))
             }
+        }
+    }
+
+    fn vpd(&mut self, value: &str) -> String {
+        match self.identities {
+            Identities::Kept => value.to_owned(),
+            Identities::Masked => format!("{:012x}", self.number(value)),
         }
     }
 

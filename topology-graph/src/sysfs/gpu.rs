@@ -6,6 +6,10 @@ use super::tree::Tree;
 use crate::AnomalyKind;
 use crate::snapshot::GpuFacts;
 
+const VERSION: &str = "driver/nvidia/version";
+/// How the open driver calls itself in its version.
+const OPEN: &str = "Open Kernel Module";
+const PEER_MEMORY_MODULE: &str = "module/nvidia_peermem";
 const GPUS: &str = "driver/nvidia/gpus";
 /// What the driver writes for a UUID that it has not read from the GPU yet.
 const UNREAD: char = '?';
@@ -15,6 +19,13 @@ pub(super) fn nvidia(proc: &mut Tree) -> Vec<GpuFacts> {
     let mut gpus: Vec<_> = names.iter().filter_map(|name| gpu(proc, name)).collect();
     gpus.sort_by_key(|gpu| gpu.address);
     gpus
+}
+
+/// The module `nvidia_peermem`, or the open driver, which exports dma-buf.
+pub(super) fn nvidia_peer_memory(sys: &mut Tree, proc: &mut Tree) -> Option<bool> {
+    let version = proc.text(VERSION)?;
+    let without_module = sys.names(PEER_MEMORY_MODULE).is_empty();
+    Some(!without_module || version.contains(OPEN))
 }
 
 fn gpu(proc: &mut Tree, name: &str) -> Option<GpuFacts> {

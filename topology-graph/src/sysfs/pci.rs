@@ -1,16 +1,55 @@
 //! PCI functions, from `bus/pci/devices` (`Documentation/ABI/testing/sysfs-bus-pci`).
 
+use std::collections::BTreeSet;
+
+use super::config::extended;
 use super::tree::{Tree, pci_chain};
-use crate::snapshot::PciFunction;
+use super::vpd;
+use crate::snapshot::{IommuMode, MELLANOX, PciFunction};
 use crate::{AnomalyKind, NumaNode, PciAddress, PcieLink};
 
+/// Base classes, `include/linux/pci_ids.h`.
+const NETWORK: u32 = 0x02;
+/// Network and display controllers and accelerators.
+const WANTED: [u32; 3] = [NETWORK, 0x03, 0x12];
 const DEVICES: &str = "bus/pci/devices";
 
 pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
     let names = sys.names(DEVICES);
     let mut functions: Vec<_> = names.iter().filter_map(|name| function(sys, name)).collect();
     functions.sort_by_key(|function| function.address);
+    read_extended(sys, &mut functions);
+    read_adapters(sys, &mut functions);
     functions
+}
+
+/// What joins the functions of an adapter. Vital product data take milliseconds a
+/// function to read, so only where an adapter has a data path of its own.
+fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
+    if functions.iter().any(PciFunction::is_data_direct) {
+        let parts = functions.iter_mut().filter(|function| function.vendor == MELLANOX);
+        for part in parts.filter(|part| part.is_data_direct() || part.class >> 16 == NETWORK) {
+            part.vpd_v3 = vpd::v3(sys, &part.path);
+        }
+    }
+}
+
+/// Access control of the bridges above GPUs and NICs, translation of the NICs: a
+/// word of configuration space is slow to read, so only where it matters.
+fn read_extended(sys: &mut Tree, functions: &mut [PciFunction]) {
+    let wanted = |function: &&PciFunction| {
+        WANTED.contains(&(function.class >> 16)) || function.is_data_direct()
+    };
+    let bridges: BTreeSet<PciAddress> =
+        functions.iter().filter(wanted).flat_map(|function| function.bridges.clone()).collect();
+    for function in functions {
+        let is_bridge = bridges.contains(&function.address);
+        if is_bridge || function.class >> 16 == NETWORK || function.is_data_direct() {
+            let found = extended(sys, &function.path);
+            function.acs = found.acs.filter(|_| is_bridge);
+            function.ats_enabled = found.ats_enabled.filter(|_| !is_bridge);
+        }
+    }
 }
 
 /// Without address, class, vendor and device there is no function to speak of.
@@ -43,10 +82,23 @@ fn function(sys: &mut Tree, name: &str) -> Option<PciFunction> {
         iommu_group: sys
             .link_name(&format!("{path}/iommu_group"))
             .and_then(|name| name.parse().ok()),
+        iommu_mode: sys.text(&format!("{path}/iommu_group/type")).as_deref().and_then(iommu_mode),
+        acs: None,
+        ats_enabled: None,
+        vpd_v3: None,
         current_link: link(sys, &path, "current"),
         max_link: link(sys, &path, "max"),
         path,
     })
+}
+
+/// The kernel's `identity`, `DMA` and `DMA-FQ`; of `auto` and later words nothing is known.
+fn iommu_mode(text: &str) -> Option<IommuMode> {
+    match text {
+        "identity" => Some(IommuMode::PassThrough),
+        "DMA" | "DMA-FQ" => Some(IommuMode::Translated),
+        _ => None,
+    }
 }
 
 fn required(sys: &mut Tree, path: &str, file: &str) -> Option<u32> {

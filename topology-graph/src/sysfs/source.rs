@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the reader is where files are read")]
 
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::{ffi, fs};
 
@@ -61,6 +62,25 @@ impl Source {
             }
             #[cfg(feature = "archive")]
             Self::Archive(archive, root) => archive.page(&format!("{root}/{path}")),
+        }
+    }
+
+    /// A little-endian word; none beyond the file's end.
+    pub(super) fn word(&self, path: &str, offset: u32) -> io::Result<Option<u32>> {
+        let mut bytes = [0; 4];
+        match self {
+            Self::Directory(root) => {
+                let file = fs::File::open(root.join(path))?;
+                let read = file.read_at(&mut bytes, u64::from(offset))?;
+                Ok((read == bytes.len()).then(|| u32::from_le_bytes(bytes)))
+            }
+            #[cfg(feature = "archive")]
+            Self::Archive(archive, root) => {
+                let page = archive.page(&format!("{root}/{path}"))?;
+                let at = usize::try_from(offset).map_err(io::Error::other)?;
+                let word = page.get(at..).and_then(|rest| rest.first_chunk());
+                Ok(word.map(|word| u32::from_le_bytes(*word)))
+            }
         }
     }
 

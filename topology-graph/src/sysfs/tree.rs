@@ -29,6 +29,16 @@ pub(super) enum Record {
         path: String,
         target: String,
     },
+    Word {
+        path: String,
+        offset: u32,
+        word: u32,
+    },
+    /// A keyword of vital product data.
+    Vpd {
+        path: String,
+        value: String,
+    },
     /// A name in a directory that was listed, whatever it is.
     Name {
         path: String,
@@ -70,6 +80,24 @@ impl Tree {
                 None
             }
         }
+    }
+
+    /// A little-endian word of a binary file; none beyond its end.
+    pub(super) fn word(&mut self, path: &str, offset: u32) -> Option<u32> {
+        let word = self.source.word(path, offset).ok()??;
+        self.record.push(Record::Word { path: path.to_owned(), offset, word });
+        Some(word)
+    }
+
+    /// What the caller finds in a binary file's first page.
+    pub(super) fn vpd(
+        &mut self,
+        path: &str,
+        find: impl FnOnce(&[u8]) -> Option<String>,
+    ) -> Option<String> {
+        let value = find(&self.source.page(path).ok()?)?;
+        self.record.push(Record::Vpd { path: path.to_owned(), value: value.clone() });
+        Some(value)
     }
 
     /// A file's text, parsed by the caller; refused text is noted.

@@ -1,4 +1,4 @@
-//! Arithmetic, conversions and `size`.
+//! Arithmetic and `size`.
 
 use super::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::error::RuntimeError;
@@ -14,15 +14,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
     global("-_", (1, 1), negate),
     global("size", (1, 1), size),
     method("size", (1, 1), size),
-    global("dyn", (1, 1), |arguments, _| Ok(arguments[0].clone())),
-    global("type", (1, 1), |arguments, _| Ok(Value::Type(arguments[0].type_name().into()))),
 ];
 
 fn overflow(kind: &str) -> RuntimeError {
     RuntimeError::out_of_range(format!("{kind} overflow"))
 }
 
-fn add(arguments: &[Value], _: &Device) -> Evaluated {
+pub(super) fn add(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
         [Value::Int(a), Value::Int(b)] => {
             a.checked_add(*b).map(Value::Int).ok_or_else(|| overflow("integer"))

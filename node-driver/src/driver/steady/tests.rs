@@ -2,8 +2,9 @@
 //! what changes on the machine is published, and nothing else is written.
 
 use super::*;
-use crate::args::Mode;
+use crate::driver::tests::settings;
 use crate::fake_server::{FakeServer, Objects, SLICES, TOPOLOGIES};
+use crate::health::Health;
 use crate::live;
 use crate::node::NodeIdentity;
 use crate::publish::Publisher;
@@ -33,14 +34,16 @@ async fn start() -> Running {
         host: HostRoot::at(root.path()),
         kernel: None,
         cloud: CloudMetadata::default(),
-        mode: Mode::Full,
+        health: Health::default(),
+        settings: settings(),
         publisher: Publisher::new(&client, node),
     };
     let (cloud, metadata) = value::channel(CloudMetadata::default());
     watch::ports(&mut tasks, &driver.host, &wake);
     let known = watch::objects(&mut tasks, &client, NODE, &wake);
     let first = Some(Readiness::default().wait_for("the first publication"));
-    let steady = Steady { driver, metadata, known, first, failures: 0 };
+    let steady =
+        Steady { driver, metadata, known, first, failures: 0, metrics: Metrics::default() };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {
         let never = CancellationToken::new();
@@ -88,6 +91,11 @@ async fn a_port_that_goes_down_is_published() {
         slices[0]["spec"]["devices"][2]["attributes"]["dranet.io/portState"]["string"].clone()
     };
     running.server.until(SLICES, |slices| port(slices) == "Down").await;
+    let taint = &running.server.objects(SLICES)[0]["spec"]["devices"][2]["taints"][0];
+    assert_eq!(
+        (&taint["key"], &taint["effect"]),
+        (&json!("dranet.io/port-down"), &json!("NoSchedule"))
+    );
     assert_eq!(running.server.take_writes().len(), 1, "one fact is one write");
 }
 

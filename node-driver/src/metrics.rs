@@ -1,0 +1,62 @@
+//! What an operator sees of the driver at `/metrics`.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The figures of one driver.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    /// NICs in the slices.
+    pub(crate) devices: Gauge,
+    /// NICs among them that are tainted.
+    pub(crate) tainted_devices: Gauge,
+    /// What is strange about the machine.
+    pub(crate) anomalies: Gauge,
+    /// Looks at the machine.
+    pub(crate) looks: Counter,
+    /// Objects written.
+    pub(crate) writes: Counter,
+    /// Publications that failed.
+    pub(crate) failures: Counter,
+}
+
+impl Metrics {
+    /// Makes the figures part of what is served.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let registry = registry.sub_registry_with_prefix("dranet_driver");
+        registry.register(
+            "published_devices",
+            "NICs in the ResourceSlices",
+            metrics.devices.clone(),
+        );
+        registry.register(
+            "tainted_devices",
+            "NICs whose port is down",
+            metrics.tainted_devices.clone(),
+        );
+        registry.register("anomalies", "Strange facts of the machine", metrics.anomalies.clone());
+        registry.register("looks", "Looks at the machine", metrics.looks.clone());
+        registry.register("writes", "Objects written to the API", metrics.writes.clone());
+        registry.register("failures", "Publications that failed", metrics.failures.clone());
+        metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+
+    #[test]
+    fn as_served() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        metrics.devices.set(4);
+        metrics.writes.inc_by(2);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        insta::assert_snapshot!(text);
+    }
+}

@@ -1,0 +1,86 @@
+//! What a person sees who gives the program something that it cannot use: one
+//! line with the cause and its place, and an exit code that is no success.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Exit code and standard error.
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_node-driver"));
+    let output = command.args(arguments).env_remove("NODE_NAME").env_remove("KUBECONFIG").output();
+    let output = output.unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A root that has a sysfs, and nothing in it.
+fn empty_machine(folder: &Path) -> &str {
+    fs::create_dir_all(folder.join("sys/devices")).unwrap();
+    folder.to_str().unwrap()
+}
+
+#[test]
+fn what_cannot_be_used_is_named_on_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = empty_machine(folder.path());
+    let malformed = folder.path().join("malformed");
+    fs::write(&malformed, "clusters: [").unwrap();
+    let malformed = malformed.to_str().unwrap();
+    for (arguments, place) in [
+        (&["--root", "/nowhere", "--node-name", "n"][..], "/nowhere/sys"),
+        (
+            &["--root", root, "--node-name", "n", "--kubeconfig", "/nowhere/config"],
+            "/nowhere/config",
+        ),
+        (&["--root", root, "--node-name", "n", "--kubeconfig", malformed], malformed),
+        (&["--root", root, "--node-name", "n", "--log", "a=b=c"], "a=b=c"),
+    ] {
+        let (code, text) = run(arguments);
+        assert_eq!(code, Some(1), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.starts_with("error: ") && text.contains(place), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_command_line_is_refused() {
+    for (arguments, expected) in [
+        (&[][..], "--node-name"),
+        (
+            &["--node-name", "n", "--cloud", "heaven"],
+            "[possible values: auto, alibaba, aws, azure, gce, oci, none]",
+        ),
+        (&["--node-name", "n", "--filter", "attributes["], "is no CEL expression"),
+        (&["--node-name", "n", "--rescan-seconds", "0"], "0"),
+        (&["--node-name", "n", "--once", "--cleanup"], "--cleanup"),
+    ] {
+        let (code, text) = run(arguments);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_server_that_is_away_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = empty_machine(folder.path());
+    let config = folder.path().join("config");
+    // Port 1 of the loopback interface: nobody listens there.
+    let text = "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], \
+                clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], \
+                contexts: [{name: c, context: {cluster: c, user: u}}]}";
+    fs::write(&config, text).unwrap();
+    let (code, text) = run(&[
+        "--root",
+        root,
+        "--node-name",
+        "n",
+        "--kubeconfig",
+        config.to_str().unwrap(),
+        "--once",
+    ]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("error: failed to get node `n`: "), "{text}");
+}

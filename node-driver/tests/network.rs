@@ -1,0 +1,176 @@
+//! What the kernel tells of links, addresses and routes, in a network namespace
+//! of the test's own.
+//!
+//! The namespace is entered before any thread exists, hence no harness of
+//! libtest's. It belongs to a user namespace of its own, so that no root is
+//! needed where the machine lets users make such namespaces.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use futures::TryStreamExt;
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::sched::{CloneFlags, unshare};
+use node_driver::network::kernel::{Changes, Kernel};
+use node_driver::network::{DefaultRoute, Encapsulation, NetworkFacts};
+use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
+use rtnetlink::{Handle, LinkBridge, LinkMacVlan, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::runtime::Builder;
+
+/// A second is what everything from the kernel to the API may take.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long the kernel may take to follow a link up or down.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let own = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
+    if let Err(error) = unshare(own).or_else(|_| unshare(CloneFlags::CLONE_NEWNET)) {
+        return refuse(&format!("failed to make a network namespace (needs root): {error}"));
+    }
+    let trials = vec![
+        trial("links_addresses_and_routes", links_addresses_and_routes),
+        trial("every_change_is_heard", every_change_is_heard),
+    ];
+    // All tests are in one namespace, and each begins with an empty one.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+#[expect(clippy::print_stderr, reason = "a test program")]
+fn refuse(text: &str) -> ExitCode {
+    eprintln!("error: {text}");
+    ExitCode::FAILURE
+}
+
+/// A test with a socket to change the namespace, which is emptied before.
+fn trial(name: &str, body: impl AsyncFnOnce(Namespace) + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(Failed::from)?;
+        runtime.block_on(async {
+            let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+            tokio::spawn(connection);
+            let namespace = Namespace { handle };
+            namespace.empty().await;
+            body(namespace).await;
+        });
+        Ok(())
+    })
+}
+
+struct Namespace {
+    handle: Handle,
+}
+
+impl Namespace {
+    async fn add(&self, link: LinkMessage) {
+        self.handle.link().add(link).execute().await.unwrap();
+    }
+
+    async fn set(&self, link: LinkMessage) {
+        self.handle.link().set(link).execute().await.unwrap();
+    }
+
+    async fn index(&self, name: &str) -> u32 {
+        let mut links = self.handle.link().get().match_name(name.to_owned()).execute();
+        links.try_next().await.unwrap().unwrap().header.index
+    }
+
+    async fn delete(&self, name: &str) {
+        let index = self.index(name).await;
+        self.handle.link().del(index).execute().await.unwrap();
+    }
+
+    async fn empty(&self) {
+        let (kernel, _changes) = Kernel::open().unwrap();
+        // One end of a pair takes the other with it.
+        while let Some(link) =
+            kernel.read().await.unwrap().interfaces.into_iter().find(|link| link.kind.is_some())
+        {
+            self.delete(&link.name).await;
+        }
+    }
+}
+
+/// Reads until the interface's state is this: the kernel follows a link up and
+/// down in its own time, and tells when it has.
+async fn read_until(interface: &str, state: &str) -> NetworkFacts {
+    let (kernel, mut changes) = Kernel::open().unwrap();
+    loop {
+        let facts = kernel.read().await.unwrap();
+        let now = facts.interface(interface).and_then(|interface| interface.state.clone());
+        if now.as_deref() == Some(state) {
+            return facts;
+        }
+        let told = tokio::time::timeout(SETTLED_WITHIN, changes.next()).await;
+        assert!(told.is_ok(), "{interface} is {now:?}, not {state}");
+    }
+}
+
+async fn links_addresses_and_routes(namespace: Namespace) {
+    namespace.add(LinkVeth::new("left", "right").build()).await;
+    namespace.add(LinkBridge::new("bridge").build()).await;
+    let (left, right) = (namespace.index("left").await, namespace.index("right").await);
+    let bridge = namespace.index("bridge").await;
+    let mac = vec![0x02, 0, 0, 0, 0xbe, 0xef];
+    namespace
+        .set(LinkUnspec::new_with_index(left).address(mac).mtu(9000).alias("rail 0").up().build())
+        .await;
+    namespace.set(LinkUnspec::new_with_index(right).controller(bridge).up().build()).await;
+    namespace.add(LinkMacVlan::new("child", left, MacVlanMode::Bridge).build()).await;
+    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 4));
+    namespace.handle.address().add(left, address, 24).execute().await.unwrap();
+    let default =
+        RouteMessageBuilder::<Ipv4Addr>::new().output_interface(left).priority(100).build();
+    namespace.handle.route().add(default).execute().await.unwrap();
+
+    let facts = read_until("left", "up").await;
+    let of = |name: &str| facts.interface(name).unwrap();
+    assert_eq!(of("lo").encapsulation, Encapsulation::Loopback);
+    assert_eq!(of("lo").kind, None);
+    let interface = of("left");
+    assert_eq!(interface.kind.as_deref(), Some("veth"));
+    assert_eq!(interface.encapsulation, Encapsulation::Ether);
+    assert_eq!(interface.mac.as_deref(), Some("02:00:00:00:be:ef"));
+    assert_eq!((interface.mtu, interface.alias.as_deref()), (Some(9000), Some("rail 0")));
+    let v4: Vec<_> = interface.addresses.iter().filter(|cidr| cidr.address.is_ipv4()).collect();
+    assert_eq!(v4.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.4/24"]);
+    assert_eq!((of("right").master, of("right").lower), (Some(bridge), Some(left)));
+    assert_eq!(of("child").lower, Some(left));
+    let route = DefaultRoute { ipv6: false, metric: 100, interface: left, advertised: false };
+    assert_eq!(facts.default_routes, [route]);
+    assert!(facts.uplinks().contains(&left));
+    assert!(!facts.uplinks().contains(&bridge));
+}
+
+async fn every_change_is_heard(namespace: Namespace) {
+    let (kernel, mut changes) = Kernel::open().unwrap();
+    namespace.add(LinkVeth::new("left", "right").build()).await;
+    let left = namespace.index("left").await;
+    heard(&mut changes, "made").await;
+    namespace.set(LinkUnspec::new_with_index(left).up().build()).await;
+    heard(&mut changes, "up").await;
+    namespace.set(LinkUnspec::new_with_index(left).down().build()).await;
+    heard(&mut changes, "down").await;
+    namespace.set(LinkUnspec::new_with_index(left).name("renamed").build()).await;
+    heard(&mut changes, "renamed").await;
+    let facts = read_until("renamed", "down").await;
+    assert_eq!(facts.interface("left"), None);
+    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 5));
+    namespace.handle.address().add(left, address, 24).execute().await.unwrap();
+    heard(&mut changes, "an address").await;
+    namespace.delete("renamed").await;
+    heard(&mut changes, "deleted").await;
+    assert_eq!(kernel.read().await.unwrap().interface("right"), None);
+}
+
+/// Waits for a change, and forgets what else was told of it: the kernel tells
+/// before it answers the request that made the change.
+async fn heard(changes: &mut Changes, what: &str) {
+    let told = tokio::time::timeout(HEARD_WITHIN, changes.next()).await;
+    assert!(told.is_ok_and(|is_open| is_open), "{what}: not heard");
+    tokio::task::yield_now().await;
+    changes.forget();
+}

@@ -1,0 +1,282 @@
+// The device allocator of Kubernetes itself, as a filter: cases of the conformance format come in,
+// one JSON object a line, and what the allocator answers goes out, one JSON object a line.
+//
+// The format is described in dra-allocator/tests/vectors/SOURCE.md. Fields of a case that hold
+// answers are ignored. With -repeat each case is run so often, and all different answers are
+// written: the stable variant takes pools and slices in random order. With -bench the answer has
+// the time of the fastest of so many runs, in nanoseconds, each with a new allocator and with
+// expressions compiled before, as in the scheduler.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+)
+
+type testCase struct {
+	Channel            string
+	Features           []string
+	Node               *v1.Node
+	Slices             []*resourceapi.ResourceSlice
+	Classes            []*resourceapi.DeviceClass
+	Claims             []*resourceapi.ResourceClaim
+	AllocatedDevices   []string
+	AllocatedShared    []string
+	AggregatedCapacity map[string]map[resourceapi.QualifiedName]resource.Quantity
+}
+
+type answer struct {
+	Results        []resourceapi.AllocationResult `json:"results"`
+	Error          string                         `json:"error"`
+	NumAllocateOne int64                          `json:"numAllocateOne"`
+}
+
+type output struct {
+	answer
+	Others []answer `json:"others,omitempty"`
+	Nanos  int64    `json:"nanos,omitempty"`
+}
+
+type classLister map[string]*resourceapi.DeviceClass
+
+func (l classLister) List() ([]*resourceapi.DeviceClass, error) {
+	classes := make([]*resourceapi.DeviceClass, 0, len(l))
+	for _, class := range l {
+		classes = append(classes, class)
+	}
+	return classes, nil
+}
+
+func (l classLister) Get(name string) (*resourceapi.DeviceClass, error) {
+	if class, ok := l[name]; ok {
+		return class, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deviceclasses"}, name)
+}
+
+func features(names []string) (structured.Features, error) {
+	enabled := sets.New(names...)
+	f := structured.Features{
+		AdminAccess:             enabled.Has("DRAAdminAccess"),
+		CompatibilityGroups:     enabled.Has("DRADeviceCompatibilityGroups"),
+		ConsumableCapacity:      enabled.Has("DRAConsumableCapacity"),
+		DerivedAttributes:       enabled.Has("DRADerivedAttributes"),
+		DeviceBindingAndStatus:  enabled.Has("DRADeviceBindingConditions+DRAResourceClaimDeviceStatus"),
+		DeviceTaints:            enabled.Has("DRADeviceTaints"),
+		FractionalCapacityRange: enabled.Has("DRAFractionalCapacityRange"),
+		ListTypeAttributes:      enabled.Has("DRAListTypeAttributes"),
+		OptionalNodeOperations:  enabled.Has("DRAOptionalNodeOperations"),
+		PartitionableDevices:    enabled.Has("DRAPartitionableDevices"),
+		PrioritizedList:         enabled.Has("DRAPrioritizedList"),
+	}
+	if unknown := enabled.Difference(f.Set()); unknown.Len() > 0 {
+		return f, fmt.Errorf("unknown features: %s", strings.Join(sets.List(unknown), ", "))
+	}
+	return f, nil
+}
+
+func deviceID(text string) (structured.DeviceID, error) {
+	driver, rest, ok := strings.Cut(text, "/")
+	i := strings.LastIndex(rest, "/")
+	if !ok || i < 0 {
+		return structured.DeviceID{}, fmt.Errorf("%q does not name a device", text)
+	}
+	return structured.MakeDeviceID(driver, rest[:i], rest[i+1:]), nil
+}
+
+func allocatedState(c *testCase) (structured.AllocatedState, error) {
+	state := structured.AllocatedState{
+		AllocatedDevices:         sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, text := range c.AllocatedDevices {
+		id, err := deviceID(text)
+		if err != nil {
+			return state, err
+		}
+		state.AllocatedDevices.Insert(id)
+	}
+	for _, text := range c.AllocatedShared {
+		i := strings.LastIndex(text, "/")
+		if i < 0 {
+			return state, fmt.Errorf("%q does not name a share", text)
+		}
+		id, err := deviceID(text[:i])
+		if err != nil {
+			return state, err
+		}
+		share := types.UID(text[i+1:])
+		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, &share))
+	}
+	for text, capacity := range c.AggregatedCapacity {
+		id, err := deviceID(text)
+		if err != nil {
+			return state, err
+		}
+		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, capacity))
+	}
+	return state, nil
+}
+
+// Expressions stay compiled for as long as the gates of the environment stay the same. There is
+// one compiler for the process, so that a change costs some.
+var caches = map[cel.Features]*cel.Cache{}
+
+func cache(f structured.Features) *cel.Cache {
+	key := cel.Features{EnableConsumableCapacity: f.ConsumableCapacity, EnableListTypeAttributes: f.ListTypeAttributes}
+	if caches[key] == nil {
+		caches[key] = cel.NewCache(1000, key)
+	}
+	return caches[key]
+}
+
+type prepared struct {
+	testCase
+	features structured.Features
+	state    structured.AllocatedState
+	classes  classLister
+}
+
+func prepare(line []byte) (*prepared, error) {
+	p := &prepared{classes: classLister{}}
+	err := json.Unmarshal(line, &p.testCase)
+	if err != nil {
+		return nil, err
+	}
+	if p.features, err = features(p.Features); err != nil {
+		return nil, err
+	}
+	if p.state, err = allocatedState(&p.testCase); err != nil {
+		return nil, err
+	}
+	for _, class := range p.Classes {
+		p.classes[class.Name] = class
+	}
+	return p, nil
+}
+
+func (p *prepared) allocate() (answer, time.Duration, error) {
+	celCache := cache(p.features)
+	start := time.Now()
+	allocator, err := structured.NewAllocator(context.Background(), p.features, p.state, p.classes, p.Slices, celCache)
+	if err != nil {
+		return answer{}, 0, err
+	}
+	results, err := allocator.Allocate(context.Background(), p.Node, p.Claims)
+	took := time.Since(start)
+	a := answer{Results: results, NumAllocateOne: steps(allocator)}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	for i := range a.Results {
+		for j := range a.Results[i].Devices.Results {
+			if result := &a.Results[i].Devices.Results[j]; result.ShareID != nil {
+				result.ShareID = ptr.To(types.UID("SHARE"))
+			}
+		}
+	}
+	return a, took, nil
+}
+
+// The method is there in every variant, its type is internal.
+func steps(allocator structured.Allocator) int64 {
+	method := reflect.ValueOf(allocator).MethodByName("GetStats")
+	if !method.IsValid() {
+		return -1
+	}
+	return method.Call(nil)[0].FieldByName("NumAllocateOneInvocations").Int()
+}
+
+func run(line []byte, repeat, bench int) (*output, error) {
+	p, err := prepare(line)
+	if err != nil {
+		return nil, err
+	}
+	if p.Channel != "" {
+		structured.EnableAllocators(p.Channel)
+	}
+	out := &output{}
+	for i := range max(repeat, bench, 1) {
+		a, took, err := p.allocate()
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case i == 0:
+			out.answer = a
+		case bench == 0 && !known(out, a):
+			out.Others = append(out.Others, a)
+		}
+		// The first run compiles.
+		if bench > 0 && i > 0 && (out.Nanos == 0 || took.Nanoseconds() < out.Nanos) {
+			out.Nanos = took.Nanoseconds()
+		}
+	}
+	return out, nil
+}
+
+func known(out *output, a answer) bool {
+	if reflect.DeepEqual(out.answer, a) {
+		return true
+	}
+	for _, other := range out.Others {
+		if reflect.DeepEqual(other, a) {
+			return true
+		}
+	}
+	return false
+}
+
+func filter(in io.Reader, out io.Writer, repeat, bench int) error {
+	reader, writer := bufio.NewReaderSize(in, 1<<20), bufio.NewWriter(out)
+	defer writer.Flush()
+	encoder := json.NewEncoder(writer)
+	for number := 1; ; number++ {
+		line, err := reader.ReadBytes('\n')
+		if len(line) > 1 {
+			answer, err := run(line, repeat, bench)
+			if err != nil {
+				return fmt.Errorf("line %d: %w", number, err)
+			}
+			if err := encoder.Encode(answer); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func main() {
+	repeat := flag.Int("repeat", 1, "run each case so often and write all different answers")
+	bench := flag.Int("bench", 0, "measure the fastest of so many runs")
+	flag.Parse()
+	if err := filter(os.Stdin, os.Stdout, *repeat, *bench); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		os.Exit(1)
+	}
+}

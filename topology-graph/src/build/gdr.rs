@@ -1,0 +1,152 @@
+//! The verdict on GPUDirect RDMA for each GPU and NIC, from the facts on their way.
+
+use std::collections::BTreeMap;
+
+use super::devices;
+use crate::gdr::Gdr;
+use crate::graph::{Graph, common_place};
+use crate::shape::{Place, Role, Shape, Vertex};
+use crate::snapshot::{AcsControl, IommuMode, PciFunction};
+use crate::{PathKind, PciAddress, Snapshot};
+
+/// Verdicts by GPU and NIC; what is not here is unknown.
+pub(crate) type Verdicts = BTreeMap<(PciAddress, PciAddress), Gdr>;
+
+pub(crate) fn verdicts(
+    snapshot: &Snapshot,
+    shape: &Shape,
+    graph: &Graph,
+    path: impl Fn(PciAddress, PciAddress) -> PathKind,
+) -> Verdicts {
+    let of = |role| {
+        let devices = shape.devices().filter(move |(_, vertex)| vertex.role == role);
+        devices.map(|(address, _)| address)
+    };
+    let mut verdicts = Verdicts::new();
+    for gpu in of(Role::Gpu) {
+        for nic in of(Role::Nic) {
+            let way = Way::between(gpu, nic, snapshot, graph);
+            let verdict = way.map_or(Gdr::Unknown, |way| way.verdict(path(gpu, nic)));
+            if verdict != Gdr::Unknown {
+                verdicts.insert((gpu, nic), verdict);
+            }
+        }
+    }
+    verdicts
+}
+
+/// The facts on the way from a GPU to a NIC.
+struct Way<'s> {
+    gpu: &'s PciFunction,
+    nic: &'s PciFunction,
+    /// The bridges below what both are below.
+    ports: Vec<&'s PciFunction>,
+    peer_memory: Option<bool>,
+    /// Whether a hypervisor hides switches, and with them their settings.
+    hidden: bool,
+}
+
+impl<'s> Way<'s> {
+    fn between(
+        gpu: PciAddress,
+        nic: PciAddress,
+        snapshot: &'s Snapshot,
+        graph: &Graph,
+    ) -> Option<Self> {
+        let chains = graph.nearest_chains(Place::Function(gpu), Place::Function(nic));
+        let common = common_place(&chains[0], &chains[1]);
+        let above = chains.iter().flat_map(|chain| {
+            chain.iter().skip(1).take_while(move |vertex| Some(vertex.place) != common)
+        });
+        let bridges: Vec<&Vertex> = above.copied().collect();
+        let function = |vertex: &&Vertex| match (vertex.role, vertex.place) {
+            (Role::Bridge, Place::Function(address)) => snapshot.function(address),
+            _ => None,
+        };
+        let gpu_function = snapshot.function(gpu)?;
+        Some(Self {
+            gpu: gpu_function,
+            nic: end(&chains[1], snapshot)?,
+            ports: bridges.iter().filter_map(function).collect(),
+            peer_memory: peer_memory(gpu_function, snapshot),
+            hidden: chains.iter().flatten().any(|vertex| vertex.role == Role::Switch),
+        })
+    }
+
+    fn verdict(&self, path: PathKind) -> Gdr {
+        if self.peer_memory == Some(false) {
+            return Gdr::NoPeerMemory;
+        }
+        let routing = match path {
+            PathKind::Pix | PathKind::Pxb => self.through_switches(),
+            PathKind::Phb | PathKind::Node => self.through_root(),
+            _ => Gdr::Unknown,
+        };
+        match routing {
+            Gdr::Ok if self.peer_memory.is_none() => Gdr::Unknown,
+            Gdr::Ok if self.is_degraded() => Gdr::DegradedLink,
+            verdict => verdict,
+        }
+    }
+
+    fn through_switches(&self) -> Gdr {
+        if self.hidden {
+            return Gdr::Unknown;
+        }
+        let controls: Option<Vec<AcsControl>> = self.ports.iter().map(|port| port.acs).collect();
+        match controls {
+            Some(controls) => self.by_control(&controls),
+            // Without the ports' own word: one group means that nothing isolates.
+            None => match (self.gpu.iommu_group, self.nic.iommu_group) {
+                (Some(gpu), Some(nic)) if gpu == nic => Gdr::Ok,
+                (Some(_), Some(_)) => Gdr::AcsRedirect,
+                _ => Gdr::Unknown,
+            },
+        }
+    }
+
+    fn by_control(&self, controls: &[AcsControl]) -> Gdr {
+        let mut redirecting = controls.iter().filter(|control| control.redirects()).peekable();
+        if redirecting.peek().is_none() {
+            return Gdr::Ok;
+        }
+        if !redirecting.all(|control| control.direct_translated()) {
+            return Gdr::AcsRedirect;
+        }
+        match self.nic.ats_enabled {
+            Some(true) => Gdr::Ok,
+            Some(false) => Gdr::AtsMissing,
+            None => Gdr::Unknown,
+        }
+    }
+
+    /// Whether a root complex forwards between its ports is nowhere to be read.
+    fn through_root(&self) -> Gdr {
+        match [self.gpu.iommu_mode, self.nic.iommu_mode] {
+            [Some(IommuMode::Translated), _] | [_, Some(IommuMode::Translated)] => Gdr::Iommu,
+            _ => Gdr::Unknown,
+        }
+    }
+
+    fn is_degraded(&self) -> bool {
+        let ends = [self.gpu, self.nic].into_iter().chain(self.ports.iter().copied());
+        ends.into_iter().any(|function| devices::degraded(function).is_some())
+    }
+}
+
+/// The function at the end of a chain: the NIC, or what moves its data.
+fn end<'s>(chain: &[&Vertex], snapshot: &'s Snapshot) -> Option<&'s PciFunction> {
+    match chain.first()?.place {
+        Place::Function(address) => snapshot.function(address),
+        Place::Root(_) => None,
+    }
+}
+
+/// NVIDIA: a module of its own, or the open driver's dma-buf. AMD: dma-buf always.
+fn peer_memory(gpu: &PciFunction, snapshot: &Snapshot) -> Option<bool> {
+    match gpu.driver.as_deref()? {
+        "nvidia" => snapshot.nvidia_peer_memory,
+        "amdgpu" => Some(true),
+        _ => None,
+    }
+}

@@ -1,0 +1,76 @@
+//! What is different between two graphs, for a person: hardware that came, went or
+//! changed, names that changed, and what it means for distances.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use crate::{NodeTopologySpec, PciAddress, Topology};
+
+/// One line for each difference, `-` what only the first has, `+` what only the
+/// second has; nothing where both are the same machine.
+pub fn diff(before: &Topology, after: &Topology) -> String {
+    let specs = [before, after].map(|topology| facts(&topology.to_spec()));
+    let mut lines: Vec<String> = Vec::new();
+    for (name, old) in &specs[0] {
+        if specs[1].get(name) != Some(old) {
+            lines.push(format!("- {name}{old}"));
+        }
+    }
+    for (name, new) in &specs[1] {
+        if specs[0].get(name) != Some(new) {
+            lines.push(format!("+ {name}{new}"));
+        }
+    }
+    // What was and what is of one thing stand together.
+    lines.sort_by(|a, b| a[2..].split(' ').next().cmp(&b[2..].split(' ').next()));
+    lines.extend(paths(before, after));
+    lines.iter().map(|line| line.clone() + "\n").collect()
+}
+
+/// Each fact by what it is about.
+fn facts(spec: &NodeTopologySpec) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    for vertex in &spec.shape.vertices {
+        facts.insert(vertex.at.clone(), words(vertex));
+    }
+    for node in &spec.shape.numa_nodes {
+        facts.insert(format!("numa{}", node.node), words(node));
+    }
+    for nvlink in &spec.shape.nvlinks {
+        facts.insert(format!("{}-{}", nvlink.a, nvlink.b), format!(" NV{}", nvlink.links));
+    }
+    for identity in &spec.identities {
+        facts.insert(format!("identity:{}", identity.at), words(identity));
+    }
+    for anomaly in &spec.anomalies {
+        facts.insert(format!("anomaly:{anomaly}"), String::new());
+    }
+    facts
+}
+
+/// A value's fields that say something, in the names that the object has.
+fn words(value: &(impl serde::Serialize + Debug)) -> String {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(value) else {
+        return format!(" {value:?}");
+    };
+    let said = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "at" | "node"));
+    said.map(|(name, value)| format!(" {name}={value}")).collect::<Vec<_>>().concat()
+}
+
+/// Paths between devices that both have.
+fn paths(before: &Topology, after: &Topology) -> Vec<String> {
+    let devices = |topology: &Topology| -> BTreeSet<PciAddress> {
+        topology.shape.devices().map(|(device, _)| device).collect()
+    };
+    let common: Vec<PciAddress> = (&devices(before) & &devices(after)).into_iter().collect();
+    let mut lines = Vec::new();
+    for (index, &a) in common.iter().enumerate() {
+        for &b in &common[index + 1..] {
+            let (old, new) = (before.path(a, b), after.path(a, b));
+            if old != new {
+                lines.push(format!("! {a} {b} {old} -> {new}"));
+            }
+        }
+    }
+    lines
+}

@@ -2,7 +2,7 @@
 //! `kubectl dranet plan` calls the same function.
 
 use crate::denial::Denial;
-use crate::intent::{self, Intent};
+use crate::intent::{self, Intent, nic_config};
 use crate::plan::{Placement, Plan, Policy, plan};
 use crate::pod_check;
 use crate::rewrite;
@@ -47,13 +47,14 @@ pub enum AdmitError {
 
 /// Decides on a pod.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
-    admit_by(pod, view, |intent, placement| plan(intent, placement, view, policy))
+    admit_by(pod, view, policy, |intent, placement| plan(intent, placement, view, policy))
 }
 
 /// Decides on a pod with plans from elsewhere, as one who has made them before.
 pub fn admit_by(
     pod: &Value,
     view: &ClusterView,
+    policy: &Policy,
     plan: impl FnOnce(&Intent, &Placement) -> Result<Plan, Denial>,
 ) -> Result<Verdict, AdmitError> {
     let typed: Pod = serde_json::from_value(pod.clone()).map_err(AdmitError::Malformed)?;
@@ -66,6 +67,9 @@ pub fn admit_by(
         return Ok(Verdict { pod: pod.clone(), planned: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
+    let namespace = typed.metadata.namespace.as_deref().unwrap_or_default();
+    nic_config::check_namespace(&intent, namespace, &policy.network_namespaces)
+        .map_err(AdmitError::Denied)?;
     let placement = pod_check::placement(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
     warnings.extend(plan.warnings.iter().cloned());

@@ -2,6 +2,7 @@
 //! and checked without a look at the cluster.
 
 mod containers;
+pub(crate) mod nic_config;
 mod values;
 mod warnings;
 
@@ -71,6 +72,8 @@ pub struct Intent {
     pub shares: Vec<Share>,
     /// Whether the pod shares the host's network.
     pub host_network: bool,
+    /// The driver's network configuration as JSON.
+    pub nic_config: Option<String>,
     /// The trigger's value as the user wrote it, for texts.
     pub trigger: String,
 }
@@ -107,6 +110,9 @@ pub fn read(pod: &Pod) -> Result<Option<Intent>, Denial> {
     let nics = asked_nics.unwrap_or(gpus);
     check_size(trigger, gpus, nics)?;
     let class = |name: &'static str| get(name).map(|value| values::class(name, value)).transpose();
+    let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+    let nic_config = get(annotation::NIC_CONFIG);
+    let nic_config = nic_config.map(|value| nic_config::read(value, nics, host_network));
     Ok(Some(Intent {
         nics,
         gpus,
@@ -117,7 +123,8 @@ pub fn read(pod: &Pod) -> Result<Option<Intent>, Denial> {
         gpu_class: class(annotation::GPU_CLASS)?,
         nic_class: class(annotation::NIC_CLASS)?,
         shares,
-        host_network: pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true),
+        host_network,
+        nic_config: nic_config.transpose()?,
         trigger: trigger.to_owned(),
     }))
 }
@@ -183,14 +190,9 @@ fn no_gpus(trigger: &str) -> Denial {
 fn not_built<'a>(get: &impl Fn(&str) -> Option<&'a str>) -> Result<(), Denial> {
     let fabric = "this version does not place the pods of a job on one fabric; remove the \
                   annotation, or choose the nodes by label";
-    let config = "this version gives the driver no configuration; remove the annotation";
-    for (name, why) in [
-        (annotation::FABRIC, fabric),
-        (annotation::FABRIC_SIZE, fabric),
-        (annotation::NIC_CONFIG, config),
-    ] {
+    for name in [annotation::FABRIC, annotation::FABRIC_SIZE] {
         if let Some(value) = get(name) {
-            return Err(Denial::new(name, value, why));
+            return Err(Denial::new(name, value, fabric));
         }
     }
     Ok(())

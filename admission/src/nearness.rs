@@ -26,7 +26,11 @@ impl Nearness {
     /// Devices that are this near to each other.
     pub(crate) fn cells(self, machine: &Machine<'_>) -> Vec<Cell> {
         match self {
-            Self::Partner => machine.partners(),
+            // Where NICs are fewer than GPUs, pairs would leave GPUs out of reach.
+            Self::Partner => {
+                let pairs = machine.partners();
+                if pairs.len() < machine.devices.gpus.len() { Vec::new() } else { pairs }
+            }
             Self::Level(level) => machine.cells(level),
         }
     }

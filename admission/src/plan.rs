@@ -6,7 +6,7 @@ mod selection;
 
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
-use crate::intent::{AlignmentPolicy, Intent};
+use crate::intent::{AlignmentPolicy, Intent, nic_config};
 use crate::join::{Classes, Question};
 use crate::nearness::Nearness;
 use crate::supply;
@@ -33,12 +33,14 @@ pub struct Policy {
     pub nic_class: String,
     /// The most search steps on one node.
     pub max_steps: u64,
+    /// Namespaces whose pods may set addresses and routes; `*` is all.
+    pub network_namespaces: Vec<String>,
 }
 
 impl Default for Policy {
     fn default() -> Self {
         let nic_class = cluster_model::names::NIC_CLASS.to_owned();
-        Self { gpu_class: None, nic_class, max_steps: STEPS_MAX }
+        Self { gpu_class: None, nic_class, max_steps: STEPS_MAX, network_namespaces: Vec::new() }
     }
 }
 
@@ -141,6 +143,7 @@ pub fn plan(
     if machines.is_empty() {
         return Err(supply::nothing(intent, view, &selection, filter));
     }
+    nic_config::check_machines(intent, &machines)?;
     let classes = selected.classes();
     let question = Question {
         demand: &demand,
@@ -158,7 +161,10 @@ fn complete(
     machines: &[Machine<'_>],
     warnings: Vec<String>,
 ) -> Plan {
-    let Chosen { candidate, claim, nic_requests, steps } = chosen;
+    let Chosen { candidate, mut claim, nic_requests, steps } = chosen;
+    if let Some(devices) = &mut claim.devices {
+        devices.config = nic_config::claim_config(intent, &nic_requests);
+    }
     let all = machines.iter().map(|machine| machine.nodes.len()).sum();
     Plan {
         join: candidate.join,

@@ -8,6 +8,7 @@
 pub mod gpu_drivers;
 pub mod machines;
 pub mod names;
+pub mod network_config;
 pub mod node_devices;
 pub mod predict;
 pub mod snapshot;

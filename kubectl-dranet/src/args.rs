@@ -88,6 +88,9 @@ pub struct PlanArgs {
     /// Search steps on one node that a claim may take the scheduler at worst
     #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
     pub max_steps: u64,
+    /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
+    #[arg(long = "network-namespace", value_name = "NAME")]
+    pub network_namespaces: Vec<String>,
     /// Form of the output
     #[arg(long, short, value_enum, default_value_t = PlanFormat::Text)]
     pub output: PlanFormat,

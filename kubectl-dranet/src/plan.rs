@@ -19,8 +19,8 @@ use std::path::Path;
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
     let pod = read_pod(&args.file)?;
     let view = source::read(&args.source).await?;
-    let PlanArgs { gpu_class, nic_class, max_steps, output, .. } = args;
-    let policy = Policy { gpu_class, nic_class, max_steps };
+    let PlanArgs { gpu_class, nic_class, max_steps, network_namespaces, output, .. } = args;
+    let policy = Policy { gpu_class, nic_class, max_steps, network_namespaces };
     let verdict = match admit(&pod, &view, &policy) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),

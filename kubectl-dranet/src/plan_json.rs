@@ -79,12 +79,14 @@ fn device(result: &DeviceResult) -> Value {
 fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Value> {
     let Some(devices) = NodeDevices::of(view, node) else { return Vec::new() };
     let given = |all: Vec<&&Device>| -> Vec<(PciAddress, String)> {
-        let given = all.into_iter().filter(|it| results.iter().any(|result| result.device == *it.id()));
-        given.filter_map(|device| {
-            let address = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
-            Some((address, device.id().device.to_string()))
-        })
-        .collect()
+        let given =
+            all.into_iter().filter(|it| results.iter().any(|result| result.device == *it.id()));
+        given
+            .filter_map(|device| {
+                let address = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
+                Some((address, device.id().device.to_string()))
+            })
+            .collect()
     };
     let gpus = given(devices.gpus.values().collect());
     let nics = given(devices.nics.values().collect());

@@ -114,6 +114,9 @@ fn denials() {
         (json!({ "containers": "b" }), json!([gpus("a", 1), container("b", &json!({}))])),
         (json!({ "gpu-class": "My GPUs" }), one_gpu()),
         (json!({ "fabric": "same" }), one_gpu()),
+        (json!({ "nic-config": "mtu" }), one_gpu()),
+        (json!({ "nic-config": "{\"interface\":{\"mtu\":1}}" }), one_gpu()),
+        (json!({ "nic-config": "{\"interface\":{\"name\":\"eth1\"}}" }), one_gpu()),
         (json!({ "fabric-size": "4" }), one_gpu()),
     ];
     let texts = cases.into_iter().map(|(annotations, containers)| {
@@ -137,10 +140,8 @@ fn annotations_without_effect_are_warned_about() {
 #[test]
 fn containers_that_cannot_lock_memory_are_warned_about() {
     let mut pod = pod(&json!({}), &json!([gpus("a", 1), gpus("b", 1), container("c", &json!({}))]));
-    pod.spec.as_mut().unwrap().containers[1].security_context = serde_json::from_value(
-        json!({ "capabilities": { "add": ["IPC_LOCK"] } }),
-    )
-    .unwrap();
+    pod.spec.as_mut().unwrap().containers[1].security_context =
+        serde_json::from_value(json!({ "capabilities": { "add": ["IPC_LOCK"] } })).unwrap();
     let intent = read(&pod).unwrap().unwrap();
     insta::assert_snapshot!(memlock(&pod, &intent).join("\n"));
 }

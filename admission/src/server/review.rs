@@ -39,11 +39,13 @@ pub fn answer(
         Ok(pod) => pod,
         Err(error) => return refuse(response, format!("failed to read the pod: {error}")),
     };
-    let verdict = match admit_by(&pod, view, |intent, place| plans.plan(intent, place, view, policy)) {
-        Ok(verdict) => verdict,
-        Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
-        Err(error) => return refuse(response, Chain(&error).to_string()),
-    };
+    let verdict =
+        match admit_by(&pod, view, policy, |intent, place| plans.plan(intent, place, view, policy))
+        {
+            Ok(verdict) => verdict,
+            Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
+            Err(error) => return refuse(response, Chain(&error).to_string()),
+        };
     let mut response = response;
     response.warnings = (!verdict.warnings.is_empty()).then_some(verdict.warnings);
     let patch = rewrite::patch(&pod, &verdict.pod);

@@ -43,8 +43,7 @@ impl<'a> Near<'a> {
     /// Whether some `gpus` of the free ones have some `nics` all near all of them.
     pub fn group(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
         subsets(&free.gpus, gpus).iter().any(|chosen| {
-            let near_all =
-                |nic: &&PciAddress| chosen.iter().all(|gpu| self.is_near(*gpu, **nic));
+            let near_all = |nic: &&PciAddress| chosen.iter().all(|gpu| self.is_near(*gpu, **nic));
             free.nics.iter().filter(near_all).count() >= nics
         })
     }

@@ -50,17 +50,12 @@ pub const H100: Machine = Machine {
     size: Some("Standard_ND96isr_H100_v5"),
     gpus: Gpus::NvidiaWithNuma,
 };
-pub const A100: Machine = Machine {
-    fixture: "azure-nda100v4",
-    size: Some("Standard_ND96asr_v4"),
-    gpus: Gpus::Nvidia,
-};
+pub const A100: Machine =
+    Machine { fixture: "azure-nda100v4", size: Some("Standard_ND96asr_v4"), gpus: Gpus::Nvidia };
 pub const MI300X: Machine =
     Machine { fixture: "azure-mi300x", size: Some("Standard_ND96isr_MI300X_v5"), gpus: Gpus::Amd };
-pub const P4D: Machine =
-    Machine { fixture: "aws-p4d", size: None, gpus: Gpus::NvidiaWithNuma };
-pub const HGX: Machine =
-    Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
+pub const P4D: Machine = Machine { fixture: "aws-p4d", size: None, gpus: Gpus::NvidiaWithNuma };
+pub const HGX: Machine = Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
 pub const A3: Machine =
     Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
 

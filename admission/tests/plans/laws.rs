@@ -85,16 +85,12 @@ fn case(
 ) -> Option<Case> {
     let view = cluster(machines);
     let word = if pairing == Pairing::Each { "each" } else { "group" };
-    let mut annotations = vec![
-        ("aligned-nics", nics),
-        ("pairing", word),
-        ("alignment-policy", policy),
-    ];
+    let mut annotations =
+        vec![("aligned-nics", nics), ("pairing", word), ("alignment-policy", policy)];
     annotations.extend(level.map(|level| ("alignment", level)));
     let resource = if name == "mi300x" { "amd.com/gpu" } else { "nvidia.com/gpu" };
     let pod = pod(resource, gpus, &annotations);
-    let Verdict { pod: patched, planned, .. } =
-        admit(&pod, &view, &Policy::default()).ok()?;
+    let Verdict { pod: patched, planned, .. } = admit(&pod, &view, &Policy::default()).ok()?;
     let planned = planned?;
     let claim = Claim::from_spec(ClaimName::new("default", "a"), &planned.plan.claim).unwrap();
     Some(Case {
@@ -121,9 +117,7 @@ impl Case {
     fn promise(&self) -> Nearness {
         let plan = &self.planned.plan;
         match plan.policy {
-            AlignmentPolicy::Preferred if plan.why.contains("numa") => {
-                Nearness::Level(Level::Numa)
-            }
+            AlignmentPolicy::Preferred if plan.why.contains("numa") => Nearness::Level(Level::Numa),
             _ => plan.nearness,
         }
     }
@@ -217,10 +211,7 @@ impl Case {
 }
 
 /// Address, whether it is a GPU, and request of each device given.
-fn results(
-    devices: &NodeDevices<'_>,
-    got: &ClaimAllocation,
-) -> Vec<(PciAddress, bool, String)> {
+fn results(devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Vec<(PciAddress, bool, String)> {
     let found = got.results.iter().map(|result| {
         let all = devices.gpus.values().chain(devices.nics.values());
         let device = all.into_iter().find(|device| *device.id() == result.device).unwrap();

@@ -1,0 +1,113 @@
+//! Ranges, and fields that exclude each other.
+
+use super::{ConfigError, InterfaceConfig, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
+use std::net::IpAddr;
+
+/// Smallest MTU that the kernel takes for IPv4 (`ETH_MIN_MTU`).
+const MTU_MIN: u32 = 68;
+/// `RT_SCOPE_UNIVERSE` and `RT_SCOPE_LINK`.
+const SCOPES: [u8; 2] = [0, 253];
+/// Highest priority of a rule that leaves the kernel's own their places.
+const RULE_PRIORITY_MAX: u32 = 32767;
+/// The tables `default`, `main` and `local`.
+const RESERVED_TABLES: [u32; 3] = [253, 254, 255];
+
+type Check = Result<(), ConfigError>;
+
+fn ensure(holds: bool, field: &str, problem: impl Into<String>) -> Check {
+    if holds {
+        return Ok(());
+    }
+    Err(ConfigError::Value { field: field.to_owned(), problem: problem.into() })
+}
+
+impl NetworkConfig {
+    pub(super) fn check(&self) -> Check {
+        let Self { profile, interface, routes, rules, neighbors: _, ethtool: _ } = self;
+        ensure(profile.as_deref() != Some(""), "profile", "is empty")?;
+        interface.check()?;
+        for (index, route) in routes.iter().enumerate() {
+            route.check(&format!("routes[{index}]"))?;
+        }
+        for (index, rule) in rules.iter().enumerate() {
+            rule.check(&format!("rules[{index}]"))?;
+        }
+        let vrf_with_rules = interface.vrf.is_some() && !rules.is_empty();
+        ensure(!vrf_with_rules, "rules", "cannot go with `interface.vrf`, which routes by itself")
+    }
+
+    /// What asks for something that only an interface can have, on a device
+    /// that has none: the paths of those fields.
+    pub fn check_rdma_only(&self) -> Check {
+        let Self { profile: _, interface, routes, rules, neighbors, ethtool } = self;
+        let none = "is set, but the device has RDMA only and no network interface";
+        ensure(*interface == InterfaceConfig::default(), "interface", none)?;
+        ensure(routes.is_empty(), "routes", none)?;
+        ensure(rules.is_empty(), "rules", none)?;
+        ensure(neighbors.is_empty(), "neighbors", none)?;
+        ensure(ethtool.is_none(), "ethtool", none)
+    }
+}
+
+impl InterfaceConfig {
+    fn check(&self) -> Check {
+        let dhcp_and_addresses = self.dhcp == Some(true) && !self.addresses.is_empty();
+        ensure(!dhcp_and_addresses, "interface.dhcp", "cannot go with `interface.addresses`")?;
+        ensure(
+            self.mtu.is_none_or(|mtu| mtu >= MTU_MIN && i32::try_from(mtu).is_ok()),
+            "interface.mtu",
+            format!("must be at least {MTU_MIN}"),
+        )?;
+        for (field, size) in [
+            ("interface.gsoMaxSize", self.gso_max_size),
+            ("interface.groMaxSize", self.gro_max_size),
+            ("interface.gsoIPv4MaxSize", self.gso_ipv4_max_size),
+            ("interface.groIPv4MaxSize", self.gro_ipv4_max_size),
+        ] {
+            let in_range = size.is_none_or(|size| size > 0 && i32::try_from(size).is_ok());
+            ensure(in_range, field, "must be above 0")?;
+        }
+        let ignore = self.arp_ignore.is_none_or(|value| matches!(value, 0..=3 | 8));
+        ensure(ignore, "interface.arpIgnore", "must be one of 0, 1, 2, 3, 8")?;
+        let announce = self.arp_announce.is_none_or(|value| value <= 2);
+        ensure(announce, "interface.arpAnnounce", "must be one of 0, 1, 2")?;
+        self.vrf.as_ref().map_or(Ok(()), VrfConfig::check)
+    }
+}
+
+impl VrfConfig {
+    fn check(&self) -> Check {
+        let free = self.table.is_none_or(|table| table > 0 && !RESERVED_TABLES.contains(&table));
+        ensure(free, "interface.vrf.table", "must be above 0 and not 253, 254 or 255")
+    }
+}
+
+impl RouteConfig {
+    fn check(&self, at: &str) -> Check {
+        let scope = SCOPES.contains(&self.scope);
+        ensure(scope, &format!("{at}.scope"), "must be 0 (universe) or 253 (link)")?;
+        let reachable = self.scope != 0 || self.gateway.is_some();
+        ensure(reachable, &format!("{at}.gateway"), "is missing; a route of scope 0 needs one")?;
+        for (field, address) in [("gateway", self.gateway), ("source", self.source)] {
+            let same = address.is_none_or(|address| same_family(address, self.destination.address));
+            ensure(same, &format!("{at}.{field}"), "is not of the destination's address family")?;
+        }
+        Ok(())
+    }
+}
+
+impl RuleConfig {
+    fn check(&self, at: &str) -> Check {
+        let priority = format!("must be at most {RULE_PRIORITY_MAX}");
+        ensure(self.priority <= RULE_PRIORITY_MAX, &format!("{at}.priority"), priority)?;
+        let both = self.source.zip(self.destination);
+        let same = both.is_none_or(|(from, to)| same_family(from.address, to.address));
+        ensure(same, &format!("{at}.destination"), "is not of the source's address family")?;
+        let selects = self.source.is_some() || self.destination.is_some();
+        ensure(selects, at, "names neither a source nor a destination")
+    }
+}
+
+fn same_family(a: IpAddr, b: IpAddr) -> bool {
+    a.is_ipv4() == b.is_ipv4()
+}

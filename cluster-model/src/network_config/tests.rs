@@ -1,0 +1,121 @@
+//! What is taken, what is refused, and in which words.
+
+use super::*;
+use serde_json::json;
+
+fn refusal(value: &serde_json::Value) -> String {
+    use std::error::Error;
+    let error = NetworkConfig::parse(value).expect_err("refused");
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+#[test]
+fn every_field_of_upstream() {
+    let value = json!({
+        "profile": "fast",
+        "interface": {
+            "name": "dranet0", "addresses": ["169.254.169.14/24", "fd00::5/64"], "mtu": 4321,
+            "hardwareAddr": "00:11:22:33:44:55", "gsoMaxSize": 65536, "groMaxSize": 65536,
+            "gsoIPv4MaxSize": 65536, "groIPv4MaxSize": 65536, "disableEbpfPrograms": true,
+            "forwarding": true, "arpIgnore": 8, "arpAnnounce": 2
+        },
+        "routes": [
+            {"destination": "169.254.169.0/24", "gateway": "169.254.169.1"},
+            {"destination": "10.0.0.0/8", "scope": 253, "table": 100, "source": "169.254.169.14"}
+        ],
+        "rules": [{"priority": 32000, "source": "192.168.100.0/24", "table": 100}],
+        "neighbors": [{"destination": "169.254.169.9", "hardwareAddr": "02:00:00:00:00:01"}],
+        "ethtool": {"features": {"tcp-segmentation-offload": false}, "privateFlags": {"x": true}}
+    });
+    let config = NetworkConfig::parse(&value).expect("upstream's own fields");
+    let again = serde_json::to_value(&config).expect("serialises");
+    assert_eq!(NetworkConfig::parse(&again).expect("reads its own text"), config);
+    assert_eq!(again["interface"]["gsoIPv4MaxSize"], 65536);
+}
+
+#[test]
+fn refusals_name_field_and_rule() {
+    let cases = [
+        json!({"interfaces": {}}),
+        json!({"interface": {"mtu": 67}}),
+        json!({"interface": {"mtu": "9000"}}),
+        json!({"interface": {"name": "far-too-long-for-linux"}}),
+        json!({"interface": {"name": "a/b"}}),
+        json!({"interface": {"name": ".."}}),
+        json!({"interface": {"dhcp": true, "addresses": ["10.0.0.1/8"]}}),
+        json!({"interface": {"addresses": ["10.0.0.1"]}}),
+        json!({"interface": {"addresses": ["10.0.0.1/33"]}}),
+        json!({"interface": {"hardwareAddr": "00:11:22"}}),
+        json!({"interface": {"gsoMaxSize": 0}}),
+        json!({"interface": {"arpIgnore": 4}}),
+        json!({"interface": {"arpAnnounce": 3}}),
+        json!({"interface": {"vrf": {"table": 7}}}),
+        json!({"interface": {"vrf": {"name": "v", "table": 254}}}),
+        json!({"routes": [{"destination": "10.0.0.0/8"}]}),
+        json!({"routes": [{"destination": "10.0.0.0/8", "gateway": "fd00::1"}]}),
+        json!({"routes": [{"destination": "10.0.0.0/8", "scope": 254}]}),
+        json!({"rules": [{"priority": 32768, "source": "10.0.0.0/8"}]}),
+        json!({"rules": [{"table": 5}]}),
+        json!({"interface": {"vrf": {"name": "v"}}, "rules": [{"source": "10.0.0.0/8"}]}),
+        json!({"neighbors": [{"ipAddress": "10.0.0.1", "hardwareAddr": "02:00:00:00:00:01"}]}),
+    ];
+    let lines: Vec<_> = cases.iter().map(|case| format!("{case}\n  {}", refusal(case))).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn a_device_without_interface_takes_none() {
+    for value in [
+        json!({"interface": {"name": "net1"}}),
+        json!({"interface": {"vrf": {"name": "v"}}}),
+        json!({"interface": {"forwarding": false}}),
+        json!({"routes": [{"destination": "10.0.0.0/8", "scope": 253}]}),
+        json!({"ethtool": {}}),
+    ] {
+        let config = NetworkConfig::parse(&value).expect("well formed");
+        config.check_rdma_only().expect_err("an interface is needed");
+    }
+    NetworkConfig::default().check_rdma_only().expect("nothing is asked");
+}
+
+#[test]
+fn table_of_a_routing_domain_is_upstreams() {
+    let domain = |table| VrfConfig { name: "blue".parse().expect("a name"), table };
+    assert_eq!(domain(Some(7)).table_id(), 7);
+    // fnv32a("a") = 0xe40c292c = 3826002220.
+    let a = VrfConfig { name: "a".parse().expect("a name"), table: None };
+    assert_eq!(a.table_id(), 1000 + 3_826_002_220 % 1000);
+    assert!((1000..2000).contains(&domain(None).table_id()));
+}
+
+mod laws {
+    use super::super::{IpPrefix, MacAddress};
+    use proptest::prelude::*;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    proptest! {
+        #[test]
+        fn prefix_round_trip(bits: u128, length in 0u8..=128, v4: bool) {
+            let prefix = if v4 {
+                let address = IpAddr::V4(Ipv4Addr::from_bits((bits >> 96) as u32));
+                IpPrefix { address, prefix_len: length % 33 }
+            } else {
+                IpPrefix { address: IpAddr::V6(Ipv6Addr::from_bits(bits)), prefix_len: length }
+            };
+            prop_assert_eq!(prefix.to_string().parse::<IpPrefix>().expect("own text"), prefix);
+        }
+
+        #[test]
+        fn mac_round_trip(bytes: [u8; 6]) {
+            let mac = MacAddress::from_bytes(&bytes).expect("six bytes");
+            prop_assert_eq!(mac.to_string().parse::<MacAddress>().expect("own text"), mac);
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,200}") {
+            let _ = super::super::NetworkConfig::from_json(text.as_bytes());
+            let _ = text.parse::<IpPrefix>();
+            let _ = text.parse::<MacAddress>();
+        }
+    }
+}

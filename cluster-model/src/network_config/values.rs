@@ -1,0 +1,160 @@
+//! The values of a network configuration, each valid by its type.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A text is not the value that stands here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {what}")]
+pub struct ValueError {
+    text: String,
+    what: &'static str,
+}
+
+impl ValueError {
+    fn new(text: &str, what: &'static str) -> Self {
+        Self { text: text.to_owned(), what }
+    }
+}
+
+/// An address with the length of its prefix, `192.168.1.7/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IpPrefix {
+    /// The address, host bits included.
+    pub address: IpAddr,
+    /// Bits of the network.
+    pub prefix_len: u8,
+}
+
+/// Name of a network interface as the kernel takes it (`dev_valid_name`), and
+/// a bit narrower, as upstream does.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkName(String);
+
+/// A link-layer address: 6 bytes of Ethernet, or 20 of IPoIB.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacAddress(Vec<u8>);
+
+/// `IFNAMSIZ` without the closing zero.
+const LINK_NAME_MAX: usize = 15;
+
+impl LinkName {
+    /// A name for an interface whose own cannot be written in a configuration.
+    pub fn fallback() -> Self {
+        Self("net1".to_owned())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl MacAddress {
+    /// The bytes, where their number is one that links have.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        matches!(bytes.len(), 6 | 20).then(|| Self(bytes.to_vec()))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl FromStr for IpPrefix {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let fail = || ValueError::new(text, "an address with a prefix length (`192.168.1.7/24`)");
+        let (address, length) = text.split_once('/').ok_or_else(fail)?;
+        let address: IpAddr = address.parse().map_err(|_| fail())?;
+        let max = if address.is_ipv4() { 32 } else { 128 };
+        let is_number = (1..=3).contains(&length.len())
+            && length.bytes().all(|byte| byte.is_ascii_digit())
+            && (length.len() == 1 || !length.starts_with('0'));
+        let prefix_len: u16 = length.parse().map_err(|_| fail())?;
+        let prefix_len = u8::try_from(prefix_len).map_err(|_| fail())?;
+        if !is_number || prefix_len > max {
+            return Err(fail());
+        }
+        Ok(Self { address, prefix_len })
+    }
+}
+
+impl FromStr for LinkName {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let valid = (1..=LINK_NAME_MAX).contains(&text.len())
+            && !matches!(text, "." | "..")
+            && text.chars().all(allowed);
+        let what = "an interface name (1 to 15 letters, digits, `-`, `_`, `.`)";
+        if valid { Ok(Self(text.to_owned())) } else { Err(ValueError::new(text, what)) }
+    }
+}
+
+impl FromStr for MacAddress {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let what = "a hardware address (`00:11:22:33:44:55`)";
+        let fail = || ValueError::new(text, what);
+        let byte = |part: &str| {
+            let is_hex = part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+            is_hex.then(|| u8::from_str_radix(part, 16).ok()).flatten()
+        };
+        let bytes: Option<Vec<u8>> = text.split([':', '-']).map(byte).collect();
+        bytes.and_then(|bytes| Self::from_bytes(&bytes)).ok_or_else(fail)
+    }
+}
+
+impl fmt::Display for IpPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_len)
+    }
+}
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ":" };
+            write!(f, "{separator}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MacAddress({self})")
+    }
+}
+
+/// Values travel as the text that a person writes.
+macro_rules! as_text {
+    ($($name:ty),*) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+as_text!(IpPrefix, LinkName, MacAddress);

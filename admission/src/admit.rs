@@ -2,8 +2,9 @@
 //! `kubectl dranet plan` calls the same function.
 
 use crate::denial::Denial;
-use crate::intent;
-use crate::plan::{Plan, Policy, plan};
+use crate::intent::{self, Intent, nic_config};
+use crate::plan::{Placement, Plan, Policy, plan};
+use crate::pod_check;
 use crate::rewrite;
 use crate::template;
 use cluster_model::names::annotation;
@@ -46,25 +47,37 @@ pub enum AdmitError {
 
 /// Decides on a pod.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
+    admit_by(pod, view, policy, |intent, placement| plan(intent, placement, view, policy))
+}
+
+/// Decides on a pod with plans from elsewhere, as one who has made them before.
+pub fn admit_by(
+    pod: &Value,
+    view: &ClusterView,
+    policy: &Policy,
+    plan: impl FnOnce(&Intent, &Placement) -> Result<Plan, Denial>,
+) -> Result<Verdict, AdmitError> {
     let typed: Pod = serde_json::from_value(pod.clone()).map_err(AdmitError::Malformed)?;
-    let warnings = intent::warnings(&typed);
-    if triggered(&typed) && own_template(pod)?.is_some() {
+    let mut warnings = intent::warnings(&typed);
+    if intent::is_triggered(&typed) && own_template(pod)?.is_some() {
         let pod = rewrite::without_extended_resources(pod);
         return Ok(Verdict { pod, planned: None, warnings });
     }
     let Some(intent) = intent::read(&typed).map_err(AdmitError::Denied)? else {
         return Ok(Verdict { pod: pod.clone(), planned: None, warnings });
     };
-    let plan = plan(&intent, view, policy).map_err(AdmitError::Denied)?;
+    pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
+    let namespace = typed.metadata.namespace.as_deref().unwrap_or_default();
+    nic_config::check_namespace(&intent, namespace, &policy.network_namespaces)
+        .map_err(AdmitError::Denied)?;
+    let placement = pod_check::placement(&typed);
+    let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
+    warnings.extend(plan.warnings.iter().cloned());
+    warnings.extend(intent::memlock(&typed, &intent));
     let template = template::build(&plan.claim);
     let name = template.metadata.name.as_deref().unwrap_or_default();
-    let pod = rewrite::with_claim(pod, &intent.container, name, &plan.note(name));
+    let pod = rewrite::with_claim(pod, &plan.grants, name, &plan.note(name));
     Ok(Verdict { pod, planned: Some(Planned { plan, template }), warnings })
-}
-
-fn triggered(pod: &Pod) -> bool {
-    let annotations = pod.metadata.annotations.as_ref();
-    annotations.is_some_and(|annotations| annotations.contains_key(annotation::ALIGNED_NICS))
 }
 
 fn own_template(pod: &Value) -> Result<Option<&str>, AdmitError> {

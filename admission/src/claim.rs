@@ -12,15 +12,15 @@ const EXACT_COUNT: &str = "ExactCount";
 
 /// `count` devices of a class that a selector takes.
 #[derive(Clone, Debug)]
-pub(crate) struct Demand<'a> {
+pub(crate) struct Ask<'a> {
     pub(crate) class: &'a str,
     pub(crate) count: u32,
     pub(crate) selector: Selector,
 }
 
 /// A request with one way to meet it.
-pub(crate) fn exactly(name: &str, demand: Demand<'_>) -> DeviceRequest {
-    let Demand { class, count, selector } = demand;
+pub(crate) fn exactly(name: &str, ask: Ask<'_>) -> DeviceRequest {
+    let Ask { class, count, selector } = ask;
     DeviceRequest {
         name: name.to_owned(),
         exactly: Some(ExactDeviceRequest {
@@ -34,15 +34,15 @@ pub(crate) fn exactly(name: &str, demand: Demand<'_>) -> DeviceRequest {
     }
 }
 
-/// A request with several ways to meet it, best first, named by [`tier`].
+/// A request with several named ways to meet it, best first.
 pub(crate) fn first_available<'a>(
     name: &str,
-    demands: impl IntoIterator<Item = Demand<'a>>,
+    asks: impl IntoIterator<Item = (String, Ask<'a>)>,
 ) -> DeviceRequest {
-    let subrequest = |(index, demand): (usize, Demand<'_>)| {
-        let Demand { class, count, selector } = demand;
+    let subrequest = |(name, ask): (String, Ask<'_>)| {
+        let Ask { class, count, selector } = ask;
         DeviceSubRequest {
-            name: tier(index),
+            name,
             device_class_name: class.to_owned(),
             allocation_mode: Some(EXACT_COUNT.to_owned()),
             count: Some(count.into()),
@@ -53,13 +53,8 @@ pub(crate) fn first_available<'a>(
     DeviceRequest {
         name: name.to_owned(),
         exactly: None,
-        first_available: Some(demands.into_iter().enumerate().map(subrequest).collect()),
+        first_available: Some(asks.into_iter().map(subrequest).collect()),
     }
-}
-
-/// Name of the n-th alternative of a request.
-pub(crate) fn tier(index: usize) -> String {
-    format!("c{index}")
 }
 
 /// All devices of these requests have one value of the attribute.

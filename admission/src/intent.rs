@@ -1,68 +1,216 @@
 //! What the pod asks for: its annotations and its containers' GPU limits, read
 //! and checked without a look at the cluster.
 
+mod containers;
+pub(crate) mod nic_config;
+mod values;
+mod warnings;
+
 use crate::denial::Denial;
 use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
 use cluster_model::names::annotation;
-use k8s_openapi::api::core::v1::{Container, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use containers::Limits;
+use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use topology_graph::Level;
+
+pub(crate) use warnings::memlock;
+pub use warnings::warnings;
 
 /// Devices that one claim can hold (`AllocationResultsMaxSize` of
 /// `resource.k8s.io/v1`).
 pub const CLAIM_DEVICES_MAX: u32 = 32;
 
-/// Annotations of ours that this version acts on.
-const KNOWN: &[&str] = &[annotation::ALIGNED_NICS, annotation::PLAN];
+/// How binding the alignment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AlignmentPolicy {
+    /// Aligned, or not scheduled.
+    Required,
+    /// Aligned where possible, else anything that fits.
+    Preferred,
+}
+
+/// What belongs to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pairing {
+    /// Every GPU has NICs of its own near it.
+    Each,
+    /// All GPUs and all NICs are near each other.
+    Group,
+}
+
+/// A container that gets devices of the claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Share {
+    /// Its name.
+    pub container: String,
+    /// Which of the pod's GPUs it gets; NICs go to every container with a share.
+    pub gpus: Range<u32>,
+}
 
 /// What a pod with our trigger asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Intent {
     /// NICs for the pod, at least 1.
     pub nics: u32,
     /// GPUs for the pod, at least 1.
     pub gpus: u32,
-    /// Driver of the GPUs, found from the name of the extended resource.
-    pub gpu_driver: &'static GpuDriver,
-    /// Name of the container whose limits named the GPUs and that gets the claim.
-    pub container: String,
+    /// Driver and extended resource, where container limits name them.
+    pub resource: Option<(&'static GpuDriver, &'static str)>,
+    /// How near, where the user said so.
+    pub level: Option<Level>,
+    /// How binding.
+    pub policy: AlignmentPolicy,
+    /// What belongs to what.
+    pub pairing: Pairing,
+    /// DeviceClass of the GPUs, where the user said so.
+    pub gpu_class: Option<String>,
+    /// DeviceClass of the NICs, where the user said so.
+    pub nic_class: Option<String>,
+    /// Who gets the devices.
+    pub shares: Vec<Share>,
+    /// Whether the pod shares the host's network.
+    pub host_network: bool,
+    /// The driver's network configuration as JSON.
+    pub nic_config: Option<String>,
+    /// The trigger's value as the user wrote it, for texts.
+    pub trigger: String,
 }
 
 impl Intent {
-    /// The annotation as the user wrote it, for texts.
-    pub fn annotation(&self) -> String {
-        format!("{}: \"{}\"", annotation::ALIGNED_NICS, self.nics)
+    /// A refusal of the trigger, whose value the user wrote.
+    pub(crate) fn deny(&self, why: impl Into<String>) -> Denial {
+        Denial::new(annotation::ALIGNED_NICS, self.trigger.clone(), why)
     }
+
+    /// NICs for each GPU, where each GPU has its own.
+    pub(crate) fn nics_per_gpu(&self) -> u32 {
+        self.nics / self.gpus
+    }
+}
+
+/// Whether the pod has the trigger.
+pub fn is_triggered(pod: &Pod) -> bool {
+    annotations(pod).contains_key(annotation::ALIGNED_NICS)
 }
 
 /// Reads the intent. `None` where the pod does not have the trigger.
 pub fn read(pod: &Pod) -> Result<Option<Intent>, Denial> {
-    let Some(value) = annotations(pod).get(annotation::ALIGNED_NICS) else { return Ok(None) };
-    let nics = parse_nics(value)?;
-    let (container, gpu_driver, gpus) = gpus(pod, value)?;
-    let devices = nics + gpus;
-    if devices > CLAIM_DEVICES_MAX {
-        return Err(Denial::new(
-            annotation::ALIGNED_NICS,
-            value,
-            format!(
-                "{nics} NICs and {gpus} GPUs are {devices} devices; a claim holds at most \
-                 {CLAIM_DEVICES_MAX}"
-            ),
-        ));
-    }
-    Ok(Some(Intent { nics, gpus, gpu_driver, container }))
+    let annotations = annotations(pod);
+    let get = |name: &str| annotations.get(name).map(String::as_str);
+    let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
+    not_built(&get)?;
+    let asked_nics = values::nics(trigger)?;
+    let limits = containers::limits(pod, trigger)?;
+    let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
+    let named = get(annotation::CONTAINERS).map(|value| values::containers(value, pod));
+    let shares = shares(pod, &limits, asked_gpus, named.transpose()?.as_deref(), trigger)?;
+    let gpus = shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
+    let nics = asked_nics.unwrap_or(gpus);
+    check_size(trigger, gpus, nics)?;
+    let class = |name: &'static str| get(name).map(|value| values::class(name, value)).transpose();
+    let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+    let nic_config = get(annotation::NIC_CONFIG);
+    let nic_config = nic_config.map(|value| nic_config::read(value, nics, host_network));
+    Ok(Some(Intent {
+        nics,
+        gpus,
+        resource: limits.resource,
+        level: get(annotation::ALIGNMENT).map(values::level).transpose()?,
+        policy: values::policy(get(annotation::ALIGNMENT_POLICY))?,
+        pairing: values::pairing(get(annotation::PAIRING), gpus, nics)?,
+        gpu_class: class(annotation::GPU_CLASS)?,
+        nic_class: class(annotation::NIC_CLASS)?,
+        shares,
+        host_network,
+        nic_config: nic_config.transpose()?,
+        trigger: trigger.to_owned(),
+    }))
 }
 
-/// One warning for each annotation in our domain that has no effect.
-pub fn warnings(pod: &Pod) -> Vec<String> {
-    annotations(pod)
-        .keys()
-        .filter(|key| key.starts_with(annotation::DOMAIN) && !KNOWN.contains(&key.as_str()))
-        .map(|key| {
-            format!("annotation {key} is not known to this version of dranet and has no effect")
-        })
-        .collect()
+/// Who gets which GPUs: the containers whose limits name them, or the ones
+/// that the annotation names, or the first.
+fn shares(
+    pod: &Pod,
+    limits: &Limits,
+    asked: Option<u32>,
+    named: Option<&[String]>,
+    trigger: &str,
+) -> Result<Vec<Share>, Denial> {
+    let share = |container: &String, gpus| Share { container: container.clone(), gpus };
+    let Some((_, resource)) = limits.resource else {
+        let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
+        let first = || containers::first(pod).into_iter().collect();
+        let names = named.map_or_else(first, <[String]>::to_vec);
+        return Ok(names.iter().map(|name| share(name, 0..gpus)).collect());
+    };
+    let total = limits.shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
+    if let Some(asked) = asked.filter(|asked| *asked != total) {
+        return Err(Denial::new(
+            annotation::GPUS,
+            asked.to_string(),
+            format!("the limits {resource} of the containers need {total}"),
+        )
+        .allowed(format!("\"{total}\", or no such annotation")));
+    }
+    let mut shares = limits.shares.clone();
+    if let Some(named) = named {
+        if let Some(left_out) = shares.iter().find(|share| !named.contains(&share.container)) {
+            return Err(Denial::new(
+                annotation::CONTAINERS,
+                named.join(","),
+                format!(
+                    "container `{}` has a limit {resource}, which the claim replaces, and is not \
+                     named",
+                    left_out.container
+                ),
+            ));
+        }
+        let more = named.iter().filter(|name| !limits.has(name));
+        shares.extend(more.map(|name| share(name, 0..0)));
+    }
+    Ok(shares)
+}
+
+fn no_gpus(trigger: &str) -> Denial {
+    let known = extended_resources().collect::<Vec<_>>().join(", ");
+    Denial::new(
+        annotation::ALIGNED_NICS,
+        trigger,
+        format!(
+            "the pod asks for no GPU to align with; set a limit of one of {known} in a container, \
+             or the annotation {}",
+            annotation::GPUS
+        ),
+    )
+}
+
+/// What a user may ask for and this version cannot give is refused by name.
+fn not_built<'a>(get: &impl Fn(&str) -> Option<&'a str>) -> Result<(), Denial> {
+    let fabric = "this version does not place the pods of a job on one fabric; remove the \
+                  annotation, or choose the nodes by label";
+    for name in [annotation::FABRIC, annotation::FABRIC_SIZE] {
+        if let Some(value) = get(name) {
+            return Err(Denial::new(name, value, fabric));
+        }
+    }
+    Ok(())
+}
+
+fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
+    let devices = gpus.saturating_add(nics);
+    if devices <= CLAIM_DEVICES_MAX {
+        return Ok(());
+    }
+    Err(Denial::new(
+        annotation::ALIGNED_NICS,
+        trigger,
+        format!(
+            "{nics} NICs and {gpus} GPUs are {devices} devices; a claim holds at most \
+             {CLAIM_DEVICES_MAX}"
+        ),
+    ))
 }
 
 /// Names of the extended resources that a claim of ours stands for.
@@ -75,154 +223,5 @@ fn annotations(pod: &Pod) -> &BTreeMap<String, String> {
     pod.metadata.annotations.as_ref().unwrap_or(&NONE)
 }
 
-fn parse_nics(value: &str) -> Result<u32, Denial> {
-    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    let number = if digits { value.parse().ok() } else { None };
-    match number {
-        Some(nics @ 1..CLAIM_DEVICES_MAX) => Ok(nics),
-        Some(_) => Err(Denial::new(
-            annotation::ALIGNED_NICS,
-            value,
-            format!(
-                "a claim holds at most {CLAIM_DEVICES_MAX} devices and at least one is a GPU; \
-                 allowed is a whole number from 1 to {}",
-                CLAIM_DEVICES_MAX - 1
-            ),
-        )),
-        None => Err(Denial::new(
-            annotation::ALIGNED_NICS,
-            value,
-            format!(
-                "it is not a number of NICs; allowed is a whole number from 1 to {}, for example \
-                 \"2\"",
-                CLAIM_DEVICES_MAX - 1
-            ),
-        )),
-    }
-}
-
-/// The one container with GPU limits, the driver that they mean and how many.
-fn gpus(pod: &Pod, value: &str) -> Result<(String, &'static GpuDriver, u32), Denial> {
-    let deny = |why: String| Err(Denial::new(annotation::ALIGNED_NICS, value, why));
-    let spec = pod.spec.as_ref();
-    let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
-    if let Some(container) = init.iter().find(|container| limits(container).next().is_some()) {
-        return deny(format!(
-            "init container `{}` has GPU limits; this version gives the claim to one main \
-             container only",
-            container.name
-        ));
-    }
-    let mut found =
-        main.iter().flat_map(|container| limits(container).map(move |l| (container, l)));
-    let Some((container, (driver, resource, quantity))) = found.next() else {
-        return deny(format!(
-            "the pod asks for no GPU to align with; set a limit of one of {} in a container",
-            extended_resources().collect::<Vec<_>>().join(", ")
-        ));
-    };
-    if let Some((other, (_, second, _))) = found.next() {
-        return deny(format!(
-            "container `{}` has a limit on {resource} and container `{}` on {second}; this \
-             version gives the claim to one container with one kind of GPU only",
-            container.name, other.name
-        ));
-    }
-    match quantity.0.parse::<u32>() {
-        Ok(count @ 1..) => Ok((container.name.clone(), driver, count)),
-        _ => deny(format!(
-            "the limit {resource}: \"{}\" of container `{}` is not a whole number of GPUs",
-            quantity.0, container.name
-        )),
-    }
-}
-
-/// The GPU limits of a container; a limit of zero asks for nothing.
-fn limits(
-    container: &Container,
-) -> impl Iterator<Item = (&'static GpuDriver, &'static str, &Quantity)> {
-    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    GPU_DRIVERS
-        .iter()
-        .flat_map(|driver| driver.extended_resources.iter().map(move |name| (driver, *name)))
-        .filter_map(move |(driver, name)| Some((driver, name, limits?.get(name)?)))
-        .filter(|(_, _, quantity)| quantity.0 != "0")
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn pod(nics: &str, containers: &Value) -> Pod {
-        serde_json::from_value(json!({
-            "metadata": { "annotations": { "dranet.io/aligned-nics": nics } },
-            "spec": { "containers": containers },
-        }))
-        .unwrap()
-    }
-
-    fn container(name: &str, limits: &Value) -> Value {
-        json!({ "name": name, "resources": { "limits": limits } })
-    }
-
-    #[test]
-    fn reads_nics_gpus_and_the_container() {
-        let pod = pod(
-            "2",
-            &json!([
-                container("log", &json!({})),
-                container("nccl", &json!({ "nvidia.com/gpu": "1" }))
-            ]),
-        );
-        let intent = read(&pod).unwrap().unwrap();
-        assert_eq!((intent.nics, intent.gpus, intent.container.as_str()), (2, 1, "nccl"));
-        assert_eq!(intent.gpu_driver.driver, "gpu.nvidia.com");
-    }
-
-    #[test]
-    fn a_pod_without_the_trigger_is_not_ours() {
-        assert_eq!(read(&Pod::default()), Ok(None));
-    }
-
-    #[test]
-    fn denials() {
-        let one_gpu = || json!([container("nccl", &json!({ "nvidia.com/gpu": "1" }))]);
-        let cases = [
-            ("two", one_gpu()),
-            ("", one_gpu()),
-            ("0", one_gpu()),
-            ("-1", one_gpu()),
-            ("+2", one_gpu()),
-            ("2.5", one_gpu()),
-            ("32", one_gpu()),
-            ("99999999999", one_gpu()),
-            ("2", json!([container("nccl", &json!({}))])),
-            ("2", json!([container("nccl", &json!({ "nvidia.com/gpu": "0" }))])),
-            ("2", json!([container("nccl", &json!({ "nvidia.com/gpu": "1500m" }))])),
-            ("31", json!([container("nccl", &json!({ "nvidia.com/gpu": "2" }))])),
-            (
-                "2",
-                json!([
-                    container("a", &json!({ "nvidia.com/gpu": "1" })),
-                    container("b", &json!({ "amd.com/gpu": "1" }))
-                ]),
-            ),
-        ];
-        let texts: Vec<_> = cases
-            .into_iter()
-            .map(|(nics, containers)| read(&pod(nics, &containers)).unwrap_err().to_string())
-            .collect();
-        insta::assert_snapshot!(texts.join("\n"));
-    }
-
-    #[test]
-    fn unknown_annotations_are_warned_about() {
-        let pod: Pod = serde_json::from_value(json!({ "metadata": { "annotations": {
-            "dranet.io/alined-nics": "2", "dranet.io/aligned-nics": "2", "example.com/x": "y",
-        } } }))
-        .unwrap();
-        insta::assert_snapshot!(warnings(&pod).join("\n"), @"annotation dranet.io/alined-nics is not known to this version of dranet and has no effect");
-    }
-}
+mod tests;

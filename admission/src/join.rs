@@ -1,13 +1,20 @@
 //! The ways to tie GPUs to NICs in one claim, each of which holds where live
 //! attribute values and the graph agree.
+//!
+//! A join says by which *ways* a block of devices may be near ([`form::Way`]);
+//! `form` writes them down as requests and constraints.
 
-pub(crate) mod cells;
-pub(crate) mod partner;
+mod attributes;
+mod cells;
+pub(crate) mod form;
+mod preferred;
+mod whole;
 
-use crate::intent::Intent;
-use cluster_model::node_devices::NodeDevices;
-use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
-use topology_graph::PciAddress;
+use crate::demand::Demand;
+use crate::nearness::Nearness;
+use cluster_model::gpu_drivers::GpuDriver;
+use cluster_model::machines::Machine;
+use form::Form;
 
 /// Names of the device classes that a claim draws from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,38 +23,51 @@ pub(crate) struct Classes {
     pub(crate) nic: String,
 }
 
-/// What a join is proposed from.
+/// What joins are proposed from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
-    pub(crate) intent: &'a Intent,
-    pub(crate) classes: &'a Classes,
-    pub(crate) nodes: &'a [NodeDevices<'a>],
+    pub(crate) demand: &'a Demand,
+    /// The same by plain counts, where that can be said.
+    pub(crate) counts: Option<&'a Demand>,
+    pub(crate) driver: &'static GpuDriver,
+    pub(crate) machines: &'a [Machine<'a>],
 }
 
-/// A claim that a join proposes.
+/// A way to meet the demand that a join proposes.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     /// Name of the join.
     pub(crate) join: &'static str,
     /// Why it ties the right devices, for a person.
     pub(crate) why: String,
-    pub(crate) requests: Vec<DeviceRequest>,
-    pub(crate) constraints: Vec<DeviceConstraint>,
-    /// Those of the requests that are for NICs.
-    pub(crate) nic_requests: Vec<String>,
-    /// For each node in the question, the NICs that the claim can select
-    /// there; empty where the node cannot serve.
-    pub(crate) selectable_nics: Vec<Vec<PciAddress>>,
+    /// What the devices are promised to share.
+    pub(crate) nearness: Nearness,
+    /// The blocks that the claim asks for.
+    pub(crate) demand: Demand,
+    /// How they are tied.
+    pub(crate) form: Form,
+    /// For each machine of the question, whether it can serve.
+    pub(crate) serves: Vec<bool>,
 }
 
 impl Candidate {
     /// How many nodes can serve.
-    pub(crate) fn serving(&self) -> usize {
-        self.selectable_nics.iter().filter(|nics| !nics.is_empty()).count()
+    pub(crate) fn nodes(&self, machines: &[Machine<'_>]) -> usize {
+        let serving = machines.iter().zip(&self.serves).filter(|(_, serves)| **serves);
+        serving.map(|(machine, _)| machine.nodes.len()).sum()
     }
 }
 
-/// The claims that the joins propose, best join first.
-pub(crate) fn candidates(question: Question<'_>) -> Vec<Candidate> {
-    [partner::propose(question), cells::propose(question)].into_iter().flatten().collect()
+/// What binds at this nearness, best join first.
+pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
+    // A pair has one GPU; a larger block has no partners.
+    if nearness == Nearness::Partner && question.demand.gpus > 1 {
+        return Vec::new();
+    }
+    let mut candidates = attributes::propose(question, nearness);
+    candidates.extend(whole::propose(question, nearness));
+    candidates.extend(cells::propose(question, nearness));
+    candidates
 }
+
+pub(crate) use preferred::propose as preferred;

@@ -7,10 +7,14 @@
 
 pub mod admit;
 mod claim;
+mod cost;
+pub mod demand;
 pub mod denial;
 pub mod intent;
 mod join;
+pub mod nearness;
 pub mod plan;
+mod pod_check;
 pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]

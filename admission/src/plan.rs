@@ -1,26 +1,78 @@
 //! The decision: which claim gives this pod what it asks for, on the nodes that
 //! there are, or why none does.
 
-use crate::claim::match_attribute;
-use crate::denial::Denial;
-use crate::intent::Intent;
-use crate::join::{self, Candidate, Classes, Question};
-use crate::supply;
-use cluster_model::names::{self, annotation, attribute};
-use cluster_model::node_devices::{NodeDevices, text};
-use cluster_model::view::ClusterView;
-use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
+mod choice;
+mod selection;
 
-/// Attributes that are equal on NICs of one fabric.
-const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
+use crate::demand::{Demand, Grant};
+use crate::denial::Denial;
+use crate::intent::{AlignmentPolicy, Intent, nic_config};
+use crate::join::{Classes, Question};
+use crate::nearness::Nearness;
+use crate::supply;
+use choice::Chosen;
+use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::view::ClusterView;
+use dra_allocator::NodeSelector;
+use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Search steps on one node that a claim may take at worst, by default: 20 ms in
+/// the scheduler.
+pub const STEPS_MAX: u64 = 10_000;
 
 /// What the operator set for the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// DeviceClass of whole GPUs; without it the class named as the driver.
+    /// DeviceClass of whole GPUs; without it the class that stands for the
+    /// extended resource, else the one named as the driver.
     pub gpu_class: Option<String>,
     /// DeviceClass of our NICs.
     pub nic_class: String,
+    /// The most search steps on one node.
+    pub max_steps: u64,
+    /// Namespaces whose pods may set addresses and routes; `*` is all.
+    pub network_namespaces: Vec<String>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        let nic_class = cluster_model::names::NIC_CLASS.to_owned();
+        Self { gpu_class: None, nic_class, max_steps: STEPS_MAX, network_namespaces: Vec::new() }
+    }
+}
+
+/// Which nodes a pod can run on, as far as a plan looks at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// `spec.nodeSelector`.
+    pub labels: BTreeMap<String, String>,
+    /// The required node affinity.
+    pub affinity: Option<Affinity>,
+}
+
+/// A required node affinity: alternatives of requirements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affinity(pub NodeSelector);
+
+// The selector's own parts have no hash; its text is as good.
+impl Hash for Affinity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        format!("{:?}", self.0).hash(state);
+    }
+}
+
+impl Placement {
+    fn allows(&self, view: &ClusterView, node: &str) -> bool {
+        let Some(node) = view.inventory().node(node) else { return false };
+        let labelled = |(key, value): (&String, &String)| {
+            node.labels.get(key.as_str()).is_some_and(|label| **label == **value)
+        };
+        self.labels.iter().all(labelled)
+            && self.affinity.as_ref().is_none_or(|Affinity(it)| it.matches(node).unwrap_or(true))
+    }
 }
 
 /// The claim that a pod gets, and why this one.
@@ -28,128 +80,117 @@ pub struct Policy {
 pub struct Plan {
     /// Name of the join that ties GPUs to NICs.
     pub join: &'static str,
+    /// What the devices share.
+    pub nearness: Nearness,
+    /// How binding it is.
+    pub policy: AlignmentPolicy,
     /// Why this join, for a person.
     pub why: String,
     /// The claim.
     pub claim: ResourceClaimSpec,
+    /// What each container may use of it.
+    pub grants: Vec<Grant>,
     /// Nodes that can serve when nothing is in use, of those with a graph.
     pub nodes: (usize, usize),
-    intent: Intent,
+    /// The most search steps that the claim takes on a node.
+    pub steps: u64,
+    /// Names of the requests for NICs.
+    pub nic_requests: Vec<String>,
+    /// What a person would want to know.
+    pub warnings: Vec<String>,
+    devices: (u32, u32),
 }
 
 impl Plan {
     /// The decision in one line, for the pod's annotation.
     pub fn note(&self, template: &str) -> String {
-        let Intent { nics, gpus, .. } = self.intent;
+        let (gpus, nics) = self.devices;
+        let policy = match self.policy {
+            AlignmentPolicy::Required => "",
+            AlignmentPolicy::Preferred => "preferred ",
+        };
         format!(
-            "{} by join {} on {} of {} nodes, template {template}",
+            "{} by join {} at {policy}{}, on {} of {} nodes, at most {} search steps, template \
+             {template}",
             supply::demand(gpus, nics),
             self.join,
+            self.nearness,
             self.nodes.0,
-            self.nodes.1
+            self.nodes.1,
+            self.steps
         )
     }
 }
 
 /// Chooses the claim.
-pub fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
-    let deny = |why| Err(Denial::new(annotation::ALIGNED_NICS, intent.nics.to_string(), why));
-    let classes = classes(intent, view, policy)?;
-    let nodes = nodes_with_both(view, intent);
-    if nodes.is_empty() {
-        return deny(format!(
-            "no node here publishes a graph, GPUs of driver {} and NICs of driver {}",
-            intent.gpu_driver.driver,
-            names::DRIVER
-        ));
+pub fn plan(
+    intent: &Intent,
+    placement: &Placement,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Plan, Denial> {
+    let selected = selection::select(intent, view, policy)?;
+    let demand = Demand::of(intent);
+    let counts = demand.as_counts(&intent.shares);
+    let filter = |node: &str| placement.allows(view, node);
+    let selection = Selection {
+        gpu_driver: selected.driver,
+        gpu_class: &selected.gpu_class,
+        nic_class: &selected.nic_class,
+        without_interface: intent.host_network,
+    };
+    let machines = machines(view, &selection, filter);
+    if machines.is_empty() {
+        return Err(supply::nothing(intent, view, &selection, filter));
     }
-    let each =
-        intent.gpus > 1 && intent.nics > intent.gpus && intent.nics.is_multiple_of(intent.gpus);
-    if each {
-        return deny(format!(
-            "{} for {} GPUs means {} NICs for each GPU, which this version cannot plan; ask one \
-             GPU a pod, or one NIC a GPU",
-            intent.nics,
-            intent.gpus,
-            intent.nics / intent.gpus
-        ));
-    }
-    let question = Question { intent, classes: &classes, nodes: &nodes };
-    match best(join::candidates(question)) {
-        Some(candidate) => Ok(complete(intent, candidate, &nodes)),
-        None => deny(supply::shortage(intent, &nodes)),
-    }
+    nic_config::check_machines(intent, &machines)?;
+    let classes = selected.classes();
+    let question = Question {
+        demand: &demand,
+        counts: counts.as_ref(),
+        driver: selected.driver,
+        machines: &machines,
+    };
+    let chosen = choice::choose(intent, question, &classes, view, policy)?;
+    Ok(complete(intent, chosen, &machines, selected.warnings))
 }
 
-/// The nodes with a graph, a GPU of the driver asked for and a NIC of ours.
-fn nodes_with_both<'a>(view: &'a ClusterView, intent: &Intent) -> Vec<NodeDevices<'a>> {
-    let names = view.inventory().node_names();
-    names
-        .filter_map(|node| NodeDevices::of(view, node))
-        .map(|mut node| {
-            node.gpus.retain(|_, gpu| *gpu.id().driver == *intent.gpu_driver.driver);
-            node
-        })
-        .filter(|node| !node.gpus.is_empty() && !node.nics.is_empty())
-        .collect()
-}
-
-/// The candidate that most nodes can serve; among equals the best join.
-fn best(candidates: Vec<Candidate>) -> Option<Candidate> {
-    let serving = candidates.into_iter().filter(|candidate| candidate.serving() > 0);
-    // `max_by_key` would take the last of equals.
-    serving.reduce(|best, next| if next.serving() > best.serving() { next } else { best })
-}
-
-fn complete(intent: &Intent, candidate: Candidate, nodes: &[NodeDevices<'_>]) -> Plan {
-    let mut constraints = candidate.constraints.clone();
-    for attribute in FABRIC_ATTRIBUTES {
-        if on_every_selectable_nic(&candidate, nodes, attribute) {
-            constraints.push(match_attribute(candidate.nic_requests.clone(), attribute));
-        }
+fn complete(
+    intent: &Intent,
+    chosen: Chosen,
+    machines: &[Machine<'_>],
+    warnings: Vec<String>,
+) -> Plan {
+    let Chosen { candidate, mut claim, nic_requests, steps } = chosen;
+    if let Some(devices) = &mut claim.devices {
+        devices.config = nic_config::claim_config(intent, &nic_requests);
     }
+    let all = machines.iter().map(|machine| machine.nodes.len()).sum();
     Plan {
         join: candidate.join,
-        nodes: (candidate.serving(), nodes.len()),
+        nearness: candidate.nearness,
+        policy: intent.policy,
+        nodes: (candidate.nodes(machines), all),
+        grants: candidate.demand.grants(&intent.shares),
         why: candidate.why,
-        claim: ResourceClaimSpec {
-            devices: Some(DeviceClaim {
-                requests: Some(candidate.requests),
-                constraints: Some(constraints),
-                config: None,
-            }),
-        },
-        intent: intent.clone(),
+        claim,
+        steps,
+        nic_requests,
+        warnings,
+        devices: (intent.gpus, intent.nics),
     }
 }
 
-/// A device without the attribute can never satisfy a constraint on it, so the
-/// constraint is made only where every NIC that the claim may select has it.
-fn on_every_selectable_nic(
-    candidate: &Candidate,
-    nodes: &[NodeDevices<'_>],
-    attribute: &str,
-) -> bool {
-    nodes.iter().zip(&candidate.selectable_nics).all(|(node, selectable)| {
-        selectable.iter().all(|nic| text(node.nics[nic], attribute).is_some())
-    })
+/// The classes as the claim names them and as they are.
+pub(crate) struct Selected {
+    pub(crate) driver: &'static cluster_model::gpu_drivers::GpuDriver,
+    pub(crate) gpu_class: Arc<dra_allocator::Class>,
+    pub(crate) nic_class: Arc<dra_allocator::Class>,
+    pub(crate) warnings: Vec<String>,
 }
 
-fn classes(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Classes, Denial> {
-    let gpu = policy.gpu_class.as_deref().unwrap_or(intent.gpu_driver.driver);
-    for name in [gpu, policy.nic_class.as_str()] {
-        if view.inventory().class(name).is_none() {
-            let mut there: Vec<_> = view.inventory().class_names().map(|name| &**name).collect();
-            there.sort_unstable();
-            return Err(Denial::new(
-                annotation::ALIGNED_NICS,
-                intent.nics.to_string(),
-                format!(
-                    "there is no DeviceClass `{name}`; the cluster has {}",
-                    if there.is_empty() { "none".to_owned() } else { there.join(", ") }
-                ),
-            ));
-        }
+impl Selected {
+    fn classes(&self) -> Classes {
+        Classes { gpu: self.gpu_class.name.to_string(), nic: self.nic_class.name.to_string() }
     }
-    Ok(Classes { gpu: gpu.to_owned(), nic: policy.nic_class.clone() })
 }

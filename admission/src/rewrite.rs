@@ -3,6 +3,7 @@
 //! Works on the JSON of the pod, so that fields which this version of the API
 //! types does not know are left as they are.
 
+use crate::demand::Grant;
 use crate::intent::extended_resources;
 use crate::template;
 use cluster_model::names::annotation;
@@ -11,8 +12,11 @@ use serde_json::{Value, json};
 /// Name of our claim in `spec.resourceClaims` and in the container.
 pub const CLAIM: &str = "dranet";
 
+/// Where containers with resources stand.
+const CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
+
 /// Adds the claim and the note to the pod and takes its GPU limits out.
-pub fn with_claim(pod: &Value, container: &str, template: &str, note: &str) -> Value {
+pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> Value {
     let mut pod = without_extended_resources(pod);
     push(
         &mut pod["spec"]["resourceClaims"],
@@ -21,12 +25,32 @@ pub fn with_claim(pod: &Value, container: &str, template: &str, note: &str) -> V
             "resourceClaimTemplateName": template,
         }),
     );
-    let containers = pod["spec"]["containers"].as_array_mut();
-    for entry in containers.into_iter().flatten().filter(|entry| entry["name"] == container) {
-        push(&mut entry["resources"]["claims"], json!({ "name": CLAIM }));
+    for list in CONTAINER_LISTS {
+        let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
+        for container in containers {
+            let name = container["name"].as_str().unwrap_or_default();
+            if let Some(grant) = grants.iter().find(|grant| grant.container == name) {
+                give(container, grant);
+            }
+        }
     }
     pod["metadata"]["annotations"][annotation::PLAN] = note.into();
     pod
+}
+
+/// Lists the claim, or the requests of it, in a container.
+fn give(container: &mut Value, grant: &Grant) {
+    let claims = &mut container["resources"]["claims"];
+    match &grant.requests {
+        None => push(claims, json!({ "name": CLAIM })),
+        Some(requests) => {
+            for request in requests {
+                push(claims, json!({ "name": CLAIM, "request": request }));
+            }
+        }
+    }
 }
 
 /// Takes the limits and requests that the claim stands for out of every
@@ -34,7 +58,7 @@ pub fn with_claim(pod: &Value, container: &str, template: &str, note: &str) -> V
 /// `LimitRange` may bring them back between two calls.
 pub fn without_extended_resources(pod: &Value) -> Value {
     let mut pod = pod.clone();
-    for list in ["containers", "initContainers"] {
+    for list in CONTAINER_LISTS {
         let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
             continue;
         };
@@ -90,6 +114,10 @@ pub fn patch(from: &Value, to: &Value) -> json_patch::Patch {
 mod tests {
     use super::*;
 
+    fn to(container: &str) -> Vec<Grant> {
+        vec![Grant { container: container.to_owned(), requests: None }]
+    }
+
     const TEMPLATE: &str = "dranet-0123456789abcdef";
 
     fn pod() -> Value {
@@ -111,13 +139,13 @@ mod tests {
 
     #[test]
     fn the_claim_comes_and_the_limits_go() {
-        let after = with_claim(&pod(), "nccl", TEMPLATE, "why");
+        let after = with_claim(&pod(), &to("nccl"), TEMPLATE, "why");
         insta::assert_yaml_snapshot!(after);
     }
 
     #[test]
     fn the_patch_leads_to_the_same_pod() {
-        let (before, after) = (pod(), with_claim(&pod(), "nccl", TEMPLATE, "why"));
+        let (before, after) = (pod(), with_claim(&pod(), &to("nccl"), TEMPLATE, "why"));
         let mut patched = before.clone();
         json_patch::patch(&mut patched, &patch(&before, &after)).unwrap();
         assert_eq!(patched, after);
@@ -126,7 +154,7 @@ mod tests {
     #[test]
     fn a_pod_without_any_of_the_fields_is_rewritten_too() {
         let bare = json!({ "metadata": {}, "spec": { "containers": [{ "name": "c" }] } });
-        let after = with_claim(&bare, "c", TEMPLATE, "why");
+        let after = with_claim(&bare, &to("c"), TEMPLATE, "why");
         assert_eq!(
             after["spec"]["containers"][0]["resources"]["claims"],
             json!([{ "name": CLAIM }])

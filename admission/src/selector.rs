@@ -3,7 +3,9 @@
 //! A CEL runtime error aborts a pod's scheduling on every node, so every
 //! selector made here is total: it has a verdict for any device of any driver.
 
+use cluster_model::names::attribute;
 use std::fmt::Write as _;
+use topology_graph::PciAddress;
 
 /// One conjunction of conditions on a device.
 #[derive(Clone, Debug)]
@@ -26,6 +28,23 @@ impl Selector {
     /// … whose bool attribute `domain/id` is true.
     pub(crate) fn and_true(self, attribute: &str) -> Self {
         self.and(|text, get| write!(text, "{get}.orValue(false) == true"), attribute)
+    }
+
+    /// … whose bool attribute `domain/id` is false or not there.
+    pub(crate) fn and_not_true(self, attribute: &str) -> Self {
+        self.and(|text, get| write!(text, "{get}.orValue(false) == false"), attribute)
+    }
+
+    /// … whose string attribute `domain/id` has this value or is not there.
+    pub(crate) fn and_string_if_any(self, attribute: &str, value: &str) -> Self {
+        let value = literal(value);
+        self.and(|text, get| write!(text, "{get}.orValue({value}) == {value}"), attribute)
+    }
+
+    /// … at one of these PCI addresses.
+    pub(crate) fn and_addresses(self, addresses: &[PciAddress]) -> Self {
+        let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        self.and_one_of(attribute::PCI_BUS_ID, texts.iter().map(String::as_str))
     }
 
     /// … whose string attribute `domain/id` is one of these values.

@@ -3,10 +3,12 @@
 
 mod args;
 mod metrics;
+mod plans;
 mod review;
 mod templates;
 
 pub use args::{Args, PolicyArgs};
+pub use plans::Plans;
 pub use review::{Answer, answer};
 
 use crate::plan::Policy;
@@ -33,6 +35,7 @@ struct App {
     view: SharedView,
     client: Client,
     policy: Policy,
+    plans: Plans,
     readiness: Readiness,
     metrics: Metrics,
 }
@@ -53,6 +56,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         view: SharedView::default(),
         client: client.clone(),
         policy: policy.into(),
+        plans: Plans::default(),
         readiness: readiness.clone(),
         metrics: Metrics::register(&mut registry),
     });
@@ -94,7 +98,7 @@ async fn mutate(
 async fn respond(app: &App, request: &AdmissionRequest<DynamicObject>) -> AdmissionResponse {
     let Answer { response, template } = {
         let view = app.view.read();
-        answer(request, &view, &app.policy)
+        answer(request, &view, &app.policy, &app.plans)
     };
     app.metrics.count(Outcome::of(&response));
     let (Some(template), false) = (template, request.dry_run) else { return response };

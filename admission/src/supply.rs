@@ -1,7 +1,13 @@
 //! What the cluster has, in words, where it is not enough.
 
-use crate::intent::Intent;
+use crate::denial::Denial;
+use crate::intent::{AlignmentPolicy, Intent, Pairing};
+use crate::join::Question;
+use crate::nearness::Nearness;
+use cluster_model::machines::{Machine, Selection};
+use cluster_model::names::{self, annotation};
 use cluster_model::node_devices::NodeDevices;
+use cluster_model::view::ClusterView;
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, ShapeHash};
 
@@ -13,31 +19,140 @@ pub(crate) fn demand(gpus: u32, nics: u32) -> String {
     format!("{} + {}", count(gpus as usize, "GPU"), count(nics as usize, "NIC"))
 }
 
+/// Why no node has both GPUs and NICs.
+pub(crate) fn nothing(
+    intent: &Intent,
+    view: &ClusterView,
+    selection: &Selection<'_>,
+    filter: impl Fn(&str) -> bool,
+) -> Denial {
+    let driver = selection.gpu_driver.driver;
+    let nodes: Vec<_> = view.inventory().node_names().filter(|node| filter(node)).collect();
+    let devices: Vec<_> = nodes.iter().filter_map(|node| NodeDevices::of(view, node)).collect();
+    let has_gpus =
+        |devices: &&NodeDevices<'_>| devices.gpus.values().any(|gpu| *gpu.id().driver == *driver);
+    let with_gpus = devices.iter().filter(has_gpus).count();
+    let with_nics = devices.iter().filter(|devices| !devices.nics.is_empty()).count();
+    let plugins = selection.gpu_driver.extended_resources.iter().flat_map(|resource| {
+        view.nodes_with_plugin(resource).filter(|node| filter(node)).map(move |_| *resource)
+    });
+    let plugins: Vec<_> = plugins.collect();
+    let what = match plugins.first() {
+        Some(resource) if with_gpus == 0 => format!(
+            "{} {resource} by a device plugin only, which no claim can join with NICs; install \
+             the DRA driver {driver}",
+            if plugins.len() == 1 {
+                "1 node offers".to_owned()
+            } else {
+                format!("{} nodes offer", plugins.len())
+            }
+        ),
+        _ => format!(
+            "no node that the pod can run on publishes a graph, GPUs of driver {driver} in class \
+             `{}` and RDMA NICs of driver {} in class `{}` together: of {} with a graph {with_gpus} \
+             have such GPUs and {with_nics} such NICs",
+            selection.gpu_class.name,
+            names::DRIVER,
+            selection.nic_class.name,
+            count(devices.len(), "node"),
+        ),
+    };
+    intent.deny(what)
+}
+
 /// Why no node shape can serve, with the largest cells that there are.
-pub(crate) fn shortage(intent: &Intent, nodes: &[NodeDevices<'_>]) -> String {
-    let asked = format!(
-        "asks {} on one NUMA node with {}",
-        count(intent.nics as usize, "NIC"),
-        count(intent.gpus as usize, "GPU")
-    );
-    let mut shapes: BTreeMap<ShapeHash, (usize, Vec<Cell>)> = BTreeMap::new();
-    for node in nodes {
-        let entry =
-            shapes.entry(node.topology.shape()).or_insert_with(|| (0, node.cells(Level::Numa)));
-        entry.0 += 1;
+pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
+    let numa = Nearness::Level(Level::Numa);
+    let level = intent.level.map_or(numa, Nearness::Level);
+    let machines = question.machines;
+    let enough = |level: Nearness| {
+        machines.iter().any(|machine| question.demand.fits(&level.cells(machine)))
+    };
+    if intent.policy == AlignmentPolicy::Preferred {
+        return intent.deny(total_shortage(intent, machines));
     }
-    let cells = || shapes.values().flat_map(|(_, cells)| cells);
-    let with_gpus = || cells().filter(|cell| cell.gpus.len() >= intent.gpus as usize);
-    let most_nics = with_gpus().map(|cell| cell.nics.len()).max();
-    let most_gpus = cells().map(|cell| cell.gpus.len()).max().unwrap_or_default();
-    let limit = match most_nics {
-        Some(nics) if nics < intent.nics as usize => {
-            format!("no node shape here has more than {nics}")
+    if let Some(asked) = intent.level.filter(|asked| *asked != Level::Numa && enough(numa)) {
+        let possible = [Level::Root, Level::Numa].into_iter().filter(|level| *level > asked);
+        let possible = possible.filter(|level| enough(Nearness::Level(*level)));
+        let possible: Vec<_> = possible.map(|level| format!("\"{level}\"")).collect();
+        let limit = limit(intent, question, level);
+        return Denial::new(annotation::ALIGNMENT, asked.to_string(), limit)
+            .allowed(possible.join(" or "));
+    }
+    intent.deny(limit(intent, question, level))
+}
+
+fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
+    let place = level.place();
+    let (gpus, nics) = (question.demand.gpus as usize, question.demand.nics as usize);
+    let asked = match intent.pairing {
+        Pairing::Group => {
+            format!("asks {} on one {place} with {}", count(nics, "NIC"), count(gpus, "GPU"))
         }
-        Some(_) => "no attribute of the published devices lets a claim say so".to_owned(),
-        None => format!("no NUMA node here has more than {}", count(most_gpus, "GPU")),
+        Pairing::Each => format!(
+            "asks {} with {} each on its {place}",
+            count(intent.gpus as usize, "GPU"),
+            count(nics, "NIC")
+        ),
+    };
+    let shapes = shapes(question.machines, level);
+    let cells = || shapes.values().flat_map(|(_, cells)| cells);
+    let most_nics =
+        cells().filter(|cell| cell.gpus.len() >= gpus).map(|cell| cell.nics.len()).max();
+    let most_gpus = cells().map(|cell| cell.gpus.len()).max().unwrap_or_default();
+    let most = question.machines.iter().map(|machine| {
+        level.cells(machine).iter().map(|cell| question.demand.capacity(cell)).sum::<usize>()
+    });
+    let limit = match most_nics {
+        Some(most) if most < nics => format!("no node shape here has more than {most}"),
+        None => format!("no {place} here has more than {}", count(most_gpus, "GPU")),
+        Some(_) => match most.max() {
+            Some(most) if most < question.demand.blocks as usize => {
+                format!("no node shape here has room for more than {most} of them")
+            }
+            _ => "no attribute of the published devices lets a claim say so".to_owned(),
+        },
     };
     format!("{asked}; {limit} ({})", describe(&shapes))
+}
+
+fn total_shortage(intent: &Intent, machines: &[Machine<'_>]) -> String {
+    let most = |number: &dyn Fn(&Machine<'_>) -> usize| machines.iter().map(number).max();
+    let gpus = most(&|machine| machine.devices.gpus.len()).unwrap_or_default();
+    let nics = most(&|machine| machine.devices.nics.len()).unwrap_or_default();
+    format!(
+        "asks {}; no node here has more than {} with RDMA, or their NICs do not tell kinds apart",
+        demand(intent.gpus, intent.nics),
+        demand(u32::try_from(gpus).unwrap_or(u32::MAX), u32::try_from(nics).unwrap_or(u32::MAX))
+    )
+}
+
+/// The claim exists, but the scheduler would search too long.
+pub(crate) fn too_costly(intent: &Intent, question: Question<'_>, budget: u64) -> Denial {
+    let what = demand(intent.gpus, intent.nics);
+    let hint = match intent.pairing {
+        Pairing::Each => format!(
+            "{} for each of {} is the part that is too large; ask the whole node, fewer GPUs, or \
+             {}: \"group\"",
+            count(question.demand.nics as usize, "NIC"),
+            count(intent.gpus as usize, "GPU"),
+            annotation::PAIRING
+        ),
+        Pairing::Group => "ask fewer devices".to_owned(),
+    };
+    intent.deny(format!(
+        "every claim for {what} would take the scheduler more than {budget} search steps on one \
+         half-busy node; {hint}"
+    ))
+}
+
+fn shapes(machines: &[Machine<'_>], level: Nearness) -> BTreeMap<ShapeHash, (usize, Vec<Cell>)> {
+    let mut shapes: BTreeMap<ShapeHash, (usize, Vec<Cell>)> = BTreeMap::new();
+    for machine in machines {
+        let entry = shapes.entry(machine.shape()).or_insert_with(|| (0, level.cells(machine)));
+        entry.0 += machine.nodes.len();
+    }
+    shapes
 }
 
 fn describe(shapes: &BTreeMap<ShapeHash, (usize, Vec<Cell>)>) -> String {
@@ -56,7 +171,8 @@ fn describe_shape((hash, (nodes, cells)): (&ShapeHash, &(usize, Vec<Cell>))) -> 
             format!("{} has {gpus} and {nics}", cell.key)
         })
         .collect();
-    format!("{} of shape {hash}: {}", count(*nodes, "node"), cells.join(", "))
+    let cells = if cells.is_empty() { "none".to_owned() } else { cells.join(", ") };
+    format!("{} of shape {hash}: {cells}", count(*nodes, "node"))
 }
 
 /// `1 NIC`, `2 NICs`.

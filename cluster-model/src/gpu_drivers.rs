@@ -7,7 +7,7 @@ const PCI_VENDOR_NVIDIA: u16 = 0x10de;
 const PCI_VENDOR_AMD: u16 = 0x1002;
 
 /// One GPU driver and the attributes by which its devices can be joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GpuDriver {
     /// DRA driver name, `gpu.nvidia.com`.
     pub driver: &'static str,
@@ -24,6 +24,9 @@ pub struct GpuDriver {
     pub numa_attribute: Option<&'static str>,
     /// Extended resources in container limits that mean one whole GPU.
     pub extended_resources: &'static [&'static str],
+    /// Beginnings of the names of extended resources that mean a part or a
+    /// share of a GPU.
+    pub partial_resources: &'static [&'static str],
 }
 
 /// Value of a driver's kind attribute on our NICs.
@@ -39,6 +42,8 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         uuid_attribute: Some("gpu.nvidia.com/uuid"),
         numa_attribute: None,
         extended_resources: &["nvidia.com/gpu"],
+        // Names that NVIDIA's device plugin gives to MIG and time-sliced devices.
+        partial_resources: &["nvidia.com/mig-", "nvidia.com/gpu."],
     },
     GpuDriver {
         driver: "gpu.amd.com",
@@ -48,6 +53,8 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         uuid_attribute: None,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
+        // Names that AMD's device plugin gives to partitions.
+        partial_resources: &["amd.com/cpx_", "amd.com/dpx_", "amd.com/qpx_", "amd.com/spx_"],
     },
 ];
 

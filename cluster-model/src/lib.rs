@@ -6,6 +6,7 @@
 //! [`snapshot`] reads files.
 
 pub mod gpu_drivers;
+pub mod machines;
 pub mod names;
 pub mod network_config;
 pub mod node_devices;

@@ -6,12 +6,35 @@ pub const DRIVER: &str = "dra.net";
 /// DeviceClass of our NICs, as upstream's examples on AKS name it.
 pub const NIC_CLASS: &str = "dranet.net";
 
+/// Value of [`attribute::PORT_STATE`] for a port that carries data.
+pub const PORT_ACTIVE: &str = "Active";
+
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
     /// What every annotation of ours begins with.
     pub const DOMAIN: &str = "dranet.io/";
     /// NICs for the pod, aligned with its GPUs. The trigger.
     pub const ALIGNED_NICS: &str = "dranet.io/aligned-nics";
+    /// GPUs for the pod, where no container's limits name them.
+    pub const GPUS: &str = "dranet.io/gpus";
+    /// DeviceClass of the GPUs.
+    pub const GPU_CLASS: &str = "dranet.io/gpu-class";
+    /// DeviceClass of the NICs.
+    pub const NIC_CLASS: &str = "dranet.io/nic-class";
+    /// How near: `switch`, `root`, `numa`.
+    pub const ALIGNMENT: &str = "dranet.io/alignment";
+    /// How binding: `required`, `preferred`.
+    pub const ALIGNMENT_POLICY: &str = "dranet.io/alignment-policy";
+    /// `each` GPU its own NICs, or all together as a `group`.
+    pub const PAIRING: &str = "dranet.io/pairing";
+    /// One InfiniBand fabric for all pods of a job.
+    pub const FABRIC: &str = "dranet.io/fabric";
+    /// How many pods the group on one fabric has.
+    pub const FABRIC_SIZE: &str = "dranet.io/fabric-size";
+    /// Names of the containers that get the claim.
+    pub const CONTAINERS: &str = "dranet.io/containers";
+    /// The driver's network configuration as JSON.
+    pub const NIC_CONFIG: &str = "dranet.io/nic-config";
     /// Written by the webhook: what was decided and why, in one line.
     pub const PLAN: &str = "dranet.io/plan";
 }

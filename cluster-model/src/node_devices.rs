@@ -11,7 +11,7 @@ use topology_graph::{Cell, Level, PciAddress, Topology};
 /// A node with a graph, and its published GPUs and NICs by PCI address.
 ///
 /// Devices that the graph does not know are in no cell.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NodeDevices<'a> {
     /// Name of the node.
     pub node: &'a str,

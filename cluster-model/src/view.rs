@@ -4,6 +4,7 @@
 //! Watches and snapshots feed it by the same three verbs; whoever decides reads
 //! it. No IO, no clock.
 
+use crate::gpu_drivers::GPU_DRIVERS;
 use dra_allocator::{ClaimName, Inventory, InventoryError, MinorVersion, Settings};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
@@ -74,6 +75,11 @@ pub struct ClusterView {
     topologies: BTreeMap<String, NodeTopology>,
     claims: BTreeMap<ObjectKey, ResourceClaim>,
     templates: BTreeMap<ObjectKey, ResourceClaimTemplateSpec>,
+    /// Extended resource by class, where the class stands for one.
+    extended: BTreeMap<String, String>,
+    /// Extended resources of GPUs that device plugins offer, by node.
+    plugins: BTreeMap<String, Vec<String>>,
+    epoch: u64,
 }
 
 impl Default for ClusterView {
@@ -87,6 +93,9 @@ impl Default for ClusterView {
             topologies: BTreeMap::new(),
             claims: BTreeMap::new(),
             templates: BTreeMap::new(),
+            extended: BTreeMap::new(),
+            plugins: BTreeMap::new(),
+            epoch: 0,
         }
     }
 }
@@ -105,6 +114,31 @@ impl ClusterView {
     /// Says which version and gates the scheduler has.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
+        self.epoch += 1;
+    }
+
+    /// A number that changes with everything that a plan is made from: slices,
+    /// classes, graphs, nodes, the version. Claims do not count.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The classes that stand for an extended resource, by name.
+    pub fn classes_of_extended_resource(&self, resource: &str) -> impl Iterator<Item = &str> {
+        let classes = self.extended.iter();
+        classes.filter(move |(_, of)| *of == resource).map(|(class, _)| class.as_str())
+    }
+
+    /// Whether a class stands for an extended resource, so that quota holds.
+    pub fn extended_resource(&self, class: &str) -> Option<&str> {
+        self.extended.get(class).map(String::as_str)
+    }
+
+    /// The nodes on which a device plugin offers an extended resource of GPUs.
+    pub fn nodes_with_plugin(&self, resource: &str) -> impl Iterator<Item = &str> {
+        let offers = move |names: &[String]| names.iter().any(|name| name == resource);
+        let nodes = self.plugins.iter().filter(move |(_, names)| offers(names));
+        nodes.map(|(node, _)| node.as_str())
     }
 
     /// The graph of a node, if it has published one. Nodes of one shape share
@@ -147,6 +181,7 @@ impl Index<NodeTopology> for ClusterView {
         let name = object.metadata.name.clone().unwrap_or_default();
         let topology = Topology::from_spec(&object.spec)
             .map_err(|source| ViewError::Topology { name: name.clone(), source })?;
+        self.epoch += 1;
         self.forget_topology(&name);
         let hash = topology.shape();
         self.shapes.entry(hash).or_insert_with(|| Arc::new(topology));
@@ -156,10 +191,12 @@ impl Index<NodeTopology> for ClusterView {
     }
 
     fn delete(&mut self, object: &NodeTopology) {
+        self.epoch += 1;
         self.forget_topology(object.metadata.name.as_deref().unwrap_or_default());
     }
 
     fn reset(&mut self, objects: Vec<NodeTopology>) -> Vec<ViewError> {
+        self.epoch += 1;
         self.nodes.clear();
         self.shapes.clear();
         self.topologies.clear();
@@ -208,33 +245,104 @@ impl Index<ResourceClaim> for ClusterView {
     }
 }
 
-/// The kinds that only the allocator keeps, by name.
-macro_rules! index_in_inventory {
-    ($kind:ident, $apply:ident, $delete:ident, $reset:ident) => {
-        impl Index<$kind> for ClusterView {
-            fn apply(&mut self, object: $kind) -> Result<(), ViewError> {
-                self.inventory.$apply(&object).map_err(|source| ViewError::Inventory {
-                    kind: stringify!($kind),
-                    name: object.metadata.name.clone().unwrap_or_default(),
-                    source,
-                })
-            }
+impl Index<ResourceSlice> for ClusterView {
+    fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
+        self.epoch += 1;
+        let result = self.inventory.apply_slice(&object);
+        result.map_err(|source| inventory_error("ResourceSlice", &object.metadata, source))
+    }
 
-            fn delete(&mut self, object: &$kind) {
-                self.inventory.$delete(object.metadata.name.as_deref().unwrap_or_default());
-            }
+    fn delete(&mut self, object: &ResourceSlice) {
+        self.epoch += 1;
+        self.inventory.delete_slice(name(&object.metadata));
+    }
 
-            fn reset(&mut self, objects: Vec<$kind>) -> Vec<ViewError> {
-                self.inventory.$reset([]);
-                apply_all(self, objects)
-            }
-        }
-    };
+    fn reset(&mut self, objects: Vec<ResourceSlice>) -> Vec<ViewError> {
+        self.epoch += 1;
+        self.inventory.reset_slices([]);
+        apply_all(self, objects)
+    }
 }
 
-index_in_inventory!(ResourceSlice, apply_slice, delete_slice, reset_slices);
-index_in_inventory!(DeviceClass, apply_class, delete_class, reset_classes);
-index_in_inventory!(Node, apply_node, delete_node, reset_nodes);
+impl Index<DeviceClass> for ClusterView {
+    fn apply(&mut self, object: DeviceClass) -> Result<(), ViewError> {
+        self.epoch += 1;
+        let result = self.inventory.apply_class(&object);
+        result.map_err(|source| inventory_error("DeviceClass", &object.metadata, source))?;
+        let class = name(&object.metadata).to_owned();
+        match object.spec.and_then(|spec| spec.extended_resource_name) {
+            Some(resource) => self.extended.insert(class, resource),
+            None => self.extended.remove(&class),
+        };
+        Ok(())
+    }
+
+    fn delete(&mut self, object: &DeviceClass) {
+        self.epoch += 1;
+        self.extended.remove(name(&object.metadata));
+        self.inventory.delete_class(name(&object.metadata));
+    }
+
+    fn reset(&mut self, objects: Vec<DeviceClass>) -> Vec<ViewError> {
+        self.epoch += 1;
+        self.extended.clear();
+        self.inventory.reset_classes([]);
+        apply_all(self, objects)
+    }
+}
+
+impl Index<Node> for ClusterView {
+    fn apply(&mut self, object: Node) -> Result<(), ViewError> {
+        let before = self.inventory.node(name(&object.metadata)).cloned();
+        let result = self.inventory.apply_node(&object);
+        result.map_err(|source| inventory_error("Node", &object.metadata, source))?;
+        // A node's status changes all the time; what plans see of it does not.
+        let plugins = plugins(&object);
+        let node = name(&object.metadata);
+        let same = self.inventory.node(node) == before.as_ref()
+            && self.plugins.get(node).map(Vec::as_slice).unwrap_or_default() == plugins;
+        self.epoch += u64::from(!same);
+        if plugins.is_empty() {
+            self.plugins.remove(node);
+        } else {
+            self.plugins.insert(node.to_owned(), plugins);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, object: &Node) {
+        self.epoch += 1;
+        self.plugins.remove(name(&object.metadata));
+        self.inventory.delete_node(name(&object.metadata));
+    }
+
+    fn reset(&mut self, objects: Vec<Node>) -> Vec<ViewError> {
+        self.epoch += 1;
+        self.plugins.clear();
+        self.inventory.reset_nodes([]);
+        apply_all(self, objects)
+    }
+}
+
+/// The extended resources of GPUs that device plugins offer on a node.
+fn plugins(node: &Node) -> Vec<String> {
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let known = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+    let offered = |resource: &&&str| {
+        allocatable
+            .and_then(|allocatable| allocatable.get(**resource))
+            .is_some_and(|quantity| quantity.0 != "0")
+    };
+    known.filter(offered).map(|resource| (*resource).to_owned()).collect()
+}
+
+fn inventory_error(kind: &'static str, metadata: &ObjectMeta, source: InventoryError) -> ViewError {
+    ViewError::Inventory { kind, name: name(metadata).to_owned(), source }
+}
+
+fn name(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}
 
 fn apply_all<K>(view: &mut impl Index<K>, objects: Vec<K>) -> Vec<ViewError> {
     objects.into_iter().filter_map(|object| view.apply(object).err()).collect()

@@ -85,6 +85,12 @@ pub struct PlanArgs {
     /// DeviceClass of the NICs
     #[arg(long, value_name = "NAME", default_value = NIC_CLASS)]
     pub nic_class: String,
+    /// Search steps on one node that a claim may take the scheduler at worst
+    #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
+    pub max_steps: u64,
+    /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
+    #[arg(long = "network-namespace", value_name = "NAME")]
+    pub network_namespaces: Vec<String>,
     /// Form of the output
     #[arg(long, short, value_enum, default_value_t = PlanFormat::Text)]
     pub output: PlanFormat,
@@ -97,6 +103,6 @@ pub enum PlanFormat {
     Text,
     /// The template and the rewritten pod as YAML documents.
     Yaml,
-    /// The template and the rewritten pod as a JSON list.
+    /// One JSON object: pod, template, join, level, steps, and the devices of each node.
     Json,
 }

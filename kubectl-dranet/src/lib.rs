@@ -6,15 +6,42 @@
 pub mod args;
 mod graph;
 mod plan;
+mod plan_json;
 mod source;
 mod text;
 
 use args::{Args, Command};
+use std::process::ExitCode;
+
+/// Exit code of a plan whose pod would be denied.
+const DENIED: u8 = 3;
+
+/// What a command prints, and what it found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The text for standard output.
+    pub text: String,
+    /// Whether the pod that was asked about would be denied.
+    pub denied: bool,
+}
+
+impl Output {
+    /// 0, or 3 where the answer is a denial.
+    pub fn exit_code(&self) -> ExitCode {
+        if self.denied { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
+    }
+}
+
+impl From<String> for Output {
+    fn from(text: String) -> Self {
+        Self { text, denied: false }
+    }
+}
 
 /// Runs a command and returns what it prints.
-pub async fn run(args: Args) -> anyhow::Result<String> {
+pub async fn run(args: Args) -> anyhow::Result<Output> {
     match args.command {
-        Command::Graph(args) => graph::run(args).await,
+        Command::Graph(args) => graph::run(args).await.map(Output::from),
         Command::Plan(args) => plan::run(args).await,
     }
 }

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args = kubectl_dranet::args::Args::parse();
     serve::process::run(async {
-        let text = kubectl_dranet::run(args).await?;
+        let output = kubectl_dranet::run(args).await?;
         // A closed pipe (`| head`) is no error of ours.
-        let _ = std::io::stdout().write_all(text.as_bytes());
-        Ok(())
+        let _ = std::io::stdout().write_all(output.text.as_bytes());
+        Ok(output.exit_code())
     })
 }

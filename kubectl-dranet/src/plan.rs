@@ -1,8 +1,9 @@
 //! `plan`: what admission would make of a pod, and where it would land.
 
 use crate::args::{PlanArgs, PlanFormat};
-use crate::{source, text};
-use admission::admit::{Planned, Verdict, admit};
+use crate::{Output, plan_json, source, text};
+use admission::admit::{AdmitError, Planned, Verdict, admit};
+use admission::denial::Denial;
 use admission::plan::Policy;
 use anyhow::Context as _;
 use cluster_model::names::annotation;
@@ -10,38 +11,54 @@ use cluster_model::predict::{Prediction, predict};
 use cluster_model::snapshot;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation, ClaimName};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
 
-pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<String> {
+pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
     let pod = read_pod(&args.file)?;
     let view = source::read(&args.source).await?;
-    let policy = Policy { gpu_class: args.gpu_class, nic_class: args.nic_class };
-    let verdict = admit(&pod, &view, &policy)?;
+    let PlanArgs { gpu_class, nic_class, max_steps, network_namespaces, output, .. } = args;
+    let policy = Policy { gpu_class, nic_class, max_steps, network_namespaces };
+    let verdict = match admit(&pod, &view, &policy) {
+        Ok(verdict) => verdict,
+        Err(AdmitError::Denied(denial)) => return denied(&denial, output),
+        Err(error) => return Err(error.into()),
+    };
     let Some(planned) = &verdict.planned else {
-        return Ok(format!(
-            "The pod would be created as it is: it has no annotation {}, or a claim of ours \
-             already.\n",
-            annotation::ALIGNED_NICS
-        ));
+        return Ok(unchanged(&verdict, output)?.into());
     };
     let mut template = serde_json::to_value(&planned.template)?;
     if let Some(namespace) = pod["metadata"]["namespace"].as_str() {
         template["metadata"]["namespace"] = namespace.into();
     }
-    match args.output {
-        PlanFormat::Text => person(&view, &verdict, planned, &template),
+    let text = match output {
+        PlanFormat::Text => person(&view, &verdict, planned, &template)?,
         PlanFormat::Yaml => {
-            Ok(format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?))
+            format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
-        PlanFormat::Json => {
-            let list = json!({
-                "apiVersion": "v1", "kind": "List", "items": [template, verdict.pod],
-            });
-            Ok(serde_json::to_string_pretty(&list)? + "\n")
-        }
+        PlanFormat::Json => plan_json::planned(&view, &verdict, planned, &template)?,
+    };
+    Ok(text.into())
+}
+
+fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
+    let text = match output {
+        PlanFormat::Json => plan_json::denied(denial)?,
+        PlanFormat::Text | PlanFormat::Yaml => format!("denied: {denial}\n"),
+    };
+    Ok(Output { text, denied: true })
+}
+
+fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<String> {
+    match output {
+        PlanFormat::Json => plan_json::unchanged(verdict),
+        PlanFormat::Text | PlanFormat::Yaml => Ok(format!(
+            "The pod would be created as it is: it has no annotation {}, or a claim of ours \
+             already.\n",
+            annotation::ALIGNED_NICS
+        )),
     }
 }
 

@@ -13,7 +13,7 @@ const EXAMPLE: &str = "../deploy/examples/aks-gb300";
 async fn kubectl_dranet(args: &[&str]) -> String {
     let args = Args::try_parse_from([&["kubectl-dranet"], args].concat()).unwrap();
     match kubectl_dranet::run(args).await {
-        Ok(text) => text,
+        Ok(output) => output.text,
         Err(error) => format!("error: {}", serve::process::one_line(&error)),
     }
 }

@@ -2,16 +2,17 @@
 
 use std::future::Future;
 use std::io;
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Runs a program to its end and turns the outcome into an exit code: 0, or 1
-/// with the chain of causes on one line of standard error.
-pub fn run<F>(program: F) -> ExitCode
+/// Runs a program to its end and turns the outcome into an exit code: what the
+/// program says, or 1 with the chain of causes on one line of standard error.
+pub fn run<F, T>(program: F) -> ExitCode
 where
-    F: Future<Output = anyhow::Result<()>>,
+    F: Future<Output = anyhow::Result<T>>,
+    T: Termination,
 {
     crate::tls::install_crypto_provider();
     let outcome = Builder::new_multi_thread()
@@ -20,7 +21,7 @@ where
         .map_err(anyhow::Error::from)
         .and_then(|runtime| runtime.block_on(program));
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(done) => done.report(),
         Err(error) => fail(&error),
     }
 }

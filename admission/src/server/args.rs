@@ -33,11 +33,17 @@ pub struct PolicyArgs {
     /// DeviceClass of the NICs
     #[arg(long, value_name = "NAME", default_value = cluster_model::names::NIC_CLASS)]
     pub nic_class: String,
+    /// Search steps on one node that a claim may take the scheduler at worst
+    #[arg(long, value_name = "NUMBER", default_value_t = crate::plan::STEPS_MAX)]
+    pub max_steps: u64,
+    /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
+    #[arg(long = "network-namespace", value_name = "NAME")]
+    pub network_namespaces: Vec<String>,
 }
 
 impl From<PolicyArgs> for Policy {
     fn from(args: PolicyArgs) -> Self {
-        let PolicyArgs { gpu_class, nic_class } = args;
-        Self { gpu_class, nic_class }
+        let PolicyArgs { gpu_class, nic_class, max_steps, network_namespaces } = args;
+        Self { gpu_class, nic_class, max_steps, network_namespaces }
     }
 }

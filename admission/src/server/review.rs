@@ -1,7 +1,8 @@
 //! The wire's edge: an admission request in, an admission response and perhaps
 //! a template out.
 
-use crate::admit::{AdmitError, admit};
+use super::plans::Plans;
+use crate::admit::{AdmitError, admit_by};
 use crate::plan::Policy;
 use crate::rewrite;
 use cluster_model::view::ClusterView;
@@ -24,6 +25,7 @@ pub fn answer(
     request: &AdmissionRequest<DynamicObject>,
     view: &ClusterView,
     policy: &Policy,
+    plans: &Plans,
 ) -> Answer {
     let response = AdmissionResponse::from(request);
     let refuse = |response: AdmissionResponse, why: String| Answer {
@@ -37,11 +39,13 @@ pub fn answer(
         Ok(pod) => pod,
         Err(error) => return refuse(response, format!("failed to read the pod: {error}")),
     };
-    let verdict = match admit(&pod, view, policy) {
-        Ok(verdict) => verdict,
-        Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
-        Err(error) => return refuse(response, Chain(&error).to_string()),
-    };
+    let verdict =
+        match admit_by(&pod, view, policy, |intent, place| plans.plan(intent, place, view, policy))
+        {
+            Ok(verdict) => verdict,
+            Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
+            Err(error) => return refuse(response, Chain(&error).to_string()),
+        };
     let mut response = response;
     response.warnings = (!verdict.warnings.is_empty()).then_some(verdict.warnings);
     let patch = rewrite::patch(&pod, &verdict.pod);

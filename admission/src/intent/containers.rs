@@ -1,0 +1,165 @@
+//! GPU limits of containers, and which of the pod's GPUs each container gets.
+//!
+//! Follows how kube-scheduler sums resources of a pod (`resourcehelpers.PodRequests`):
+//! main containers and sidecars run together, an ordinary init container runs
+//! alone, beside the sidecars, and uses devices that the main ones get later.
+
+use super::Share;
+use crate::denial::Denial;
+use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::names::annotation;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// GPUs by limits.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    /// What the limits name; `None` where there are none.
+    pub(super) resource: Option<(&'static GpuDriver, &'static str)>,
+    /// Who gets which.
+    pub(super) shares: Vec<Share>,
+}
+
+impl Limits {
+    pub(super) fn has(&self, container: &str) -> bool {
+        self.shares.iter().any(|share| share.container == container)
+    }
+}
+
+/// When a container runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Init,
+    Sidecar,
+    Main,
+}
+
+pub(super) fn limits(pod: &Pod, trigger: &str) -> Result<Limits, Denial> {
+    let mut resource = None;
+    let mut counts = Vec::new();
+    for (role, container) in all(pod) {
+        for (name, quantity) in gpu_limits(container) {
+            let found = known(container, name, trigger)?;
+            let (_, first) = *resource.get_or_insert(found);
+            if first != name {
+                return Err(Denial::new(
+                    annotation::ALIGNED_NICS,
+                    trigger,
+                    format!(
+                        "container `{}` has a limit on {name} and another one on {first}; the \
+                         GPUs of one pod are of one kind",
+                        container.name
+                    ),
+                ));
+            }
+            counts.push((role, &container.name, number(container, name, quantity, trigger)?));
+        }
+    }
+    Ok(Limits { resource, shares: share_out(&counts) })
+}
+
+/// Sidecars first, then the main containers one after the other; each init
+/// container begins behind the sidecars and overlaps the main ones.
+fn share_out(counts: &[(Role, &String, u32)]) -> Vec<Share> {
+    let of = |role| counts.iter().filter(move |(of, ..)| *of == role);
+    let mut next = 0_u32;
+    let mut shares = Vec::new();
+    let mut take = |name: &String, from: u32, count: u32| {
+        let end = from.saturating_add(count);
+        shares.push(Share { container: name.clone(), gpus: from..end });
+        end
+    };
+    for (_, name, count) in of(Role::Sidecar) {
+        next = take(name, next, *count);
+    }
+    for (_, name, count) in of(Role::Init) {
+        take(name, next, *count);
+    }
+    for (_, name, count) in of(Role::Main) {
+        next = take(name, next, *count);
+    }
+    shares
+}
+
+fn all(pod: &Pod) -> impl Iterator<Item = (Role, &Container)> {
+    let spec = pod.spec.as_ref();
+    let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+    let role = |container: &Container| match container.restart_policy.as_deref() {
+        Some("Always") => Role::Sidecar,
+        _ => Role::Init,
+    };
+    let main = main.iter().map(|container| (Role::Main, container));
+    init.iter().map(move |container| (role(container), container)).chain(main)
+}
+
+/// Names of all containers, main ones first.
+pub(super) fn names(pod: &Pod) -> Vec<&str> {
+    let (main, init): (Vec<_>, Vec<_>) = all(pod).partition(|(role, _)| *role == Role::Main);
+    main.into_iter().chain(init).map(|(_, container)| container.name.as_str()).collect()
+}
+
+/// Name of the first main container.
+pub(super) fn first(pod: &Pod) -> Option<String> {
+    let mut main = all(pod).filter(|(role, _)| *role == Role::Main);
+    main.next().map(|(_, container)| container.name.clone())
+}
+
+/// The limits of a container that mean GPUs, whole or not; zero asks for nothing.
+fn gpu_limits(container: &Container) -> impl Iterator<Item = (&str, &Quantity)> {
+    let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let is_gpu = |name: &str| {
+        GPU_DRIVERS.iter().any(|driver| {
+            driver.extended_resources.contains(&name)
+                || driver.partial_resources.iter().any(|start| name.starts_with(start))
+        })
+    };
+    limits
+        .into_iter()
+        .flatten()
+        .map(|(name, quantity)| (name.as_str(), quantity))
+        .filter(move |(name, quantity)| is_gpu(name) && quantity.0 != "0")
+}
+
+/// The driver of whole GPUs of this name.
+fn known(
+    container: &Container,
+    name: &str,
+    trigger: &str,
+) -> Result<(&'static GpuDriver, &'static str), Denial> {
+    let of = |driver: &'static GpuDriver| {
+        let resources = driver.extended_resources.iter();
+        resources.copied().find(|known| *known == name).map(|known| (driver, known))
+    };
+    GPU_DRIVERS.iter().find_map(of).ok_or_else(|| {
+        let whole = super::extended_resources().collect::<Vec<_>>().join(", ");
+        Denial::new(
+            annotation::ALIGNED_NICS,
+            trigger,
+            format!(
+                "the limit {name} of container `{}` is for a part or a share of a GPU; only \
+                 whole GPUs can be aligned with NICs",
+                container.name
+            ),
+        )
+        .allowed(format!("a limit of one of {whole}"))
+    })
+}
+
+fn number(
+    container: &Container,
+    name: &str,
+    quantity: &Quantity,
+    trigger: &str,
+) -> Result<u32, Denial> {
+    quantity.0.parse().map_err(|_| {
+        Denial::new(
+            annotation::ALIGNED_NICS,
+            trigger,
+            format!(
+                "the limit {name}: \"{}\" of container `{}` is not a whole number of GPUs",
+                quantity.0, container.name
+            ),
+        )
+    })
+}

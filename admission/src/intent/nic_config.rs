@@ -1,0 +1,116 @@
+//! The driver's network configuration: read as the driver reads it, so that what
+//! it would refuse on the node is refused here.
+
+use super::Intent;
+use crate::denial::Denial;
+use cluster_model::machines::Machine;
+use cluster_model::names::{self, annotation, attribute};
+use cluster_model::network_config::NetworkConfig;
+use k8s_openapi::api::resource::v1::{DeviceClaimConfiguration, OpaqueDeviceConfiguration};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use std::error::Error;
+use topology_graph::LinkLayer;
+
+/// Bytes of opaque parameters that the API server takes.
+const PARAMETERS_MAX: usize = 10 << 10;
+
+/// The annotation's value, checked, as compact JSON.
+pub(super) fn read(value: &str, nics: u32, host_network: bool) -> Result<String, Denial> {
+    let deny = |why: String| Denial::new(annotation::NIC_CONFIG, value, why);
+    let config = NetworkConfig::from_json(value.as_bytes()).map_err(|error| {
+        let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+        deny(format!("{error}{source}"))
+    })?;
+    if host_network {
+        return Err(deny(
+            "the pod shares the host's network, where nothing is configured".to_owned(),
+        ));
+    }
+    let named = config.interface.name.is_some() || !config.interface.addresses.is_empty();
+    if nics > 1 && named {
+        return Err(deny(format!("one interface name or address cannot be that of {nics} NICs")));
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(value).map_err(|error| deny(format!("it is not JSON: {error}")))?;
+    let json = json.to_string();
+    if json.len() > PARAMETERS_MAX {
+        return Err(deny(format!("it has {} bytes; {PARAMETERS_MAX} are allowed", json.len())));
+    }
+    Ok(json)
+}
+
+/// Routes, addresses and routing domains reach beyond the pod: only namespaces
+/// that the operator names may set them.
+pub(crate) fn check_namespace(
+    intent: &Intent,
+    namespace: &str,
+    allowed: &[String],
+) -> Result<(), Denial> {
+    let Some(config) = parsed(intent) else { return Ok(()) };
+    let fields = [
+        ("interface.addresses", !config.interface.addresses.is_empty()),
+        ("interface.dhcp", config.interface.dhcp == Some(true)),
+        ("interface.hardwareAddr", config.interface.hardware_addr.is_some()),
+        ("interface.forwarding", config.interface.forwarding == Some(true)),
+        ("interface.vrf", config.interface.vrf.is_some()),
+        ("routes", !config.routes.is_empty()),
+        ("rules", !config.rules.is_empty()),
+        ("neighbors", !config.neighbors.is_empty()),
+    ];
+    let Some((field, _)) = fields.iter().find(|(_, is_set)| *is_set) else { return Ok(()) };
+    if allowed.iter().any(|name| name == namespace || name == "*") {
+        return Ok(());
+    }
+    let there = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+    Err(deny(
+        intent,
+        format!(
+            "`{field}` may be set only in namespaces that the operator allows ({there}), and the \
+             pod is in `{namespace}`"
+        ),
+    ))
+}
+
+/// An InfiniBand NIC without an interface takes no configuration of one.
+pub(crate) fn check_machines(intent: &Intent, machines: &[Machine<'_>]) -> Result<(), Denial> {
+    let Some(config) = parsed(intent) else { return Ok(()) };
+    let Err(error) = config.check_rdma_only() else { return Ok(()) };
+    let rdma_only = |machine: &&Machine<'_>| {
+        machine.devices.nics.iter().any(|(address, nic)| {
+            let link = machine.devices.topology.nic(*address).and_then(|nic| nic.link_layer);
+            link == Some(LinkLayer::InfiniBand)
+                && nic.attribute(attribute::dranet::IF_NAME).is_none()
+        })
+    };
+    match machines.iter().find(rdma_only) {
+        Some(machine) => Err(deny(
+            intent,
+            format!("{error}, as NICs of node `{}` are", machine.nodes.first().unwrap_or(&"")),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The configuration as a part of the claim, for the requests of NICs.
+pub(crate) fn claim_config(
+    intent: &Intent,
+    nic_requests: &[String],
+) -> Option<Vec<DeviceClaimConfiguration>> {
+    let json = intent.nic_config.as_ref()?;
+    let parameters = serde_json::from_str(json).ok()?;
+    Some(vec![DeviceClaimConfiguration {
+        requests: Some(nic_requests.to_vec()),
+        opaque: Some(OpaqueDeviceConfiguration {
+            driver: names::DRIVER.to_owned(),
+            parameters: RawExtension(parameters),
+        }),
+    }])
+}
+
+fn parsed(intent: &Intent) -> Option<NetworkConfig> {
+    NetworkConfig::from_json(intent.nic_config.as_ref()?.as_bytes()).ok()
+}
+
+fn deny(intent: &Intent, why: String) -> Denial {
+    Denial::new(annotation::NIC_CONFIG, intent.nic_config.clone().unwrap_or_default(), why)
+}

@@ -1,0 +1,147 @@
+use super::*;
+use k8s_openapi::api::core::v1::Container;
+use serde_json::{Value, json};
+
+fn pod(annotations: &Value, containers: &Value) -> Pod {
+    let mut annotations = annotations.clone();
+    if annotations.get("dranet.io/aligned-nics").is_none() {
+        annotations["dranet.io/aligned-nics"] = "2".into();
+    }
+    serde_json::from_value(json!({
+        "metadata": { "annotations": annotations },
+        "spec": { "containers": containers },
+    }))
+    .unwrap()
+}
+
+fn container(name: &str, limits: &Value) -> Value {
+    json!({ "name": name, "resources": { "limits": limits } })
+}
+
+fn gpus(name: &str, count: u32) -> Value {
+    container(name, &json!({ "nvidia.com/gpu": count.to_string() }))
+}
+
+fn shares(pod: &Pod) -> Vec<(String, Range<u32>)> {
+    let intent = read(pod).unwrap().unwrap();
+    intent.shares.into_iter().map(|share| (share.container, share.gpus)).collect()
+}
+
+#[test]
+fn reads_nics_gpus_and_the_container() {
+    let pod = pod(&json!({}), &json!([container("log", &json!({})), gpus("nccl", 1)]));
+    let intent = read(&pod).unwrap().unwrap();
+    assert_eq!((intent.nics, intent.gpus), (2, 1));
+    assert_eq!(intent.resource.unwrap().0.driver, "gpu.nvidia.com");
+    assert_eq!(shares(&pod), [("nccl".to_owned(), 0..1)]);
+}
+
+#[test]
+fn a_pod_without_the_trigger_is_not_ours() {
+    assert_eq!(read(&Pod::default()), Ok(None));
+}
+
+#[test]
+fn containers_have_gpus_of_their_own_and_init_containers_use_them_before() {
+    let mut pod = pod(&json!({}), &json!([gpus("a", 1), gpus("b", 2), container("c", &json!({}))]));
+    assert_eq!(shares(&pod), [("a".to_owned(), 0..1), ("b".to_owned(), 1..3)]);
+
+    let init = json!([gpus("first", 4), gpus("side", 1)]);
+    let mut init: Vec<Container> = serde_json::from_value(init).unwrap();
+    init[1].restart_policy = Some("Always".to_owned());
+    pod.spec.as_mut().unwrap().init_containers = Some(init);
+    let expected =
+        [("side", 0..1), ("first", 1..5), ("a", 1..2), ("b", 2..4)].map(|(n, r)| (n.to_owned(), r));
+    assert_eq!(shares(&pod), expected);
+    assert_eq!(read(&pod).unwrap().unwrap().gpus, 5);
+}
+
+#[test]
+fn gpus_by_annotation_go_to_the_containers_named_or_the_first() {
+    let bare = json!([container("a", &json!({})), container("b", &json!({}))]);
+    let first = pod(&json!({ "dranet.io/gpus": "2" }), &bare);
+    assert_eq!(shares(&first), [("a".to_owned(), 0..2)]);
+    let named = pod(&json!({ "dranet.io/gpus": "2", "dranet.io/containers": "b, a" }), &bare);
+    assert_eq!(shares(&named), [("b".to_owned(), 0..2), ("a".to_owned(), 0..2)]);
+    let more = pod(
+        &json!({ "dranet.io/containers": "nccl,a" }),
+        &json!([container("a", &json!({})), gpus("nccl", 1)]),
+    );
+    assert_eq!(shares(&more), [("nccl".to_owned(), 0..1), ("a".to_owned(), 0..0)]);
+}
+
+#[test]
+fn pairing_by_default() {
+    for (nics, count, expected) in [
+        ("per-gpu", 4, Pairing::Each),
+        ("8", 4, Pairing::Each),
+        ("2", 1, Pairing::Group),
+        ("3", 2, Pairing::Group),
+        ("2", 4, Pairing::Group),
+    ] {
+        let pod = pod(&json!({ "dranet.io/aligned-nics": nics }), &json!([gpus("c", count)]));
+        assert_eq!(read(&pod).unwrap().unwrap().pairing, expected, "{nics} for {count}");
+    }
+}
+
+#[test]
+fn denials() {
+    let one_gpu = || json!([gpus("nccl", 1)]);
+    let cases = [
+        (json!({ "aligned-nics": "two" }), one_gpu()),
+        (json!({ "aligned-nics": "" }), one_gpu()),
+        (json!({ "aligned-nics": "0" }), one_gpu()),
+        (json!({ "aligned-nics": "-1" }), one_gpu()),
+        (json!({ "aligned-nics": "+2" }), one_gpu()),
+        (json!({ "aligned-nics": "2.5" }), one_gpu()),
+        (json!({ "aligned-nics": "32" }), one_gpu()),
+        (json!({ "aligned-nics": "99999999999" }), one_gpu()),
+        (json!({ "aligned-nics": "31" }), json!([gpus("nccl", 2)])),
+        (json!({ "aligned-nics": "per-gpu" }), json!([gpus("nccl", 17)])),
+        (json!({}), json!([container("nccl", &json!({}))])),
+        (json!({}), json!([gpus("nccl", 0)])),
+        (json!({}), json!([container("nccl", &json!({ "nvidia.com/gpu": "1500m" }))])),
+        (json!({}), json!([container("nccl", &json!({ "nvidia.com/mig-1g.10gb": "1" }))])),
+        (json!({}), json!([container("nccl", &json!({ "nvidia.com/gpu.shared": "1" }))])),
+        (json!({}), json!([gpus("a", 1), container("b", &json!({ "amd.com/gpu": "1" }))])),
+        (json!({ "gpus": "2" }), one_gpu()),
+        (json!({ "gpus": "many" }), json!([container("a", &json!({}))])),
+        (json!({ "alignment": "rack" }), one_gpu()),
+        (json!({ "alignment-policy": "soft" }), one_gpu()),
+        (json!({ "pairing": "each", "aligned-nics": "3" }), json!([gpus("a", 2)])),
+        (json!({ "pairing": "all" }), one_gpu()),
+        (json!({ "containers": "main" }), one_gpu()),
+        (json!({ "containers": "b" }), json!([gpus("a", 1), container("b", &json!({}))])),
+        (json!({ "gpu-class": "My GPUs" }), one_gpu()),
+        (json!({ "fabric": "same" }), one_gpu()),
+        (json!({ "nic-config": "mtu" }), one_gpu()),
+        (json!({ "nic-config": "{\"interface\":{\"mtu\":1}}" }), one_gpu()),
+        (json!({ "nic-config": "{\"interface\":{\"name\":\"eth1\"}}" }), one_gpu()),
+        (json!({ "fabric-size": "4" }), one_gpu()),
+    ];
+    let texts = cases.into_iter().map(|(annotations, containers)| {
+        let ours = annotations.as_object().unwrap().iter();
+        let ours = ours.map(|(key, value)| (format!("dranet.io/{key}"), value.clone())).collect();
+        read(&pod(&Value::Object(ours), &containers)).unwrap_err().to_string()
+    });
+    insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn annotations_without_effect_are_warned_about() {
+    let pod: Pod = serde_json::from_value(json!({ "metadata": { "annotations": {
+        "dranet.io/alined-nics": "2", "dranet.io/colour": "red", "dranet.io/gpus": "2",
+        "dranet.io/plan": "copied", "example.com/x": "y",
+    } } }))
+    .unwrap();
+    insta::assert_snapshot!(warnings(&pod).join("\n"));
+}
+
+#[test]
+fn containers_that_cannot_lock_memory_are_warned_about() {
+    let mut pod = pod(&json!({}), &json!([gpus("a", 1), gpus("b", 1), container("c", &json!({}))]));
+    pod.spec.as_mut().unwrap().containers[1].security_context =
+        serde_json::from_value(json!({ "capabilities": { "add": ["IPC_LOCK"] } })).unwrap();
+    let intent = read(&pod).unwrap().unwrap();
+    insta::assert_snapshot!(memlock(&pod, &intent).join("\n"));
+}

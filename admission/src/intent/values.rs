@@ -1,0 +1,111 @@
+//! The values of our annotations, each checked by itself.
+
+use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Pairing, containers};
+use crate::denial::Denial;
+use cluster_model::names::annotation;
+use k8s_openapi::api::core::v1::Pod;
+use topology_graph::Level;
+
+/// As many NICs as GPUs.
+const PER_GPU: &str = "per-gpu";
+
+/// Length of a DNS subdomain, which the name of a class is.
+const NAME_MAX: usize = 253;
+
+/// The trigger; `None` for `per-gpu`.
+pub(super) fn nics(value: &str) -> Result<Option<u32>, Denial> {
+    if value == PER_GPU {
+        return Ok(None);
+    }
+    let allowed = format!(
+        "a whole number from 1 to {}, for example \"2\", or \"{PER_GPU}\"",
+        CLAIM_DEVICES_MAX - 1
+    );
+    count(annotation::ALIGNED_NICS, value, "NICs", &allowed).map(Some)
+}
+
+pub(super) fn gpus(value: &str) -> Result<u32, Denial> {
+    let allowed = format!("a whole number from 1 to {}", CLAIM_DEVICES_MAX - 1);
+    count(annotation::GPUS, value, "GPUs", &allowed)
+}
+
+/// A claim has room for one device of the other kind beside them.
+fn count(name: &'static str, value: &str, noun: &str, allowed: &str) -> Result<u32, Denial> {
+    let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let why = match value.parse() {
+        Ok(count @ 1..CLAIM_DEVICES_MAX) if digits => return Ok(count),
+        _ if digits && value.bytes().all(|byte| byte == b'0') => "zero asks for nothing".to_owned(),
+        _ if digits => {
+            format!("a claim holds at most {CLAIM_DEVICES_MAX} devices, GPUs and NICs together")
+        }
+        _ => format!("it is not a number of {noun}"),
+    };
+    Err(Denial::new(name, value, why).allowed(allowed))
+}
+
+pub(super) fn level(value: &str) -> Result<Level, Denial> {
+    let deny = |_| Denial::new(annotation::ALIGNMENT, value, "it is no level of alignment");
+    value.parse().map_err(|error| deny(error).allowed("\"switch\", \"root\" or \"numa\""))
+}
+
+pub(super) fn policy(value: Option<&str>) -> Result<AlignmentPolicy, Denial> {
+    match value {
+        None | Some("required") => Ok(AlignmentPolicy::Required),
+        Some("preferred") => Ok(AlignmentPolicy::Preferred),
+        Some(value) => {
+            Err(Denial::new(annotation::ALIGNMENT_POLICY, value, "it is no policy of alignment")
+                .allowed("\"required\" or \"preferred\""))
+        }
+    }
+}
+
+/// By default each GPU has its own NICs where they can be shared out evenly.
+/// With one GPU there is nothing to share out, and both mean the same.
+pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairing, Denial> {
+    let even = nics.is_multiple_of(gpus);
+    match value {
+        None if even && gpus > 1 => Ok(Pairing::Each),
+        None | Some("group") => Ok(Pairing::Group),
+        Some("each") if even && gpus > 1 => Ok(Pairing::Each),
+        Some("each") if even => Ok(Pairing::Group),
+        Some("each") => Err(Denial::new(
+            annotation::PAIRING,
+            "each",
+            format!("{nics} NICs cannot be shared out evenly among {gpus} GPUs"),
+        )
+        .allowed(format!("\"group\", or {} of a multiple of {gpus}", annotation::ALIGNED_NICS))),
+        Some(value) => Err(Denial::new(annotation::PAIRING, value, "it is no pairing")
+            .allowed("\"each\" or \"group\"")),
+    }
+}
+
+pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        label.bytes().all(|byte| inner(byte) || byte == b'-')
+            && label.bytes().next().is_some_and(inner)
+            && label.bytes().last().is_some_and(inner)
+    };
+    if value.len() <= NAME_MAX && value.split('.').all(is_label) {
+        return Ok(value.to_owned());
+    }
+    Err(Denial::new(name, value, "it is not the name of a DeviceClass")
+        .allowed("a name in lower case, for example \"gpu.nvidia.com\""))
+}
+
+/// The containers of the pod that a list names.
+pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> {
+    let there = containers::names(pod);
+    let mut names: Vec<String> = Vec::new();
+    for name in value.split(',').map(str::trim) {
+        if !there.iter().any(|known| *known == name) {
+            let why = format!("the pod has no container `{name}`");
+            let allowed = format!("a list of {}", there.join(", "));
+            return Err(Denial::new(annotation::CONTAINERS, value, why).allowed(allowed));
+        }
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}

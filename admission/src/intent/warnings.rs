@@ -1,0 +1,79 @@
+//! What a person would want to know of a pod that is let through.
+
+use super::{Intent, annotations, is_triggered};
+use cluster_model::names::annotation;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+/// Annotations of ours that this version acts on.
+const KNOWN: &[&str] = &[
+    annotation::ALIGNED_NICS,
+    annotation::GPUS,
+    annotation::GPU_CLASS,
+    annotation::NIC_CLASS,
+    annotation::ALIGNMENT,
+    annotation::ALIGNMENT_POLICY,
+    annotation::PAIRING,
+    annotation::FABRIC,
+    annotation::FABRIC_SIZE,
+    annotation::CONTAINERS,
+    annotation::NIC_CONFIG,
+    annotation::PLAN,
+];
+
+/// Letters that may be wrong in a key that is taken for a known one.
+const TYPING_ERRORS_MAX: usize = 3;
+
+/// One warning for each annotation in our domain that has no effect, with the
+/// known key that is nearest to it.
+pub fn warnings(pod: &Pod) -> Vec<String> {
+    let triggered = is_triggered(pod);
+    let ours = annotations(pod).keys().filter(|key| key.starts_with(annotation::DOMAIN));
+    let warning = |key: &String| {
+        if !KNOWN.contains(&key.as_str()) {
+            let nearest = nearest(key).map(|known| format!("; did you mean {known}?"));
+            let hint = nearest.unwrap_or_default();
+            return Some(format!(
+                "annotation {key} is not known to this version of dranet and has no effect{hint}"
+            ));
+        }
+        let lonely = !triggered && key != annotation::PLAN;
+        lonely
+            .then(|| format!("annotation {key} has no effect without {}", annotation::ALIGNED_NICS))
+    };
+    ours.filter_map(warning).collect()
+}
+
+/// RDMA pins memory; a container that may not gets errors late and unclear.
+pub(crate) fn memlock(pod: &Pod, intent: &Intent) -> Vec<String> {
+    let spec = pod.spec.as_ref();
+    let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+    let gets = |container: &&Container| {
+        intent.shares.iter().any(|share| share.container == container.name)
+    };
+    main.iter()
+        .chain(init)
+        .filter(gets)
+        .filter(|container| !may_lock_memory(container))
+        .map(|container| {
+            format!(
+                "container `{}` has no capability IPC_LOCK: RDMA fails where the runtime's limit \
+                 of locked memory is low",
+                container.name
+            )
+        })
+        .collect()
+}
+
+fn may_lock_memory(container: &Container) -> bool {
+    let Some(context) = &container.security_context else { return false };
+    let added = context.capabilities.as_ref().and_then(|capabilities| capabilities.add.as_ref());
+    let locks = |name: &String| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL");
+    context.privileged == Some(true) || added.into_iter().flatten().any(locks)
+}
+
+fn nearest(key: &str) -> Option<&'static str> {
+    let distance = |known: &&&str| strsim::damerau_levenshtein(key, known);
+    let nearest = KNOWN.iter().min_by_key(distance)?;
+    (distance(&nearest) <= TYPING_ERRORS_MAX).then_some(*nearest)
+}

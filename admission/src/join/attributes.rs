@@ -1,0 +1,121 @@
+//! Joins by an attribute that GPUs and NICs have in common.
+//!
+//! *partner*: a NIC publishes, under the GPU driver's own attribute name, the
+//! UUID of the GPU that the graph pairs it with. *root* and *numa*: the standard
+//! attributes. *numa alias*: the GPU driver's own NUMA attribute, which the NIC
+//! publishes too.
+//!
+//! `matchAttribute` looks names up fully qualified, so the plain `uuid` of
+//! driver `gpu.nvidia.com` and an explicit `gpu.nvidia.com/uuid` on a NIC are
+//! the same attribute (`lookupAttribute` in `structured/internal/…/allocator_*.go`).
+//!
+//! Names are not enough: GPUs have been seen to publish the NUMA node of their
+//! own memory. So a join is taken on machines where "same value" and "near in
+//! the graph" are the same for every GPU and NIC, and where a value would tie
+//! devices that are not near, that shape is kept out by the claim.
+
+use super::form::{Form, Way};
+use super::{Candidate, Question};
+use crate::nearness::Nearness;
+use cluster_model::gpu_drivers::GpuDriver;
+use cluster_model::machines::Machine;
+use cluster_model::names::attribute;
+use std::collections::BTreeSet;
+use topology_graph::{Cell, PciAddress, ShapeHash};
+
+/// How an attribute and the graph agree on a machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Agreement {
+    /// Same value and near are the same.
+    Exact,
+    /// What has the same value is near, but not all that is near has.
+    Partial,
+    /// Devices with the same value are not near.
+    Wrong,
+}
+
+/// The attributes of a driver that may join, with the names of the joins, best first.
+pub(super) fn attributes(driver: &GpuDriver) -> Vec<(&'static str, &'static str)> {
+    let partner = driver.uuid_attribute.map(|name| ("partner", name));
+    let standard = [("root", attribute::PCIE_ROOT), ("numa", attribute::NUMA_NODE)];
+    let alias = driver.numa_attribute.map(|name| ("numa-alias", name));
+    partner.into_iter().chain(standard).chain(alias).collect()
+}
+
+/// One candidate for each attribute that is right on some machine.
+pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
+    let attributes = attributes(question.driver).into_iter();
+    attributes.filter_map(|(join, name)| candidate(question, nearness, join, name)).collect()
+}
+
+fn candidate(
+    question: Question<'_>,
+    nearness: Nearness,
+    join: &'static str,
+    name: &'static str,
+) -> Option<Candidate> {
+    let Question { demand, machines, .. } = question;
+    let agreements: Vec<_> =
+        machines.iter().map(|machine| agreement(machine, nearness, name)).collect();
+    let shapes = |wanted: &dyn Fn(Agreement) -> bool| -> BTreeSet<ShapeHash> {
+        let machines = machines.iter().zip(&agreements).filter(|(_, found)| wanted(**found));
+        machines.map(|(machine, _)| machine.shape()).collect()
+    };
+    let wrong = shapes(&|found| found == Agreement::Wrong);
+    let right = shapes(&|found| found == Agreement::Exact);
+    let serves: Vec<_> = machines
+        .iter()
+        .zip(&agreements)
+        .map(|(machine, found)| {
+            *found == Agreement::Exact
+                && !wrong.contains(&machine.shape())
+                && demand.fits(&nearness.cells(machine))
+        })
+        .collect();
+    let only = (!wrong.is_empty()).then(|| right.difference(&wrong).copied().collect());
+    serves.contains(&true).then(|| Candidate {
+        join,
+        why: why(join, name),
+        nearness,
+        demand: demand.clone(),
+        form: Form { ways: vec![Way::Attribute { join, name }], only },
+        serves,
+    })
+}
+
+/// Whether the attribute is exact on every one of these machines.
+pub(super) fn is_exact(machines: &[Machine<'_>], nearness: Nearness, name: &str) -> bool {
+    machines.iter().all(|machine| agreement(machine, nearness, name) == Agreement::Exact)
+}
+
+fn agreement(machine: &Machine<'_>, nearness: Nearness, name: &str) -> Agreement {
+    let near = sets(&nearness.cells(machine));
+    let same = sets(&machine.cells_by_attribute(name));
+    let inside = |cell: &(BTreeSet<PciAddress>, BTreeSet<PciAddress>)| {
+        near.iter().any(|(gpus, nics)| cell.0.is_subset(gpus) && cell.1.is_subset(nics))
+    };
+    if near == same {
+        Agreement::Exact
+    } else if same.iter().all(inside) {
+        Agreement::Partial
+    } else {
+        Agreement::Wrong
+    }
+}
+
+fn sets(cells: &[Cell]) -> BTreeSet<(BTreeSet<PciAddress>, BTreeSet<PciAddress>)> {
+    let set = |addresses: &[PciAddress]| addresses.iter().copied().collect();
+    cells.iter().map(|cell| (set(&cell.gpus), set(&cell.nics))).collect()
+}
+
+fn why(join: &str, name: &str) -> String {
+    match join {
+        "partner" => format!(
+            "each NIC carries the {name} of the GPU that the graph pairs it with, so one \
+             constraint picks both"
+        ),
+        _ => format!(
+            "GPUs and NICs both publish {name}, and it agrees with the graph on these nodes"
+        ),
+    }
+}

@@ -1,0 +1,76 @@
+//! Preferred alignment: the near ways first, then anything that fits.
+
+use super::attributes::{attributes, is_exact};
+use super::form::{Form, WAYS_MAX, Way};
+use super::{Candidate, Question, cells};
+use crate::nearness::Nearness;
+use cluster_model::gpu_drivers::NIC_KIND;
+use cluster_model::machines::Machine;
+use cluster_model::node_devices::text;
+use topology_graph::Level;
+
+/// Candidates for this nearness, or for the best that there is, best first.
+pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
+    let numa = Nearness::Level(Level::Numa);
+    let ladders: &[&[Nearness]] = match &asked {
+        Some(nearness) => &[&[*nearness]],
+        None => &[&[Nearness::Partner, numa], &[numa], &[Nearness::Partner]],
+    };
+    ladders.iter().filter_map(|ladder| candidate(question, ladder)).collect()
+}
+
+fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
+    let Question { demand, driver, machines, .. } = question;
+    // The ways are kept apart by the kind; a NIC without it could take none.
+    let has_kind = |machine: &Machine<'_>| {
+        machine.devices.nics.values().all(|nic| text(nic, driver.kind_attribute) == Some(NIC_KIND))
+    };
+    if !machines.iter().all(has_kind) {
+        return None;
+    }
+    let mut ways = Vec::new();
+    for nearness in ladder {
+        let room = WAYS_MAX - 1 - ways.len();
+        ways.extend(ways_at(question, *nearness, room)?);
+    }
+    ways.push(Way::Any);
+    let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
+    let enough = |machine: &Machine<'_>| {
+        machine.devices.gpus.len() >= gpus && machine.devices.nics.len() >= nics
+    };
+    let tried: Vec<_> = ladder.iter().map(ToString::to_string).collect();
+    Some(Candidate {
+        join: "tiers",
+        why: format!(
+            "near devices are preferred, not required: {}, then any, each tried in this order",
+            tried.join(", then ")
+        ),
+        nearness: *ladder.first()?,
+        demand: demand.clone(),
+        form: Form { ways, only: None },
+        serves: machines.iter().map(enough).collect(),
+    })
+}
+
+/// By one attribute where it is right on all machines that could serve, else
+/// cell by cell. `None` where neither can say it for all of them.
+fn ways_at(question: Question<'_>, nearness: Nearness, room: usize) -> Option<Vec<Way>> {
+    let Question { demand, driver, machines, .. } = question;
+    if nearness == Nearness::Partner && demand.gpus > 1 {
+        return None;
+    }
+    let mut exact =
+        attributes(driver).into_iter().filter(|(_, name)| is_exact(machines, nearness, name));
+    if let Some((join, name)) = exact.next() {
+        return (room > 0).then(|| vec![Way::Attribute { join, name }]);
+    }
+    let cells = cells::ways(question, nearness, room);
+    let listed = |machine: &Machine<'_>| {
+        let there = nearness.cells(machine);
+        let serving = there.iter().filter(|cell| demand.capacity(cell) > 0).count();
+        let known = cells.iter().filter(|way| way.shape == machine.shape()).count();
+        known >= serving
+    };
+    let complete = !cells.is_empty() && machines.iter().all(listed);
+    complete.then(|| cells.into_iter().map(Way::Cell).collect())
+}

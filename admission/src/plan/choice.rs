@@ -1,0 +1,172 @@
+//! Of all candidates the one that most nodes can serve, at the nearest level
+//! that all of these can always give, in the cheapest form.
+
+use crate::claim::match_attribute;
+use crate::cost::{self, CostError};
+use crate::denial::Denial;
+use crate::intent::{AlignmentPolicy, Intent};
+use crate::join::form::{CLAIM_PARTS_MAX, Order, Source, Written};
+use crate::join::{self, Candidate, Classes, Question};
+use crate::nearness::Nearness;
+use crate::plan::Policy;
+use crate::supply;
+use cluster_model::names::attribute;
+use cluster_model::view::ClusterView;
+use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
+use std::cmp::Reverse;
+
+/// Attributes that are equal on NICs of one fabric.
+const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
+
+/// A candidate, written and measured.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) candidate: Candidate,
+    pub(super) claim: ResourceClaimSpec,
+    pub(super) nic_requests: Vec<String>,
+    pub(super) steps: u64,
+}
+
+/// Why no candidate was taken.
+#[derive(Debug, Default)]
+struct Refusals {
+    over_budget: bool,
+    other: Option<CostError>,
+}
+
+pub(super) fn choose(
+    intent: &Intent,
+    question: Question<'_>,
+    classes: &Classes,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Chosen, Denial> {
+    let mut refusals = Refusals::default();
+    let chooser = Chooser { intent, question, classes, view, policy };
+    let best = match intent.policy {
+        AlignmentPolicy::Required => chooser.required(&mut refusals),
+        AlignmentPolicy::Preferred => chooser.preferred(&mut refusals),
+    };
+    best.ok_or_else(|| match refusals {
+        Refusals { over_budget: true, .. } => {
+            supply::too_costly(intent, question, policy.max_steps)
+        }
+        Refusals { other: Some(error), .. } => intent.deny(error.to_string()),
+        Refusals { .. } => supply::shortage(intent, question),
+    })
+}
+
+struct Chooser<'a> {
+    intent: &'a Intent,
+    question: Question<'a>,
+    classes: &'a Classes,
+    view: &'a ClusterView,
+    policy: &'a Policy,
+}
+
+impl Chooser<'_> {
+    /// Near to far; a farther level is taken only where it serves more nodes.
+    fn required(&self, refusals: &mut Refusals) -> Option<Chosen> {
+        let asked = self.intent.level.map(Nearness::Level);
+        let levels = Nearness::ALL.into_iter().filter(|level| asked.is_none_or(|it| it == *level));
+        let mut best: Option<(usize, Chosen)> = None;
+        for level in levels {
+            let candidates = join::required(self.question, level);
+            let Some(found) = self.best(candidates, refusals) else { continue };
+            let nodes = found.candidate.nodes(self.question.machines);
+            if best.as_ref().is_none_or(|(most, _)| nodes > *most) {
+                best = Some((nodes, found));
+            }
+        }
+        best.map(|(_, chosen)| chosen)
+    }
+
+    /// The first that is cheap enough: they come with the best ladder first.
+    fn preferred(&self, refusals: &mut Refusals) -> Option<Chosen> {
+        let asked = self.intent.level.map(Nearness::Level);
+        let candidates = join::preferred(self.question, asked);
+        candidates.into_iter().find_map(|candidate| self.best(vec![candidate], refusals))
+    }
+
+    /// Most nodes, then fewest steps, then the order in which they came.
+    fn best(&self, candidates: Vec<Candidate>, refusals: &mut Refusals) -> Option<Chosen> {
+        let machines = self.question.machines;
+        let mut measured = Vec::new();
+        for candidate in candidates.into_iter().filter(|one| one.nodes(machines) > 0) {
+            measured.extend(self.cheapest(candidate, refusals));
+        }
+        // `min_by_key` takes the first of equals.
+        measured
+            .into_iter()
+            .min_by_key(|chosen: &Chosen| (Reverse(chosen.candidate.nodes(machines)), chosen.steps))
+    }
+
+    /// The candidate in the order of requests that takes the fewest steps.
+    fn cheapest(&self, candidate: Candidate, refusals: &mut Refusals) -> Option<Chosen> {
+        let mut best: Option<(u64, Written)> = None;
+        for order in Order::all(&candidate.demand, &candidate.form) {
+            let written = self.write(&candidate, order);
+            if written.requests.len() > CLAIM_PARTS_MAX
+                || written.constraints.len() > CLAIM_PARTS_MAX
+            {
+                continue;
+            }
+            match self.cost(&candidate, &written) {
+                Ok(steps) if best.as_ref().is_none_or(|(least, _)| steps < *least) => {
+                    best = Some((steps, written));
+                }
+                Ok(_) => {}
+                Err(CostError::OverBudget(_)) => refusals.over_budget = true,
+                Err(error) => refusals.other = Some(error),
+            }
+        }
+        let (steps, written) = best?;
+        let claim = claim(&written);
+        Some(Chosen { candidate, claim, nic_requests: written.nic_requests, steps })
+    }
+
+    fn write(&self, candidate: &Candidate, order: Order) -> Written {
+        let source = Source {
+            driver: self.question.driver,
+            classes: self.classes,
+            without_interface: self.intent.host_network,
+        };
+        let mut written = candidate.form.write(&candidate.demand, source, order);
+        for attribute in FABRIC_ATTRIBUTES {
+            if self.on_every_nic(candidate, attribute) {
+                let nics = written.nic_requests.clone();
+                written.constraints.push(match_attribute(nics, attribute));
+            }
+        }
+        written
+    }
+
+    /// A device without the attribute can never satisfy a constraint on it, so
+    /// the constraint is made only where every NIC that could serve has it.
+    fn on_every_nic(&self, candidate: &Candidate, attribute: &str) -> bool {
+        let machines = self.question.machines.iter().zip(&candidate.serves);
+        machines.filter(|(_, serves)| **serves).all(|(machine, _)| machine.nics_have(attribute))
+    }
+
+    fn cost(&self, candidate: &Candidate, written: &Written) -> Result<u64, CostError> {
+        cost::worst(
+            self.view,
+            self.question.machines,
+            &candidate.demand,
+            candidate.nearness,
+            &claim(written),
+            self.policy.max_steps,
+        )
+    }
+}
+
+fn claim(written: &Written) -> ResourceClaimSpec {
+    let Written { requests, constraints, .. } = written;
+    ResourceClaimSpec {
+        devices: Some(DeviceClaim {
+            requests: Some(requests.clone()),
+            constraints: (!constraints.is_empty()).then(|| constraints.clone()),
+            config: None,
+        }),
+    }
+}

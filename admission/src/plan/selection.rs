@@ -1,0 +1,146 @@
+//! Which driver's GPUs and which classes a plan is made for.
+
+use super::{Policy, Selected};
+use crate::denial::Denial;
+use crate::intent::Intent;
+use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::machines::is_in;
+use cluster_model::names::{self, annotation};
+use cluster_model::view::ClusterView;
+use dra_allocator::Class;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The classes that the user, the operator or the cluster names.
+pub(super) fn select(
+    intent: &Intent,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Selected, Denial> {
+    let nic_class = match &intent.nic_class {
+        Some(name) => class(view, annotation::NIC_CLASS, name, name)?,
+        None => class(view, annotation::ALIGNED_NICS, &intent.trigger, &policy.nic_class)?,
+    };
+    if !selects(view, &nic_class, names::DRIVER) {
+        let why = format!(
+            "DeviceClass `{}` selects no device of driver {} that is published now",
+            nic_class.name,
+            names::DRIVER
+        );
+        return Err(match &intent.nic_class {
+            Some(name) => Denial::new(annotation::NIC_CLASS, name, why),
+            None => intent.deny(why),
+        });
+    }
+    let (driver, gpu_class) = gpus(intent, view, policy)?;
+    let warnings = quota(intent, view, &gpu_class).into_iter().collect();
+    Ok(Selected { driver, gpu_class, nic_class, warnings })
+}
+
+fn gpus(
+    intent: &Intent,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<(&'static GpuDriver, Arc<Class>), Denial> {
+    if let Some(name) = intent.gpu_class.as_ref() {
+        let class = class(view, annotation::GPU_CLASS, name, name)?;
+        let driver = driver_of(intent, view, &class);
+        return driver.map(|driver| (driver, class.clone())).ok_or_else(|| {
+            let wanted = intent.resource.map_or("known GPU drivers", |(driver, _)| driver.driver);
+            let why = format!("the class selects no device of {wanted} that is published now");
+            Denial::new(annotation::GPU_CLASS, name, why)
+        });
+    }
+    let driver = match intent.resource {
+        Some((driver, _)) => driver,
+        None => only_driver(intent, view)?,
+    };
+    let name = match &policy.gpu_class {
+        Some(name) => name.as_str(),
+        None => default_class(intent, view, driver),
+    };
+    let class = class(view, annotation::ALIGNED_NICS, &intent.trigger, name)?;
+    Ok((driver, class))
+}
+
+/// A class that stands for the extended resource is best: quota then holds.
+fn default_class<'a>(
+    intent: &Intent,
+    view: &'a ClusterView,
+    driver: &'static GpuDriver,
+) -> &'a str {
+    let resources = match &intent.resource {
+        Some((_, resource)) => std::slice::from_ref(resource),
+        None => driver.extended_resources,
+    };
+    let standing_for = |resource: &&'static str| {
+        let classes = view.classes_of_extended_resource(resource);
+        let known = classes.filter(|name| {
+            view.inventory().class(name).is_some_and(|class| selects(view, class, driver.driver))
+        });
+        known.min()
+    };
+    resources.iter().find_map(standing_for).unwrap_or(driver.driver)
+}
+
+/// The driver whose GPUs a class selects, of the kind that the limits name.
+fn driver_of(intent: &Intent, view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
+    let wanted = |driver: &&GpuDriver| intent.resource.is_none_or(|(named, _)| named == *driver);
+    GPU_DRIVERS.iter().filter(wanted).find(|driver| selects(view, class, driver.driver))
+}
+
+/// The driver whose GPUs the cluster has, where that is one.
+fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver, Denial> {
+    let published: BTreeSet<&str> =
+        view.inventory().slices().map(|slice| &*slice.pool.driver).collect();
+    let there: Vec<_> =
+        GPU_DRIVERS.iter().filter(|driver| published.contains(driver.driver)).collect();
+    match there.as_slice() {
+        [only] => Ok(only),
+        [] => Err(intent.deny("no driver here publishes GPUs that are known")),
+        several => {
+            let names: Vec<_> = several.iter().map(|driver| driver.driver).collect();
+            Err(intent.deny(format!(
+                "the cluster has GPUs of several drivers ({}), and neither a limit nor the \
+                 annotation {} says which",
+                names.join(", "),
+                annotation::GPU_CLASS
+            )))
+        }
+    }
+}
+
+/// Whether the class selects a device of the driver that is published now.
+fn selects(view: &ClusterView, class: &Class, driver: &str) -> bool {
+    let mut slices = view.inventory().slices().filter(|slice| *slice.pool.driver == *driver);
+    slices.any(|slice| slice.devices.iter().any(|device| is_in(class, device, view.settings())))
+}
+
+fn class(
+    view: &ClusterView,
+    annotation: &'static str,
+    value: &str,
+    name: &str,
+) -> Result<Arc<Class>, Denial> {
+    view.inventory().class(name).cloned().ok_or_else(|| {
+        let mut there: Vec<_> = view.inventory().class_names().map(|name| &**name).collect();
+        there.sort_unstable();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        let why = format!("there is no DeviceClass `{name}`; the cluster has {there}");
+        Denial::new(annotation, value, why)
+    })
+}
+
+/// A claim escapes the quota of the extended resource that it replaces, unless
+/// its class stands for that resource.
+fn quota(intent: &Intent, view: &ClusterView, class: &Class) -> Option<String> {
+    let (_, resource) = intent.resource?;
+    let stands_for_it = view.extended_resource(&class.name) == Some(resource);
+    (!stands_for_it).then(|| {
+        format!(
+            "a quota on {resource} does not count this pod's GPUs: DeviceClass `{}` has no \
+             extendedResourceName {resource}",
+            class.name
+        )
+    })
+}

@@ -1,0 +1,55 @@
+//! Plans that were made before: a burst of equal pods is one decision.
+//!
+//! A plan depends on what the pod asks for and on what the cluster has, never on
+//! what is in use, so it holds until the view's epoch changes.
+
+use crate::denial::Denial;
+use crate::intent::Intent;
+use crate::plan::{self, Placement, Plan, Policy};
+use cluster_model::view::ClusterView;
+use moka::sync::Cache;
+use std::fmt;
+
+/// Plans kept; a plan is some kilobytes.
+const PLANS_MAX: u64 = 1_000;
+
+/// What a plan follows from, beside the policy, which never changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    intent: Intent,
+    placement: Placement,
+    epoch: u64,
+}
+
+/// Plans and denials by what they follow from.
+#[derive(Clone)]
+pub struct Plans {
+    cache: Cache<Key, Result<Plan, Denial>>,
+}
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self { cache: Cache::new(PLANS_MAX) }
+    }
+}
+
+impl fmt::Debug for Plans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plans").field("plans", &self.cache.entry_count()).finish()
+    }
+}
+
+impl Plans {
+    /// The plan made before, or one made now; made once where several ask.
+    pub fn plan(
+        &self,
+        intent: &Intent,
+        placement: &Placement,
+        view: &ClusterView,
+        policy: &Policy,
+    ) -> Result<Plan, Denial> {
+        let epoch = view.epoch();
+        let key = Key { intent: intent.clone(), placement: placement.clone(), epoch };
+        self.cache.get_with(key, || plan::plan(intent, placement, view, policy))
+    }
+}

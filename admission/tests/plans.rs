@@ -1,0 +1,13 @@
+//! Plans on whole machines: planted, read and published by the code that runs in
+//! production, with GPUs as their drivers publish them.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "plans/brute_force.rs"]
+mod brute_force;
+#[path = "plans/cluster.rs"]
+mod cluster;
+#[path = "plans/laws.rs"]
+mod laws;
+#[path = "plans/matrix.rs"]
+mod matrix;

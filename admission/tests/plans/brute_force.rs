@@ -1,0 +1,104 @@
+//! What a demand could get, found from the graph alone by trying.
+
+use admission::nearness::Nearness;
+use std::collections::BTreeMap;
+use topology_graph::{PciAddress, Topology};
+
+/// GPUs and NICs that are free, or that were given.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    pub gpus: Vec<PciAddress>,
+    pub nics: Vec<PciAddress>,
+}
+
+/// Which devices are near each other.
+pub struct Near<'a> {
+    topology: &'a Topology,
+    cells: Option<BTreeMap<PciAddress, String>>,
+}
+
+impl<'a> Near<'a> {
+    pub fn new(topology: &'a Topology, nearness: Nearness) -> Self {
+        let cells = match nearness {
+            Nearness::Partner => None,
+            Nearness::Level(level) => {
+                let cells = topology.cells(level).into_iter();
+                let devices = cells.flat_map(|cell| {
+                    let key = cell.key;
+                    cell.gpus.into_iter().chain(cell.nics).map(move |it| (it, key.clone()))
+                });
+                Some(devices.collect())
+            }
+        };
+        Self { topology, cells }
+    }
+
+    pub fn is_near(&self, gpu: PciAddress, nic: PciAddress) -> bool {
+        match &self.cells {
+            None => self.topology.pairs().iter().any(|pair| pair.gpu == gpu && pair.nic == nic),
+            Some(cells) => cells.contains_key(&gpu) && cells.get(&gpu) == cells.get(&nic),
+        }
+    }
+
+    /// Whether some `gpus` of the free ones have some `nics` all near all of them.
+    pub fn group(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
+        subsets(&free.gpus, gpus).iter().any(|chosen| {
+            let near_all = |nic: &&PciAddress| chosen.iter().all(|gpu| self.is_near(*gpu, **nic));
+            free.nics.iter().filter(near_all).count() >= nics
+        })
+    }
+
+    /// Whether some `gpus` of the free ones can each have `nics` of their own.
+    pub fn each(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
+        subsets(&free.gpus, gpus).iter().any(|chosen| {
+            let seats: Vec<_> = chosen.iter().flat_map(|gpu| vec![*gpu; nics]).collect();
+            self.match_all(&seats, &free.nics)
+        })
+    }
+
+    /// Whether every seat gets a NIC of its own, by augmenting paths.
+    fn match_all(&self, seats: &[PciAddress], nics: &[PciAddress]) -> bool {
+        let mut taken: Vec<Option<usize>> = vec![None; nics.len()];
+        (0..seats.len()).all(|seat| {
+            let mut seen = vec![false; nics.len()];
+            self.augment(seat, seats, nics, &mut taken, &mut seen)
+        })
+    }
+
+    fn augment(
+        &self,
+        seat: usize,
+        seats: &[PciAddress],
+        nics: &[PciAddress],
+        taken: &mut [Option<usize>],
+        seen: &mut [bool],
+    ) -> bool {
+        for nic in 0..nics.len() {
+            if seen[nic] || !self.is_near(seats[seat], nics[nic]) {
+                continue;
+            }
+            seen[nic] = true;
+            let free = match taken[nic] {
+                None => true,
+                Some(other) => self.augment(other, seats, nics, taken, seen),
+            };
+            if free {
+                taken[nic] = Some(seat);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn subsets(all: &[PciAddress], size: usize) -> Vec<Vec<PciAddress>> {
+    if size == 0 {
+        return vec![Vec::new()];
+    }
+    let Some((first, rest)) = all.split_first() else { return Vec::new() };
+    let with = subsets(rest, size - 1).into_iter().map(|mut chosen| {
+        chosen.push(*first);
+        chosen
+    });
+    with.chain(subsets(rest, size)).collect()
+}

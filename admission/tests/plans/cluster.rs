@@ -1,0 +1,233 @@
+//! Clusters of machines that topology-graph carries.
+
+use cluster_model::names::attribute;
+use cluster_model::view::{ClusterView, Index};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use node_driver::attribute::Text;
+use node_driver::cloud::CloudMetadata;
+use node_driver::decision::{Facts, decide};
+use node_driver::network::NetworkFacts;
+use serde_json::{Value, json};
+use topology_graph::fixture::{machine, plant};
+use topology_graph::{HostRoot, NodeTopology, Snapshot, Topology, read};
+
+/// A machine as a test names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Name of the fixture.
+    pub fixture: &'static str,
+    /// The cloud's name of its size, which the graph's overlay goes by.
+    pub size: Option<&'static str>,
+    /// How its GPUs are published.
+    pub gpus: Gpus,
+}
+
+/// Drivers of GPUs, by what they publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gpus {
+    /// NVIDIA's before v0.5.0: no NUMA node.
+    Nvidia,
+    /// NVIDIA's from v0.5.0: the standard NUMA node.
+    NvidiaWithNuma,
+    /// NVIDIA's with the NUMA node of the GPU's own memory.
+    NvidiaWithOwnNuma,
+    /// AMD's v1.0: a NUMA node in its own domain.
+    Amd,
+    /// None, but a device plugin.
+    Plugin,
+}
+
+pub const GB300: Machine = Machine {
+    fixture: "azure-gb300",
+    size: Some("Standard_ND128isr_GB300_v6"),
+    gpus: Gpus::Nvidia,
+};
+pub const GB200: Machine =
+    Machine { fixture: "oci-gb200", size: None, gpus: Gpus::NvidiaWithOwnNuma };
+pub const H100: Machine = Machine {
+    fixture: "azure-ndh100v5",
+    size: Some("Standard_ND96isr_H100_v5"),
+    gpus: Gpus::NvidiaWithNuma,
+};
+pub const A100: Machine =
+    Machine { fixture: "azure-nda100v4", size: Some("Standard_ND96asr_v4"), gpus: Gpus::Nvidia };
+pub const MI300X: Machine =
+    Machine { fixture: "azure-mi300x", size: Some("Standard_ND96isr_MI300X_v5"), gpus: Gpus::Amd };
+pub const P4D: Machine = Machine { fixture: "aws-p4d", size: None, gpus: Gpus::NvidiaWithNuma };
+pub const HGX: Machine = Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
+pub const A3: Machine =
+    Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
+
+impl Machine {
+    /// The same machine, its GPUs published otherwise.
+    pub const fn with(self, gpus: Gpus) -> Self {
+        Self { gpus, ..self }
+    }
+
+    fn snapshot(self) -> Snapshot {
+        let root = tempfile::tempdir().unwrap();
+        plant(machine(self.fixture).unwrap(), root.path()).unwrap();
+        read(&HostRoot::at(root.path())).unwrap()
+    }
+}
+
+/// A cluster with one node for each machine, `node-0` and on.
+pub fn cluster(machines: &[Machine]) -> ClusterView {
+    let mut view = ClusterView::default();
+    for class in classes() {
+        view.apply(class).unwrap();
+    }
+    for (index, machine) in machines.iter().enumerate() {
+        add(&mut view, &format!("node-{index}"), *machine);
+    }
+    view
+}
+
+/// Adds a node.
+pub fn add(view: &mut ClusterView, name: &str, machine: Machine) {
+    let snapshot = machine.snapshot();
+    let facts = Facts {
+        snapshot: snapshot.clone(),
+        network: NetworkFacts::default(),
+        cloud: cloud(machine),
+    };
+    let decision = decide(&facts);
+    let topology = Topology::from_spec(&decision.topology).unwrap();
+    view.apply(node(name, machine)).unwrap();
+    let mut published = NodeTopology::new(name, decision.topology);
+    published.metadata.name = Some(name.to_owned());
+    view.apply(published).unwrap();
+    let nics = serde_json::to_value(&decision.devices).unwrap();
+    view.apply(slice(name, "dra.net", &nics)).unwrap();
+    if let Some((driver, gpus)) = gpus(&topology, &snapshot, machine.gpus) {
+        view.apply(slice(name, driver, &gpus)).unwrap();
+    }
+}
+
+fn cloud(machine: Machine) -> CloudMetadata {
+    let azure = machine.size.filter(|_| machine.fixture.starts_with("azure"));
+    let group = azure.map(|_| (attribute::AZURE_PLACEMENT_GROUP, "c6c749e8"));
+    let size = machine.size.map(|size| (attribute::AZURE_VM_SIZE, size));
+    let texts = group.into_iter().chain(size);
+    texts.map(|(name, value)| (name.to_owned(), Text::new(value).unwrap())).collect()
+}
+
+fn node(name: &str, machine: Machine) -> Node {
+    let offered = if machine.gpus == Gpus::Plugin { "8" } else { "0" };
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": { "machine": machine.fixture } },
+        "status": { "allocatable": { "nvidia.com/gpu": offered } },
+    }))
+    .unwrap()
+}
+
+fn slice(node: &str, driver: &str, devices: &Value) -> ResourceSlice {
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("{node}-{driver}") },
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": { "name": node, "generation": 1, "resourceSliceCount": 1 },
+            "devices": devices,
+        },
+    }))
+    .unwrap()
+}
+
+/// The GPUs of a machine as a driver publishes them.
+fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'static str, Value)> {
+    let (driver, kind) = match gpus {
+        Gpus::Plugin => return None,
+        Gpus::Amd => ("gpu.amd.com", "amdgpu"),
+        _ => ("gpu.nvidia.com", "gpu"),
+    };
+    let devices = topology.gpus().iter().enumerate().map(|(index, gpu)| {
+        let function = snapshot.pci.iter().find(|function| function.address == gpu.address);
+        let root = function.filter(|function| function.path.starts_with("devices/pci"));
+        let mut attributes = json!({
+            "type": { "string": kind },
+            "resource.kubernetes.io/pciBusID": { "string": gpu.address.to_string() },
+        });
+        if let Some(root) = root.and_then(|function| function.root) {
+            attributes["resource.kubernetes.io/pcieRoot"] = json!({ "string": root.to_string() });
+        }
+        if gpus != Gpus::Amd {
+            let synthetic = || format!("GPU-{}-{index}", gpu.address);
+            let uuid = gpu.uuid.clone().unwrap_or_else(synthetic);
+            attributes["uuid"] = json!({ "string": uuid });
+        }
+        let numa = gpu.numa.map(|numa| i64::from(numa.0));
+        match (gpus, numa) {
+            (Gpus::NvidiaWithNuma, Some(numa)) => {
+                attributes["resource.kubernetes.io/numaNode"] = json!({ "int": numa });
+            }
+            // HBM nodes of GB200 have been seen to be 2, 10, 18 and 26; that one
+            // of them is the number of a CPU's node is the worst case.
+            (Gpus::NvidiaWithOwnNuma, _) => {
+                let own = i64::try_from(index % 2).unwrap();
+                attributes["resource.kubernetes.io/numaNode"] = json!({ "int": own });
+            }
+            (Gpus::Amd, Some(numa)) => attributes["numaNode"] = json!({ "int": numa }),
+            _ => {}
+        }
+        json!({ "name": format!("gpu-{index}"), "attributes": attributes })
+    });
+    Some((driver, devices.collect()))
+}
+
+fn classes() -> Vec<DeviceClass> {
+    let class = |name: &str, expression: &str| -> DeviceClass {
+        serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "spec": { "selectors": [{ "cel": { "expression": expression } }] },
+        }))
+        .unwrap()
+    };
+    vec![
+        class(
+            "gpu.nvidia.com",
+            r#"device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "gpu""#,
+        ),
+        class(
+            "gpu.amd.com",
+            r#"device.driver == "gpu.amd.com" && device.attributes["gpu.amd.com"].type == "amdgpu""#,
+        ),
+        class("dranet.net", r#"device.driver == "dra.net""#),
+    ]
+}
+
+/// A pod with a limit of GPUs and annotations without their domain.
+pub fn pod(resource: &str, gpus: u32, annotations: &[(&str, &str)]) -> Value {
+    let annotations: serde_json::Map<String, Value> =
+        annotations.iter().map(|(key, value)| (format!("dranet.io/{key}"), json!(value))).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "a", "namespace": "default", "annotations": annotations },
+        "spec": { "containers": [{
+            "name": "nccl",
+            "resources": {
+                "limits": { resource: gpus.to_string() },
+                "requests": { resource: gpus.to_string() },
+            },
+            "securityContext": { "capabilities": { "add": ["IPC_LOCK"] } },
+        }] },
+    })
+}
+
+/// A claim that holds devices: driver, pool and name of each.
+pub fn holder(name: &str, devices: &[(String, String, String)]) -> ResourceClaim {
+    let results: Vec<_> = devices
+        .iter()
+        .map(|(driver, pool, device)| {
+            json!({ "request": "r", "driver": driver, "pool": pool, "device": device })
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {},
+        "status": { "allocation": { "devices": { "results": results } } },
+    }))
+    .unwrap()
+}

@@ -1,0 +1,182 @@
+//! The distinct machines of a cluster: nodes that no plan could tell apart are
+//! one machine, so that a decision looks at few instead of at thousands.
+//!
+//! Two nodes are alike when their graphs have one shape and their devices agree
+//! in all that a claim of ours may mention. What names a single device (UUIDs,
+//! MAC addresses) counts only by which devices it ties together.
+
+use crate::gpu_drivers::GpuDriver;
+use crate::names::attribute;
+use crate::node_devices::{NodeDevices, is_true, text};
+use crate::view::ClusterView;
+use dra_allocator::{AttributeValue, Class, Device, Settings};
+use std::collections::BTreeMap;
+use topology_graph::{Cell, Level, PciAddress, ShapeHash};
+
+/// Which devices a claim may draw from.
+#[derive(Clone, Copy, Debug)]
+pub struct Selection<'a> {
+    /// Driver of the GPUs.
+    pub gpu_driver: &'static GpuDriver,
+    /// Class of the GPUs.
+    pub gpu_class: &'a Class,
+    /// Class of the NICs.
+    pub nic_class: &'a Class,
+    /// Whether NICs with a network interface are left out: it cannot be moved
+    /// into a pod that shares the host's network.
+    pub without_interface: bool,
+}
+
+/// One or more nodes that are alike, with the devices that can be selected.
+#[derive(Clone, Debug)]
+pub struct Machine<'a> {
+    /// The nodes; the first stands for all.
+    pub nodes: Vec<&'a str>,
+    /// The devices of the first.
+    pub devices: NodeDevices<'a>,
+}
+
+/// All that a plan can see of a machine.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Likeness {
+    shape: ShapeHash,
+    devices: Vec<(PciAddress, Vec<Option<AttributeValue>>, Option<PciAddress>, bool)>,
+}
+
+/// The machines with at least one GPU and one NIC of the selection, among the
+/// nodes that the filter lets through, the most frequent first.
+pub fn machines<'a>(
+    view: &'a ClusterView,
+    selection: &Selection<'_>,
+    filter: impl Fn(&str) -> bool,
+) -> Vec<Machine<'a>> {
+    let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
+    for name in view.inventory().node_names().filter(|name| filter(name)) {
+        let Some(devices) = selected(view, name, selection) else { continue };
+        let likeness = likeness(&devices, selection.gpu_driver);
+        let machine =
+            alike.entry(likeness).or_insert_with(|| Machine { nodes: Vec::new(), devices });
+        machine.nodes.push(name);
+    }
+    let mut machines: Vec<_> = alike.into_values().collect();
+    machines.sort_by_key(|machine| std::cmp::Reverse(machine.nodes.len()));
+    machines
+}
+
+fn selected<'a>(
+    view: &'a ClusterView,
+    node: &'a str,
+    selection: &Selection<'_>,
+) -> Option<NodeDevices<'a>> {
+    let mut devices = NodeDevices::of(view, node)?;
+    let Selection { gpu_driver, gpu_class, nic_class, without_interface } = *selection;
+    devices.gpus.retain(|_, gpu| {
+        *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
+    });
+    devices.nics.retain(|_, nic| {
+        is_true(nic, attribute::dranet::RDMA)
+            && !(without_interface && nic.attribute(attribute::dranet::IF_NAME).is_some())
+            && is_in(nic_class, nic, view.settings())
+    });
+    (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
+}
+
+/// Whether a class selects a device. A selector that fails on the device does
+/// not: a claim of that class would then fail everywhere.
+pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
+    class.selectors.iter().all(|selector| {
+        let compiled = selector.compiled();
+        compiled.is_ok_and(|compiled| compiled.matches_with(device, settings).unwrap_or(false))
+    })
+}
+
+fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver) -> Likeness {
+    let all = devices.gpus.iter().chain(&devices.nics);
+    let describe = |(address, device): (&PciAddress, &&Device)| {
+        let mentioned =
+            [attribute::PCIE_ROOT, attribute::NUMA_NODE, driver.kind_attribute, attribute::SHAPE];
+        let mentioned = mentioned.into_iter().chain(driver.numa_attribute);
+        let values = mentioned.map(|name| device.attribute(name).cloned()).collect();
+        let fabric = text(device, attribute::AZURE_PLACEMENT_GROUP).is_some();
+        (*address, values, partner(devices, driver, device), fabric)
+    };
+    Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect() }
+}
+
+/// The GPU whose UUID the device carries.
+fn partner(devices: &NodeDevices<'_>, driver: &GpuDriver, device: &Device) -> Option<PciAddress> {
+    let uuid = text(device, driver.uuid_attribute?)?;
+    let found = devices
+        .gpus
+        .iter()
+        .find(|(_, gpu)| driver.uuid_attribute.and_then(|name| text(gpu, name)) == Some(uuid));
+    found.map(|(address, _)| *address)
+}
+
+impl Machine<'_> {
+    /// Hash of the graph.
+    pub fn shape(&self) -> ShapeHash {
+        self.devices.topology.shape()
+    }
+
+    /// The cells of a level with the selected devices; only those that have
+    /// both GPUs and NICs.
+    pub fn cells(&self, level: Level) -> Vec<Cell> {
+        mixed(self.devices.cells(level))
+    }
+
+    /// Each GPU with the NICs that the graph pairs it with.
+    pub fn partners(&self) -> Vec<Cell> {
+        let mut cells: BTreeMap<PciAddress, Cell> = BTreeMap::new();
+        for pair in self.devices.topology.pairs() {
+            let known = self.devices.gpus.contains_key(&pair.gpu)
+                && self.devices.nics.contains_key(&pair.nic);
+            if known {
+                let cell = cells.entry(pair.gpu).or_insert_with(|| Cell {
+                    key: pair.gpu.to_string(),
+                    gpus: vec![pair.gpu],
+                    nics: Vec::new(),
+                });
+                cell.nics.push(pair.nic);
+            }
+        }
+        cells.into_values().collect()
+    }
+
+    /// The cells that a constraint on an attribute makes: devices with one
+    /// value of it; only those that have both GPUs and NICs.
+    pub fn cells_by_attribute(&self, attribute: &str) -> Vec<Cell> {
+        let mut cells: BTreeMap<&AttributeValue, Cell> = BTreeMap::new();
+        let all = self.devices.gpus.iter().chain(&self.devices.nics);
+        for (address, device) in all {
+            // Lists match by what they have in common, which is no partition.
+            let value = device.attribute(attribute).filter(|value| !value.is_list());
+            let Some(value) = value else { continue };
+            let cell = cells.entry(value).or_insert_with(|| Cell {
+                key: value.to_string(),
+                gpus: Vec::new(),
+                nics: Vec::new(),
+            });
+            let is_gpu = self.devices.gpus.contains_key(address);
+            let list = if is_gpu { &mut cell.gpus } else { &mut cell.nics };
+            list.push(*address);
+        }
+        mixed(cells.into_values().collect())
+    }
+
+    /// Whether every selected GPU and NIC has the attribute.
+    pub fn all_have(&self, attribute: &str) -> bool {
+        let mut all = self.devices.gpus.values().chain(self.devices.nics.values());
+        all.all(|device| device.attribute(attribute).is_some())
+    }
+
+    /// Whether every selected NIC has the attribute.
+    pub fn nics_have(&self, attribute: &str) -> bool {
+        self.devices.nics.values().all(|nic| nic.attribute(attribute).is_some())
+    }
+}
+
+fn mixed(mut cells: Vec<Cell>) -> Vec<Cell> {
+    cells.retain(|cell| !cell.gpus.is_empty() && !cell.nics.is_empty());
+    cells
+}

@@ -1,0 +1,104 @@
+//! `plan -o json`: one object for programs.
+
+use admission::admit::{Planned, Verdict};
+use admission::denial::Denial;
+use cluster_model::names::attribute;
+use cluster_model::node_devices::{NodeDevices, text};
+use cluster_model::predict::{Prediction, predict};
+use cluster_model::view::ClusterView;
+use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceResult};
+use serde_json::{Value, json};
+use topology_graph::PciAddress;
+
+/// The plan, and what every node would give for it now.
+pub(crate) fn planned(
+    view: &ClusterView,
+    verdict: &Verdict,
+    planned: &Planned,
+    template: &Value,
+) -> anyhow::Result<String> {
+    let plan = &planned.plan;
+    let claim = Claim::from_spec(ClaimName::new("", "plan"), &plan.claim)?;
+    let nodes: Vec<_> =
+        view.inventory().node_names().map(|name| node(view, name, &claim)).collect();
+    pretty(&json!({
+        "pod": verdict.pod,
+        "template": template,
+        "join": plan.join,
+        "level": plan.nearness.to_string(),
+        "why": plan.why,
+        "steps": plan.steps,
+        "warnings": verdict.warnings,
+        "nodes": nodes,
+    }))
+}
+
+/// The pod as it was.
+pub(crate) fn unchanged(verdict: &Verdict) -> anyhow::Result<String> {
+    pretty(&json!({ "pod": verdict.pod, "template": null, "warnings": verdict.warnings }))
+}
+
+/// The refusal.
+pub(crate) fn denied(denial: &Denial) -> anyhow::Result<String> {
+    pretty(&json!({ "denied": {
+        "annotation": denial.annotation(),
+        "value": denial.value(),
+        "allowed": denial.what_is_allowed(),
+        "message": denial.to_string(),
+    } }))
+}
+
+fn node(view: &ClusterView, name: &str, claim: &Claim) -> Value {
+    let (fits, reason, allocations) = match predict(view, name, std::slice::from_ref(claim)) {
+        Prediction::Fits(allocations) => (Some(true), None, allocations),
+        Prediction::NoFit(reason) => (Some(false), Some(reason), Vec::new()),
+        Prediction::Unknown(reason) => (None, Some(reason), Vec::new()),
+    };
+    let results: Vec<_> =
+        allocations.iter().flat_map(|ClaimAllocation { results, .. }| results).collect();
+    json!({
+        "name": name,
+        "fits": fits,
+        "reason": reason,
+        "devices": results.iter().map(|result| device(result)).collect::<Vec<_>>(),
+        "pairs": pairs(view, name, &results),
+    })
+}
+
+fn device(result: &DeviceResult) -> Value {
+    let DeviceResult { request, device, .. } = result;
+    json!({
+        "request": request.to_string(),
+        "driver": device.driver.to_string(),
+        "pool": device.pool.to_string(),
+        "device": device.device.to_string(),
+    })
+}
+
+/// Every GPU given with every NIC given, and how far they are apart.
+fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Value> {
+    let Some(devices) = NodeDevices::of(view, node) else { return Vec::new() };
+    let given = |all: Vec<&&Device>| -> Vec<(PciAddress, String)> {
+        let given =
+            all.into_iter().filter(|it| results.iter().any(|result| result.device == *it.id()));
+        given
+            .filter_map(|device| {
+                let address = text(device, attribute::PCI_BUS_ID)?.parse().ok()?;
+                Some((address, device.id().device.to_string()))
+            })
+            .collect()
+    };
+    let gpus = given(devices.gpus.values().collect());
+    let nics = given(devices.nics.values().collect());
+    let pairs = gpus.iter().flat_map(|gpu| nics.iter().map(move |nic| (gpu, nic)));
+    pairs
+        .map(|((gpu, gpu_name), (nic, nic_name))| {
+            let path = devices.topology.path(*gpu, *nic).to_string();
+            json!({ "gpu": gpu_name, "nic": nic_name, "path": path })
+        })
+        .collect()
+}
+
+fn pretty(value: &Value) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}

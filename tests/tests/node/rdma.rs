@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use anyhow::Context;
 use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope, eventually,
@@ -12,7 +13,11 @@ use tests::{
 };
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![a_pod_sees_exactly_its_devices, a_driver_that_dies_changes_nothing];
+    let all = tests::tests![
+        a_pod_sees_exactly_its_devices,
+        a_driver_that_dies_changes_nothing,
+        wherever_the_driver_dies_it_goes_on,
+    ];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -73,6 +78,50 @@ async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow:
     .await
 }
 
+/// As for interfaces, at the points before anything is brought back.
+const FAULTS: [(&str, &str); 4] = [
+    ("prepare:files:after", "unprepare:checkpoint:before"),
+    ("prepare:cdi:after", "unprepare:checkpoint:after"),
+    ("prepare:done", "unprepare:cdi:before"),
+    ("prepare:checkpoint:after", "unprepare:cdi:after"),
+];
+
+/// Killed before or after any effect and started again, the driver ends with a
+/// pod that runs, and with nothing of it left.
+async fn wherever_the_driver_dies_it_goes_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let mut machine = Machine::start(&plane, "crash-rdma", &[]).await?;
+    for (on_the_way_in, on_the_way_out) in FAULTS {
+        machine.start_driver(&["--kill-at", on_the_way_in]).await?;
+        with_scope(plane.client(), async |scope| {
+            template(scope).await?;
+            let claim = json!({"resourceClaimTemplateName": "one-nic"});
+            pods::create(scope, &pods::pod("user", &machine.name, claim)?).await?;
+            dies(&machine, on_the_way_in).await?;
+            // It undoes first what it left, past points of the way out.
+            machine.start_driver(&[]).await?;
+            pods::running(scope, "user").await?;
+            machine.kill_driver();
+            machine.start_driver(&["--kill-at", on_the_way_out]).await?;
+            pods::delete(scope, "user").await?;
+            dies(&machine, on_the_way_out).await?;
+            machine.start_driver(&[]).await?;
+            nothing_left(&machine).await
+        })
+        .await
+        .with_context(|| format!("killed at {on_the_way_in} and {on_the_way_out}"))?;
+        machine.kill_driver();
+    }
+    Ok(())
+}
+
+/// The driver ends by itself, at the point that it was told.
+pub(crate) async fn dies(machine: &Machine, point: &str) -> anyhow::Result<()> {
+    eventually(pods::POD, async || {
+        Ok(Check::that(machine.driver_has_ended(), || format!("{point} is not reached")))
+    })
+    .await
+}
+
 /// What a pod wrote.
 #[derive(Debug)]
 struct Told(String);
@@ -89,7 +138,7 @@ impl Told {
     }
 }
 
-async fn two_pods(scope: &Scope, machine: &Machine) -> anyhow::Result<Vec<Told>> {
+async fn template(scope: &Scope) -> anyhow::Result<()> {
     scope.apply_file(&gb300::file("device-classes.yaml")).await?;
     scope
         .apply_yaml(
@@ -108,6 +157,11 @@ spec:
 ",
         )
         .await?;
+    Ok(())
+}
+
+async fn two_pods(scope: &Scope, machine: &Machine) -> anyhow::Result<Vec<Told>> {
+    template(scope).await?;
     let mut seen = Vec::new();
     for name in ["first", "second"] {
         let pod = pods::pod(name, &machine.name, json!({"resourceClaimTemplateName": "one-nic"}))?;

@@ -92,6 +92,9 @@ pub struct Plan {
     pub grants: Vec<Grant>,
     /// Nodes that can serve when nothing is in use, of those with a graph.
     pub nodes: (usize, usize),
+    /// One node of each distinct machine, and whether the plan serves it: there
+    /// the claim is met whenever devices that would do are free.
+    pub machines: Vec<(String, bool)>,
     /// The most search steps that the claim takes on a node.
     pub steps: u64,
     /// Names of the requests for NICs.
@@ -171,6 +174,7 @@ fn complete(
         nearness: candidate.nearness,
         policy: intent.policy,
         nodes: (candidate.nodes(machines), all),
+        machines: representatives(machines, &candidate.serves),
         grants: candidate.demand.grants(&intent.shares),
         why: candidate.why,
         claim,
@@ -179,6 +183,13 @@ fn complete(
         warnings,
         devices: (intent.gpus, intent.nics),
     }
+}
+
+fn representatives(machines: &[Machine<'_>], serves: &[bool]) -> Vec<(String, bool)> {
+    let pairs = machines.iter().zip(serves);
+    pairs
+        .filter_map(|(machine, serves)| Some(((*machine.nodes.first()?).to_owned(), *serves)))
+        .collect()
 }
 
 /// The classes as the claim names them and as they are.

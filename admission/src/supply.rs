@@ -105,6 +105,7 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
     });
     let limit = match most_nics {
         Some(most) if most < nics => format!("no node shape here has more than {most}"),
+        None if most_gpus == 0 => format!("no {place} here has GPUs and NICs together"),
         None => format!("no {place} here has more than {}", count(most_gpus, "GPU")),
         Some(_) => match most.max() {
             Some(most) if most < question.demand.blocks as usize => {

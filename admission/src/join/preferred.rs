@@ -16,7 +16,34 @@ pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Ca
         Some(nearness) => &[&[*nearness]],
         None => &[&[Nearness::Partner, numa], &[numa], &[Nearness::Partner]],
     };
+    let weakest = asked.unwrap_or(numa);
+    if question.machines.iter().all(|machine| !question.demand.fits(&weakest.cells(machine))) {
+        return vec![unaligned(question, weakest)];
+    }
     ladders.iter().filter_map(|ladder| candidate(question, ladder)).collect()
+}
+
+/// Plain counts, where no machine can ever be near: anything that fits.
+fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
+    let demand = question.counts.unwrap_or(question.demand);
+    Candidate {
+        join: "any",
+        why: format!(
+            "near devices are preferred, and no node shape here can give these at {nearness}; the \
+             pod gets any"
+        ),
+        nearness,
+        demand: demand.clone(),
+        form: Form { ways: vec![Way::Any], only: None },
+        serves: enough(question),
+    }
+}
+
+/// The machines that have as many devices, wherever they are.
+fn enough(question: Question<'_>) -> Vec<bool> {
+    let (gpus, nics) = (question.demand.all_gpus() as usize, question.demand.all_nics() as usize);
+    let machines = question.machines.iter().map(|machine| &machine.devices);
+    machines.map(|devices| devices.gpus.len() >= gpus && devices.nics.len() >= nics).collect()
 }
 
 fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
@@ -34,10 +61,6 @@ fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
         ways.extend(ways_at(question, *nearness, room)?);
     }
     ways.push(Way::Any);
-    let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
-    let enough = |machine: &Machine<'_>| {
-        machine.devices.gpus.len() >= gpus && machine.devices.nics.len() >= nics
-    };
     let tried: Vec<_> = ladder.iter().map(ToString::to_string).collect();
     Some(Candidate {
         join: "tiers",
@@ -48,7 +71,7 @@ fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
         nearness: *ladder.first()?,
         demand: demand.clone(),
         form: Form { ways, only: None },
-        serves: machines.iter().map(enough).collect(),
+        serves: enough(question),
     })
 }
 

@@ -6,19 +6,19 @@ use topology_graph::{PciAddress, Topology};
 
 /// GPUs and NICs that are free, or that were given.
 #[derive(Clone, Debug, Default)]
-pub struct Devices {
-    pub gpus: Vec<PciAddress>,
-    pub nics: Vec<PciAddress>,
+pub(crate) struct Devices {
+    pub(crate) gpus: Vec<PciAddress>,
+    pub(crate) nics: Vec<PciAddress>,
 }
 
 /// Which devices are near each other.
-pub struct Near<'a> {
+pub(crate) struct Near<'a> {
     topology: &'a Topology,
     cells: Option<BTreeMap<PciAddress, String>>,
 }
 
 impl<'a> Near<'a> {
-    pub fn new(topology: &'a Topology, nearness: Nearness) -> Self {
+    pub(crate) fn new(topology: &'a Topology, nearness: Nearness) -> Self {
         let cells = match nearness {
             Nearness::Partner => None,
             Nearness::Level(level) => {
@@ -33,7 +33,7 @@ impl<'a> Near<'a> {
         Self { topology, cells }
     }
 
-    pub fn is_near(&self, gpu: PciAddress, nic: PciAddress) -> bool {
+    pub(crate) fn is_near(&self, gpu: PciAddress, nic: PciAddress) -> bool {
         match &self.cells {
             None => self.topology.pairs().iter().any(|pair| pair.gpu == gpu && pair.nic == nic),
             Some(cells) => cells.contains_key(&gpu) && cells.get(&gpu) == cells.get(&nic),
@@ -41,7 +41,7 @@ impl<'a> Near<'a> {
     }
 
     /// Whether some `gpus` of the free ones have some `nics` all near all of them.
-    pub fn group(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
+    pub(crate) fn group(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
         subsets(&free.gpus, gpus).iter().any(|chosen| {
             let near_all = |nic: &&PciAddress| chosen.iter().all(|gpu| self.is_near(*gpu, **nic));
             free.nics.iter().filter(near_all).count() >= nics
@@ -49,7 +49,7 @@ impl<'a> Near<'a> {
     }
 
     /// Whether some `gpus` of the free ones can each have `nics` of their own.
-    pub fn each(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
+    pub(crate) fn each(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
         subsets(&free.gpus, gpus).iter().any(|chosen| {
             let seats: Vec<_> = chosen.iter().flat_map(|gpu| vec![*gpu; nics]).collect();
             self.match_all(&seats, &free.nics)

@@ -3,7 +3,7 @@
 use cluster_model::names::attribute;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use node_driver::attribute::Text;
 use node_driver::cloud::CloudMetadata;
 use node_driver::decision::{Facts, decide};
@@ -14,18 +14,18 @@ use topology_graph::{HostRoot, NodeTopology, Snapshot, Topology, read};
 
 /// A machine as a test names it.
 #[derive(Clone, Copy, Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Name of the fixture.
-    pub fixture: &'static str,
+    pub(crate) fixture: &'static str,
     /// The cloud's name of its size, which the graph's overlay goes by.
-    pub size: Option<&'static str>,
+    pub(crate) size: Option<&'static str>,
     /// How its GPUs are published.
-    pub gpus: Gpus,
+    pub(crate) gpus: Gpus,
 }
 
 /// Drivers of GPUs, by what they publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gpus {
+pub(crate) enum Gpus {
     /// NVIDIA's before v0.5.0: no NUMA node.
     Nvidia,
     /// NVIDIA's from v0.5.0: the standard NUMA node.
@@ -38,30 +38,32 @@ pub enum Gpus {
     Plugin,
 }
 
-pub const GB300: Machine = Machine {
+pub(crate) const GB300: Machine = Machine {
     fixture: "azure-gb300",
     size: Some("Standard_ND128isr_GB300_v6"),
     gpus: Gpus::Nvidia,
 };
-pub const GB200: Machine =
+pub(crate) const GB200: Machine =
     Machine { fixture: "oci-gb200", size: None, gpus: Gpus::NvidiaWithOwnNuma };
-pub const H100: Machine = Machine {
+pub(crate) const H100: Machine = Machine {
     fixture: "azure-ndh100v5",
     size: Some("Standard_ND96isr_H100_v5"),
     gpus: Gpus::NvidiaWithNuma,
 };
-pub const A100: Machine =
+pub(crate) const A100: Machine =
     Machine { fixture: "azure-nda100v4", size: Some("Standard_ND96asr_v4"), gpus: Gpus::Nvidia };
-pub const MI300X: Machine =
+pub(crate) const MI300X: Machine =
     Machine { fixture: "azure-mi300x", size: Some("Standard_ND96isr_MI300X_v5"), gpus: Gpus::Amd };
-pub const P4D: Machine = Machine { fixture: "aws-p4d", size: None, gpus: Gpus::NvidiaWithNuma };
-pub const HGX: Machine = Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
-pub const A3: Machine =
+pub(crate) const P4D: Machine =
+    Machine { fixture: "aws-p4d", size: None, gpus: Gpus::NvidiaWithNuma };
+pub(crate) const HGX: Machine =
+    Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
+pub(crate) const A3: Machine =
     Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
 
 impl Machine {
     /// The same machine, its GPUs published otherwise.
-    pub const fn with(self, gpus: Gpus) -> Self {
+    pub(crate) const fn with(self, gpus: Gpus) -> Self {
         Self { gpus, ..self }
     }
 
@@ -73,7 +75,7 @@ impl Machine {
 }
 
 /// A cluster with one node for each machine, `node-0` and on.
-pub fn cluster(machines: &[Machine]) -> ClusterView {
+pub(crate) fn cluster(machines: &[Machine]) -> ClusterView {
     let mut view = ClusterView::default();
     for class in classes() {
         view.apply(class).unwrap();
@@ -85,7 +87,7 @@ pub fn cluster(machines: &[Machine]) -> ClusterView {
 }
 
 /// Adds a node.
-pub fn add(view: &mut ClusterView, name: &str, machine: Machine) {
+pub(crate) fn add(view: &mut ClusterView, name: &str, machine: Machine) {
     let snapshot = machine.snapshot();
     let facts = Facts {
         snapshot: snapshot.clone(),
@@ -198,7 +200,7 @@ fn classes() -> Vec<DeviceClass> {
 }
 
 /// A pod with a limit of GPUs and annotations without their domain.
-pub fn pod(resource: &str, gpus: u32, annotations: &[(&str, &str)]) -> Value {
+pub(crate) fn pod(resource: &str, gpus: u32, annotations: &[(&str, &str)]) -> Value {
     let annotations: serde_json::Map<String, Value> =
         annotations.iter().map(|(key, value)| (format!("dranet.io/{key}"), json!(value))).collect();
     json!({
@@ -214,20 +216,4 @@ pub fn pod(resource: &str, gpus: u32, annotations: &[(&str, &str)]) -> Value {
             "securityContext": { "capabilities": { "add": ["IPC_LOCK"] } },
         }] },
     })
-}
-
-/// A claim that holds devices: driver, pool and name of each.
-pub fn holder(name: &str, devices: &[(String, String, String)]) -> ResourceClaim {
-    let results: Vec<_> = devices
-        .iter()
-        .map(|(driver, pool, device)| {
-            json!({ "request": "r", "driver": driver, "pool": pool, "device": device })
-        })
-        .collect();
-    serde_json::from_value(json!({
-        "metadata": { "name": name, "namespace": "default" },
-        "spec": {},
-        "status": { "allocation": { "devices": { "results": results } } },
-    }))
-    .unwrap()
 }

@@ -7,8 +7,8 @@ use admission::admit::{Planned, Verdict, admit};
 use admission::intent::{AlignmentPolicy, Pairing};
 use admission::nearness::Nearness;
 use admission::plan::Policy;
-use cluster_model::names::attribute;
-use cluster_model::node_devices::{NodeDevices, text};
+use cluster_model::names::{PORT_ACTIVE, attribute};
+use cluster_model::node_devices::{NodeDevices, is_true, text};
 use cluster_model::view::ClusterView;
 use dra_allocator::{
     AllocatedState, Claim, ClaimAllocation, ClaimName, Device, Limits, Outcome, allocate,
@@ -16,7 +16,7 @@ use dra_allocator::{
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use serde_json::Value;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use topology_graph::{Level, PciAddress};
 
 /// Random states of machines, over all cases.
@@ -25,7 +25,7 @@ const STATES: u32 = 100_000;
 /// A planned pod on a cluster.
 struct Case {
     name: String,
-    view: ClusterView,
+    view: Arc<ClusterView>,
     planned: Planned,
     patched: Value,
     claim: Claim,
@@ -65,11 +65,12 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
     ];
     let mut cases = Vec::new();
     for (name, machines) in clusters {
+        let view = Arc::new(cluster(machines));
         for (gpus, nics, pairing) in INTENTS {
             for level in [None, Some("numa"), Some("root"), Some("switch")] {
                 for policy in ["required", "preferred"] {
                     let intent = (*gpus, *nics, *pairing, level, policy);
-                    cases.extend(case(name, machines, intent));
+                    cases.extend(case(name, &view, intent));
                 }
             }
         }
@@ -80,22 +81,21 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
 /// The case, unless the pod is denied, which has its own law.
 fn case(
     name: &str,
-    machines: &[Machine],
+    view: &Arc<ClusterView>,
     (gpus, nics, pairing, level, policy): (u32, &str, Pairing, Option<&str>, &str),
 ) -> Option<Case> {
-    let view = cluster(machines);
     let word = if pairing == Pairing::Each { "each" } else { "group" };
     let mut annotations =
         vec![("aligned-nics", nics), ("pairing", word), ("alignment-policy", policy)];
     annotations.extend(level.map(|level| ("alignment", level)));
     let resource = if name == "mi300x" { "amd.com/gpu" } else { "nvidia.com/gpu" };
     let pod = pod(resource, gpus, &annotations);
-    let Verdict { pod: patched, planned, .. } = admit(&pod, &view, &Policy::default()).ok()?;
+    let Verdict { pod: patched, planned, .. } = admit(&pod, view, &Policy::default()).ok()?;
     let planned = planned?;
     let claim = Claim::from_spec(ClaimName::new("default", "a"), &planned.plan.claim).unwrap();
     Some(Case {
         name: format!("{name}: {gpus} GPUs {annotations:?}"),
-        view,
+        view: Arc::clone(view),
         planned,
         patched,
         claim,
@@ -155,12 +155,18 @@ impl Case {
 
     /// A plan may leave out machines; it then says so.
     fn serves(&self, node: &str) -> bool {
-        let (serving, all) = self.planned.plan.nodes;
-        serving == all || self.allocate(node, &AllocatedState::new()).is_ok_and(|it| it.is_some())
+        self.planned.plan.machines.iter().any(|(name, serves)| name == node && *serves)
     }
 
     fn devices<'a>(&'a self, node: &'a str) -> NodeDevices<'a> {
-        NodeDevices::of(&self.view, node).unwrap()
+        let mut devices = NodeDevices::of(&self.view, node).unwrap();
+        // A claim leaves out what is slow or down now.
+        devices.nics.retain(|_, nic| {
+            is_true(nic, attribute::dranet::RDMA)
+                && !is_true(nic, attribute::DEGRADED)
+                && text(nic, attribute::PORT_STATE).is_none_or(|state| state == PORT_ACTIVE)
+        });
+        devices
     }
 
     fn allocate(

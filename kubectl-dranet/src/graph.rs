@@ -65,7 +65,7 @@ fn write_capture(
     identities: Identities,
     out: &Path,
 ) -> anyhow::Result<String> {
-    let host = host(root.unwrap_or(Path::new("/")))?;
+    let host = host(root.unwrap_or_else(|| Path::new("/")))?;
     let named = || format!("failed to write `{}`", out.display());
     capture(&host, identities, File::create(out).with_context(named)?).with_context(named)?;
     Ok(format!("Captured to {}\n", out.display()))

@@ -141,7 +141,7 @@ impl Case {
                 prop_assert!(!enough, "nothing: {what}");
             }
             (Some(got), policy) => {
-                let given = self.given(&devices, got);
+                let given = Self::given(&devices, got);
                 let aligned = self.is_aligned(&near, &devices, got, &given);
                 let must = policy == AlignmentPolicy::Required || possible;
                 prop_assert!(aligned || !must, "not aligned: {what}: {given:?}");
@@ -185,7 +185,7 @@ impl Case {
         }
     }
 
-    fn given(&self, devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Devices {
+    fn given(devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Devices {
         let mut given = Devices::default();
         for (address, is_gpu, _) in results(devices, got) {
             if is_gpu { given.gpus.push(address) } else { given.nics.push(address) }

@@ -69,7 +69,7 @@ async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
 }
 
 /// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores; the tests' machine
-/// has no AppArmor.
+/// has no `AppArmor`.
 fn configuration(folder: &Path, cdi: &Path) -> anyhow::Result<String> {
     let (root, state) = (folder.join("containerd"), folder.join("containerd-state"));
     let runc = binaries::node("runc")?;

@@ -12,7 +12,7 @@ use crate::{
     process::{Process, Program},
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// Starts it and waits until it is healthy; it registers its node by itself.
 pub(super) async fn start(

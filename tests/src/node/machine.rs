@@ -19,7 +19,7 @@ use crate::{
     process::Process,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// An Ethernet NIC: a PCI function of the planted machine whose interface is a
 /// real link.

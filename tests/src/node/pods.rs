@@ -6,14 +6,14 @@ use anyhow::Context;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
 use crate::{Check, Scope, eventually, node::image::IMAGE};
 
 /// Longest that a pod may take to run, or to be gone.
-pub const POD: Duration = Duration::from_secs(60);
+pub const POD: Duration = Duration::from_mins(1);
 
 /// What a container writes first: its devices, its variables, its interfaces.
 const TELL: &str = "for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; \
@@ -127,7 +127,7 @@ pub async fn running(scope: &Scope, name: &str) -> anyhow::Result<Pod> {
 /// What was said of it, last first.
 pub async fn events(scope: &Scope, name: &str) -> anyhow::Result<Vec<String>> {
     use k8s_openapi::api::core::v1::Event;
-    let events = scope.api::<Event>().list(&Default::default()).await?;
+    let events = scope.api::<Event>().list(&ListParams::default()).await?;
     let of_pod =
         events.items.into_iter().filter(|e| e.involved_object.name.as_deref() == Some(name));
     Ok(of_pod

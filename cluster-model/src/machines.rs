@@ -40,7 +40,16 @@ pub struct Machine<'a> {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Likeness {
     shape: ShapeHash,
-    devices: Vec<(PciAddress, Vec<Option<AttributeValue>>, Option<PciAddress>, bool)>,
+    devices: Vec<DeviceLikeness>,
+}
+
+/// What a plan can see of a device.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct DeviceLikeness {
+    address: PciAddress,
+    values: Vec<Option<AttributeValue>>,
+    partner: Option<PciAddress>,
+    on_fabric: bool,
 }
 
 /// The machines with at least one GPU and one NIC of the selection, among the
@@ -97,8 +106,12 @@ fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver) -> Likeness {
             [attribute::PCIE_ROOT, attribute::NUMA_NODE, driver.kind_attribute, attribute::SHAPE];
         let mentioned = mentioned.into_iter().chain(driver.numa_attribute);
         let values = mentioned.map(|name| device.attribute(name).cloned()).collect();
-        let fabric = text(device, attribute::AZURE_PLACEMENT_GROUP).is_some();
-        (*address, values, partner(devices, driver, device), fabric)
+        DeviceLikeness {
+            address: *address,
+            values,
+            partner: partner(devices, driver, device),
+            on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
+        }
     };
     Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect() }
 }

@@ -64,9 +64,8 @@ pub(super) fn policy(value: Option<&str>) -> Result<AlignmentPolicy, Denial> {
 pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairing, Denial> {
     let even = nics.is_multiple_of(gpus);
     match value {
-        None if even && gpus > 1 => Ok(Pairing::Each),
+        None | Some("each") if even && gpus > 1 => Ok(Pairing::Each),
         None | Some("group") => Ok(Pairing::Group),
-        Some("each") if even && gpus > 1 => Ok(Pairing::Each),
         Some("each") if even => Ok(Pairing::Group),
         Some("each") => Err(Denial::new(
             annotation::PAIRING,
@@ -98,7 +97,7 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
     let there = containers::names(pod);
     let mut names: Vec<String> = Vec::new();
     for name in value.split(',').map(str::trim) {
-        if !there.iter().any(|known| *known == name) {
+        if !there.contains(&name) {
             let why = format!("the pod has no container `{name}`");
             let allowed = format!("a list of {}", there.join(", "));
             return Err(Denial::new(annotation::CONTAINERS, value, why).allowed(allowed));

@@ -72,7 +72,6 @@ pub fn admit_by(
         .map_err(AdmitError::Denied)?;
     let placement = pod_check::placement(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
-    warnings.extend(plan.warnings.iter().cloned());
     warnings.extend(intent::memlock(&typed, &intent));
     let template = template::build(&plan.claim);
     let name = template.metadata.name.as_deref().unwrap_or_default();

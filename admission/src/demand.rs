@@ -86,8 +86,8 @@ impl Demand {
     /// have GPUs of their own: which NICs are whose could not be said.
     pub(crate) fn as_counts(&self, shares: &[Share]) -> Option<Self> {
         let all = 0..self.all_gpus();
-        let common = shares.iter().all(|share| share.gpus == all || share.gpus.is_empty());
-        common.then(|| Self {
+        let in_common = shares.iter().all(|share| share.gpus == all || share.gpus.is_empty());
+        in_common.then(|| Self {
             blocks: 1,
             gpus: self.all_gpus(),
             nics: self.all_nics(),

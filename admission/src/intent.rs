@@ -142,8 +142,8 @@ fn shares(
     let Some((_, resource)) = limits.resource else {
         let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
         let first = || containers::first(pod).into_iter().collect();
-        let chosen = named.map_or_else(first, <[String]>::to_vec);
-        return Ok(chosen.iter().map(|name| share(name, 0..gpus)).collect());
+        let takers = named.map_or_else(first, <[String]>::to_vec);
+        return Ok(takers.iter().map(|name| share(name, 0..gpus)).collect());
     };
     let total = limits.shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
     if let Some(asked) = asked.filter(|asked| *asked != total) {

@@ -99,8 +99,6 @@ pub struct Plan {
     pub steps: u64,
     /// Names of the requests for NICs.
     pub nic_requests: Vec<String>,
-    /// What a person would want to know.
-    pub warnings: Vec<String>,
     devices: (u32, u32),
 }
 
@@ -155,15 +153,10 @@ pub fn plan(
         machines: &machines,
     };
     let chosen = choice::choose(intent, question, &classes, view, policy)?;
-    Ok(complete(intent, chosen, &machines, selected.warnings))
+    Ok(complete(intent, chosen, &machines))
 }
 
-fn complete(
-    intent: &Intent,
-    chosen: Chosen,
-    machines: &[Machine<'_>],
-    warnings: Vec<String>,
-) -> Plan {
+fn complete(intent: &Intent, chosen: Chosen, machines: &[Machine<'_>]) -> Plan {
     let Chosen { candidate, mut claim, nic_requests, steps } = chosen;
     if let Some(devices) = &mut claim.devices {
         devices.config = nic_config::claim_config(intent, &nic_requests);
@@ -180,7 +173,6 @@ fn complete(
         claim,
         steps,
         nic_requests,
-        warnings,
         devices: (intent.gpus, intent.nics),
     }
 }
@@ -197,7 +189,6 @@ pub(crate) struct Selected {
     pub(crate) driver: &'static cluster_model::gpu_drivers::GpuDriver,
     pub(crate) gpu_class: Arc<dra_allocator::Class>,
     pub(crate) nic_class: Arc<dra_allocator::Class>,
-    pub(crate) warnings: Vec<String>,
 }
 
 impl Selected {

@@ -43,15 +43,13 @@ struct Likeness {
     devices: Vec<DeviceLikeness>,
 }
 
-/// All that a plan can see of a device.
+/// What a plan can see of a device.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DeviceLikeness {
     address: PciAddress,
-    /// Of the attributes that joins look at.
     values: Vec<Option<AttributeValue>>,
     partner: Option<PciAddress>,
-    /// Whether it says which fabric it is on.
-    has_fabric: bool,
+    on_fabric: bool,
 }
 
 /// The machines with at least one GPU and one NIC of the selection, among the
@@ -112,7 +110,7 @@ fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver) -> Likeness {
             address: *address,
             values,
             partner: partner(devices, driver, device),
-            has_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
+            on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
         }
     };
     Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect() }

@@ -61,11 +61,11 @@ pub(crate) struct Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Block by block, NICs first.
-    Nics,
+    NicThenGpu,
     /// Block by block, GPUs first.
-    Gpus,
+    GpuThenNic,
     /// All NICs, then all GPUs.
-    Kinds,
+    NicsThenGpus,
 }
 
 /// The parts of a claim.
@@ -90,12 +90,12 @@ impl Order {
     /// The orders that differ for this demand. NICs come first where there are
     /// several ways: the side that is tried first decides the way.
     pub(crate) fn all(demand: &Demand, form: &Form) -> Vec<Self> {
-        let mut orders = vec![Self::Nics];
+        let mut orders = vec![Self::NicThenGpu];
         if form.ways.len() == 1 {
-            orders.push(Self::Gpus);
+            orders.push(Self::GpuThenNic);
         }
         if demand.blocks > 1 {
-            orders.push(Self::Kinds);
+            orders.push(Self::NicsThenGpus);
         }
         orders
     }
@@ -109,13 +109,13 @@ impl Form {
         let nics = || blocks.iter().map(|block| writer.nics(block));
         let gpus = |block: &Block| writer.gpus(block);
         let requests = match order {
-            Order::Nics => {
+            Order::NicThenGpu => {
                 blocks.iter().flat_map(|b| [vec![writer.nics(b)], gpus(b)].concat()).collect()
             }
-            Order::Gpus => {
+            Order::GpuThenNic => {
                 blocks.iter().flat_map(|b| [gpus(b), vec![writer.nics(b)]].concat()).collect()
             }
-            Order::Kinds => nics().chain(blocks.iter().flat_map(gpus)).collect(),
+            Order::NicsThenGpus => nics().chain(blocks.iter().flat_map(gpus)).collect(),
         };
         Written {
             requests,

@@ -33,8 +33,7 @@ pub(super) fn select(
         });
     }
     let (driver, gpu_class) = gpus(intent, view, policy)?;
-    let warnings = quota(intent, view, &gpu_class).into_iter().collect();
-    Ok(Selected { driver, gpu_class, nic_class, warnings })
+    Ok(Selected { driver, gpu_class, nic_class })
 }
 
 fn gpus(
@@ -128,19 +127,5 @@ fn class(
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
         let why = format!("there is no DeviceClass `{name}`; the cluster has {there}");
         Denial::new(annotation, value, why)
-    })
-}
-
-/// A claim escapes the quota of the extended resource that it replaces, unless
-/// its class stands for that resource.
-fn quota(intent: &Intent, view: &ClusterView, class: &Class) -> Option<String> {
-    let (_, resource) = intent.resource?;
-    let stands_for_it = view.extended_resource(&class.name) == Some(resource);
-    (!stands_for_it).then(|| {
-        format!(
-            "a quota on {resource} does not count this pod's GPUs: DeviceClass `{}` has no \
-             extendedResourceName {resource}",
-            class.name
-        )
     })
 }

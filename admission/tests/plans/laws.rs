@@ -141,7 +141,7 @@ impl Case {
                 prop_assert!(!enough, "nothing: {what}");
             }
             (Some(got), policy) => {
-                let given = Self::given(&devices, got);
+                let given = given(&devices, got);
                 let aligned = self.is_aligned(&near, &devices, got, &given);
                 let must = policy == AlignmentPolicy::Required || possible;
                 prop_assert!(aligned || !must, "not aligned: {what}: {given:?}");
@@ -185,14 +185,6 @@ impl Case {
         }
     }
 
-    fn given(devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Devices {
-        let mut given = Devices::default();
-        for (address, is_gpu, _) in results(devices, got) {
-            if is_gpu { given.gpus.push(address) } else { given.nics.push(address) }
-        }
-        given
-    }
-
     /// Each GPU with the NICs of its own request, where requests say so.
     fn is_aligned(
         &self,
@@ -214,6 +206,15 @@ impl Case {
             own.all(|(nic, ..)| near.is_near(*gpu, *nic))
         })
     }
+}
+
+fn given(devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Devices {
+    let mut given = Devices::default();
+    for (address, is_gpu, _) in results(devices, got) {
+        let list = if is_gpu { &mut given.gpus } else { &mut given.nics };
+        list.push(address);
+    }
+    given
 }
 
 /// Address, whether it is a GPU, and request of each device given.

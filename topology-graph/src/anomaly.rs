@@ -37,6 +37,8 @@ pub enum AnomalyKind {
     NumaDisagrees,
     /// sysfs shows switches, and the overlay tells other ones.
     SwitchDisagrees,
+    /// Two sources tell different links between two GPUs.
+    GpuLinksDisagree,
     /// The overlay names a device that the machine does not have.
     OverlayDeviceMissing,
     /// The overlay names a device and not what it is.

@@ -36,8 +36,23 @@ fn facts(spec: &NodeTopologySpec) -> BTreeMap<String, String> {
     for node in &spec.shape.numa_nodes {
         facts.insert(format!("numa{}", node.node), words(node));
     }
-    for nvlink in &spec.shape.nvlinks {
-        facts.insert(format!("{}-{}", nvlink.a, nvlink.b), format!(" NV{}", nvlink.links));
+    for socket in &spec.shape.sockets {
+        facts.insert(format!("socket{}", socket.socket), words(socket));
+    }
+    for links in &spec.shape.gpu_links {
+        facts.insert(format!("links:{}", links.gpus.join(",")), words(links));
+    }
+    for nic in &spec.nics {
+        facts.insert(format!("nic:{}", nic.at), words(nic));
+    }
+    for memory in &spec.memory {
+        facts.insert(format!("memory:{}", memory.node), words(memory));
+    }
+    for drive in &spec.storage {
+        facts.insert(drive.at.clone(), words(drive));
+    }
+    if let Some(fabric) = &spec.fabric {
+        facts.insert("fabric".to_owned(), format!(" {fabric}"));
     }
     for identity in &spec.identities {
         facts.insert(format!("identity:{}", identity.at), words(identity));
@@ -53,7 +68,7 @@ fn words(value: &(impl serde::Serialize + Debug)) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(value) else {
         return format!(" {value:?}");
     };
-    let said = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "at" | "node"));
+    let said = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "at" | "node" | "gpus"));
     said.map(|(name, value)| format!(" {name}={value}")).collect::<Vec<_>>().concat()
 }
 

@@ -86,11 +86,14 @@ pub fn vm_size(name: &str) -> Option<&'static str> {
 /// The machines that this crate carries, by name.
 pub const MACHINES: &[(&str, &str)] = &[
     ("aws-p4d", include_str!("../machines/aws-p4d.machine")),
+    ("aws-p5", include_str!("../machines/aws-p5.machine")),
     ("azure-gb300", include_str!("../machines/azure-gb300.machine")),
     ("azure-mi300x", include_str!("../machines/azure-mi300x.machine")),
     ("azure-nda100v4", include_str!("../machines/azure-nda100v4.machine")),
     ("azure-ndh100v5", include_str!("../machines/azure-ndh100v5.machine")),
     ("broken", include_str!("../machines/broken.machine")),
+    ("dgx-a100", include_str!("../machines/dgx-a100.machine")),
+    ("dgx-h100", include_str!("../machines/dgx-h100.machine")),
     ("epyc-nps4", include_str!("../machines/epyc-nps4.machine")),
     ("gb300-data-direct", include_str!("../machines/gb300-data-direct.machine")),
     ("intel-vmd", include_str!("../machines/intel-vmd.machine")),
@@ -98,8 +101,10 @@ pub const MACHINES: &[(&str, &str)] = &[
     ("nothing", include_str!("../machines/nothing.machine")),
     ("numa-unknown", include_str!("../machines/numa-unknown.machine")),
     ("oci-gb200", include_str!("../machines/oci-gb200.machine")),
+    ("x86-adapters", include_str!("../machines/x86-adapters.machine")),
     ("x86-one-per-switch", include_str!("../machines/x86-one-per-switch.machine")),
     ("x86-pcie-l40s", include_str!("../machines/x86-pcie-l40s.machine")),
+    ("x86-snc2", include_str!("../machines/x86-snc2.machine")),
     ("x86-two-per-switch", include_str!("../machines/x86-two-per-switch.machine")),
 ];
 

@@ -104,37 +104,41 @@ fn label(topology: &Topology, vertex: &Vertex) -> String {
     }
 }
 
-/// `GPU0 NVIDIA GB300`, `NIC0 mlx5_0`.
+/// `GPU0 NVIDIA GB300`, `NIC0 mlx5_0`, `NVME0 nvme0`.
 fn device_label(topology: &Topology, address: PciAddress) -> Option<String> {
     let gpu = topology.gpu(address).map(|gpu| (&gpu.name, gpu.model.as_ref()));
     let nic = || topology.nic(address).map(|nic| (&nic.name, nic.kernel_name()));
-    let (name, known_as) = gpu.or_else(nic)?;
+    let disk = || topology.nvme(address).map(|disk| (&disk.name, disk.kernel_name.as_ref()));
+    let (name, known_as) = gpu.or_else(nic).or_else(disk)?;
     Some(known_as.map_or_else(|| name.clone(), |known_as| format!("{name} {known_as}")))
 }
 
 /// The vertices that are drawn together: those of a NUMA node with all that is
 /// above only them; and last, under no node, those of which none is known.
 fn halves(topology: &Topology) -> Vec<(Option<NumaNode>, Vec<&Vertex>)> {
-    let mut nodes: Vec<Option<NumaNode>> =
-        topology.shape.devices().map(|(_, vertex)| vertex.numa).collect();
+    let mut nodes: Vec<Option<NumaNode>> = endpoints(topology).map(|vertex| vertex.numa).collect();
     nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
     nodes.dedup();
     let of = |vertex: &&Vertex, node| numa_of(topology, vertex) == node;
     nodes
         .into_iter()
-        .map(|node| (node, topology.shape.vertices.iter().filter(|v| of(v, node)).collect()))
+        .map(|node| (node, topology.vertices().filter(|v| of(v, node)).collect()))
         .collect()
 }
 
 /// A device's own node; of what is above devices, that of the first below it.
 fn numa_of(topology: &Topology, vertex: &Vertex) -> Option<NumaNode> {
-    if vertex.role.is_device() {
+    if vertex.role.is_endpoint() {
         return vertex.numa;
     }
-    let below = topology.shape.devices().find(|(device, _)| {
-        topology.chain(*device).iter().any(|ancestor| ancestor.place == vertex.place)
-    });
-    below.and_then(|(_, device)| device.numa)
+    let is_below = |device: &&Vertex| {
+        topology.graph.chain(device.place).iter().any(|above| above.place == vertex.place)
+    };
+    endpoints(topology).find(is_below).and_then(|device| device.numa)
+}
+
+fn endpoints(topology: &Topology) -> impl Iterator<Item = &Vertex> {
+    topology.vertices().filter(|vertex| vertex.role.is_endpoint())
 }
 
 /// `NUMA node 0`, or that it is unknown.

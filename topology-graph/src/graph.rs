@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use crate::shape::{Place, Role, Shape, Vertex};
+use crate::shape::{Place, Role, Vertex};
 use crate::{NumaNode, PathKind};
 
 /// A switch is two vertices in sysfs: its upstream and one downstream port.
@@ -37,18 +37,18 @@ pub(crate) enum GraphError {
 }
 
 impl Graph {
-    /// The forest of a shape, and what in the shape is none: a vertex or edge that
+    /// The forest of these vertices, and what in them is none: a vertex or edge that
     /// would spoil it is left out.
-    pub(crate) fn new(shape: &Shape) -> (Self, Vec<GraphError>) {
+    pub(crate) fn new(vertices: &[Vertex]) -> (Self, Vec<GraphError>) {
         let mut graph = Self { tree: DiGraph::new(), places: BTreeMap::new() };
         let mut errors = Vec::new();
-        for vertex in &shape.vertices {
+        for vertex in vertices {
             match graph.places.entry(vertex.place) {
                 Entry::Vacant(entry) => drop(entry.insert(graph.tree.add_node(vertex.clone()))),
                 Entry::Occupied(_) => errors.push(GraphError::Twice(vertex.place)),
             }
         }
-        errors.extend(shape.vertices.iter().filter_map(|vertex| graph.hang(vertex).err()));
+        errors.extend(vertices.iter().filter_map(|vertex| graph.hang(vertex).err()));
         (graph, errors)
     }
 
@@ -135,7 +135,7 @@ fn common_ancestor<'g>(a: &[&'g Vertex], b: &[&'g Vertex]) -> Option<(&'g Vertex
 fn hops_within(role: Role) -> usize {
     match role {
         Role::Switch => HOPS_WITHIN_WHOLE_SWITCH,
-        Role::HostBridge | Role::Bridge | Role::Gpu | Role::Nic | Role::DataPath => {
+        Role::HostBridge | Role::Bridge | Role::Gpu | Role::Nic | Role::DataPath | Role::Nvme => {
             HOPS_WITHIN_SWITCH_PORTS
         }
     }
@@ -159,7 +159,7 @@ mod tests {
 
     /// `pci0000:00` or an address, per line `place parent [numa]`; `sw` makes a
     /// whole switch of a vertex, `gpu` a device.
-    fn shape(text: &str) -> Shape {
+    fn vertices(text: &str) -> Vec<Vertex> {
         let vertices = text.lines().map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let place = place(words[0]);
@@ -176,7 +176,7 @@ mod tests {
                 ..Vertex::new(place, role)
             }
         });
-        Shape { vertices: vertices.collect(), ..Shape::default() }
+        vertices.collect()
     }
 
     fn place(text: &str) -> Place {
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_nearest_common_ancestor_decides() {
-        let (graph, errors) = Graph::new(&shape(
+        let (graph, errors) = Graph::new(&vertices(
             "pci0000:00 -\n\
              0000:00:01.0 pci0000:00\n\
              0000:01:00.0 0000:00:01.0\n\
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_whole_switch_is_one_hop() {
-        let (graph, errors) = Graph::new(&shape(
+        let (graph, errors) = Graph::new(&vertices(
             "ffff:ff:01.0 - sw\n\
              ffff:ff:02.0 ffff:ff:01.0 sw\n\
              0001:00:00.0 ffff:ff:02.0 0\n\
@@ -254,7 +254,7 @@ mod tests {
                 "vertex `0000:01:00.0` is under `pci0000:00`, which is not there",
             ),
         ] {
-            let (_, errors) = Graph::new(&shape(text));
+            let (_, errors) = Graph::new(&vertices(text));
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{PciAddress, Snapshot};
 
-/// The names of one GPU or NIC.
+/// The names of one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Identity {
     pub(crate) uuid: Option<String>,
@@ -11,6 +11,8 @@ pub(crate) struct Identity {
     pub(crate) netdevs: Vec<String>,
     pub(crate) node_guid: Option<String>,
     pub(crate) sys_image_guid: Option<String>,
+    pub(crate) drm_card: Option<String>,
+    pub(crate) nvme: Option<String>,
 }
 
 impl Identity {
@@ -24,6 +26,8 @@ impl Identity {
             netdevs: snapshot.netdevs_of(address).map(|netdev| netdev.name.clone()).collect(),
             node_guid: rdma.and_then(|rdma| rdma.node_guid.clone()),
             sys_image_guid: rdma.and_then(|rdma| rdma.sys_image_guid.clone()),
+            drm_card: gpu.and_then(|gpu| gpu.drm_card.clone()),
+            nvme: snapshot.nvme_of(address).map(|controller| controller.name.clone()),
         }
     }
 }

@@ -16,10 +16,13 @@
 //! # Ok::<(), topology_graph::ReadError>(())
 //! ```
 
+mod acs;
 mod address;
 mod anomaly;
 mod build;
 mod cells;
+mod class;
+mod device;
 mod diff;
 mod evidence;
 #[cfg(feature = "fixture")]
@@ -41,9 +44,11 @@ mod sysfs;
 mod text;
 mod topology;
 
+pub use acs::{Acs, ParseAcsError};
 pub use address::{ParseAddressError, PciAddress, PcieRoot};
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use cells::{Cell, Level, ParseLevelError};
+pub use device::{Gpu, Nic, Nvme};
 pub use diff::diff;
 pub use evidence::{Evidence, ParseEvidenceError};
 pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
@@ -51,19 +56,21 @@ pub use gdr::{Gdr, ParseGdrError};
 pub use link::PcieLink;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml};
 pub use node_topology::{
-    DeviceIdentity, NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaNodeSpec, NvLinkSpec,
-    PeerToPeer, ShapeSpec, SpecError, TopologySummary, VertexRole, VertexSpec, crd,
+    DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, NicSpec, NodeTopology,
+    NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec, SocketSpec,
+    SpecError, TopologySummary, VertexRole, VertexSpec, conditions, crd,
 };
 pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;
-pub use pairs::Pair;
+pub use pairs::{Pair, PlanRequest};
 pub use path::{ParsePathKindError, PathKind};
 pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
-    AcsControl, GpuFacts, IommuMode, LinkLayer, Netdev, NumaNodeFacts, PciFunction, PortState,
-    RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot,
+    AcsControl, GpuFacts, IommuMode, LinkLayer, NcclFile, Netdev, NumaNodeFacts, NvmeController,
+    PciFunction, PortState, RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot, SocketFacts,
+    XgmiLink,
 };
 #[cfg(feature = "archive")]
 pub use sysfs::{ArchiveError, CaptureError, Identities, capture};
 pub use sysfs::{HostRoot, ReadError, read};
-pub use topology::{Gpu, Nic, Topology};
+pub use topology::Topology;

@@ -2,10 +2,13 @@
 //! (`topology.dranet.io/v1alpha1`, cluster-scoped, named as the node).
 //!
 //! `shape` holds no identities: equal hardware gives equal bytes and an equal
-//! hash. `identities` says whose devices they are. The conversion is lossless.
-//! What is written here is also what the hash is taken of.
+//! hash. What differs between equal machines stands beside it: names, the links as
+//! they run, memory, volumes. The conversion is lossless. What is written here is
+//! also what the hash is taken of.
 
+mod condition;
 mod convert;
+mod shape;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -16,7 +19,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Anomaly;
 
+pub use condition::conditions;
 pub use convert::SpecError;
+pub use shape::{
+    GpuLinkKind, GpuLinkSpec, NumaNodeSpec, ShapeSpec, SocketSpec, VertexRole, VertexSpec,
+};
+
+/// Addresses and root buses as the kernel writes them.
+const PLACE: &str =
+    r"^(pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])$";
+/// Mega-transfers per second and lane, `x`, lanes.
+const LINK: &str = "^[0-9]+x[0-9]+$";
 
 /// The graph of one node.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -35,21 +48,32 @@ pub use convert::SpecError;
     printcolumn = r#"{"name":"NICs","type":"integer","jsonPath":".spec.summary.nics"}"#,
     printcolumn = r#"{"name":"NUMA","type":"integer","jsonPath":".spec.summary.numaNodes"}"#,
     printcolumn = r#"{"name":"Anomalies","type":"integer","jsonPath":".spec.summary.anomalies"}"#,
-    printcolumn = r#"{"name":"Shape","type":"string","jsonPath":".spec.shape.hash"}"#
+    printcolumn = r#"{"name":"Complete","type":"string","jsonPath":".status.conditions[?(@.type==\"Complete\")].status"}"#,
+    printcolumn = r#"{"name":"Shape","type":"string","jsonPath":".spec.shape.hash"}"#,
+    printcolumn = r#"{"name":"Fabric","type":"string","jsonPath":".spec.fabric","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTopologySpec {
     /// Counts, for lists.
     #[serde(default)]
     pub summary: TopologySummary,
+    /// The network within which the node's NICs reach others, as its cloud names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<String>,
     /// The graph without identities.
     pub shape: ShapeSpec,
     /// Whose devices they are, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<DeviceIdentity>,
-    /// Whether NICs can reach GPU memory directly, as far as it is known.
+    /// How the NICs are connected now, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub peer_to_peer: Vec<PeerToPeer>,
+    pub nics: Vec<NicSpec>,
+    /// Memory of the NUMA nodes, where it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<NumaMemorySpec>,
+    /// NVMe controllers, and the bridges above only them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<VertexSpec>,
     /// What was strange about the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<AnomalySchema>")]
@@ -70,118 +94,12 @@ pub struct TopologySummary {
     pub anomalies: u32,
 }
 
-/// The graph without identities.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ShapeSpec {
-    /// Hash of all the rest.
-    #[schemars(regex(pattern = "^[0-9a-f]{16}$"))]
-    pub hash: String,
-    /// The vertices of the PCI tree by place.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub vertices: Vec<VertexSpec>,
-    /// The NUMA nodes by number, each with its row of the SLIT.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub numa_nodes: Vec<NumaNodeSpec>,
-    /// NVLinks between GPUs, as far as anybody tells of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nvlinks: Vec<NvLinkSpec>,
-}
-
-/// One vertex of the PCI tree. What is absent is unknown, or does not apply.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct VertexSpec {
-    /// A PCI address, or a root bus (`pci0000:15`).
-    pub at: String,
-    /// The vertex above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub under: Option<String>,
-    /// What it is.
-    pub role: VertexRole,
-    /// PCI class, six hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<String>,
-    /// PCI vendor and device id, `15b3:101e`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// NUMA node with CPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub numa: Option<u32>,
-    /// Whether it has an RDMA device.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub rdma: bool,
-    /// Link layer of its RDMA ports, `infiniband` or `ethernet`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link_layer: Option<String>,
-    /// The link that it could run: mega-transfers per lane, `x`, lanes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_link: Option<String>,
-    /// Of a NIC whose data another function moves: that function, known by the
-    /// adapter's vital product data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_path: Option<String>,
-    /// Who tells where it is; sysfs, where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<String>,
-    /// Who tells its NUMA node; sysfs, where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub numa_evidence: Option<String>,
-}
-
-/// What a vertex is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum VertexRole {
-    /// A host bridge with its root bus.
-    Root,
-    /// A root port, a port of a switch, or a bridge.
-    Bridge,
-    /// A whole switch, as overlays tell it.
-    Switch,
-    /// A GPU.
-    Gpu,
-    /// A network controller.
-    Nic,
-    /// The function that moves the data of network controllers.
-    DataPath,
-}
-
-/// One NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NumaNodeSpec {
-    /// Its number.
-    pub node: u32,
-    /// Its CPUs as a list of ranges; empty on a memory-only node.
-    pub cpus: String,
-    /// Its row of the SLIT.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub distances: Vec<u32>,
-    /// Its CPU socket.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub socket: Option<u32>,
-}
-
-/// The NVLinks between two GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NvLinkSpec {
-    /// The GPU of the lower address.
-    pub a: String,
-    /// The other GPU.
-    pub b: String,
-    /// How many.
-    pub links: u32,
-    /// Who tells it.
-    pub evidence: String,
-}
-
-/// The names of one GPU or NIC.
+/// The names of one GPU, NIC or NVMe controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceIdentity {
     /// Its PCI address.
+    #[schemars(regex(pattern = PLACE))]
     pub at: String,
     /// A GPU's unique name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,25 +119,60 @@ pub struct DeviceIdentity {
     /// GUID of the whole adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sys_image_guid: Option<String>,
+    /// A GPU's device of the direct rendering manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drm_card: Option<String>,
+    /// An NVMe controller's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<String>,
 }
 
-/// Whether one NIC can reach one GPU's memory directly.
+/// How one NIC is connected now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NicSpec {
+    /// Its PCI address.
+    #[schemars(regex(pattern = PLACE))]
+    pub at: String,
+    /// Its link as it runs: mega-transfers per lane, `x`, lanes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = LINK))]
+    pub link: Option<String>,
+    /// What the ports above it do with requests to peers: `direct`,
+    /// `direct-translated` or `redirect`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acs: Option<String>,
+    /// Whether it can reach the memory of GPUs, as far as it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_direct: Vec<GpuDirectSpec>,
+}
+
+/// The GPUs whose memory a NIC can reach, or cannot for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PeerToPeer {
-    /// The GPU's address.
-    pub gpu: String,
-    /// The NIC's address.
-    pub nic: String,
+pub struct GpuDirectSpec {
     /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu` or `no-peer-memory`.
     pub verdict: String,
+    /// The GPUs by number, in the order of their addresses from 0.
+    pub gpus: Vec<u32>,
+}
+
+/// The memory of one NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NumaMemorySpec {
+    /// The node's number.
+    pub node: u32,
+    /// How much the kernel has of it.
+    pub bytes: u64,
 }
 
 /// What the driver says about its own work.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTopologyStatus {
-    /// Conditions in Kubernetes' usual form.
+    /// `Complete`: whether the NUMA node of every GPU and NIC is known and all could
+    /// be read. `Consistent`: whether all that was read agrees.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -241,9 +194,4 @@ struct AnomalySchema {
 /// The definition of [`NodeTopology`].
 pub fn crd() -> CustomResourceDefinition {
     NodeTopology::crd()
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-fn is_false(value: &bool) -> bool {
-    !value
 }

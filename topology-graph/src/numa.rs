@@ -33,6 +33,23 @@ impl CpuSet {
         self.0.is_empty()
     }
 
+    /// The set of one CPU.
+    pub fn of(cpu: u32) -> Self {
+        Self(vec![(cpu, cpu)])
+    }
+
+    /// Its CPUs, ascending; of a set beyond what any kernel has, as many as a kernel has.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        let cpus = self.0.iter().flat_map(|&(first, last)| first..=last);
+        cpus.take_while(|cpu| *cpu < MOST_WORDS * u32::BITS)
+    }
+
+    /// The CPUs of both sets.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        merge(self.0.iter().chain(&other.0).copied().collect())
+    }
+
     /// The lowest CPU.
     pub fn first(&self) -> Option<u32> {
         self.0.first().map(|&(first, _)| first)

@@ -8,6 +8,7 @@ mod built_in;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::class::is_gpu;
 use crate::nccl::NcclXml;
 use crate::{CpuSet, Evidence, NumaNode, PciAddress, PcieLink};
 
@@ -88,9 +89,4 @@ impl Overlay {
             }
         }
     }
-}
-
-/// Whether a PCI class is that of a GPU: display controllers and accelerators.
-pub(crate) fn is_gpu(class: u32) -> bool {
-    matches!(class >> 16, 0x03 | 0x12)
 }

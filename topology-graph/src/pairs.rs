@@ -3,13 +3,14 @@
 //! Not the nearest NIC for each GPU by itself, which gives two GPUs of a switch
 //! the same NIC, but the best plan for all: as many GPUs as possible get a NIC,
 //! then as many as possible a second one and so on; among those plans the one of
-//! the shortest paths; among those the one in the order of addresses.
+//! the shortest paths; among those the one that leaves the GPUs which stay free the
+//! best plan of their own; among those the one in the order of addresses.
 
-mod assignment;
+mod matching;
 
 use crate::shape::{Role, Vertex};
 use crate::{LinkLayer, PathKind, PciAddress, Topology};
-use assignment::assign;
+use matching::{Gain, Problem, best};
 
 /// A GPU, a NIC, and how far they are apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,12 +23,62 @@ pub struct Pair {
     pub path: PathKind,
 }
 
-// Three wishes in one number, each wider than all of the next together for up to
-// 600 devices.
-/// One NIC more for a GPU that has fewer than others.
-const ROUND: i64 = 1 << 42;
-/// One step nearer for one pair.
-const STEP: i64 = 1 << 28;
+/// What is to be planned: any free part of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanRequest {
+    /// GPUs that are served together: each NIC of a group is near all of its GPUs.
+    /// One GPU alone is a group of one.
+    pub groups: Vec<Vec<PciAddress>>,
+    /// The NICs to choose from.
+    pub nics: Vec<PciAddress>,
+    /// NICs for each group, at most.
+    pub per_group: usize,
+    /// Whether a NIC may serve several groups. It does where there are too few, and
+    /// then all serve as equally many as can be.
+    pub shared: bool,
+    /// GPUs that stay free, for which plans are compared that are otherwise equal. A
+    /// NIC that is shared is not taken from them, so with `shared` they do not count.
+    pub rest: Vec<PciAddress>,
+}
+
+/// Those who are served, or those who stay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    Asked,
+    Rest,
+}
+
+/// GPUs in the order in which they take NICs of equal worth.
+struct Group<'r> {
+    gpus: &'r [PciAddress],
+    tier: Tier,
+}
+
+impl PlanRequest {
+    /// Each of these GPUs by itself, with at most `per_gpu` of these NICs.
+    pub fn each(gpus: &[PciAddress], nics: &[PciAddress], per_gpu: usize) -> Self {
+        let groups = gpus.iter().map(|gpu| vec![*gpu]).collect();
+        Self { groups, nics: nics.to_vec(), per_group: per_gpu, ..Self::default() }
+    }
+
+    /// The same request without doubles and in the order of addresses.
+    fn tidy(&self) -> Self {
+        let mut seen = Vec::new();
+        let mut fresh = |gpus: &[PciAddress]| {
+            let fresh: Vec<_> =
+                sorted(gpus).into_iter().filter(|gpu| !seen.contains(gpu)).collect();
+            seen.extend(&fresh);
+            fresh
+        };
+        let mut groups: Vec<Vec<PciAddress>> =
+            self.groups.iter().map(|group| fresh(group)).collect();
+        groups.retain(|group| !group.is_empty());
+        groups.sort_unstable();
+        let rest = if self.shared { Vec::new() } else { fresh(&self.rest) };
+        let nics = sorted(&self.nics);
+        Self { groups, rest, per_group: self.per_group.min(nics.len()), nics, ..*self }
+    }
+}
 
 impl Topology {
     /// The plan of the whole machine, by GPU and NIC: every NIC that is for GPUs with
@@ -37,27 +88,47 @@ impl Topology {
         let all: Vec<PciAddress> = self.gpus().iter().map(|gpu| gpu.address).collect();
         let nics = self.pairable_nics();
         let per_gpu = nics.len().div_ceil(all.len().max(1));
-        let plan = self.plan(&all, &nics, per_gpu);
+        let plan = self.plan(&PlanRequest::each(&all, &nics, per_gpu));
         let nearest = |gpu| plan.iter().filter(|pair| pair.gpu == gpu).map(|pair| pair.path).min();
         plan.iter().filter(|pair| Some(pair.path) == nearest(pair.gpu)).copied().collect()
     }
 
-    /// The best plan for these GPUs and NICs with at most `per_gpu` NICs for each
-    /// GPU, by GPU and NIC. A NIC serves one GPU, and only from its NUMA node.
-    pub fn plan(&self, gpus: &[PciAddress], nics: &[PciAddress], per_gpu: usize) -> Vec<Pair> {
-        let (gpus, nics) = (sorted(gpus), sorted(nics));
-        let per_gpu = per_gpu.min(nics.len());
-        let seats: Vec<Seat> = gpus.iter().flat_map(|&gpu| seats(gpu, per_gpu)).collect();
-        let gains: Vec<Vec<i64>> = (0..nics.len())
-            .map(|nic| (0..seats.len()).map(|seat| self.gain(&seats, seat, &nics, nic)).collect())
-            .collect();
-        let mut pairs: Vec<Pair> = assign(&gains)
-            .into_iter()
-            .filter(|&(nic, seat)| gains[nic][seat] > 0)
-            .map(|(nic, seat)| self.pair(seats[seat].gpu, nics[nic]))
+    /// The best plan, by GPU and NIC. A NIC serves GPUs of its NUMA node only. The
+    /// order in which a request names things does not matter.
+    pub fn plan(&self, request: &PlanRequest) -> Vec<Pair> {
+        let request = request.tidy();
+        let groups = groups(&request);
+        let pairs = best(&self.problem(&request, &groups)).into_iter();
+        let asked = pairs.filter(|(group, _)| groups[*group].tier == Tier::Asked);
+        let mut pairs: Vec<Pair> = asked
+            .flat_map(|(group, nic)| groups[group].gpus.iter().map(move |gpu| (*gpu, nic)))
+            .map(|(gpu, nic)| self.pair(gpu, request.nics[nic]))
             .collect();
         pairs.sort_unstable_by_key(|pair| (pair.gpu, pair.nic));
         pairs
+    }
+
+    fn problem(&self, request: &PlanRequest, groups: &[Group<'_>]) -> Problem {
+        let PlanRequest { nics, per_group, shared, .. } = request;
+        let uses = if *shared { groups.len() } else { 1 };
+        let gain = |at: usize, nic: usize| {
+            let path = self.farthest(groups[at].gpus, nics[nic]);
+            let near = path.satisfies(PathKind::Node).then_some(nearness(path))?;
+            Some(groups[at].tier.near(near) + crossing(at, *per_group, nic))
+        };
+        Problem {
+            seats: groups.iter().map(|group| seats(group.tier, *per_group)).collect(),
+            uses: nics.iter().map(|_| (0..uses).map(use_again).collect()).collect(),
+            gains: (0..groups.len())
+                .map(|at| (0..nics.len()).map(|nic| gain(at, nic)).collect())
+                .collect(),
+        }
+    }
+
+    /// Of a group's GPUs the farthest decides.
+    fn farthest(&self, gpus: &[PciAddress], nic: PciAddress) -> PathKind {
+        let paths = gpus.iter().map(|gpu| self.path(*gpu, nic));
+        paths.max().unwrap_or(PathKind::Unknown)
     }
 
     /// The NICs that the plan of the whole machine is made for: those with InfiniBand,
@@ -77,41 +148,66 @@ impl Topology {
     fn pair(&self, gpu: PciAddress, nic: PciAddress) -> Pair {
         Pair { gpu, nic, path: self.path(gpu, nic) }
     }
+}
 
-    /// What it is worth to put this NIC on this seat; 0 where it is no partner.
-    fn gain(&self, seats: &[Seat], seat: usize, nics: &[PciAddress], nic: usize) -> i64 {
-        let Seat { gpu, worth } = seats[seat];
-        let path = self.path(gpu, nics[nic]);
-        if !path.satisfies(PathKind::Node) {
-            return 0;
+/// Those asked for and those that stay, by address.
+fn groups(request: &PlanRequest) -> Vec<Group<'_>> {
+    let asked = request.groups.iter().map(|gpus| Group { gpus, tier: Tier::Asked });
+    let rest = request.rest.chunks(1).map(|gpus| Group { gpus, tier: Tier::Rest });
+    let mut groups: Vec<_> = asked.chain(rest).collect();
+    groups.sort_by_key(|group| group.gpus.first().copied());
+    groups
+}
+
+impl Tier {
+    /// A NIC that many before the last one of its group.
+    fn seat(self, left: i64) -> Gain {
+        match self {
+            Self::Asked => Gain([left, 0, 0, 0, 0, 0]),
+            Self::Rest => Gain([0, 0, 0, left, 0, 0]),
         }
-        // Convex, so that among equal plans the one without crossings is the best.
-        let crossing = i64::try_from(seat.abs_diff(nic).pow(2)).unwrap_or(STEP).min(STEP);
-        worth + STEP * nearness(path) - crossing
+    }
+
+    fn near(self, steps: i64) -> Gain {
+        match self {
+            Self::Asked => Gain([0, 0, steps, 0, 0, 0]),
+            Self::Rest => Gain([0, 0, 0, 0, steps, 0]),
+        }
     }
 }
 
-/// Room for one NIC at a GPU; the first of a GPU is worth the most.
-#[derive(Clone, Copy, Debug)]
-struct Seat {
-    gpu: PciAddress,
-    worth: i64,
+/// The first NIC of a group is worth the most.
+fn seats(tier: Tier, per_group: usize) -> Vec<Gain> {
+    (1..=per_group).rev().map(|left| tier.seat(whole(left))).collect()
 }
 
-fn seats(gpu: PciAddress, per_gpu: usize) -> impl Iterator<Item = Seat> {
-    let rounds_left = (1..=per_gpu).rev().map(|left| i64::try_from(left).unwrap_or(1));
-    rounds_left.map(move |left| Seat { gpu, worth: ROUND * left })
+/// A NIC that is used already is worth the less the more it is used.
+fn use_again(before: usize) -> Gain {
+    Gain([0, -whole(before), 0, 0, 0, 0])
 }
 
-/// Steps from the farthest path of a pair.
+/// Convex, so that among equal plans the one without crossings is the best: how far a
+/// NIC is from the middle of those that a group would take in the order of addresses.
+fn crossing(group: usize, per_group: usize, nic: usize) -> Gain {
+    let middle = (2 * group + 1) * per_group;
+    let away = whole(middle.abs_diff(2 * nic + 1));
+    Gain([0, 0, 0, 0, 0, -away.saturating_mul(away)])
+}
+
+/// Steps from the farthest path of a pair, one more than none.
 fn nearness(path: PathKind) -> i64 {
     match path {
-        PathKind::Pix | PathKind::Same | PathKind::NvLink(_) => 4,
+        PathKind::Pix | PathKind::Same | PathKind::NvLink(_) | PathKind::Xgmi => 4,
         PathKind::Pxb => 3,
         PathKind::Phb => 2,
         PathKind::Node => 1,
         PathKind::Sys | PathKind::Unknown => 0,
     }
+}
+
+/// Counts of devices, which are few.
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn sorted(addresses: &[PciAddress]) -> Vec<PciAddress> {

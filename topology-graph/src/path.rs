@@ -18,6 +18,8 @@ pub enum PathKind {
     Same,
     /// `NV18`: that many NVLinks.
     NvLink(u32),
+    /// `XGMI`: AMD's links between GPUs.
+    Xgmi,
     /// `PIX`: at most one PCIe switch or bridge.
     Pix,
     /// `PXB`: several switches, but no host bridge.
@@ -34,13 +36,21 @@ pub enum PathKind {
 
 /// A text that is no path kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a path kind (`X`, `NV#`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS` or `?`)")]
+#[error("`{0}` is not a path kind (`X`, `NV#`, `XGMI`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS` or `?`)")]
 pub struct ParsePathKindError(String);
 
 impl PathKind {
     /// The kinds that are one word, near to far.
-    pub const WORDS: [Self; 7] =
-        [Self::Same, Self::Pix, Self::Pxb, Self::Phb, Self::Node, Self::Sys, Self::Unknown];
+    pub const WORDS: [Self; 8] = [
+        Self::Same,
+        Self::Xgmi,
+        Self::Pix,
+        Self::Pxb,
+        Self::Phb,
+        Self::Node,
+        Self::Sys,
+        Self::Unknown,
+    ];
 
     /// Whether a path of this kind serves where `farthest` is asked for.
     pub fn satisfies(self, farthest: Self) -> bool {
@@ -52,6 +62,7 @@ impl PathKind {
         match self {
             Self::Same => "Self",
             Self::NvLink(_) => "Connection traversing a bonded set of # NVLinks",
+            Self::Xgmi => "Connection traversing XGMI links (AMD Infinity Fabric)",
             Self::Pix => "Connection traversing at most a single PCIe bridge",
             Self::Pxb => {
                 "Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)"
@@ -74,12 +85,13 @@ impl PathKind {
         match self {
             Self::Same => (0, 0),
             Self::NvLink(links) => (1, u32::MAX - links),
-            Self::Pix => (2, 0),
-            Self::Pxb => (3, 0),
-            Self::Phb => (4, 0),
-            Self::Node => (5, 0),
-            Self::Sys => (6, 0),
-            Self::Unknown => (7, 0),
+            Self::Xgmi => (2, 0),
+            Self::Pix => (3, 0),
+            Self::Pxb => (4, 0),
+            Self::Phb => (5, 0),
+            Self::Node => (6, 0),
+            Self::Sys => (7, 0),
+            Self::Unknown => (8, 0),
         }
     }
 }
@@ -101,6 +113,7 @@ impl fmt::Display for PathKind {
         let word = match self {
             Self::Same => "X",
             Self::NvLink(links) => return f.pad(&format!("NV{links}")),
+            Self::Xgmi => "XGMI",
             Self::Pix => "PIX",
             Self::Pxb => "PXB",
             Self::Phb => "PHB",

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::text::serde_as_text;
-use crate::{CpuSet, Evidence, LinkLayer, NumaNode, PciAddress, PcieLink, PcieRoot};
+use crate::{CpuSet, Evidence, LinkLayer, NumaNode, PathKind, PciAddress, PcieLink, PcieRoot};
 
 /// Hash of a machine's shape, 16 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +23,8 @@ pub struct ParseShapeHashError(String);
 pub(crate) struct Shape {
     pub(crate) vertices: Vec<Vertex>,
     pub(crate) numa: Vec<NumaVertex>,
-    pub(crate) nvlinks: Vec<NvLink>,
+    pub(crate) sockets: Vec<SocketVertex>,
+    pub(crate) gpu_links: Vec<GpuLink>,
 }
 
 /// Where a vertex is: a root bus, or a function on a bus.
@@ -66,6 +67,8 @@ pub(crate) enum Role {
     Nic,
     /// The function that moves the data of a NIC (Data Direct).
     DataPath,
+    /// An NVMe controller; never in a shape, since volumes come and go.
+    Nvme,
 }
 
 /// One NUMA node.
@@ -75,14 +78,41 @@ pub(crate) struct NumaVertex {
     pub(crate) cpus: CpuSet,
     pub(crate) distances: Vec<u32>,
     pub(crate) socket: Option<u32>,
+    pub(crate) evidence: Evidence,
 }
 
-/// The NVLinks between two GPUs, the lower address first.
+/// One CPU socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NvLink {
-    pub(crate) gpus: (PciAddress, PciAddress),
-    pub(crate) links: u32,
+pub(crate) struct SocketVertex {
+    pub(crate) socket: u32,
+    pub(crate) cpus: CpuSet,
     pub(crate) evidence: Evidence,
+}
+
+/// The way between two GPUs beside PCIe, the lower address first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GpuLink {
+    pub(crate) gpus: (PciAddress, PciAddress),
+    pub(crate) fabric: Fabric,
+    pub(crate) evidence: Evidence,
+}
+
+/// What joins GPUs beside PCIe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Fabric {
+    /// That many NVLinks side by side.
+    NvLink { links: u32 },
+    /// XGMI, over that many links one after the other.
+    Xgmi { hops: Option<u32> },
+}
+
+impl Fabric {
+    pub(crate) fn path(self) -> PathKind {
+        match self {
+            Self::NvLink { links } => PathKind::NvLink(links),
+            Self::Xgmi { .. } => PathKind::Xgmi,
+        }
+    }
 }
 
 impl Shape {
@@ -115,11 +145,25 @@ impl Vertex {
             numa_evidence: Evidence::Sysfs,
         }
     }
+
+    /// The address of a GPU, NIC or NVMe controller.
+    pub(crate) fn endpoint(&self) -> Option<PciAddress> {
+        match self.place {
+            Place::Function(address) if self.role.is_endpoint() => Some(address),
+            Place::Function(_) | Place::Root(_) => None,
+        }
+    }
 }
 
 impl Role {
+    /// What distances and cells are about.
     pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::Gpu | Self::Nic)
+    }
+
+    /// And what else has a distance.
+    pub(crate) fn is_endpoint(self) -> bool {
+        self.is_device() || self == Self::Nvme
     }
 }
 

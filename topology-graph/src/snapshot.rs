@@ -20,8 +20,14 @@ pub struct Snapshot {
     pub pci: Vec<PciFunction>,
     /// NUMA nodes by number.
     pub numa_nodes: Vec<NumaNodeFacts>,
+    /// CPU sockets by number.
+    #[serde(default)]
+    pub sockets: Vec<SocketFacts>,
     /// What GPU drivers tell of their GPUs, by address.
     pub gpus: Vec<GpuFacts>,
+    /// XGMI links between AMD's GPUs, each once, by their addresses.
+    #[serde(default)]
+    pub xgmi: Vec<XgmiLink>,
     /// Whether the NVIDIA driver lets NICs at GPU memory; nothing without the driver.
     #[serde(default)]
     pub nvidia_peer_memory: Option<bool>,
@@ -29,6 +35,12 @@ pub struct Snapshot {
     pub rdma: Vec<RdmaDevice>,
     /// Network interfaces of the host's namespace by name.
     pub netdevs: Vec<Netdev>,
+    /// NVMe controllers by name.
+    #[serde(default)]
+    pub nvme: Vec<NvmeController>,
+    /// The topology file that is on the machine for NCCL.
+    #[serde(default)]
+    pub nccl_file: Option<NcclFile>,
     /// What could not be read or understood.
     pub anomalies: Vec<Anomaly>,
 }
@@ -125,8 +137,19 @@ pub struct NumaNodeFacts {
     pub cpus: CpuSet,
     /// Its row of the SLIT, over the online nodes in ascending order.
     pub distances: Vec<u32>,
-    /// The CPU socket of its CPUs, where they agree on one.
-    pub socket: Option<u32>,
+    /// Its memory in bytes, without what firmware and kernel keep for themselves.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+}
+
+/// One CPU socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SocketFacts {
+    /// Its number, `physical_package_id`.
+    pub socket: u32,
+    /// Its CPUs.
+    pub cpus: CpuSet,
 }
 
 /// What a GPU's own driver tells.
@@ -139,6 +162,21 @@ pub struct GpuFacts {
     pub uuid: Option<String>,
     /// The product's name.
     pub model: Option<String>,
+    /// Its device of the direct rendering manager, `card1`.
+    #[serde(default)]
+    pub drm_card: Option<String>,
+}
+
+/// The way over AMD's XGMI between two GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct XgmiLink {
+    /// The GPU of the lower address.
+    pub a: PciAddress,
+    /// The other GPU.
+    pub b: PciAddress,
+    /// Links one after the other, where the driver's weight tells it.
+    pub hops: Option<u32>,
 }
 
 /// One RDMA device.
@@ -213,6 +251,26 @@ pub struct Netdev {
     pub pci: Option<PciAddress>,
 }
 
+/// One NVMe controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NvmeController {
+    /// Kernel name, `nvme0`.
+    pub name: String,
+    /// The PCI function behind it; none for one over a network.
+    pub pci: Option<PciAddress>,
+}
+
+/// A topology file for NCCL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NcclFile {
+    /// Where it is below the host's root, without a slash in front.
+    pub path: String,
+    /// What it says.
+    pub text: String,
+}
+
 /// PCI vendor id of Mellanox, now NVIDIA's networking.
 pub(crate) const MELLANOX: u16 = 0x15b3;
 /// Device id of the function by which a `ConnectX`-8 and later moves data past its
@@ -241,5 +299,10 @@ impl Snapshot {
     /// The network interfaces of this function.
     pub fn netdevs_of(&self, address: PciAddress) -> impl Iterator<Item = &Netdev> {
         self.netdevs.iter().filter(move |netdev| netdev.pci == Some(address))
+    }
+
+    /// The NVMe controller of this function.
+    pub fn nvme_of(&self, address: PciAddress) -> Option<&NvmeController> {
+        self.nvme.iter().find(|controller| controller.pci == Some(address))
     }
 }

@@ -10,12 +10,16 @@ mod archive;
 #[cfg(feature = "archive")]
 mod capture;
 mod config;
+mod drm;
 mod gpu;
 mod kfd;
+mod nccl;
 mod net;
 mod numa;
+mod nvme;
 mod pci;
 mod rdma;
+mod socket;
 mod source;
 mod tree;
 mod vpd;
@@ -25,7 +29,7 @@ use std::path::PathBuf;
 #[cfg(feature = "archive")]
 use std::sync::Arc;
 
-use crate::snapshot::{GpuFacts, SNAPSHOT_VERSION, Snapshot};
+use crate::snapshot::{GpuFacts, PciFunction, SNAPSHOT_VERSION, Snapshot};
 #[cfg(feature = "archive")]
 use archive::Archive;
 use source::Source;
@@ -42,6 +46,7 @@ pub struct HostRoot {
     root: PathBuf,
     sys: Option<PathBuf>,
     proc: Option<PathBuf>,
+    nccl_file: Option<String>,
     /// In place of the directories, the same in an archive.
     #[cfg(feature = "archive")]
     archive: Option<(Arc<Archive>, String)>,
@@ -69,6 +74,7 @@ impl HostRoot {
             root: root.into(),
             sys: None,
             proc: None,
+            nccl_file: None,
             #[cfg(feature = "archive")]
             archive: None,
         }
@@ -94,6 +100,13 @@ impl HostRoot {
     #[must_use]
     pub fn with_proc(self, proc: impl Into<PathBuf>) -> Self {
         Self { proc: Some(proc.into()), ..self }
+    }
+
+    /// The same with a topology file of NCCL at this path of the host, in place of
+    /// what its configuration names.
+    #[must_use]
+    pub fn with_nccl_file(self, path: impl Into<String>) -> Self {
+        Self { nccl_file: Some(path.into()), ..self }
     }
 
     /// Where sysfs is.
@@ -126,53 +139,64 @@ impl HostRoot {
         self.root.join("var")
     }
 
-    fn sources(&self) -> (Source, Source) {
+    /// Sysfs, procfs, and the root itself.
+    fn sources(&self) -> [Source; 3] {
         #[cfg(feature = "archive")]
         if let Some((archive, root)) = &self.archive {
             let below = |name| Source::Archive(archive.clone(), format!("{root}/{name}"));
-            return (below("sys"), below("proc"));
+            let root = Source::Archive(archive.clone(), root.clone());
+            return [below("sys"), below("proc"), root];
         }
-        (Source::Directory(self.sys()), Source::Directory(self.proc()))
+        [self.sys(), self.proc(), self.root.clone()].map(Source::Directory)
     }
 }
 
 /// Read all that this crate knows of.
 pub fn read(host: &HostRoot) -> Result<Snapshot, ReadError> {
-    read_all(host).map(|(snapshot, _)| snapshot)
+    read_all(host, false).map(|(snapshot, _)| snapshot)
 }
 
 /// What was read, with the name of its tree.
 type Records = Vec<(&'static str, Record)>;
 
-/// What the drivers of all makes tell.
-fn gpus(sys: &mut Tree, proc: &mut Tree) -> Vec<GpuFacts> {
-    let mut gpus = gpu::nvidia(proc);
-    gpus.append(&mut kfd::gpus(sys));
-    gpus.sort_by_key(|gpu| gpu.address);
-    gpus
-}
-
-/// The facts, and what they are from.
-fn read_all(host: &HostRoot) -> Result<(Snapshot, Records), ReadError> {
-    let (sys, proc) = host.sources();
+/// The facts, and what they are from, if that is wanted.
+fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadError> {
+    let [sys, proc, root] = host.sources();
     sys.require("devices").map_err(|source| ReadError::NoSysfs { path: host.sys(), source })?;
-    let (mut sys, mut proc) = (Tree::new("sys", sys), Tree::new("proc", proc));
+    let (mut sys, mut proc) = (Tree::new("sys", sys, record), Tree::new("proc", proc, record));
+    let mut root = Tree::new("", root, record);
+    let pci = pci::functions(&mut sys);
+    let numa_nodes = numa::nodes(&mut sys);
+    let kfd = kfd::read(&mut sys);
     let mut snapshot = Snapshot {
         version: SNAPSHOT_VERSION,
-        pci: pci::functions(&mut sys),
-        numa_nodes: numa::nodes(&mut sys),
-        gpus: gpus(&mut sys, &mut proc),
+        sockets: socket::sockets(&mut sys, &numa_nodes),
+        gpus: gpus(&mut sys, &mut proc, kfd.gpus, &pci),
+        xgmi: kfd.xgmi,
         nvidia_peer_memory: gpu::nvidia_peer_memory(&mut sys, &mut proc),
         rdma: rdma::devices(&mut sys),
         netdevs: net::netdevs(&mut sys),
+        nvme: nvme::controllers(&mut sys),
+        nccl_file: nccl::file(&mut root, host.nccl_file.as_deref()),
         anomalies: Vec::new(),
+        pci,
+        numa_nodes,
     };
     let mut records = Vec::new();
-    for tree in [sys, proc] {
+    for tree in [sys, proc, root] {
         let (name, anomalies, read) = tree.finish();
         snapshot.anomalies.extend(anomalies);
         records.extend(read.into_iter().map(|record| (name, record)));
     }
     snapshot.anomalies.sort();
     Ok((snapshot, records))
+}
+
+/// What the drivers of all makes tell.
+fn gpus(sys: &mut Tree, proc: &mut Tree, amd: Vec<GpuFacts>, pci: &[PciFunction]) -> Vec<GpuFacts> {
+    let mut gpus = gpu::nvidia(proc);
+    gpus.extend(amd);
+    drm::name(sys, pci, &mut gpus);
+    gpus.sort_by_key(|gpu| gpu.address);
+    gpus
 }

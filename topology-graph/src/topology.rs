@@ -1,86 +1,50 @@
-//! The model of one machine: its GPUs and NICs, and how far they are apart.
+//! The model of one machine: its GPUs, NICs and NVMe controllers, and how far they
+//! are apart.
 //!
 //! Built from facts or from a `NodeTopology`; both give the same answers. It
 //! decides nothing about pods.
 
 use std::collections::BTreeMap;
 
-use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
+use crate::build::{Built, NicStates, Verdicts, build, build_overlay, verdicts};
+use crate::device::{Gpu, Identities, Nic, Nvme, gpus, nics, nvmes};
 use crate::graph::{Graph, GraphError, common_place, pcie_path};
-use crate::identity::Identity;
 use crate::shape::{Place, Role, Shape, Vertex};
-use crate::{
-    Anomaly, Gdr, LinkLayer, NumaNode, Overlay, PathKind, PciAddress, PcieLink, ShapeHash, Snapshot,
-};
+use crate::{Anomaly, Gdr, NumaNode, Overlay, PathKind, PciAddress, PcieLink, ShapeHash, Snapshot};
 
 /// One machine's graph of PCIe and NUMA distances.
 #[derive(Clone, Debug)]
 pub struct Topology {
     pub(crate) shape: Shape,
     pub(crate) hash: ShapeHash,
-    pub(crate) identities: BTreeMap<PciAddress, Identity>,
+    /// NVMe controllers, and the bridges above only them.
+    pub(crate) storage: Vec<Vertex>,
+    pub(crate) identities: Identities,
+    pub(crate) nic_states: NicStates,
+    /// Memory of NUMA nodes in bytes.
+    pub(crate) memory: BTreeMap<NumaNode, u64>,
+    pub(crate) fabric: Option<String>,
     pub(crate) anomalies: Vec<Anomaly>,
     pub(crate) graph: Graph,
     gpus: Vec<Gpu>,
     nics: Vec<Nic>,
+    nvmes: Vec<Nvme>,
     /// On GPUDirect RDMA, by GPU and NIC; what is not here is unknown.
     pub(crate) gdr: Verdicts,
-    /// GPUs and NICs by address, and the paths between them, row by row.
+    /// All endpoints by address, and the paths between them, row by row.
     devices: Vec<PciAddress>,
     paths: Vec<PathKind>,
 }
 
-/// One GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpu {
-    /// Where it is.
-    pub address: PciAddress,
-    /// `GPU0` and on, in the order of addresses, as `nvidia-smi` numbers them.
-    pub name: String,
-    /// Its unique name, where its driver tells one.
-    pub uuid: Option<String>,
-    /// The product's name, where its driver tells one.
-    pub model: Option<String>,
-    /// PCI vendor id.
-    pub vendor: u16,
-    /// PCI device id.
-    pub device: u16,
-    /// Its NUMA node with CPUs.
-    pub numa: Option<NumaNode>,
-}
-
-/// One network controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nic {
-    /// Where it is.
-    pub address: PciAddress,
-    /// `NIC0` and on, in the order of addresses.
-    pub name: String,
-    /// Its RDMA device, `mlx5_0`; the first, where it has several.
-    pub rdma_device: Option<String>,
-    /// Its network interfaces.
-    pub netdevs: Vec<String>,
-    /// What runs below its verbs.
-    pub link_layer: Option<LinkLayer>,
-    /// PCI vendor id.
-    pub vendor: u16,
-    /// PCI device id.
-    pub device: u16,
-    /// Its NUMA node with CPUs.
-    pub numa: Option<NumaNode>,
-}
-
-impl Nic {
-    /// What the kernel calls it: its RDMA device, else its first interface.
-    pub fn kernel_name(&self) -> Option<&String> {
-        self.rdma_device.as_ref().or_else(|| self.netdevs.first())
-    }
-}
-
 impl Topology {
-    /// The graph of these facts, and all that was strange on the way.
-    pub fn build(snapshot: &Snapshot, overlay: Option<&Overlay>) -> (Self, Vec<Anomaly>) {
-        let built = build(snapshot, overlay);
+    /// The graph of these facts, and all that was strange on the way. Where overlays
+    /// tell what the kernel does not, the first of them counts.
+    pub fn build<'o>(
+        snapshot: &Snapshot,
+        overlays: impl IntoIterator<Item = &'o Overlay>,
+    ) -> (Self, Vec<Anomaly>) {
+        let overlays: Vec<&Overlay> = overlays.into_iter().collect();
+        let built = build(snapshot, &overlays);
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent; there is nothing to refuse.
         let (mut topology, _) = Self::assemble(built, None);
@@ -99,17 +63,23 @@ impl Topology {
 
     /// `hash` where another program has named the shape already.
     pub(crate) fn assemble(built: Built, hash: Option<ShapeHash>) -> (Self, Vec<GraphError>) {
-        let Built { mut shape, identities, anomalies } = built;
+        let Built { mut shape, mut storage, identities, nic_states, memory, anomalies } = built;
         shape.vertices.sort_by_key(|vertex| vertex.place);
-        let (graph, errors) = Graph::new(&shape);
-        let (devices, paths) = paths(&shape, &graph);
+        storage.sort_by_key(|vertex| vertex.place);
+        let (graph, errors) = Graph::new(&[&shape.vertices[..], &storage].concat());
+        let (devices, paths) = paths(&shape, &storage, &graph);
         let topology = Self {
-            gpus: gpus(&shape, &identities),
-            nics: nics(&shape, &identities),
+            gpus: gpus(&shape.vertices, &identities),
+            nics: nics(&shape.vertices, &identities, &nic_states),
+            nvmes: nvmes(&storage, &identities),
             hash: hash.unwrap_or_else(|| shape.hash()),
             graph,
             shape,
+            storage,
             identities,
+            nic_states,
+            memory,
+            fabric: None,
             anomalies,
             gdr: Verdicts::new(),
             devices,
@@ -138,6 +108,27 @@ impl Topology {
         self.nics.iter().find(|nic| nic.address == address)
     }
 
+    /// The NVMe controllers by address.
+    pub fn nvmes(&self) -> &[Nvme] {
+        &self.nvmes
+    }
+
+    /// The NVMe controller at this address.
+    pub fn nvme(&self, address: PciAddress) -> Option<&Nvme> {
+        self.nvmes.iter().find(|nvme| nvme.address == address)
+    }
+
+    /// The network within which the machine's NICs reach others, where somebody told it.
+    pub fn fabric(&self) -> Option<&str> {
+        self.fabric.as_deref()
+    }
+
+    /// The same machine, known to be on this fabric: its cloud tells, not its kernel.
+    #[must_use]
+    pub fn on_fabric(self, fabric: Option<String>) -> Self {
+        Self { fabric, ..self }
+    }
+
     /// How far two devices are apart; unknown for one that is not here.
     pub fn path(&self, a: PciAddress, b: PciAddress) -> PathKind {
         let (a, b) = (self.devices.binary_search(&a), self.devices.binary_search(&b));
@@ -162,10 +153,10 @@ impl Topology {
         below.filter_map(|vertex| vertex.max_link).map(PcieLink::megabytes_per_second).min()
     }
 
-    /// Every path between two devices anew: GPUs and NICs by address, row by row.
+    /// Every path between two devices anew: all endpoints by address, row by row.
     /// [`Topology::path`] remembers them; this is what remembering costs.
     pub fn all_paths(&self) -> Vec<PathKind> {
-        paths(&self.shape, &self.graph).1
+        paths(&self.shape, &self.storage, &self.graph).1
     }
 
     /// The hash of everything here that is the same on equal hardware.
@@ -178,6 +169,18 @@ impl Topology {
         &self.anomalies
     }
 
+    /// All vertices of the PCI tree by place.
+    pub(crate) fn vertices(&self) -> impl Iterator<Item = &Vertex> {
+        let mut vertices: Vec<_> = self.shape.vertices.iter().chain(&self.storage).collect();
+        vertices.sort_by_key(|vertex| vertex.place);
+        vertices.into_iter()
+    }
+
+    /// All endpoints by address.
+    pub(crate) fn endpoints(&self) -> &[PciAddress] {
+        &self.devices
+    }
+
     /// A device and all above it, nearest first.
     pub(crate) fn chain(&self, device: PciAddress) -> Vec<&Vertex> {
         self.graph.chain(Place::Function(device))
@@ -185,18 +188,20 @@ impl Topology {
 }
 
 /// All paths between two devices, with the devices in order.
-fn paths(shape: &Shape, graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
-    let devices: Vec<PciAddress> = shape.devices().map(|(address, _)| address).collect();
+fn paths(shape: &Shape, storage: &[Vertex], graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
+    let vertices = shape.vertices.iter().chain(storage);
+    let mut devices: Vec<PciAddress> = vertices.filter_map(Vertex::endpoint).collect();
+    devices.sort_unstable();
     let places = devices.iter().copied().map(Place::Function);
     let chains: Vec<[Vec<&Vertex>; 2]> =
         places.map(|place| [graph.chain(place), graph.data_chain(place)]).collect();
-    let nvlinks: BTreeMap<_, _> =
-        shape.nvlinks.iter().map(|nvlink| (nvlink.gpus, nvlink.links)).collect();
+    let links: BTreeMap<_, _> =
+        shape.gpu_links.iter().map(|link| (link.gpus, link.fabric.path())).collect();
     let mut paths = vec![PathKind::Same; devices.len() * devices.len()];
     for (row, a) in devices.iter().enumerate() {
         for (column, b) in devices.iter().enumerate().skip(row + 1) {
             let pcie = || nearest_path(&chains[row], &chains[column]);
-            let path = nvlinks.get(&(*a, *b)).copied().map_or_else(pcie, PathKind::NvLink);
+            let path = links.get(&(*a, *b)).copied().unwrap_or_else(pcie);
             paths[row * devices.len() + column] = path;
             paths[column * devices.len() + row] = path;
         }
@@ -215,43 +220,4 @@ fn nearest_path(a: &[Vec<&Vertex>; 2], b: &[Vec<&Vertex>; 2]) -> PathKind {
         }
         _ => own,
     }
-}
-
-fn gpus(shape: &Shape, identities: &BTreeMap<PciAddress, Identity>) -> Vec<Gpu> {
-    let gpus = shape.devices().filter(|(_, vertex)| vertex.role == Role::Gpu);
-    gpus.enumerate()
-        .map(|(index, (address, vertex))| {
-            let identity = identities.get(&address).cloned().unwrap_or_default();
-            let (vendor, device) = vertex.id.unwrap_or_default();
-            Gpu {
-                address,
-                name: format!("GPU{index}"),
-                uuid: identity.uuid,
-                model: identity.model,
-                vendor,
-                device,
-                numa: vertex.numa,
-            }
-        })
-        .collect()
-}
-
-fn nics(shape: &Shape, identities: &BTreeMap<PciAddress, Identity>) -> Vec<Nic> {
-    let nics = shape.devices().filter(|(_, vertex)| vertex.role == Role::Nic);
-    nics.enumerate()
-        .map(|(index, (address, vertex))| {
-            let identity = identities.get(&address).cloned().unwrap_or_default();
-            let (vendor, device) = vertex.id.unwrap_or_default();
-            Nic {
-                address,
-                name: format!("NIC{index}"),
-                rdma_device: identity.rdma_device,
-                netdevs: identity.netdevs,
-                link_layer: vertex.link_layer,
-                vendor,
-                device,
-                numa: vertex.numa,
-            }
-        })
-        .collect()
 }

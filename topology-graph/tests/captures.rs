@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use roxmltree::{Document, Node, ParsingOptions};
 use topology_graph::fixture::{MACHINES, machine, plant};
 use topology_graph::{
-    CpuSet, HostRoot, Identities, PciAddress, Snapshot, Topology, capture, matrix, read,
+    CpuSet, HostRoot, Identities, PathKind, PciAddress, Snapshot, Topology, capture, matrix, read,
 };
 
 fn captures() -> BTreeMap<String, PathBuf> {
@@ -107,6 +107,49 @@ fn captures_agree_with_hwloc() {
         };
         assert_eq!(found, expected, "{name}");
     }
+}
+
+/// The word that hwloc's listing means: below one bridge or one root, else by the CPUs
+/// that it calls near.
+fn listed_path(a: &(Vec<PciAddress>, CpuSet), b: &(Vec<PciAddress>, CpuSet)) -> [PathKind; 3] {
+    match (a.0.first(), b.0.first()) {
+        (Some(a), Some(b)) if a == b => [PathKind::Pix, PathKind::Pxb, PathKind::Phb],
+        _ if a.1 == b.1 => [PathKind::Phb, PathKind::Node, PathKind::Node],
+        _ => [PathKind::Sys; 3],
+    }
+}
+
+/// Every two endpoints below one bridge, or of which the kernel tells the node.
+#[test]
+fn matrices_agree_with_hwloc() {
+    let mut compared = 0;
+    for (name, path) in captures() {
+        let listed = path.with_file_name(format!("{name}.xml"));
+        let Ok(xml) = fs::read_to_string(&listed) else { continue };
+        // hwloc made this listing with localities forced by its environment.
+        let forced = name.ends_with("pcilocality");
+        let (snapshot, listing) = (read(&host(&path)).unwrap(), listing(&xml));
+        let (topology, _) = Topology::build(&snapshot, None);
+        let gpus = topology.gpus().iter().map(|gpu| (gpu.address, gpu.numa));
+        let nics = topology.nics().iter().map(|nic| (nic.address, nic.numa));
+        let nvmes = topology.nvmes().iter().map(|nvme| (nvme.address, nvme.numa));
+        let all: Vec<_> = gpus.chain(nics).chain(nvmes).collect();
+        for (index, (a, a_numa)) in all.iter().enumerate() {
+            for (b, b_numa) in all.iter().skip(index + 1) {
+                let (Some(at), Some(bt)) = (listing.get(a), listing.get(b)) else { continue };
+                let is_below_one = !at.0.is_empty() && at.0.first() == bt.0.first();
+                let known = a_numa.is_some() && b_numa.is_some() && !forced;
+                if !is_below_one && !known {
+                    continue;
+                }
+                let (path, listed) = (topology.path(*a, *b), listed_path(at, bt));
+                assert!(listed.contains(&path), "{name} {a} {b}: {path}, and hwloc {listed:?}");
+                compared += 1;
+            }
+        }
+    }
+    println!("{compared} pairs");
+    assert!(compared >= 6, "{compared} pairs");
 }
 
 fn captured(host: &HostRoot, identities: Identities) -> Vec<u8> {

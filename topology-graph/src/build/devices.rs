@@ -1,13 +1,10 @@
 //! Which functions are GPUs and NICs, and what stands above them in sysfs.
 
-use super::{NETWORK, Vertices, about};
+use super::{Vertices, about};
+use crate::class::{PCI_BRIDGE, is_accelerator, is_display, is_network, is_nvme};
 use crate::shape::{Place, Role, Vertex};
 use crate::snapshot::PciFunction;
 use crate::{Anomaly, AnomalyKind, PciAddress, Snapshot};
-
-/// Base classes, `include/linux/pci_ids.h`.
-const DISPLAY: u32 = 0x03;
-const PROCESSING_ACCELERATOR: u32 = 0x12;
 
 /// Vendors whose display controllers compute; others are consoles of a BMC or a
 /// hypervisor.
@@ -31,7 +28,7 @@ pub(super) fn add(snapshot: &Snapshot, vertices: &mut Vertices, anomalies: &mut 
         // strange, makes a loop: a device that is another's bridge stays where it is.
         vertex.parent = vertices.get(&vertex.place).map_or(above, |known| known.parent);
         vertices.insert(vertex.place, vertex);
-        anomalies.extend(degraded(function));
+        anomalies.extend(degraded(function).filter(|_| role.is_device()));
     }
     add_data_paths(snapshot, vertices);
 }
@@ -61,14 +58,15 @@ fn add_data_paths(snapshot: &Snapshot, vertices: &mut Vertices) {
 }
 
 fn role(function: &PciFunction, has_rdma: bool) -> Option<Role> {
-    let vendor = function.vendor;
-    match function.class >> 16 {
+    let known_vendor = GPU_VENDORS.contains(&function.vendor);
+    match function.class {
         _ if function.is_data_direct() => None,
-        NETWORK => Some(Role::Nic),
-        DISPLAY if GPU_VENDORS.contains(&vendor) => Some(Role::Gpu),
-        PROCESSING_ACCELERATOR if vendor == HABANA || GPU_VENDORS.contains(&vendor) => {
+        class if is_network(class) => Some(Role::Nic),
+        class if is_display(class) && known_vendor => Some(Role::Gpu),
+        class if is_accelerator(class) && (known_vendor || function.vendor == HABANA) => {
             Some(Role::Gpu)
         }
+        class if is_nvme(class) => Some(Role::Nvme),
         // eRDMA of Alibaba has class 0x00ff.
         _ if has_rdma => Some(Role::Nic),
         _ => None,
@@ -106,19 +104,22 @@ fn add_above(
 }
 
 fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Vertex {
-    let place = Place::Function(address);
-    let vertex = snapshot
-        .function(address)
-        .map_or_else(|| Vertex::new(place, Role::Bridge), |f| vertex(f, Role::Bridge));
-    // The bridge's node is its host bridge's, and no distance is measured to it.
-    Vertex { parent, numa: None, ..vertex }
+    // One that tells nothing of itself is a bridge all the same: devices are below it.
+    let silent = || Vertex {
+        class: Some(PCI_BRIDGE),
+        ..Vertex::new(Place::Function(address), Role::Bridge)
+    };
+    let vertex = snapshot.function(address).map_or_else(silent, |f| vertex(f, Role::Bridge));
+    // The bridge's node is its host bridge's, and no distance is measured to it; nor
+    // does it matter whose make it is.
+    Vertex { parent, numa: None, id: None, ..vertex }
 }
 
 /// A link narrower than the device can, or slower on a NIC: a GPU slows its
 /// link down by itself when it is idle.
 pub(super) fn degraded(function: &PciFunction) -> Option<Anomaly> {
     let (now, best) = (function.current_link?, function.max_link?);
-    let slow = now.megatransfers < best.megatransfers && function.class >> 16 == NETWORK;
+    let slow = now.megatransfers < best.megatransfers && is_network(function.class);
     let detail = format!("the link runs at {now}, and could at {best}");
     (slow || now.width < best.width)
         .then(|| about(function.address, AnomalyKind::LinkDegraded, detail))

@@ -13,28 +13,38 @@ type Known = (NumaNode, Evidence);
 
 pub(super) fn settle(
     snapshot: &Snapshot,
-    overlay: Option<&Overlay>,
+    overlays: &[&Overlay],
     vertices: &mut Vertices,
     anomalies: &mut Vec<Anomaly>,
 ) {
-    for vertex in vertices.values_mut().filter(|vertex| vertex.role.is_device()) {
+    for vertex in vertices.values_mut().filter(|vertex| vertex.role.is_endpoint()) {
         let Place::Function(address) = vertex.place else { continue };
         let kernel = from_kernel(address, vertex, &snapshot.numa_nodes, anomalies)
             .or_else(|| from_local_cpus(snapshot.function(address)?, &snapshot.numa_nodes));
-        let told = overlay.and_then(|overlay| from_overlay(address, overlay));
-        if let (Some((kernel, _)), Some((told, evidence))) = (&kernel, &told)
-            && kernel != told
-        {
-            let detail = format!("sysfs says NUMA node {kernel}, {evidence} says {told}");
-            anomalies.push(about(address, AnomalyKind::NumaDisagrees, detail));
-        }
-        let known = kernel.or(told).or_else(|| only_node(&snapshot.numa_nodes));
-        if known.is_none() {
+        let told = overlays.iter().filter_map(|overlay| from_overlay(address, overlay));
+        let known = kernel.into_iter().chain(told);
+        let known = first(address, known, anomalies).or_else(|| only_node(&snapshot.numa_nodes));
+        // A volume has a node where it is a disk in the machine, and it need not be one.
+        if known.is_none() && vertex.role.is_device() {
             let detail = "neither sysfs nor an overlay tells its NUMA node";
             anomalies.push(about(address, AnomalyKind::NumaUnknown, detail));
         }
         set(vertex, known);
     }
+}
+
+/// What is told first is kept; what others tell otherwise is noted.
+fn first(
+    address: PciAddress,
+    mut told: impl Iterator<Item = Known>,
+    anomalies: &mut Vec<Anomaly>,
+) -> Option<Known> {
+    let (node, evidence) = told.next()?;
+    for (other, source) in told.filter(|(other, _)| *other != node) {
+        let detail = format!("{evidence} says NUMA node {node}, {source} says {other}");
+        anomalies.push(about(address, AnomalyKind::NumaDisagrees, detail));
+    }
+    Some((node, evidence))
 }
 
 fn set(vertex: &mut Vertex, known: Option<Known>) {

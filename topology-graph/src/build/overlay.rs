@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Built, NETWORK, Vertices, about, nvlinks};
-use crate::overlay::{OverlayDevice, is_gpu};
+use super::{Built, Vertices, about, links};
+use crate::class::{is_gpu, is_network};
+use crate::overlay::OverlayDevice;
 use crate::shape::{NumaVertex, Place, Role, Shape, Vertex};
 use crate::{Anomaly, AnomalyKind, Overlay, PciAddress};
 
@@ -26,8 +27,11 @@ pub(crate) fn build(overlay: &Overlay) -> Built {
         }
     }
     let shape = Shape {
-        nvlinks: nvlinks(overlay, &vertices),
         numa: numa(overlay, &vertices),
+        sockets: Vec::new(),
+        gpu_links: links::nvlinks(overlay)
+            .filter(|link| links::are_gpus(link.gpus, &vertices))
+            .collect(),
         vertices: vertices.into_values().collect(),
     };
     Built { shape, anomalies, ..Built::default() }
@@ -40,7 +44,7 @@ fn vertex(
 ) -> Result<Vertex, Anomaly> {
     let role = match device.class {
         Some(class) if is_gpu(class) => Role::Gpu,
-        Some(class) if class >> 16 == NETWORK => Role::Nic,
+        Some(class) if is_network(class) => Role::Nic,
         _ => {
             let detail = format!("{} does not say whether it is a GPU or a NIC", overlay.evidence);
             return Err(about(address, AnomalyKind::RoleUnknown, detail));
@@ -66,6 +70,7 @@ fn numa(overlay: &Overlay, vertices: &Vertices) -> Vec<NumaVertex> {
         cpus: overlay.cpus.get(&node).cloned().unwrap_or_default(),
         distances: Vec::new(),
         socket: None,
+        evidence: overlay.evidence.clone(),
     };
     nodes.into_iter().map(vertex).collect()
 }

@@ -21,8 +21,16 @@ pub(super) fn add(
         };
         let (visible, hidden): (Vec<_>, Vec<_>) = members.into_iter().partition(bridged);
         anomalies.extend(disagreement(switch, &visible, &hidden, snapshot));
-        if !hidden.is_empty() {
+        let told = hidden.iter().filter_map(|member| known_switch(*member, vertices));
+        let told: Vec<Place> = told.collect();
+        if told.is_empty() {
             put_below(switch, &hidden, overlay, vertices);
+        } else if told.len() < hidden.len() || told.iter().any(|switch| *switch != told[0]) {
+            let detail = format!(
+                "{} tells other switches than an overlay that is preferred",
+                overlay.evidence
+            );
+            anomalies.push(about(switch, AnomalyKind::SwitchDisagrees, detail));
         }
     }
     drop_unused_roots(vertices);
@@ -63,12 +71,21 @@ fn disagreement(
     })
 }
 
+/// The switch that an overlay before this one has put a device below.
+fn known_switch(member: PciAddress, vertices: &Vertices) -> Option<Place> {
+    let switch = vertices.get(&parent(member, vertices)?)?;
+    (switch.role == Role::Switch).then_some(switch.place)
+}
+
 fn put_below(
     switch: PciAddress,
     members: &[PciAddress],
     overlay: &Overlay,
     vertices: &mut Vertices,
 ) {
+    if members.is_empty() {
+        return;
+    }
     let roots: BTreeSet<_> = members.iter().map(|member| parent(*member, vertices)).collect();
     let root = match roots.len() {
         1 => roots.into_iter().flatten().next(),

@@ -1,5 +1,5 @@
-//! The graph for Graphviz: a box for each NUMA node, PCI edges plain, NVLinks
-//! dashed, and the pair plan bold.
+//! The graph for Graphviz: a box for each NUMA node, PCI edges plain, links
+//! between GPUs dashed, and the pair plan bold.
 
 use std::fmt::Write;
 
@@ -28,16 +28,16 @@ pub(super) fn dot(topology: &Topology) -> String {
 }
 
 fn edges(topology: &Topology, text: &mut String) {
-    for vertex in &topology.shape.vertices {
+    for vertex in topology.vertices() {
         if let Some(parent) = vertex.parent {
             let _ = writeln!(text, "  \"{parent}\" -- \"{}\";", vertex.place);
         }
     }
-    for nvlink in &topology.shape.nvlinks {
-        let ((a, b), links) = (nvlink.gpus, nvlink.links);
+    for link in &topology.shape.gpu_links {
+        let ((a, b), path) = (link.gpus, link.fabric.path());
         let _ = writeln!(
             text,
-            "  \"{a}\" -- \"{b}\" [style=dashed, label=\"NV{links}\", constraint=false];"
+            "  \"{a}\" -- \"{b}\" [style=dashed, label=\"{path}\", constraint=false];"
         );
     }
     for pair in topology.pairs() {
@@ -50,6 +50,7 @@ fn style(vertex: &Vertex) -> &'static str {
     match vertex.role {
         Role::Gpu => "style=filled, fillcolor=\"#b8e0b8\"",
         Role::Nic => "style=filled, fillcolor=\"#b8d0f0\"",
+        Role::Nvme => "style=filled, fillcolor=\"#e8e0c8\"",
         Role::HostBridge => "shape=oval",
         Role::Bridge | Role::Switch | Role::DataPath => "style=rounded",
     }

@@ -89,7 +89,7 @@ pub fn from_json(text: &str) -> Result<Topology, JsonError> {
 
 /// Every two devices once.
 fn paths(topology: &Topology) -> Vec<PathBetween> {
-    let devices: Vec<PciAddress> = topology.shape.devices().map(|(device, _)| device).collect();
+    let devices = topology.endpoints();
     let pairs = devices.iter().enumerate();
     let pairs = pairs.flat_map(|(index, a)| devices.iter().skip(index + 1).map(|b| (*a, *b)));
     pairs.map(|(a, b)| between(topology, a, b)).collect()

@@ -10,9 +10,7 @@ use crate::shape::{Place, Role};
 pub(super) fn mermaid(topology: &Topology) -> String {
     let mut text = "flowchart TD\n".to_owned();
     let ids: BTreeMap<Place, String> = topology
-        .shape
-        .vertices
-        .iter()
+        .vertices()
         .enumerate()
         .map(|(index, vertex)| (vertex.place, format!("v{index}")))
         .collect();
@@ -22,7 +20,7 @@ pub(super) fn mermaid(topology: &Topology) -> String {
         for vertex in vertices {
             let label = escape(&label(topology, vertex));
             let (open, close) = match vertex.role {
-                Role::Gpu | Role::Nic => ("[", "]"),
+                Role::Gpu | Role::Nic | Role::Nvme => ("[", "]"),
                 Role::HostBridge => ("([", "])"),
                 Role::Bridge | Role::Switch | Role::DataPath => ("(", ")"),
             };
@@ -40,14 +38,14 @@ fn edges(topology: &Topology, ids: &BTreeMap<Place, String>, text: &mut String) 
             let _ = writeln!(text, "  {a} {edge} {b}");
         }
     };
-    for vertex in &topology.shape.vertices {
+    for vertex in topology.vertices() {
         if let Some(parent) = vertex.parent {
             edge(parent, "---".to_owned(), vertex.place);
         }
     }
-    for nvlink in &topology.shape.nvlinks {
-        let (a, b) = nvlink.gpus;
-        edge(Place::Function(a), format!("-. NV{} .-", nvlink.links), Place::Function(b));
+    for link in &topology.shape.gpu_links {
+        let (a, b) = link.gpus;
+        edge(Place::Function(a), format!("-. {} .-", link.fabric.path()), Place::Function(b));
     }
     for pair in topology.pairs() {
         let label = format!("== {} ===", pair.path);

@@ -31,7 +31,7 @@ fn below(topology: &Topology, vertex: &Vertex, indent: &str, text: &mut String) 
 }
 
 fn children(topology: &Topology, parent: Option<Place>) -> Vec<&Vertex> {
-    topology.shape.vertices.iter().filter(|vertex| vertex.parent == parent).collect()
+    topology.vertices().filter(|vertex| vertex.parent == parent).collect()
 }
 
 fn line(topology: &Topology, vertex: &Vertex, indent: &str, text: &mut String) {

@@ -8,12 +8,10 @@
 use std::collections::BTreeMap;
 
 use super::{Element, NcclXml, VERSION};
+use crate::class::PCI_BRIDGE;
 use crate::graph::switch_of;
 use crate::shape::{NumaVertex, Place, Role, Vertex};
 use crate::{NumaNode, PcieLink, Topology};
-
-/// What a bridge has where nothing is known of it.
-const BRIDGE_CLASS: u32 = 0x06_0400;
 
 /// The graph as an NCCL topology file.
 pub fn nccl_xml(topology: &Topology) -> String {
@@ -76,7 +74,7 @@ fn switches<'g>(chain: &[&'g Vertex]) -> Vec<&'g Vertex> {
 }
 
 fn pci(vertex: &Vertex) -> Element {
-    let class = vertex.class.unwrap_or(BRIDGE_CLASS);
+    let class = vertex.class.unwrap_or(PCI_BRIDGE);
     let mut element =
         Element::new("pci").with("busid", &vertex.place).with("class", &format!("{class:#08x}"));
     if let Some((vendor, device)) = vertex.id {

@@ -3,13 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Element, NcclXml};
+use crate::class::{NVSWITCH, is_bridge};
 use crate::overlay::{OverlayDevice, OverlaySwitch};
 use crate::{CpuSet, Evidence, NumaNode, Overlay, PciAddress, PcieLink};
-
-/// Base classes, `include/linux/pci_ids.h`.
-const BRIDGE: u32 = 0x06;
-/// The class of NVSwitch, which NCCL gives as the target's.
-const NVSWITCH: u32 = 0x06_8000;
 
 /// The walk's state.
 struct Walk {
@@ -106,8 +102,7 @@ fn bus_id(pci: &Element) -> Option<PciAddress> {
 }
 
 fn is_switch(pci: &Element) -> bool {
-    let bridge = hex(pci, "class").is_some_and(|class| class >> 16 == BRIDGE);
-    bridge || pci.children("pci").next().is_some()
+    hex(pci, "class").is_some_and(is_bridge) || pci.children("pci").next().is_some()
 }
 
 /// A hexadecimal number, `0x030200`.

@@ -1,8 +1,9 @@
 //! Descriptions that this crate carries, by the cloud's name of the machine.
 //!
-//! The files are in `overlays/`, unchanged, with their sources. NVLinks are not in
-//! them; the number for each size is the GPU's own, all GPUs of a machine being
-//! joined by NVSwitch.
+//! The files are in `overlays/`, unchanged. NVLinks are not in them; the number for
+//! each size is what NCCL or `nvidia-smi topo -m` shows on machines with these GPUs,
+//! all of them joined by NVSwitch. `overlays/SOURCE.md` says where each is from; of a
+//! size that it does not name, NVLinks are unknown.
 
 use super::Overlay;
 use crate::nccl::NcclXml;
@@ -20,11 +21,11 @@ struct Entry {
     nvlinks: Option<u32>,
 }
 
-/// NVLinks of one A100 (NVIDIA A100 datasheet: twelve third-generation links).
+/// NVLinks of one A100 of eight.
 const A100: Option<u32> = Some(12);
-/// NVLinks of one H100 or H200 (NVIDIA H100 datasheet: eighteen of the fourth).
+/// NVLinks of one H100 or H200 of eight.
 const H100: Option<u32> = Some(18);
-/// NVLinks of one GB300 (the matrix of `nvidia-smi topo -m` in Azure's documents).
+/// NVLinks of one GB300 of four.
 const GB300: Option<u32> = Some(18);
 
 const ENTRIES: &[Entry] = &[

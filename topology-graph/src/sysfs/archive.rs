@@ -11,10 +11,10 @@ use bzip2::read::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use tar::{Archive as TarArchive, EntryType};
 
+use super::source::LONGEST_DOCUMENT;
+
 /// A whole machine is 10 MB; this is room for the largest and no more.
 const LARGEST_UNPACKED: u64 = 256 << 20;
-/// Only attributes are wanted.
-const LONGEST_FILE: u64 = 4096;
 /// The kernel's own limit (`MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
@@ -62,7 +62,7 @@ impl Archive {
             let found = match entry.header().entry_type() {
                 EntryType::Directory => Entry::Directory,
                 EntryType::Symlink => Entry::Link(target.unwrap_or_default()),
-                EntryType::Regular => Entry::File(page(&mut entry).map_err(ArchiveError::Read)?),
+                EntryType::Regular => Entry::File(head(&mut entry).map_err(ArchiveError::Read)?),
                 _ => continue,
             };
             archive.insert(path, found);
@@ -125,7 +125,7 @@ impl Archive {
         Ok(below.filter(|name| !name.contains('/')).map(str::to_owned).collect())
     }
 
-    pub(super) fn page(&self, path: &str) -> io::Result<Vec<u8>> {
+    pub(super) fn file(&self, path: &str) -> io::Result<Vec<u8>> {
         match self.entries.get(&self.resolve(path)?) {
             Some(Entry::File(bytes)) => Ok(bytes.clone()),
             Some(_) => Err(io::ErrorKind::IsADirectory.into()),
@@ -170,9 +170,11 @@ impl Archive {
     }
 }
 
-fn page(entry: &mut impl Read) -> io::Result<Vec<u8>> {
+/// What no reader wants is not kept.
+fn head(entry: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    entry.take(LONGEST_FILE).read_to_end(&mut bytes)?;
+    let longest = u64::try_from(LONGEST_DOCUMENT).map_err(io::Error::other)?;
+    entry.take(longest + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -214,11 +216,11 @@ mod tests {
             ("m/sys/loop", Some("loop")),
         ]);
         assert_eq!(archive.root().unwrap(), "m");
-        assert_eq!(archive.page("m/sys/class/x/a/file").unwrap(), b"m/sys/devices/a/file");
+        assert_eq!(archive.file("m/sys/class/x/a/file").unwrap(), b"m/sys/devices/a/file");
         assert_eq!(archive.names("m/sys/class/x/a").unwrap(), ["file"]);
         assert_eq!(archive.target("m/sys/class/x/a").unwrap(), "../../devices/a");
-        assert_eq!(archive.page("m/sys/out/passwd").unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(archive.page("m/sys/loop/x").is_err());
+        assert_eq!(archive.file("m/sys/out/passwd").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(archive.file("m/sys/loop/x").is_err());
         assert_eq!(archive.names("m/sys").unwrap(), ["class", "devices", "loop", "out"]);
     }
 }

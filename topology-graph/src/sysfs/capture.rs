@@ -13,9 +13,12 @@ use tar::{Builder, EntryType, Header};
 
 use super::archive::{Archive, Entry};
 use super::kfd;
+use super::nccl::{CONFIGURATION, KEY};
+use super::numa::MEMORY;
 use super::tree::Record;
 use super::vpd::with_v3;
 use super::{HostRoot, ReadError, read_all};
+use crate::NcclXml;
 
 /// A capture that could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +47,7 @@ pub fn capture(
     identities: Identities,
     out: impl Write,
 ) -> Result<(), CaptureError> {
-    let (_, records) = read_all(host)?;
+    let (_, records) = read_all(host, true)?;
     let mut mask = Mask { identities, known: BTreeMap::new() };
     let archive = archive(records, &mut mask);
     write(&archive, out).map_err(CaptureError::Write)
@@ -117,13 +120,26 @@ struct Mask {
 impl Mask {
     fn apply(&mut self, path: &str, text: &str) -> String {
         match path.rsplit('/').next() {
+            _ if path == CONFIGURATION => lines(text, |line| line.trim_start().starts_with(KEY)),
+            Some(name) if name.rsplit('.').next() == Some("xml") => self.nccl_file(text),
             Some("information") => {
                 let lines = text.lines().filter_map(|line| self.information(line));
                 lines.map(|line| line + "\n").collect()
             }
             Some("properties") => self.properties(text),
+            // What else is in it is another at every read.
+            Some("meminfo") => lines(text, |line| line.contains(MEMORY)),
             Some("node_guid" | "sys_image_guid") => self.guid(text) + "\n",
             _ => format!("{text}\n"),
+        }
+    }
+
+    /// A text that is no such file is left as it is where nothing is to be hidden.
+    fn nccl_file(&self, text: &str) -> String {
+        match (self.identities, NcclXml::parse(text)) {
+            (Identities::Kept, _) => text.to_owned(),
+            (Identities::Masked, Ok(xml)) => xml.without_identities().write(),
+            (Identities::Masked, Err(_)) => String::new(),
         }
     }
 
@@ -181,4 +197,9 @@ impl Mask {
         let next = self.known.len() + 1;
         *self.known.entry(identity.to_owned()).or_insert(next)
     }
+}
+
+/// The lines that are wanted.
+fn lines(text: &str, wanted: impl Fn(&str) -> bool) -> String {
+    text.lines().filter(|line| wanted(line)).map(|line| line.to_owned() + "\n").collect()
 }

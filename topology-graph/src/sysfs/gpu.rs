@@ -36,7 +36,7 @@ fn gpu(proc: &mut Tree, name: &str) -> Option<GpuFacts> {
     };
     let text = proc.text(&format!("{GPUS}/{name}/information")).unwrap_or_default();
     let field = |key| field(&text, key).filter(|value| !value.contains(UNREAD)).map(str::to_owned);
-    Some(GpuFacts { address, uuid: field("GPU UUID"), model: field("Model") })
+    Some(GpuFacts { address, uuid: field("GPU UUID"), model: field("Model"), drm_card: None })
 }
 
 /// `Key: \t value`, one on a line.

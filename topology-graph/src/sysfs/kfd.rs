@@ -1,24 +1,40 @@
 //! AMD's GPUs as their driver tells them: `class/kfd/kfd/topology/nodes/*/properties`
-//! (`node_show` in `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`). Of each only the
-//! place and the unique id; links between GPUs are not read.
+//! (`node_show` in `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`), and the XGMI links
+//! between them, `io_links` and `p2p_links` beside it (`iolink_show` there).
+
+use std::collections::BTreeMap;
 
 use super::tree::Tree;
 use crate::PciAddress;
-use crate::snapshot::GpuFacts;
+use crate::snapshot::{GpuFacts, XgmiLink};
 
 const NODES: &str = "class/kfd/kfd/topology/nodes";
+const LINKS: [&str; 2] = ["io_links", "p2p_links"];
+/// `CRAT_IOLINK_TYPE_XGMI` in `kfd_crat.h`.
+const XGMI: u64 = 11;
+/// What one link weighs (`kfd_parse_subtype_iolink` in `kfd_crat.c`).
+const WEIGHT_OF_HOP: u64 = 15;
 
-pub(super) fn gpus(sys: &mut Tree) -> Vec<GpuFacts> {
-    let names = sys.names(NODES);
-    let mut gpus: Vec<GpuFacts> = names
-        .iter()
-        .filter_map(|name| sys.text(&format!("{NODES}/{name}/properties")))
-        .filter_map(|text| gpu(&text))
-        .collect();
+/// What the driver tells.
+#[derive(Debug, Default)]
+pub(super) struct Kfd {
+    pub(super) gpus: Vec<GpuFacts>,
+    pub(super) xgmi: Vec<XgmiLink>,
+}
+
+pub(super) fn read(sys: &mut Tree) -> Kfd {
+    let mut nodes: BTreeMap<u64, GpuFacts> = BTreeMap::new();
+    for name in sys.names(NODES) {
+        let Ok(number) = name.parse() else { continue };
+        let text = sys.text(&format!("{NODES}/{name}/properties"));
+        nodes.extend(text.as_deref().and_then(gpu).map(|gpu| (number, gpu)));
+    }
+    let xgmi = xgmi(sys, &nodes);
+    let mut gpus: Vec<GpuFacts> = nodes.into_values().collect();
     gpus.sort_by_key(|gpu| gpu.address);
     // A partitioned GPU is several nodes in one place.
     gpus.dedup_by_key(|gpu| gpu.address);
-    gpus
+    Kfd { gpus, xgmi }
 }
 
 /// CPUs are nodes too, without SIMD units.
@@ -33,7 +49,34 @@ fn gpu(properties: &str) -> Option<GpuFacts> {
         address: PciAddress::new(domain, bus, device >> 3, device & 0b111)?,
         uuid: unique_id.map(|id| format!("{id:#018x}")),
         model: None,
+        drm_card: None,
     })
+}
+
+/// Each two GPUs once; where both ends tell, the shorter way counts.
+fn xgmi(sys: &mut Tree, nodes: &BTreeMap<u64, GpuFacts>) -> Vec<XgmiLink> {
+    let mut links = Vec::new();
+    for number in nodes.keys() {
+        for directory in LINKS.map(|links| format!("{NODES}/{number}/{links}")) {
+            for name in sys.names(&directory) {
+                let text = sys.text(&format!("{directory}/{name}/properties"));
+                links.extend(text.as_deref().and_then(|text| link(text, nodes)));
+            }
+        }
+    }
+    links.sort_unstable_by_key(|link| (link.a, link.b, link.hops.is_none(), link.hops));
+    links.dedup_by_key(|link| (link.a, link.b));
+    links
+}
+
+fn link(properties: &str, nodes: &BTreeMap<u64, GpuFacts>) -> Option<XgmiLink> {
+    let value = |key| property(properties, key);
+    let end = |key| Some(nodes.get(&value(key)?)?.address);
+    let (from, to) = (end("node_from")?, end("node_to")?);
+    let weight = value("weight").filter(|weight| *weight > 0 && weight % WEIGHT_OF_HOP == 0);
+    let hops = weight.and_then(|weight| u32::try_from(weight / WEIGHT_OF_HOP).ok());
+    let is_xgmi = value("type") == Some(XGMI) && from != to;
+    is_xgmi.then_some(XgmiLink { a: from.min(to), b: from.max(to), hops })
 }
 
 /// `key value`, one on a line.
@@ -45,7 +88,8 @@ pub(super) fn property(properties: &str, key: &str) -> Option<u64> {
 
 /// The properties that are read, and no others.
 #[cfg(feature = "archive")]
-pub(super) const READ: [&str; 3] = ["location_id", "domain", "simd_count"];
+pub(super) const READ: [&str; 7] =
+    ["location_id", "domain", "simd_count", "type", "node_from", "node_to", "weight"];
 
 #[cfg(test)]
 mod tests {
@@ -60,6 +104,22 @@ mod tests {
         for text in ["", "simd_count 0\nlocation_id 0", "location_id -1", "location_id 4294967296"]
         {
             assert_eq!(gpu(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn xgmi_is_between_two_gpus() {
+        let nodes = [(1, "location_id 256"), (2, "location_id 512")];
+        let nodes = nodes.map(|(number, text)| (number, gpu(text).unwrap())).into();
+        let found = |text| link(text, &nodes).map(|link| link.hops);
+        assert_eq!(found("type 11\nnode_from 2\nnode_to 1\nweight 30"), Some(Some(2)));
+        assert_eq!(found("type 11\nnode_from 1\nnode_to 2\nweight 7"), Some(None));
+        for text in [
+            "type 2\nnode_from 1\nnode_to 2\nweight 20",
+            "type 11\nnode_from 1\nnode_to 0\nweight 15",
+            "type 11\nnode_from 1\nnode_to 1\nweight 15",
+        ] {
+            assert_eq!(found(text), None, "{text}");
         }
     }
 }

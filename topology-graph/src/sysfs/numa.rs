@@ -6,6 +6,8 @@ use crate::snapshot::NumaNodeFacts;
 use crate::{CpuSet, NumaNode};
 
 const NODES: &str = "devices/system/node";
+/// `Node 0 MemTotal:       98765432 kB`, of many lines the one that is wanted.
+pub(super) const MEMORY: &str = "MemTotal:";
 
 pub(super) fn nodes(sys: &mut Tree) -> Vec<NumaNodeFacts> {
     let mut numbers: Vec<u32> = sys.names(NODES).iter().filter_map(|name| number(name)).collect();
@@ -19,20 +21,36 @@ fn node(sys: &mut Tree, number: u32) -> NumaNodeFacts {
     let distances = sys.parsed(&format!("{path}/distance"), |text| {
         text.split_whitespace().map(|distance| distance.parse().ok()).collect()
     });
-    let socket = cpus.first().and_then(|cpu| {
-        sys.parsed(&format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id"), |text| {
-            text.parse::<i64>().ok()
-        })
-    });
     NumaNodeFacts {
         node: NumaNode(number),
         cpus,
         distances: distances.unwrap_or_default(),
-        socket: socket.and_then(|socket| u32::try_from(socket).ok()),
+        memory_bytes: sys.parsed(&format!("{path}/meminfo"), memory),
     }
 }
 
 fn number(name: &str) -> Option<u32> {
     let digits = name.strip_prefix("node")?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The kernel's `kB` are 1024 bytes.
+fn memory(text: &str) -> Option<u64> {
+    let total = text.lines().find_map(|line| line.split_once(MEMORY))?.1;
+    let kibibytes: u64 = total.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_in_bytes() {
+        let text = "\nNode 1 MemTotal:       16384 kB\nNode 1 MemFree:        1 kB\n";
+        assert_eq!(memory(text), Some(16 << 20));
+        for text in ["", "Node 0 MemTotal: x kB", "Node 0 MemTotal: 18446744073709551615 kB"] {
+            assert_eq!(memory(text), None, "{text}");
+        }
+    }
 }

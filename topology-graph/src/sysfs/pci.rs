@@ -5,13 +5,10 @@ use std::collections::BTreeSet;
 use super::config::extended;
 use super::tree::{Tree, pci_chain};
 use super::vpd;
+use crate::class::{is_gpu, is_network};
 use crate::snapshot::{IommuMode, MELLANOX, PciFunction};
 use crate::{AnomalyKind, NumaNode, PciAddress, PcieLink};
 
-/// Base classes, `include/linux/pci_ids.h`.
-const NETWORK: u32 = 0x02;
-/// Network and display controllers and accelerators.
-const WANTED: [u32; 3] = [NETWORK, 0x03, 0x12];
 const DEVICES: &str = "bus/pci/devices";
 
 pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
@@ -28,7 +25,7 @@ pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
 fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
     if functions.iter().any(PciFunction::is_data_direct) {
         let parts = functions.iter_mut().filter(|function| function.vendor == MELLANOX);
-        for part in parts.filter(|part| part.is_data_direct() || part.class >> 16 == NETWORK) {
+        for part in parts.filter(|part| part.is_data_direct() || is_network(part.class)) {
             part.vpd_v3 = vpd::v3(sys, &part.path);
         }
     }
@@ -38,13 +35,13 @@ fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
 /// word of configuration space is slow to read, so only where it matters.
 fn read_extended(sys: &mut Tree, functions: &mut [PciFunction]) {
     let wanted = |function: &&PciFunction| {
-        WANTED.contains(&(function.class >> 16)) || function.is_data_direct()
+        is_network(function.class) || is_gpu(function.class) || function.is_data_direct()
     };
     let bridges: BTreeSet<PciAddress> =
         functions.iter().filter(wanted).flat_map(|function| function.bridges.clone()).collect();
     for function in functions {
         let is_bridge = bridges.contains(&function.address);
-        if is_bridge || function.class >> 16 == NETWORK || function.is_data_direct() {
+        if is_bridge || is_network(function.class) || function.is_data_direct() {
             let found = extended(sys, &function.path);
             function.acs = found.acs.filter(|_| is_bridge);
             function.ats_enabled = found.ats_enabled.filter(|_| !is_bridge);

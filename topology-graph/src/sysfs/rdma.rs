@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::tree::{Tree, pci_parent};
+use crate::address::PciAddress;
 use crate::snapshot::{LinkLayer, PortState, RdmaDevice, RdmaPort};
 
 const DEVICES: &str = "class/infiniband";
@@ -28,7 +29,7 @@ fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) 
         all.filter(|device| device.starts_with(prefix)).cloned().collect()
     };
     RdmaDevice {
-        pci: place.as_deref().and_then(pci_parent),
+        pci: place.as_deref().and_then(pci_parent).or_else(|| soft_parent(sys, &path)),
         node_guid: guid(sys, &format!("{path}/node_guid")),
         sys_image_guid: guid(sys, &format!("{path}/sys_image_guid")),
         ports: ports(sys, &format!("{path}/ports")),
@@ -37,6 +38,13 @@ fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) 
         issm: named(mad, "issm"),
         name,
     }
+}
+
+/// The function of the interface that a soft RDMA device is made on: it has no
+/// parent of its own, but names the interface (`drivers/infiniband/sw/rxe`).
+fn soft_parent(sys: &mut Tree, path: &str) -> Option<PciAddress> {
+    let interface = sys.text(&format!("{path}/parent"))?;
+    pci_parent(&sys.link(&format!("class/net/{interface}"))?)
 }
 
 fn char_devices(sys: &mut Tree, class: &str) -> CharDevices {
@@ -62,7 +70,7 @@ fn port(sys: &mut Tree, ports: &str, number: u32) -> RdmaPort {
         number,
         state: sys.parsed(&format!("{ports}/{number}/state"), port_state),
         rate_megabits: sys.parsed(&format!("{ports}/{number}/rate"), rate),
-        link_layer: sys.parsed(&format!("{ports}/{number}/link_layer"), link_layer),
+        link_layer: link_layer(sys, &format!("{ports}/{number}/link_layer")),
     }
 }
 
@@ -92,8 +100,11 @@ fn rate(text: &str) -> Option<u32> {
     whole.checked_add(tenths * 100)
 }
 
-fn link_layer(text: &str) -> Option<LinkLayer> {
-    match text {
+/// The kernel says `Unknown` of a fabric that is neither (EFA).
+fn link_layer(sys: &mut Tree, path: &str) -> Option<LinkLayer> {
+    let known = |text: &str| matches!(text, "InfiniBand" | "Ethernet" | "Unknown");
+    let text = sys.parsed(path, |text| known(text).then(|| text.to_owned()))?;
+    match text.as_str() {
         "InfiniBand" => Some(LinkLayer::InfiniBand),
         "Ethernet" => Some(LinkLayer::Ethernet),
         _ => None,

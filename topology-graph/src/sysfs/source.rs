@@ -13,7 +13,9 @@ use super::archive::Archive;
 use std::sync::Arc;
 
 /// Attributes of sysfs are one page; what is longer is no attribute.
-const LONGEST_ATTRIBUTE: u64 = 4096;
+const LONGEST_ATTRIBUTE: usize = 4096;
+/// A topology file of NCCL's largest machine is a tenth of it.
+pub(super) const LONGEST_DOCUMENT: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(super) enum Source {
@@ -53,15 +55,32 @@ impl Source {
 
     /// A file's first page.
     pub(super) fn page(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.head(path, LONGEST_ATTRIBUTE)
+    }
+
+    /// A whole file, if it is no longer than such a file is.
+    pub(super) fn document(&self, path: &str) -> io::Result<Vec<u8>> {
+        let bytes = self.head(path, LONGEST_DOCUMENT + 1)?;
+        if bytes.len() > LONGEST_DOCUMENT {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(bytes)
+    }
+
+    fn head(&self, path: &str, length: usize) -> io::Result<Vec<u8>> {
         match self {
             Self::Directory(root) => {
                 let mut bytes = Vec::new();
-                let file = fs::File::open(root.join(path))?;
-                file.take(LONGEST_ATTRIBUTE).read_to_end(&mut bytes)?;
+                let length = u64::try_from(length).map_err(io::Error::other)?;
+                fs::File::open(root.join(path))?.take(length).read_to_end(&mut bytes)?;
                 Ok(bytes)
             }
             #[cfg(feature = "archive")]
-            Self::Archive(archive, root) => archive.page(&format!("{root}/{path}")),
+            Self::Archive(archive, root) => {
+                let mut bytes = archive.file(&format!("{root}/{path}"))?;
+                bytes.truncate(length);
+                Ok(bytes)
+            }
         }
     }
 
@@ -76,7 +95,7 @@ impl Source {
             }
             #[cfg(feature = "archive")]
             Self::Archive(archive, root) => {
-                let page = archive.page(&format!("{root}/{path}"))?;
+                let page = archive.file(&format!("{root}/{path}"))?;
                 let at = usize::try_from(offset).map_err(io::Error::other)?;
                 let word = page.get(at..).and_then(|rest| rest.first_chunk());
                 Ok(word.map(|word| u32::from_le_bytes(*word)))

@@ -14,8 +14,8 @@ pub(super) struct Tree {
     name: &'static str,
     source: Source,
     anomalies: Vec<Anomaly>,
-    /// All that was read, for a capture.
-    record: Vec<Record>,
+    /// All that was read, for a capture; nothing where none is made.
+    record: Option<Vec<Record>>,
 }
 
 /// One thing that was read.
@@ -46,13 +46,13 @@ pub(super) enum Record {
 }
 
 impl Tree {
-    pub(super) fn new(name: &'static str, source: Source) -> Self {
-        Self { name, source, anomalies: Vec::new(), record: Vec::new() }
+    pub(super) fn new(name: &'static str, source: Source, record: bool) -> Self {
+        Self { name, source, anomalies: Vec::new(), record: record.then(Vec::new) }
     }
 
     /// Its name, what was strange, and what was read.
     pub(super) fn finish(self) -> (&'static str, Vec<Anomaly>, Vec<Record>) {
-        (self.name, self.anomalies, self.record)
+        (self.name, self.anomalies, self.record.unwrap_or_default())
     }
 
     /// Names in a directory, sorted; none where there is no such directory.
@@ -62,8 +62,10 @@ impl Tree {
             Vec::new()
         });
         names.sort_unstable();
-        let paths = names.iter().map(|name| format!("{directory}/{name}"));
-        self.record.extend(paths.map(|path| Record::Name { path }));
+        if let Some(record) = &mut self.record {
+            let paths = names.iter().map(|name| format!("{directory}/{name}"));
+            record.extend(paths.map(|path| Record::Name { path }));
+        }
         names
     }
 
@@ -72,7 +74,7 @@ impl Tree {
         match self.source.page(path) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-                self.record.push(Record::File { path: path.to_owned(), text: text.clone() });
+                self.record(|| Record::File { path: path.to_owned(), text: text.clone() });
                 Some(text)
             }
             Err(error) => {
@@ -82,10 +84,20 @@ impl Tree {
         }
     }
 
+    /// A longer file's text.
+    pub(super) fn document(&mut self, path: &str) -> Option<String> {
+        let bytes = self.source.document(path);
+        let bytes = bytes.map_err(|error| self.note_error(path, &error)).ok()?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        self.record(|| Record::File { path: path.to_owned(), text: text.clone() });
+        Some(text)
+    }
+
     /// A little-endian word of a binary file; none beyond its end.
     pub(super) fn word(&mut self, path: &str, offset: u32) -> Option<u32> {
-        let word = self.source.word(path, offset).ok()??;
-        self.record.push(Record::Word { path: path.to_owned(), offset, word });
+        let word = self.source.word(path, offset);
+        let word = word.map_err(|error| self.note_error(path, &error)).ok()??;
+        self.record(|| Record::Word { path: path.to_owned(), offset, word });
         Some(word)
     }
 
@@ -95,8 +107,9 @@ impl Tree {
         path: &str,
         find: impl FnOnce(&[u8]) -> Option<String>,
     ) -> Option<String> {
-        let value = find(&self.source.page(path).ok()?)?;
-        self.record.push(Record::Vpd { path: path.to_owned(), value: value.clone() });
+        let page = self.source.page(path);
+        let value = find(&page.map_err(|error| self.note_error(path, &error)).ok()?)?;
+        self.record(|| Record::Vpd { path: path.to_owned(), value: value.clone() });
         Some(value)
     }
 
@@ -131,7 +144,7 @@ impl Tree {
         match self.source.target(path) {
             Ok(target) => {
                 let resolved = resolve(path, &target);
-                self.record.push(Record::Link { path: path.to_owned(), target });
+                self.record(|| Record::Link { path: path.to_owned(), target });
                 Some(resolved)
             }
             Err(error) => {
@@ -146,8 +159,18 @@ impl Tree {
         self.link(path)?.rsplit('/').next().map(str::to_owned)
     }
 
+    fn record(&mut self, made: impl FnOnce() -> Record) {
+        if let Some(record) = &mut self.record {
+            record.push(made());
+        }
+    }
+
     pub(super) fn note(&mut self, kind: AnomalyKind, path: &str, detail: String) {
-        self.anomalies.push(Anomaly::new(kind, format!("{}/{path}", self.name), detail));
+        self.anomalies.push(Anomaly::new(
+            kind,
+            format!("{}/{path}", self.name).trim_start_matches('/'),
+            detail,
+        ));
     }
 
     /// Absent is normal, and so is what the kernel refuses for this device, or a

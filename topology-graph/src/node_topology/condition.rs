@@ -1,0 +1,125 @@
+//! What a graph is worth, in Kubernetes' usual form.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::NodeTopologySpec;
+use crate::{Anomaly, AnomalyKind};
+
+/// A condition: its type, whether an anomaly speaks against it, and its reason where
+/// none does.
+type Kind = (&'static str, fn(AnomalyKind) -> bool, &'static str);
+
+const CONDITIONS: [Kind; 2] =
+    [("Complete", is_gap, "AllKnown"), ("Consistent", is_contradiction, "AllAgree")];
+
+/// The conditions of a graph: as they were, where nothing changed, else since `now`.
+pub fn conditions(spec: &NodeTopologySpec, before: &[Condition], now: &Time) -> Vec<Condition> {
+    let condition = |(kind, is_against, reason): Kind| {
+        let against: Vec<_> =
+            spec.anomalies.iter().filter(|anomaly| is_against(anomaly.kind)).collect();
+        let last = before.iter().find(|condition| condition.type_ == kind);
+        let status = if against.is_empty() { "True" } else { "False" };
+        let since = last.filter(|last| last.status == status);
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: against.first().map_or(reason, |anomaly| word(anomaly.kind)).to_owned(),
+            message: message(&against),
+            last_transition_time: since
+                .map_or_else(|| now.clone(), |since| since.last_transition_time.clone()),
+            observed_generation: None,
+        }
+    };
+    CONDITIONS.into_iter().map(condition).collect()
+}
+
+/// The first, and how many there are beside it.
+fn message(against: &[&Anomaly]) -> String {
+    match against {
+        [] => String::new(),
+        [only] => only.to_string(),
+        [first, rest @ ..] => format!("{first}; and {} more", rest.len()),
+    }
+}
+
+fn is_gap(kind: AnomalyKind) -> bool {
+    use AnomalyKind::{Malformed, NumaUnknown, RoleUnknown, Unreadable};
+    matches!(kind, Unreadable | Malformed | NumaUnknown | RoleUnknown)
+}
+
+fn is_contradiction(kind: AnomalyKind) -> bool {
+    use AnomalyKind::{
+        GpuAbsent, GpuLinksDisagree, NumaAbsent, NumaDisagrees, OverlayDeviceMissing,
+        SwitchDisagrees,
+    };
+    matches!(
+        kind,
+        GpuAbsent
+            | GpuLinksDisagree
+            | NumaAbsent
+            | NumaDisagrees
+            | OverlayDeviceMissing
+            | SwitchDisagrees
+    )
+}
+
+/// Reasons are one word in Kubernetes.
+fn word(kind: AnomalyKind) -> &'static str {
+    match kind {
+        AnomalyKind::Unreadable => "Unreadable",
+        AnomalyKind::Malformed => "Malformed",
+        AnomalyKind::NumaUnknown => "NumaUnknown",
+        AnomalyKind::NumaAbsent => "NumaAbsent",
+        AnomalyKind::NumaWithoutCpus => "NumaWithoutCpus",
+        AnomalyKind::NumaDisagrees => "NumaDisagrees",
+        AnomalyKind::SwitchDisagrees => "SwitchDisagrees",
+        AnomalyKind::GpuLinksDisagree => "GpuLinksDisagree",
+        AnomalyKind::OverlayDeviceMissing => "OverlayDeviceMissing",
+        AnomalyKind::RoleUnknown => "RoleUnknown",
+        AnomalyKind::GpuAbsent => "GpuAbsent",
+        AnomalyKind::LinkDegraded => "LinkDegraded",
+        AnomalyKind::Other => "Other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Time {
+        serde_json::from_value(text.into()).unwrap()
+    }
+
+    fn spec(kinds: &[AnomalyKind]) -> NodeTopologySpec {
+        let anomalies = kinds.iter().map(|kind| Anomaly::new(*kind, "a", "b")).collect();
+        NodeTopologySpec { anomalies, ..NodeTopologySpec::default() }
+    }
+
+    fn words(conditions: &[Condition]) -> Vec<String> {
+        let word = |c: &Condition| format!("{} {} {} {}", c.type_, c.status, c.reason, c.message);
+        conditions.iter().map(word).collect()
+    }
+
+    #[test]
+    fn each_condition_has_its_anomalies() {
+        let now = at("2026-01-01T00:00:00Z");
+        let of = |kinds: &[AnomalyKind]| words(&conditions(&spec(kinds), &[], &now));
+        assert_eq!(of(&[]), ["Complete True AllKnown ", "Consistent True AllAgree "]);
+        // A degraded link speaks against neither.
+        assert_eq!(of(&[AnomalyKind::LinkDegraded]), of(&[]));
+        assert_eq!(
+            of(&[AnomalyKind::NumaUnknown, AnomalyKind::NumaDisagrees, AnomalyKind::NumaUnknown]),
+            ["Complete False NumaUnknown a: b; and 1 more", "Consistent False NumaDisagrees a: b"]
+        );
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_last_change() {
+        let (first, second) = (at("2026-01-01T00:00:00Z"), at("2026-01-02T00:00:00Z"));
+        let before = conditions(&spec(&[]), &[], &first);
+        assert_eq!(conditions(&spec(&[]), &before, &second), before);
+        let after = conditions(&spec(&[AnomalyKind::NumaUnknown]), &before, &second);
+        let times: Vec<_> = after.iter().map(|c| c.last_transition_time.clone()).collect();
+        assert_eq!(times, [second, first]);
+    }
+}

@@ -1,0 +1,88 @@
+//! The text forms of single fields.
+
+use std::str::FromStr;
+
+use crate::shape::Place;
+use crate::{Evidence, LinkLayer, PcieLink};
+
+/// A `NodeTopology` that is no graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A field holds no value of its type.
+    #[error("unexpected value `{value}` in `{field}`")]
+    Value {
+        /// Path of the field below `spec`.
+        field: &'static str,
+        /// What it holds.
+        value: String,
+    },
+    /// The vertices are no forest.
+    #[error("the vertices are no forest: {0}")]
+    Graph(String),
+}
+
+pub(super) fn optional<T>(
+    text: Option<&String>,
+    parse: impl FnOnce(&str) -> Result<T, SpecError>,
+) -> Result<Option<T>, SpecError> {
+    text.map(|text| parse(text)).transpose()
+}
+
+pub(super) fn value<T: FromStr>(field: &'static str, text: &str) -> Result<T, SpecError> {
+    text.parse().map_err(|_| unexpected(field, text))
+}
+
+pub(super) fn unexpected(field: &'static str, text: &str) -> SpecError {
+    SpecError::Value { field, value: text.to_owned() }
+}
+
+pub(super) fn place(field: &'static str, text: &str) -> Result<Place, SpecError> {
+    let root = text.parse().map(Place::Root);
+    root.or_else(|_| value(field, text).map(Place::Function))
+}
+
+/// Nothing for the kernel's own word, which most facts are.
+pub(super) fn evidence_text(evidence: &Evidence) -> Option<String> {
+    (*evidence != Evidence::Sysfs).then(|| evidence.to_string())
+}
+
+pub(super) fn evidence(field: &'static str, text: Option<&String>) -> Result<Evidence, SpecError> {
+    text.map_or(Ok(Evidence::Sysfs), |text| value(field, text))
+}
+
+/// As many digits as the number is written with.
+pub(super) fn hex(field: &'static str, text: &str, digits: usize) -> Result<u32, SpecError> {
+    u32::from_str_radix(text, 16)
+        .ok()
+        .filter(|value| format!("{value:0digits$x}") == text)
+        .ok_or_else(|| unexpected(field, text))
+}
+
+/// `15b3:101e`.
+pub(super) fn id(field: &'static str, text: &str) -> Result<(u16, u16), SpecError> {
+    let half = |text| u16::try_from(hex(field, text, 4)?).map_err(|_| unexpected(field, text));
+    let (vendor, device) = text.split_once(':').ok_or_else(|| unexpected(field, text))?;
+    Ok((half(vendor)?, half(device)?))
+}
+
+pub(super) fn link_text(link: PcieLink) -> String {
+    format!("{}x{}", link.megatransfers, link.width)
+}
+
+pub(super) fn link(field: &'static str, text: &str) -> Result<PcieLink, SpecError> {
+    let (speed, width) = text.split_once('x').ok_or_else(|| unexpected(field, text))?;
+    Ok(PcieLink { megatransfers: value(field, speed)?, width: value(field, width)? })
+}
+
+pub(super) fn layer_text(layer: LinkLayer) -> &'static str {
+    match layer {
+        LinkLayer::InfiniBand => "infiniband",
+        LinkLayer::Ethernet => "ethernet",
+    }
+}
+
+pub(super) fn layer(field: &'static str, text: &str) -> Result<LinkLayer, SpecError> {
+    let all = [LinkLayer::InfiniBand, LinkLayer::Ethernet];
+    let layer = all.into_iter().find(|layer| layer_text(*layer) == text);
+    layer.ok_or_else(|| unexpected(field, text))
+}

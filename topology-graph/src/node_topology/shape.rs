@@ -1,0 +1,168 @@
+//! The part of the object that is the same on equal hardware.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{LINK, PLACE};
+
+/// The graph without identities.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShapeSpec {
+    /// Hash of all the rest.
+    #[schemars(regex(pattern = "^[0-9a-f]{16}$"))]
+    pub hash: String,
+    /// The vertices of the PCI tree by place, without the root buses, which are there
+    /// where a vertex is under one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vertices: Vec<VertexSpec>,
+    /// The NUMA nodes by number, each with its row of the SLIT.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numa_nodes: Vec<NumaNodeSpec>,
+    /// The CPU sockets by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<SocketSpec>,
+    /// Links between GPUs beside PCIe, as far as anybody tells of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpu_links: Vec<GpuLinkSpec>,
+}
+
+/// One vertex of the PCI tree. What is absent is unknown, or does not apply.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VertexSpec {
+    /// A PCI address.
+    #[schemars(regex(pattern = PLACE))]
+    pub at: String,
+    /// The vertex above: a PCI address, or a root bus (`pci0000:15`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = PLACE))]
+    pub under: Option<String>,
+    /// What it is; a bridge, where absent.
+    #[serde(default, skip_serializing_if = "VertexRole::is_bridge")]
+    pub role: VertexRole,
+    /// PCI class, six hexadecimal digits; of a bridge, where absent, `060400`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[0-9a-f]{6,8}$"))]
+    pub class: Option<String>,
+    /// PCI vendor and device id, `15b3:101e`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[0-9a-f]{4}:[0-9a-f]{4}$"))]
+    pub id: Option<String>,
+    /// NUMA node with CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u32>,
+    /// Whether it has an RDMA device.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub rdma: bool,
+    /// Link layer of its RDMA ports, `infiniband` or `ethernet`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_layer: Option<String>,
+    /// The link that it could run: mega-transfers per lane, `x`, lanes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = LINK))]
+    pub max_link: Option<String>,
+    /// Of a NIC whose data another function moves: that function, known by the
+    /// adapter's vital product data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = PLACE))]
+    pub data_path: Option<String>,
+    /// Who tells where it is; sysfs, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+    /// Who tells its NUMA node; sysfs, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_evidence: Option<String>,
+}
+
+/// What a vertex is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum VertexRole {
+    /// A root port, a port of a switch, or a bridge.
+    #[default]
+    Bridge,
+    /// A whole switch, as overlays tell it.
+    Switch,
+    /// A GPU.
+    Gpu,
+    /// A network controller.
+    Nic,
+    /// The function that moves the data of network controllers.
+    DataPath,
+    /// An NVMe controller.
+    Nvme,
+}
+
+impl VertexRole {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+    fn is_bridge(&self) -> bool {
+        *self == Self::Bridge
+    }
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NumaNodeSpec {
+    /// Its number.
+    pub node: u32,
+    /// Its CPUs as a list of ranges; empty on a memory-only node.
+    pub cpus: String,
+    /// Its row of the SLIT.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub distances: Vec<u32>,
+    /// Its CPU socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<u32>,
+    /// Who tells it; sysfs, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+}
+
+/// One CPU socket.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SocketSpec {
+    /// Its number.
+    pub socket: u32,
+    /// Its CPUs as a list of ranges.
+    pub cpus: String,
+    /// Who tells it; sysfs, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+}
+
+/// GPUs of which every two are joined in the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuLinkSpec {
+    /// Their addresses.
+    pub gpus: Vec<String>,
+    /// How they are joined.
+    pub kind: GpuLinkKind,
+    /// `nvlink`: links side by side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<u32>,
+    /// `xgmi`: links one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hops: Option<u32>,
+    /// Who tells it; sysfs, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+}
+
+/// What joins GPUs beside PCIe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum GpuLinkKind {
+    /// NVIDIA's NVLink, through switches or without.
+    Nvlink,
+    /// AMD's XGMI.
+    Xgmi,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_false(value: &bool) -> bool {
+    !value
+}

@@ -1,0 +1,250 @@
+//! The matching behind a plan: groups of GPUs to NICs, several on either side, with
+//! the greatest gain.
+//!
+//! A flow of greatest gain by successive best augmenting paths (Jewell 1958; Busacker
+//! and Gowen 1960). What a further NIC of a group, or a further use of a NIC, is worth
+//! never grows, so that each path's gain is at most the last one's, and the first that
+//! gains nothing ends the search.
+
+use std::array;
+use std::ops::{Add, Sub};
+
+/// Wishes in the order of their weight: no number of later ones outweighs an earlier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Gain(pub(super) [i64; WISHES]);
+
+/// How many wishes a plan has.
+pub(super) const WISHES: usize = 6;
+
+/// What is to be matched.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Problem {
+    /// What the first, the second … NIC of each group is worth.
+    pub(super) seats: Vec<Vec<Gain>>,
+    /// What the first, the second … use of each NIC is worth.
+    pub(super) uses: Vec<Vec<Gain>>,
+    /// What each group (row) gains by each NIC; nothing where it is no partner.
+    pub(super) gains: Vec<Vec<Option<Gain>>>,
+}
+
+/// Group and NIC of each pair, by group. The same problem gives the same answer.
+pub(super) fn best(problem: &Problem) -> Vec<(usize, usize)> {
+    let mut matching = Matching::new(problem);
+    while let Some(path) = matching.best_path() {
+        matching.augment(&path);
+    }
+    let rows = matching.paired.iter().enumerate();
+    let pairs = rows.flat_map(|(group, row)| {
+        let nics = row.iter().enumerate().filter(|(_, paired)| **paired);
+        nics.map(move |(nic, _)| (group, nic))
+    });
+    pairs.collect()
+}
+
+struct Matching<'p> {
+    problem: &'p Problem,
+    paired: Vec<Vec<bool>>,
+    /// Pairs of each group, and of each NIC.
+    taken: Vec<usize>,
+    used: Vec<usize>,
+}
+
+/// Groups and NICs by turns, from a group with a free seat to a NIC with a free use.
+type Path = Vec<(usize, usize)>;
+
+/// The best way to each vertex so far: its gain, and the vertex before.
+struct Ways {
+    to_group: Vec<Option<(Gain, Option<usize>)>>,
+    to_nic: Vec<Option<(Gain, usize)>>,
+}
+
+impl<'p> Matching<'p> {
+    fn new(problem: &'p Problem) -> Self {
+        Self {
+            problem,
+            paired: problem.gains.iter().map(|row| vec![false; row.len()]).collect(),
+            taken: vec![0; problem.seats.len()],
+            used: vec![0; problem.uses.len()],
+        }
+    }
+
+    /// The augmenting path that gains the most, if one gains anything.
+    fn best_path(&self) -> Option<Path> {
+        let mut ways = self.starts();
+        // A pair that is given up leads back; no way grows without an end, since every
+        // matching so far is the best of its size.
+        while self.onward(&mut ways) | self.back(&mut ways) {}
+        let end = |nic: usize| {
+            let worth = *self.problem.uses[nic].get(self.used[nic])?;
+            Some((ways.to_nic[nic]?.0 + worth, nic))
+        };
+        let ends = (0..self.used.len()).filter_map(end);
+        // Of equal ends the first.
+        let (gain, end) = ends.reduce(|best, end| if end.0 > best.0 { end } else { best })?;
+        (gain > Gain::default()).then(|| ways.path_to(end))?
+    }
+
+    fn starts(&self) -> Ways {
+        let start = |(group, seats): (usize, &Vec<Gain>)| {
+            seats.get(self.taken[group]).map(|worth| (*worth, None))
+        };
+        Ways {
+            to_group: self.problem.seats.iter().enumerate().map(start).collect(),
+            to_nic: vec![None; self.used.len()],
+        }
+    }
+
+    /// From groups to NICs that they are not paired with; whether a way got better.
+    fn onward(&self, ways: &mut Ways) -> bool {
+        let mut better = false;
+        for (group, row) in self.problem.gains.iter().enumerate() {
+            let Some((so_far, _)) = ways.to_group[group] else { continue };
+            for (nic, gain) in row.iter().enumerate() {
+                let Some(gain) = gain.filter(|_| !self.paired[group][nic]) else { continue };
+                let way = so_far + gain;
+                if ways.to_nic[nic].is_none_or(|(known, _)| way > known) {
+                    ways.to_nic[nic] = Some((way, group));
+                    better = true;
+                }
+            }
+        }
+        better
+    }
+
+    /// From NICs back to groups that they are paired with; whether a way got better.
+    fn back(&self, ways: &mut Ways) -> bool {
+        let mut better = false;
+        for (group, row) in self.problem.gains.iter().enumerate() {
+            for (nic, gain) in row.iter().enumerate() {
+                let Some(gain) = gain.filter(|_| self.paired[group][nic]) else { continue };
+                let Some((so_far, _)) = ways.to_nic[nic] else { continue };
+                let way = so_far - gain;
+                if ways.to_group[group].is_none_or(|(known, _)| way > known) {
+                    ways.to_group[group] = Some((way, Some(nic)));
+                    better = true;
+                }
+            }
+        }
+        better
+    }
+
+    /// Pairs what is to be paired on the path, and parts what is in its way.
+    fn augment(&mut self, path: &Path) {
+        for (index, &(group, nic)) in path.iter().enumerate() {
+            self.paired[group][nic] = true;
+            if let Some(&(next, _)) = path.get(index + 1) {
+                self.paired[next][nic] = false;
+            }
+        }
+        if let (Some(first), Some(last)) = (path.first(), path.last()) {
+            self.taken[first.0] += 1;
+            self.used[last.1] += 1;
+        }
+    }
+}
+
+impl Ways {
+    fn path_to(&self, end: usize) -> Option<Path> {
+        let mut path = Vec::new();
+        let mut nic = Some(end);
+        while let Some(at) = nic {
+            let (_, group) = self.to_nic[at]?;
+            path.push((group, at));
+            nic = self.to_group[group]?.1;
+        }
+        path.reverse();
+        Some(path)
+    }
+}
+
+impl Add for Gain {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(array::from_fn(|wish| self.0[wish] + other.0[wish]))
+    }
+}
+
+impl Sub for Gain {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self(array::from_fn(|wish| self.0[wish] - other.0[wish]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gain(first: i64, second: i64) -> Gain {
+        Gain([first, second, 0, 0, 0, 0])
+    }
+
+    fn worth(problem: &Problem, pairs: &[(usize, usize)]) -> Gain {
+        let mut sum = Gain::default();
+        let (mut taken, mut used) = (vec![0; problem.seats.len()], vec![0; problem.uses.len()]);
+        for &(group, nic) in pairs {
+            sum = sum + problem.gains[group][nic].unwrap();
+            sum = sum + problem.seats[group][taken[group]] + problem.uses[nic][used[nic]];
+            taken[group] += 1;
+            used[nic] += 1;
+        }
+        sum
+    }
+
+    /// The greatest gain over all sets of pairs.
+    fn brute_force(problem: &Problem, from: usize, chosen: &mut Vec<(usize, usize)>) -> Gain {
+        let nics = problem.uses.len();
+        if nics == 0 || from == problem.seats.len() * nics {
+            return worth(problem, chosen);
+        }
+        let pair = (from / nics, from % nics);
+        let without = brute_force(problem, from + 1, chosen);
+        let taken = chosen.iter().filter(|known| known.0 == pair.0).count();
+        let used = chosen.iter().filter(|known| known.1 == pair.1).count();
+        let room = taken < problem.seats[pair.0].len() && used < problem.uses[pair.1].len();
+        if !room || problem.gains[pair.0][pair.1].is_none() {
+            return without;
+        }
+        chosen.push(pair);
+        let with = brute_force(problem, from + 1, chosen);
+        chosen.pop();
+        with.max(without)
+    }
+
+    /// Worths that never grow.
+    fn worths() -> impl Strategy<Value = Vec<Gain>> {
+        prop::collection::vec((-2..3_i64, 0..3_i64), 1..4).prop_map(|mut worths| {
+            worths.sort_unstable_by(|a, b| b.cmp(a));
+            worths.into_iter().map(|(first, second)| gain(first, second)).collect()
+        })
+    }
+
+    fn problem() -> impl Strategy<Value = Problem> {
+        (0..4_usize, 0..4_usize).prop_flat_map(|(groups, nics)| {
+            let one = prop::option::weighted(0.8, (0..4_i64, 0..4_i64));
+            let one = one.prop_map(|gains| gains.map(|(first, second)| gain(first, second)));
+            let gains = prop::collection::vec(prop::collection::vec(one, nics), groups);
+            let seats = prop::collection::vec(worths(), groups);
+            let uses = prop::collection::vec(worths(), nics);
+            (seats, uses, gains).prop_map(|(seats, uses, gains)| Problem { seats, uses, gains })
+        })
+    }
+
+    #[test]
+    fn nothing_to_match() {
+        assert_eq!(best(&Problem::default()), []);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+        #[test]
+        fn equals_brute_force(problem in problem()) {
+            let pairs = best(&problem);
+            prop_assert_eq!(worth(&problem, &pairs), brute_force(&problem, 0, &mut Vec::new()));
+        }
+    }
+}

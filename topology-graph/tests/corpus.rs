@@ -1,0 +1,25 @@
+//! The inputs from which the fuzz targets begin, each checked as they check it.
+
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+#![expect(clippy::disallowed_methods, reason = "a test reads the inputs beside it")]
+
+use std::fs;
+use std::path::Path;
+
+#[path = "../fuzz/checks.rs"]
+mod checks;
+
+/// How many inputs of a target held.
+fn held(target: &str, check: fn(&[u8])) -> usize {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let files = fs::read_dir(seeds).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| check(&fs::read(path).unwrap())).count()
+}
+
+#[test]
+fn seeds_hold() {
+    assert!(held("archive", checks::archive) >= 5);
+    assert!(held("nccl_xml", checks::nccl) >= 7);
+    assert!(held("node_topology", checks::node_topology) >= 3);
+    assert!(held("sysfs", checks::sysfs) >= 8);
+}

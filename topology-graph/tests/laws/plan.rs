@@ -1,0 +1,203 @@
+//! A plan is as good as the best of all plans.
+
+use std::mem;
+
+use proptest::prelude::*;
+use topology_graph::{Pair, PathKind, PciAddress, PlanRequest, Topology};
+
+use crate::machine::{build, machine};
+
+/// What a plan is worth: how many groups have a first NIC, a second and so on; how
+/// even the NICs are used; how near all are; and the same of those that stay.
+type Worth = (Vec<usize>, i64, usize, usize, usize);
+
+/// Groups and NICs of a machine.
+struct Search<'s> {
+    topology: &'s Topology,
+    asked: Vec<Vec<PciAddress>>,
+    rest: Vec<Vec<PciAddress>>,
+    nics: Vec<PciAddress>,
+    per_group: usize,
+    shared: bool,
+}
+
+impl Search<'_> {
+    fn groups(&self) -> Vec<&Vec<PciAddress>> {
+        self.asked.iter().chain(&self.rest).collect()
+    }
+
+    /// Steps from the farthest path of a pair, by group and NIC; 0 where it is none.
+    fn near(&self) -> Vec<Vec<usize>> {
+        let farthest = |group: &[PciAddress], nic: &PciAddress| {
+            let steps = group.iter().map(|gpu| nearness(self.topology.path(*gpu, *nic)));
+            steps.min().unwrap_or(0)
+        };
+        let row = |group: &Vec<PciAddress>| -> Vec<usize> {
+            self.nics.iter().map(|nic| farthest(group, nic)).collect()
+        };
+        self.groups().into_iter().map(row).collect()
+    }
+
+    /// The best worth of all plans: each group with each NIC, or not.
+    fn best(&self) -> Worth {
+        self.best_from(0, &self.near(), &mut Vec::new())
+    }
+
+    fn worth(&self, pairs: &[(usize, usize)], near: &[Vec<usize>]) -> Worth {
+        let mut counts = vec![0; near.len()];
+        let mut uses = vec![0_i64; self.nics.len()];
+        let mut steps = vec![0; near.len()];
+        for &(group, nic) in pairs {
+            counts[group] += 1;
+            uses[nic] += 1;
+            steps[group] += near[group][nic];
+        }
+        let rounds = |counts: &[usize]| -> Vec<usize> {
+            let at_least = |round| counts.iter().filter(|count| **count >= round).count();
+            (1..=self.per_group).map(at_least).collect()
+        };
+        let (asked, rest) = counts.split_at(self.asked.len());
+        let (steps_asked, steps_rest) = steps.split_at(self.asked.len());
+        let evenness = -uses.iter().map(|uses| uses * uses).sum::<i64>();
+        (
+            rounds(asked),
+            if self.shared { evenness } else { 0 },
+            steps_asked.iter().sum(),
+            weighted(&rounds(rest)),
+            steps_rest.iter().sum(),
+        )
+    }
+
+    fn best_from(
+        &self,
+        from: usize,
+        near: &[Vec<usize>],
+        chosen: &mut Vec<(usize, usize)>,
+    ) -> Worth {
+        if near.is_empty() || from == near.len() * self.nics.len() {
+            return self.worth(chosen, near);
+        }
+        let (group, nic) = (from % near.len(), from / near.len());
+        let mut best = self.best_from(from + 1, near, chosen);
+        let used = chosen.iter().filter(|pair| pair.1 == nic).count();
+        let taken = chosen.iter().filter(|pair| pair.0 == group).count();
+        let room = (self.shared || used == 0) && taken < self.per_group;
+        if room && near[group][nic] > 0 {
+            chosen.push((group, nic));
+            best = best.max(self.best_from(from + 1, near, chosen));
+            chosen.pop();
+        }
+        best
+    }
+
+    /// What the plan makes, with what the rest would then get.
+    fn planned(&self) -> Worth {
+        let request = PlanRequest {
+            groups: self.asked.clone(),
+            nics: self.nics.clone(),
+            per_group: self.per_group,
+            shared: self.shared,
+            rest: self.rest.concat(),
+        };
+        let plan = self.topology.plan(&request);
+        let left: Vec<PciAddress> = self
+            .nics
+            .iter()
+            .copied()
+            .filter(|nic| plan.iter().all(|pair| pair.nic != *nic))
+            .collect();
+        let after = PlanRequest::each(&request.rest, &left, self.per_group);
+        let after = self.topology.plan(&after);
+        self.worth(&[self.numbers(&plan), self.numbers(&after)].concat(), &self.near())
+    }
+
+    fn numbers(&self, plan: &[Pair]) -> Vec<(usize, usize)> {
+        let number = |pair: &Pair| {
+            let group = self.groups().iter().position(|group| group[0] == pair.gpu)?;
+            Some((group, self.nics.iter().position(|nic| *nic == pair.nic)?))
+        };
+        plan.iter().filter_map(number).collect()
+    }
+}
+
+/// For those who stay a first NIC is worth one more than a second, and so on.
+fn weighted(rounds: &[usize]) -> usize {
+    rounds.iter().rev().zip(1..).map(|(count, worth)| count * worth).sum()
+}
+
+fn nearness(path: PathKind) -> usize {
+    let far = [PathKind::Node, PathKind::Phb, PathKind::Pxb, PathKind::Pix];
+    far.iter().position(|known| *known == path).map_or(0, |steps| steps + 1)
+}
+
+/// The GPUs by twos, or each by itself, and the NICs.
+fn search(topology: &Topology, together: usize, per_group: usize) -> Search<'_> {
+    let gpus: Vec<_> = topology.gpus().iter().map(|gpu| gpu.address).collect();
+    Search {
+        topology,
+        asked: gpus.chunks(together).map(<[_]>::to_vec).collect(),
+        rest: Vec::new(),
+        nics: topology.nics().iter().map(|nic| nic.address).collect(),
+        per_group,
+        shared: false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100_000))]
+
+    #[test]
+    fn of_every_gpu(snapshot in machine(8), per_gpu in 1..3_usize) {
+        let topology = build(snapshot);
+        let search = search(&topology, 1, per_gpu);
+        prop_assert_eq!(search.planned(), search.best());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn of_gpus_by_twos(snapshot in machine(9), per_group in 1..4_usize) {
+        let topology = build(snapshot);
+        let search = search(&topology, 2, per_group);
+        prop_assert_eq!(search.planned(), search.best());
+    }
+
+    #[test]
+    fn of_shared_nics(snapshot in machine(7), together in 1..3_usize, per_group in 1..3_usize) {
+        let topology = build(snapshot);
+        let search = Search { shared: true, ..search(&topology, together, per_group) };
+        prop_assert_eq!(search.planned(), search.best());
+    }
+
+    /// What is left stays pairable: any GPUs are asked for, the others stay.
+    #[test]
+    fn of_some_for_the_others(snapshot in machine(8), asked: u8, free: u8, per_gpu in 1..3_usize) {
+        let topology = build(snapshot);
+        let mut search = search(&topology, 1, per_gpu);
+        let is_set = |bits: u8, at: usize| bits >> at & 1 == 1;
+        let gpus = mem::take(&mut search.asked).into_iter().enumerate();
+        let (asked, rest): (Vec<_>, Vec<_>) = gpus.partition(|(at, _)| is_set(asked, *at));
+        search.asked = asked.into_iter().map(|(_, group)| group).collect();
+        search.rest = rest.into_iter().map(|(_, group)| group).collect();
+        let nics = mem::take(&mut search.nics).into_iter().enumerate();
+        search.nics = nics.filter(|(at, _)| is_set(free, *at)).map(|(_, nic)| nic).collect();
+        prop_assert_eq!(search.planned(), search.best());
+    }
+
+    #[test]
+    fn in_whatever_order_it_is_asked(snapshot in machine(10), per_gpu in 1..3_usize) {
+        let topology = build(snapshot);
+        let search = search(&topology, 1, per_gpu);
+        let gpus = search.asked.concat();
+        let backwards = |addresses: &[PciAddress]| -> Vec<PciAddress> {
+            addresses.iter().rev().chain(addresses).copied().collect()
+        };
+        let (there, back) = (
+            PlanRequest::each(&gpus, &search.nics, per_gpu),
+            PlanRequest::each(&backwards(&gpus), &backwards(&search.nics), per_gpu),
+        );
+        prop_assert_eq!(topology.plan(&there), topology.plan(&back));
+    }
+}

@@ -7,6 +7,10 @@
 //! A file is a JSON object, JSON lines, or either of them gzipped. The version's quirks come from
 //! the field `kubernetes`, the gates from `features`. The last line is `cases N, results differ N,
 //! steps differ N`; the exit code is 1 when any differs, and the first ten are shown.
+//!
+//! Where Kubernetes takes pools in random order, the answer for one of the orders must be equal.
+//! A case of Kubernetes' table whose JSON is known not to say what went in is named with what is
+//! missing, and does not count as differing.
 #![expect(clippy::disallowed_methods, reason = "cases are files")]
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
@@ -84,13 +88,20 @@ fn replay(path: &Path, limits: Limits<'_>, tally: &mut Tally) -> Result<()> {
 }
 
 fn compare(case: &Case, limits: Limits<'_>, tally: &mut Tally) -> Result<()> {
-    let replay = case.replay().with_context(|| case.label())?;
-    let (ours, expected) = (replay.run(limits), case.expected());
-    let (results, steps) = (!ours.same_results(&expected), !ours.same_steps(&expected));
+    let (ours, same) = case.check(limits).with_context(|| case.label())?;
     tally.cases += 1;
+    if same {
+        return Ok(());
+    }
+    if let Some(what) = case.unfaithful() {
+        println!("{}: not compared, the file does not hold {what}", case.label());
+        return Ok(());
+    }
+    let expected = case.expected();
+    let (results, steps) = (!ours.same_results(&expected), !ours.same_steps(&expected));
     tally.results += usize::from(results);
     tally.steps += usize::from(steps);
-    if (results || steps) && tally.shown < SHOWN {
+    if tally.shown < SHOWN {
         tally.shown += 1;
         println!(
             "{}\n  Kubernetes  {}\n  this crate  {}",

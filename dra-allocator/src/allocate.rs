@@ -12,6 +12,7 @@ mod groups;
 mod prepare;
 mod result;
 mod search;
+mod shares;
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,10 +64,13 @@ pub struct Attempt {
     pub outcome: Outcome,
     /// How often Kubernetes' `allocateOne` is called for it.
     pub steps: u64,
+    /// Whether Kubernetes answers this and nothing else. Before 1.36, and in the stable variant,
+    /// it takes pools in random order, and this is one of its answers.
+    pub is_exact: bool,
 }
 
 /// What happens to a pod with these claims on a node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Outcome {
     /// The claims get these devices: one allocation for each claim.
     Allocated(Vec<ClaimAllocation>),
@@ -165,7 +169,8 @@ pub fn allocate(
     settings: &Settings,
     limits: Limits<'_>,
 ) -> Attempt {
-    let failed = |error| Attempt { outcome: Outcome::Failed(error), steps: 0 };
+    let is_exact = settings.is_deterministic();
+    let failed = |error| Attempt { outcome: Outcome::Failed(error), steps: 0, is_exact };
     let node = inventory.node_or_named(node);
     let pools = match gather(inventory, &node, settings) {
         Ok(pools) => pools,
@@ -188,7 +193,9 @@ pub fn allocate(
         Err(search::Halt::MaxSize) => Outcome::NoFit(NoFit::NoSolution),
         Err(search::Halt::OverBudget) => Outcome::OverBudget,
     };
-    Attempt { outcome, steps }
+    // With one slice there is one order.
+    let is_exact = is_exact || pools.iter().map(|pool| pool.slices.len()).sum::<usize>() <= 1;
+    Attempt { outcome, steps, is_exact }
 }
 
 fn no_fit(problem: &prepare::Problem<'_>) -> NoFit {
@@ -196,7 +203,7 @@ fn no_fit(problem: &prepare::Problem<'_>) -> NoFit {
         .pools
         .iter()
         .filter(|pool| matches!(pool.health, PoolHealth::Invalid(_)))
-        .map(|pool| pool.id.clone());
+        .map(|pool| (*pool.id).clone());
     let invalid: Vec<_> = invalid.collect();
     if invalid.is_empty() { NoFit::NoSolution } else { NoFit::InvalidPools(invalid) }
 }

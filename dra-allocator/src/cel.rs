@@ -19,7 +19,10 @@ mod compile;
 mod error;
 mod eval;
 mod functions;
+mod mentions;
+mod nesting;
 mod value;
+mod work;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,6 +32,7 @@ use crate::device::{AttributeValue, Device};
 use crate::settings::Settings;
 
 pub use error::{CompileError, ErrorClass, RuntimeError};
+pub(crate) use mentions::Mentions;
 
 /// Compiles an expression.
 pub fn compile(expression: &str) -> Result<CompiledSelector, CompileError> {
@@ -60,6 +64,11 @@ impl CompiledSelector {
             return Err(RuntimeError::new(ErrorClass::UnsupportedAttribute, text));
         }
         self.matches(device)
+    }
+
+    /// Adds the attributes that the expression can look at.
+    pub(crate) fn add_mentions(&self, mentions: &mut Mentions) {
+        mentions.add_node(&self.root);
     }
 
     /// The value of a derived attribute (`valToDeviceAttribute`).

@@ -115,6 +115,22 @@ pub struct DeviceCapacity {
     pub policy: Option<RequestPolicy>,
 }
 
+impl DeviceCapacity {
+    fn amounts(&self) -> impl Iterator<Item = Quantity> {
+        let policy = self.policy.iter();
+        let of_policy = policy.flat_map(|policy| {
+            let range = policy.valid_range.iter();
+            let range = range.flat_map(|range| [Some(range.min), range.max, range.step]);
+            policy
+                .default
+                .into_iter()
+                .chain(policy.valid_values.iter().copied())
+                .chain(range.flatten())
+        });
+        [self.value].into_iter().chain(of_policy)
+    }
+}
+
 /// What may be requested of a capacity (`CapacityRequestPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestPolicy {
@@ -196,7 +212,7 @@ pub struct Device {
     pub(crate) attributes: Attributes,
     /// Sorted by name.
     pub(crate) capacity: Arc<[(QualifiedName, DeviceCapacity)]>,
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) extras: Option<Arc<Extras>>,
 }
 
 impl Device {
@@ -212,6 +228,15 @@ impl Device {
             let (domain, id) = name.split_once('/')?;
             if domain == &*self.id.driver { self.attributes.get(id) } else { None }
         })
+    }
+
+    /// The device as it would be without the attribute published under this name.
+    #[must_use]
+    pub fn without_attribute(&self, name: &str) -> Self {
+        let kept = || self.attributes.iter().filter(|(known, _)| known.as_str() != name);
+        let names = kept().map(|(known, _)| known.clone()).collect();
+        let values = kept().map(|(_, value)| value.clone()).collect();
+        Self { attributes: Attributes::new(names, values), ..self.clone() }
     }
 
     /// All attributes, sorted by the name that they are published under.
@@ -247,6 +272,13 @@ impl Device {
     /// The conditions that end the wait for a binding.
     pub fn binding_failure_conditions(&self) -> &[Arc<str>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.binding_failure_conditions)
+    }
+
+    /// All amounts of the device, in a fixed order.
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = Quantity> {
+        let capacity = self.capacity.iter().flat_map(|(_, capacity)| capacity.amounts());
+        let consumed = self.consumes_counters().iter().flat_map(|consumed| &consumed.counters);
+        capacity.chain(consumed.map(|(_, amount)| *amount))
     }
 
     pub(crate) fn binds_to_node(&self) -> bool {

@@ -4,8 +4,11 @@
 //! API server says and no more: what a scheduler has in flight is a hypothesis of the caller,
 //! made on a clone of [`Inventory::state`]. Taints of `DeviceTaintRules` are not applied here.
 
+mod held;
+pub(crate) mod likeness;
+mod slices;
+
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node as WireNode;
@@ -19,7 +22,12 @@ use crate::pools::{GatherError, gather};
 use crate::settings::Settings;
 use crate::slice::Slice;
 use crate::state::AllocatedState;
-use crate::wire::{self, HeldDevice, Interner, WireError};
+use crate::wire::{self, Interner, WireError};
+use held::Held;
+use slices::SliceIndex;
+
+pub(crate) use likeness::Likeness;
+pub(crate) use slices::{Place, PoolSlices};
 
 /// An object could not be taken into the index; the index is as it was before.
 #[derive(Debug, thiserror::Error)]
@@ -41,19 +49,8 @@ pub struct Inventory {
     texts: Interner,
     nodes: BTreeMap<Arc<str>, Arc<Node>>,
     classes: HashMap<Arc<str>, Arc<Class>>,
-    /// By object name. The number says when the slice first came.
-    slices: HashMap<Arc<str>, (u64, Arc<Slice>)>,
-    /// The names of the slices of one node alone.
-    on_node: HashMap<Arc<str>, Vec<Arc<str>>>,
-    /// The names of the slices of several nodes.
-    shared: Vec<Arc<str>>,
-    /// The names of the slices of one node alone that hold counters.
-    counters: Vec<Arc<str>>,
-    by_pool: HashMap<PoolId, Vec<Arc<str>>>,
-    next_slice: u64,
-    claims: HashMap<ClaimName, Vec<HeldDevice>>,
-    holders: HashMap<DeviceId, Vec<ClaimName>>,
-    state: AllocatedState,
+    slices: SliceIndex,
+    held: Held,
 }
 
 impl Inventory {
@@ -65,35 +62,14 @@ impl Inventory {
     /// Adds a `ResourceSlice`, or replaces the one of its name.
     pub fn apply_slice(&mut self, slice: &ResourceSlice) -> Result<(), InventoryError> {
         let slice = wire::slice(slice, &mut self.texts);
-        let slice = slice.map_err(InventoryError::of("ResourceSlice"))?;
-        let kept = self.slices.get(&slice.name).map(|(number, _)| *number);
-        self.delete_slice(&slice.name);
-        let number = kept.unwrap_or(self.next_slice);
-        self.next_slice += u64::from(kept.is_none());
-        let name = slice.name.clone();
-        match slice.node_name() {
-            Some(node) => {
-                self.on_node.entry(node.clone()).or_default().push(name.clone());
-                self.counters.extend((!slice.shared_counters.is_empty()).then(|| name.clone()));
-            }
-            None => self.shared.push(name.clone()),
-        }
-        self.by_pool.entry(slice.pool.clone()).or_default().push(name.clone());
-        self.slices.insert(name, (number, Arc::new(slice)));
+        self.slices.apply(slice.map_err(InventoryError::of("ResourceSlice"))?);
+        self.texts.tidy();
         Ok(())
     }
 
     /// Removes the `ResourceSlice` of a name, if there is one.
     pub fn delete_slice(&mut self, name: &str) {
-        let Some((_, slice)) = self.slices.remove(name) else { return };
-        match slice.node_name() {
-            Some(node) => {
-                forget(&mut self.on_node, node, name);
-                self.counters.retain(|known| **known != *name);
-            }
-            None => self.shared.retain(|known| **known != *name),
-        }
-        forget(&mut self.by_pool, &slice.pool, name);
+        self.slices.delete(name);
     }
 
     /// Replaces all `ResourceSlices`; those that cannot be understood are left out and returned.
@@ -102,11 +78,7 @@ impl Inventory {
         slices: impl IntoIterator<Item = &'a ResourceSlice>,
     ) -> Vec<InventoryError> {
         self.slices.clear();
-        self.on_node.clear();
-        self.shared.clear();
-        self.counters.clear();
-        self.by_pool.clear();
-        self.texts.shrink();
+        self.texts.tidy();
         slices.into_iter().filter_map(|slice| self.apply_slice(slice).err()).collect()
     }
 
@@ -158,41 +130,13 @@ impl Inventory {
         let named = wire::claim_name(claim).map_err(InventoryError::of("ResourceClaim"))?;
         let held = wire::allocated_devices(claim, &mut self.texts);
         let held = held.map_err(InventoryError::of("ResourceClaim"))?;
-        self.delete_claim(&named);
-        if held.is_empty() {
-            return Ok(());
-        }
-        for device in &held {
-            self.holders.entry(device.device.clone()).or_default().push(named.clone());
-            hold(&mut self.state, device);
-        }
-        self.state.settle();
-        self.claims.insert(named, held);
+        self.held.apply(named, held);
         Ok(())
     }
 
     /// Frees what a `ResourceClaim` held.
     pub fn delete_claim(&mut self, name: &ClaimName) {
-        let Some(held) = self.claims.remove(name) else { return };
-        for HeldDevice { device, .. } in &held {
-            if let Some(holders) = self.holders.get_mut(device) {
-                holders.retain(|holder| holder != name);
-                if holders.is_empty() {
-                    self.holders.remove(device);
-                }
-            }
-            self.state.remove(device);
-            self.restore(device);
-        }
-        self.state.settle();
-    }
-
-    /// Marks what other claims still hold of a device.
-    fn restore(&mut self, device: &DeviceId) {
-        for holder in self.holders.get(device).into_iter().flatten() {
-            let held = self.claims.get(holder).into_iter().flatten();
-            held.filter(|held| held.device == *device).for_each(|held| hold(&mut self.state, held));
-        }
+        self.held.delete(name);
     }
 
     /// Replaces what all claims hold; those that cannot be understood are left out and returned.
@@ -200,9 +144,7 @@ impl Inventory {
         &mut self,
         claims: impl IntoIterator<Item = &'a ResourceClaim>,
     ) -> Vec<InventoryError> {
-        self.claims.clear();
-        self.holders.clear();
-        self.state = AllocatedState::new();
+        self.held = Held::default();
         claims.into_iter().filter_map(|claim| self.apply_claim(claim).err()).collect()
     }
 
@@ -228,12 +170,12 @@ impl Inventory {
 
     /// What claims hold.
     pub fn state(&self) -> &AllocatedState {
-        &self.state
+        self.held.state()
     }
 
     /// A claim that holds the device, or a share of it.
     pub fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
-        self.holders.get(device)?.first()
+        self.held.holder(device)
     }
 
     /// The devices of a node that can be allocated, in the order in which they are tried; those
@@ -250,53 +192,33 @@ impl Inventory {
         self.nodes.get(name).cloned().unwrap_or_else(|| Arc::new(Node::named(name)))
     }
 
-    /// The slices of a node: its own, and those of several nodes.
-    pub(crate) fn slices_for(&self, node: &str) -> impl Iterator<Item = (u64, &Slice)> {
-        let names = self.on_node.get(node).into_iter().flatten().chain(&self.shared);
-        self.named(names)
+    /// What a node alone has.
+    pub(crate) fn place(&self, node: &str) -> Option<&Place> {
+        self.slices.place(node)
     }
 
-    /// The slices with counters that are of another node alone.
-    pub(crate) fn counter_slices_elsewhere(
-        &self,
-        node: &str,
-    ) -> impl Iterator<Item = (u64, &Slice)> {
-        self.named(self.counters.iter())
-            .filter(move |(_, slice)| slice.node_name().is_none_or(|name| **name != *node))
+    /// The slices of several nodes, in the order of allocation.
+    pub(crate) fn shared_slices(&self) -> &[Arc<Slice>] {
+        self.slices.shared()
+    }
+
+    /// The slices of one node alone that hold counters, in the order of allocation.
+    pub(crate) fn counter_slices(&self) -> &[Arc<Slice>] {
+        self.slices.counters()
     }
 
     /// All slices of a pool, of any generation.
-    pub(crate) fn slices_of_pool(&self, pool: &PoolId) -> impl Iterator<Item = (u64, &Slice)> {
-        self.named(self.by_pool.get(pool).into_iter().flatten())
+    pub(crate) fn pool(&self, pool: &PoolId) -> Option<&PoolSlices> {
+        self.slices.pool(pool)
     }
 
     /// All slices, in no defined order.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
-        self.slices.values().map(|(_, slice)| &**slice)
+        self.slices.all()
     }
 
-    fn named<'a>(
-        &'a self,
-        names: impl Iterator<Item = &'a Arc<str>>,
-    ) -> impl Iterator<Item = (u64, &'a Slice)> {
-        names.filter_map(|name| self.slices.get(name)).map(|(number, slice)| (*number, &**slice))
-    }
-}
-
-fn hold(state: &mut AllocatedState, held: &HeldDevice) {
-    match &held.share {
-        Some(consumed) => state.insert_share(held.device.clone(), consumed),
-        None => {
-            state.insert(held.device.clone());
-        }
-    }
-}
-
-fn forget<K: Hash + Eq>(lists: &mut HashMap<K, Vec<Arc<str>>>, key: &K, name: &str) {
-    if let Some(names) = lists.get_mut(key) {
-        names.retain(|known| **known != *name);
-        if names.is_empty() {
-            lists.remove(key);
-        }
+    /// The slice of a name.
+    pub fn slice(&self, name: &str) -> Option<&Slice> {
+        self.slices.get(name).map(|slice| &**slice)
     }
 }

@@ -29,6 +29,7 @@ pub mod replay;
 pub mod settings;
 pub mod slice;
 pub mod state;
+pub mod survey;
 mod wire;
 
 pub use allocate::{
@@ -45,4 +46,5 @@ pub use quantity::Quantity;
 pub use settings::{FeatureGates, MinorVersion, Settings, Variant};
 pub use slice::Slice;
 pub use state::AllocatedState;
+pub use survey::{Survey, survey};
 pub use wire::WireError;

@@ -58,6 +58,13 @@ pub struct PoolId {
     pub pool: Arc<str>,
 }
 
+impl PoolId {
+    /// The device of this name in the pool.
+    pub(crate) fn device(&self, device: &Arc<str>) -> DeviceId {
+        DeviceId { driver: self.driver.clone(), pool: self.pool.clone(), device: device.clone() }
+    }
+}
+
 impl fmt::Display for PoolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.driver, self.pool)

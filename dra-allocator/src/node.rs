@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// What the allocator needs to know of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -87,11 +87,10 @@ pub struct SelectorError {
 impl NodeSelector {
     /// The selector of one node, as Kubernetes writes it.
     pub fn of_node(name: &Arc<str>) -> Self {
-        let requirement = Requirement {
-            key: "metadata.name".into(),
-            operator: "In".into(),
-            values: vec![name.clone()],
-        };
+        static WORDS: LazyLock<[Arc<str>; 2]> =
+            LazyLock::new(|| ["metadata.name".into(), "In".into()]);
+        let [key, operator] = WORDS.clone();
+        let requirement = Requirement { key, operator, values: vec![name.clone()] };
         let match_fields = vec![requirement];
         Self { terms: vec![NodeSelectorTerm { match_fields, match_expressions: Vec::new() }] }
     }

@@ -5,8 +5,9 @@
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::Hash;
+use std::ptr;
 
 use crate::device::Device;
 use crate::inventory::Inventory;
@@ -49,7 +50,7 @@ pub(crate) enum PoolHealth {
 /// A pool, as far as it matters for a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool<'a> {
-    pub(crate) id: PoolId,
+    pub(crate) id: &'a PoolId,
     pub(crate) health: PoolHealth,
     /// The slices with devices for the node, in the order of the search.
     pub(crate) slices: Vec<&'a Slice>,
@@ -65,38 +66,52 @@ pub(crate) fn gather<'a>(
     settings: &Settings,
 ) -> Result<Vec<Pool<'a>>, GatherError> {
     let mut groups: Vec<(&PoolId, Vec<&Slice>)> = Vec::new();
-    let mut numbers: HashMap<&PoolId, usize> = HashMap::new();
     for slice in candidates(inventory, node, settings) {
         if counts(slice, settings) && is_relevant(slice, node, settings)? {
-            let number = *numbers.entry(&slice.pool).or_insert_with(|| {
-                groups.push((&slice.pool, Vec::new()));
-                groups.len() - 1
-            });
-            add(&mut groups[number].1, slice);
+            add(group(&mut groups, &slice.pool, settings), slice);
         }
-    }
-    if !settings.quirks.unordered {
-        groups.sort_by_key(|(pool, _)| *pool);
     }
     let pools = groups.into_iter();
     let mut pools: Vec<_> =
-        pools.filter_map(|(_, slices)| assemble(inventory, slices, settings)).collect();
+        pools.filter_map(|(id, slices)| assemble(inventory, id, slices, settings)).collect();
     if !settings.quirks.unordered {
         pools.sort_by_key(Pool::has_binding_conditions);
     }
     Ok(pools)
 }
 
-/// The slices that may be relevant for a node.
+/// The slices that may be relevant for a node, in the order of the search; without an order as
+/// they came.
 fn candidates<'a>(inventory: &'a Inventory, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
-    let mut slices: Vec<_> = inventory.slices_for(&node.name).collect();
+    let own = inventory.place(&node.name).map_or(&[][..], |place| &place.slices);
+    let shared = inventory.shared_slices();
+    let mut slices: Vec<_> = own.iter().chain(shared).map(|slice| &**slice).collect();
     if settings.quirks.shared_counters_always_relevant {
-        slices.extend(inventory.counter_slices_elsewhere(&node.name));
+        let elsewhere = inventory.counter_slices().iter().map(|slice| &**slice);
+        let is_other = |slice: &&Slice| slice.node_name() != Some(&node.name);
+        slices.extend(elsewhere.filter(is_other));
     }
     if settings.quirks.unordered {
-        slices.sort_by_key(|(number, _)| *number);
+        slices.sort_by_key(|slice| slice.arrival);
+    } else if slices.len() > own.len() {
+        slices.sort_by(|a, b| a.order().cmp(&b.order()));
     }
-    slices.into_iter().map(|(_, slice)| slice).collect()
+    slices
+}
+
+/// The slices of a pool so far. In the order of the search they come one after the other.
+fn group<'g, 'a>(
+    groups: &'g mut Vec<(&'a PoolId, Vec<&'a Slice>)>,
+    pool: &'a PoolId,
+    settings: &Settings,
+) -> &'g mut Vec<&'a Slice> {
+    let looked_at = if settings.quirks.unordered { groups.len() } else { 1 };
+    let known = groups.iter().rev().take(looked_at).position(|(known, _)| *known == pool);
+    let index = known.map_or(groups.len(), |back| groups.len() - 1 - back);
+    if known.is_none() {
+        groups.push((pool, Vec::new()));
+    }
+    &mut groups[index].1
 }
 
 /// Whether the allocator looks at the slice at all with these gates.
@@ -152,63 +167,65 @@ fn add<'a>(slices: &mut Vec<&'a Slice>, slice: &'a Slice) {
 /// A pool of its relevant slices; nothing where a newer generation exists elsewhere.
 fn assemble<'a>(
     inventory: &'a Inventory,
+    id: &'a PoolId,
     slices: Vec<&'a Slice>,
     settings: &Settings,
 ) -> Option<Pool<'a>> {
     let first = *slices.first()?;
     let is_complete =
         |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slice_count);
+    let all = || inventory.pool(id).map_or(&[][..], |pool| &pool.slices);
     if is_complete(slices.len()) {
-        return Some(build(&first.pool, slices, Vec::new(), settings));
+        // Within one slice names were checked when it came.
+        let unsure = if slices.len() > 1 {
+            inventory.pool(id).is_some_and(|pool| pool.repeats)
+        } else {
+            first.has_duplicates
+        };
+        return Some(build(id, slices, Vec::new(), unsure, settings));
     }
     // Slices may be missing only because they are for other nodes.
-    let mut all: Vec<_> = inventory.slices_of_pool(&first.pool).collect();
-    all.sort_by_key(|(number, _)| *number);
-    if all.iter().any(|(_, slice)| slice.generation > first.generation) {
+    if all().iter().any(|slice| slice.generation > first.generation) {
         return None;
     }
-    let all = all
-        .into_iter()
-        .map(|(_, slice)| slice)
+    let all = all()
+        .iter()
+        .map(|slice| &**slice)
         .filter(|slice| slice.generation == first.generation && counts_for_groups(slice, settings));
     let all: Vec<_> = all.collect();
     if !is_complete(all.len()) {
-        return Some(Pool::broken(&first.pool, PoolHealth::Incomplete));
+        return Some(Pool::broken(id, PoolHealth::Incomplete));
     }
-    let known: HashSet<_> = slices.iter().map(|slice| &slice.name).collect();
-    let elsewhere = all.into_iter().filter(|slice| !known.contains(&slice.name)).collect();
-    Some(build(&first.pool, slices, elsewhere, settings))
+    let is_here = |slice: &&Slice| slices.iter().any(|here| ptr::eq(*here, *slice));
+    let elsewhere = all.into_iter().filter(|slice| !is_here(slice)).collect();
+    Some(build(id, slices, elsewhere, true, settings))
 }
 
-/// `buildPool`: sorts, separates and checks the slices.
+/// `buildPool`: separates and checks the slices. Only where one is `unsure`, names of devices
+/// are compared.
 fn build<'a>(
-    id: &PoolId,
-    mut slices: Vec<&'a Slice>,
+    id: &'a PoolId,
+    slices: Vec<&'a Slice>,
     elsewhere: Vec<&'a Slice>,
+    unsure: bool,
     settings: &Settings,
 ) -> Pool<'a> {
-    if !settings.quirks.unordered {
-        slices.sort_by(|a, b| a.name.cmp(&b.name));
-    }
+    let mut pool = Pool { slices, elsewhere, ..Pool::broken(id, PoolHealth::Complete) };
     let partitions = settings.gates.partitionable_devices;
-    let is_counters = |slice: &&Slice| partitions && !slice.shared_counters.is_empty();
-    let (counters_here, slices): (Vec<_>, Vec<_>) = slices.into_iter().partition(is_counters);
-    let (counters_elsewhere, elsewhere): (Vec<_>, Vec<_>) =
-        elsewhere.into_iter().partition(is_counters);
-    // Within one slice names were checked when it came.
-    let unsure = slices.len() > 1 || slices.iter().any(|slice| slice.has_duplicates);
-    let names = devices(&slices).map(|device| &device.id.device);
-    if let Some(name) = unsure.then(|| duplicate(names)).flatten() {
+    if partitions {
+        let all = pool.slices.iter().chain(&pool.elsewhere);
+        pool.counter_sets = all.flat_map(|slice| &slice.shared_counters).collect();
+        let holds_devices = |slice: &&Slice| slice.shared_counters.is_empty();
+        pool.slices.retain(holds_devices);
+        pool.elsewhere.retain(holds_devices);
+    } else {
+        pool.elsewhere.clear();
+    }
+    let names = || devices(&pool.slices).map(|device| &device.id.device);
+    if let Some(name) = unsure.then(|| duplicate(names())).flatten() {
         return Pool::broken(id, PoolHealth::Invalid(format!("duplicate device name {name}")));
     }
-    let mut pool = Pool { slices, ..Pool::broken(id, PoolHealth::Complete) };
-    if !partitions {
-        return pool;
-    }
-    let sets = counters_here.into_iter().chain(counters_elsewhere);
-    pool.counter_sets = sets.flat_map(|slice| &slice.shared_counters).collect();
-    pool.elsewhere = elsewhere;
-    match pool.check_counters() {
+    match if partitions { pool.check_counters() } else { Ok(()) } {
         Ok(()) => pool,
         Err(reason) => Pool::broken(id, PoolHealth::Invalid(reason)),
     }
@@ -224,9 +241,9 @@ pub(crate) fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) ->
 }
 
 impl<'a> Pool<'a> {
-    fn broken(id: &PoolId, health: PoolHealth) -> Self {
+    fn broken(id: &'a PoolId, health: PoolHealth) -> Self {
         let (slices, elsewhere, counter_sets) = Default::default();
-        Pool { id: id.clone(), health, slices, elsewhere, counter_sets }
+        Pool { id, health, slices, elsewhere, counter_sets }
     }
 
     fn has_binding_conditions(&self) -> bool {

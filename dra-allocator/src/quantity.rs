@@ -2,13 +2,17 @@
 //!
 //! Follows `k8s.io/apimachinery/pkg/api/resource`: how a text is read, rounded, compared and
 //! printed. Amounts are held exactly, as a whole number of 10⁻⁹. Kubernetes holds larger ones
-//! than fit here (above some 10²⁹); such a text is refused.
+//! than fit here (above 10²⁴); such a text is refused.
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 const NANOS: i128 = 1_000_000_000;
+
+/// The largest amount, 10²⁴: a hundred thousand of them can be added up.
+const MAX_NANOS: i128 = NANOS * 1_000_000_000_000_000_000_000_000;
 
 /// How a quantity is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +34,7 @@ pub struct Quantity {
 }
 
 /// How Kubernetes holds the amount. It matters in one place: [`Quantity::is_same_form`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Form {
     /// A 64-bit number times a power of ten, and whether the text was kept with it.
     Small { value: i64, scale: i32, text: bool },
@@ -133,6 +137,30 @@ impl Quantity {
     }
 }
 
+/// A quantity as it is written: equal only where printing and policies see no difference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written(pub(crate) Quantity);
+
+impl Written {
+    fn parts(self) -> (i128, Format, Form) {
+        (self.0.nanos, self.0.format, self.0.form)
+    }
+}
+
+impl PartialEq for Written {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for Written {}
+
+impl Hash for Written {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
 /// Compares amounts; the format does not matter.
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
@@ -169,13 +197,13 @@ impl FromStr for Quantity {
         let (multiplier, format) = suffix(parts.suffix).ok_or_else(malformed)?;
         let form = parts.small_form(multiplier, format);
         let large = form == Form::Large;
-        let nanos = parts
-            .nanos(multiplier)
-            .filter(|n| n.unsigned_abs() < u128::MAX / 4)
-            .ok_or_else(|| QuantityError::TooLarge(text.to_owned()))?;
         let limit = i128::from(i64::MAX) * NANOS;
         let binary = format == Format::BinarySi;
-        let nanos = if binary && large { nanos.clamp(-limit, limit) } else { nanos };
+        let nanos = parts
+            .nanos(multiplier)
+            .map(|nanos| if binary && large { nanos.clamp(-limit, limit) } else { nanos })
+            .filter(|nanos| nanos.abs() <= MAX_NANOS)
+            .ok_or_else(|| QuantityError::TooLarge(text.to_owned()))?;
         let fraction = nanos != 0 && nanos.abs() < NANOS;
         let format = if binary && large && fraction { Format::DecimalSi } else { format };
         Ok(Self { nanos, format, form })

@@ -4,6 +4,8 @@
 //! JSON: one object a case. Inputs are Kubernetes objects; outputs are the results in order,
 //! the error text, and the number of steps.
 
+mod orders;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 
@@ -170,7 +172,7 @@ impl Case {
         for (number, slice) in self.slices.iter().flatten().enumerate() {
             let mut slice = slice.clone();
             let name = slice.metadata.name.clone().unwrap_or_default();
-            if inventory.slices().any(|known| *known.name == name) {
+            if inventory.slice(&name).is_some() {
                 // The table has slices of one name, which no API server would. This comes
                 // directly after that name in the order.
                 slice.metadata.name = Some(format!("{name}\u{1}{number:04}"));

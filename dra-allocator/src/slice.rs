@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::inventory::Likeness;
 use crate::name::PoolId;
 use crate::node::NodeTarget;
 use crate::quantity::Quantity;
@@ -28,7 +29,7 @@ pub struct CounterSet {
 }
 
 /// A `ResourceSlice`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Slice {
     /// The object's name. Within a pool slices are searched in its bytewise order.
     pub name: Arc<str>,
@@ -50,6 +51,10 @@ pub struct Slice {
     pub shared_counters: Vec<CounterSet>,
     /// What kubelet leaves out for these devices (feature `DRAOptionalNodeOperations`).
     pub skip_node_operations: Vec<Arc<str>>,
+    /// What it has in common with others.
+    pub(crate) likeness: Likeness,
+    /// When it came into the index, as a number.
+    pub(crate) arrival: u64,
 }
 
 impl Slice {
@@ -59,6 +64,12 @@ impl Slice {
             SliceTarget::Nodes(NodeTarget::Node(name)) => Some(name),
             _ => None,
         }
+    }
+
+    /// Slices are searched in this order (`sortPoolsByID` and `sort.Slice` in
+    /// `pools_incubating.go`).
+    pub(crate) fn order(&self) -> (&PoolId, &Arc<str>) {
+        (&self.pool, &self.name)
     }
 
     /// Whether any device declares compatibility groups.

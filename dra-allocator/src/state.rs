@@ -1,12 +1,13 @@
 //! What is in use: devices, shares of devices, and capacity.
 //!
 //! The `AllocatedState` of `structured/internal/allocatedstate.go`. It is a value: a hypothesis
-//! is a clone with more in it. Clones share what they have in common.
+//! is a clone with more in it. Clones share what they have in common. What is held lies by pool,
+//! so that what a node has in use is found with one look per pool.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::name::{DeviceId, QualifiedName};
+use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::quantity::Quantity;
 
 /// What allocated claims hold.
@@ -18,19 +19,22 @@ pub struct AllocatedState {
     added: Held,
 }
 
+type Held = HashMap<PoolId, PoolUse>;
+
+/// What is held of a pool, by the names of its devices.
 #[derive(Clone, Debug, Default)]
-struct Held {
-    devices: HashSet<DeviceId>,
-    shares: HashMap<DeviceId, Shares>,
+struct PoolUse {
+    devices: BTreeSet<Arc<str>>,
+    shares: BTreeMap<Arc<str>, Shares>,
 }
 
 /// The shares of a device that claims hold.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Shares {
+pub(crate) struct Shares {
     /// How many shares are known by their id.
-    count: usize,
+    pub(crate) count: usize,
     /// The sum of what they take; present as soon as one share recorded any.
-    capacity: Option<Vec<(QualifiedName, Quantity)>>,
+    pub(crate) capacity: Option<Vec<(QualifiedName, Quantity)>>,
 }
 
 impl AllocatedState {
@@ -41,7 +45,8 @@ impl AllocatedState {
 
     /// Marks a device as in use as a whole; false where it was.
     pub fn insert(&mut self, device: DeviceId) -> bool {
-        !self.base.devices.contains(&device) && self.added.devices.insert(device)
+        !self.contains(&device)
+            && self.added.entry(device.pool_id()).or_default().devices.insert(device.device)
     }
 
     /// Adds a share of a device.
@@ -68,50 +73,62 @@ impl AllocatedState {
 
     /// The shares of a device in this clone; those of the base are copied here first.
     fn share_mut(&mut self, device: DeviceId) -> &mut Shares {
-        let base = self.base.shares.get(&device);
-        self.added.shares.entry(device).or_insert_with(|| base.cloned().unwrap_or_default())
+        let pool = device.pool_id();
+        let base = self.base.get(&pool).and_then(|pool| pool.shares.get(&device.device));
+        let added = self.added.entry(pool).or_default();
+        added.shares.entry(device.device).or_insert_with(|| base.cloned().unwrap_or_default())
     }
 
     /// Whether the device is in use as a whole.
     pub fn contains(&self, device: &DeviceId) -> bool {
-        self.base.devices.contains(device) || self.added.devices.contains(device)
+        self.pool(&device.pool_id()).contains(&device.device)
     }
 
     /// Whether any share of the device is in use, known by its id.
     pub fn is_shared(&self, device: &DeviceId) -> bool {
-        self.shares(device).is_some_and(|shares| shares.count > 0)
+        self.pool(&device.pool_id()).is_shared(&device.device)
     }
 
     /// The capacity of a device that is in use; none where none was ever recorded.
     pub fn capacity_in_use(&self, device: &DeviceId) -> Option<&[(QualifiedName, Quantity)]> {
-        self.shares(device)?.capacity.as_deref()
+        self.pool(&device.pool_id()).capacity_in_use(&device.device)
     }
 
-    fn shares(&self, device: &DeviceId) -> Option<&Shares> {
-        self.added.shares.get(device).or_else(|| self.base.shares.get(device))
+    /// What is in use of a pool.
+    pub(crate) fn pool(&self, pool: &PoolId) -> PoolState<'_> {
+        let added = if self.added.is_empty() { None } else { self.added.get(pool) };
+        PoolState { base: self.base.get(pool), added }
     }
 
     /// All devices that are in use as a whole, in no defined order.
-    pub fn devices(&self) -> impl Iterator<Item = &DeviceId> {
-        self.base.devices.iter().chain(&self.added.devices)
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
+        let pools = self.base.iter().chain(&self.added);
+        pools.flat_map(|(pool, held)| held.devices.iter().map(|device| pool.device(device)))
     }
 
     /// Makes what clones have beyond the base part of the base, so that the next clone is cheap.
     pub(crate) fn settle(&mut self) {
-        if self.added.devices.is_empty() && self.added.shares.is_empty() {
+        if self.added.is_empty() {
             return;
         }
         let base = Arc::make_mut(&mut self.base);
-        base.devices.extend(self.added.devices.drain());
-        base.shares.extend(self.added.shares.drain());
+        for (pool, added) in self.added.drain() {
+            let held = base.entry(pool).or_default();
+            held.devices.extend(added.devices);
+            held.shares.extend(added.shares);
+        }
     }
 
     /// Frees a device, or all its shares.
     pub fn remove(&mut self, device: &DeviceId) {
         self.settle();
-        let base = Arc::make_mut(&mut self.base);
-        base.devices.remove(device);
-        base.shares.remove(device);
+        let (base, pool) = (Arc::make_mut(&mut self.base), device.pool_id());
+        let Some(held) = base.get_mut(&pool) else { return };
+        held.devices.remove(&device.device);
+        held.shares.remove(&device.device);
+        if held.devices.is_empty() && held.shares.is_empty() {
+            base.remove(&pool);
+        }
     }
 }
 
@@ -123,5 +140,51 @@ impl FromIterator<DeviceId> for AllocatedState {
         }
         state.settle();
         state
+    }
+}
+
+/// What is in use of one pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolState<'a> {
+    base: Option<&'a PoolUse>,
+    added: Option<&'a PoolUse>,
+}
+
+impl<'a> PoolState<'a> {
+    fn parts(self) -> impl Iterator<Item = &'a PoolUse> {
+        self.base.into_iter().chain(self.added)
+    }
+
+    /// Whether nothing of the pool is in use.
+    pub(crate) fn is_free(self) -> bool {
+        self.base.is_none() && self.added.is_none()
+    }
+
+    pub(crate) fn contains(self, device: &str) -> bool {
+        self.parts().any(|part| part.devices.contains(device))
+    }
+
+    pub(crate) fn is_shared(self, device: &str) -> bool {
+        self.shares(device).is_some_and(|shares| shares.count > 0)
+    }
+
+    pub(crate) fn capacity_in_use(self, device: &str) -> Option<&'a [(QualifiedName, Quantity)]> {
+        self.shares(device)?.capacity.as_deref()
+    }
+
+    /// The devices in use as a whole, by name.
+    pub(crate) fn devices(self) -> impl Iterator<Item = &'a Arc<str>> {
+        self.parts().flat_map(|part| &part.devices)
+    }
+
+    /// Whether any share of any device is in use.
+    pub(crate) fn has_shares(self) -> bool {
+        self.parts().any(|part| !part.shares.is_empty())
+    }
+
+    /// The shares of a device; those of the clone hold these of the base.
+    pub(crate) fn shares(self, device: &str) -> Option<&'a Shares> {
+        let of = |part: Option<&'a PoolUse>| part.and_then(|part| part.shares.get(device));
+        of(self.added).or_else(|| of(self.base))
     }
 }

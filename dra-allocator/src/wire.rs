@@ -4,12 +4,12 @@
 //! server that has validated them; what cannot be held is refused with the place it stands at.
 
 mod claim;
+mod interner;
 mod node;
 mod result;
 mod slice;
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 
@@ -17,6 +17,7 @@ use crate::name::QualifiedName;
 use crate::quantity::{Quantity, QuantityError};
 
 pub(crate) use claim::{HeldDevice, allocated_devices, claim_name, class};
+pub(crate) use interner::Interner;
 pub(crate) use node::node;
 pub(crate) use slice::slice;
 
@@ -34,48 +35,6 @@ pub enum WireError {
         /// Why.
         source: QuantityError,
     },
-}
-
-/// Texts that are held once.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Interner {
-    texts: HashSet<Arc<str>>,
-    /// Lists of attribute names: devices of one kind have the same.
-    schemas: HashSet<Arc<[QualifiedName]>>,
-}
-
-impl Interner {
-    pub(crate) fn text(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return known.clone();
-        }
-        let text: Arc<str> = text.into();
-        self.texts.insert(text.clone());
-        text
-    }
-
-    pub(crate) fn optional(&mut self, text: Option<&String>) -> Arc<str> {
-        self.text(text.map_or("", |text| text))
-    }
-
-    pub(crate) fn texts(&mut self, texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
-        texts.into_iter().flatten().map(|text| self.text(text)).collect()
-    }
-
-    pub(crate) fn schema(&mut self, names: Vec<QualifiedName>) -> Arc<[QualifiedName]> {
-        if let Some(known) = self.schemas.get(names.as_slice()) {
-            return known.clone();
-        }
-        let names: Arc<[QualifiedName]> = names.into();
-        self.schemas.insert(names.clone());
-        names
-    }
-
-    /// Forgets what nobody else holds.
-    pub(crate) fn shrink(&mut self) {
-        self.schemas.retain(|names| Arc::strong_count(names) > 1);
-        self.texts.retain(|text| Arc::strong_count(text) > 1);
-    }
 }
 
 pub(crate) fn quantity(wire: &WireQuantity, at: &str) -> Result<Quantity, WireError> {

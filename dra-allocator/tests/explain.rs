@@ -31,6 +31,7 @@ spec:
 
 const CLASSES: &[&str] = &[
     "{metadata: {name: gpu}, spec: {selectors: [{cel: {expression: 'device.driver == \"gpu.example.com\"'}}]}}",
+    "{metadata: {name: b200}, spec: {selectors: [{cel: {expression: 'device.attributes[\"gpu.example.com\"].?model.orValue(\"\") == \"b200\"'}}]}}",
     "{metadata: {name: nic}, spec: {selectors: [{cel: {expression: 'device.driver == \"nic.example.com\"'}}]}}",
 ];
 
@@ -77,6 +78,24 @@ fn what_a_person_reads() {
             "an error on a device",
             "[{name: gpu, exactly: {deviceClassName: gpu, selectors: [{cel: {expression: \
              'device.attributes[\"gpu.example.com\"].vendor == \"x\"'}}]}}]"
+                .to_owned(),
+        ),
+        ("class selector", "[{name: gpu, exactly: {deviceClassName: b200}}]".to_owned()),
+        (
+            "a selector that is none",
+            "[{name: gpu, exactly: {deviceClassName: gpu, selectors: [{cel: {expression: \
+             'device.model =='}}]}}]"
+                .to_owned(),
+        ),
+        (
+            "capacity",
+            "[{name: gpu, exactly: {deviceClassName: gpu, capacity: {requests: {mem: 1Gi}}}}]"
+                .to_owned(),
+        ),
+        (
+            "first available",
+            "[{name: gpu, firstAvailable: [{name: new, deviceClassName: b200}, \
+             {name: two, deviceClassName: gpu, count: 2}]}]"
                 .to_owned(),
         ),
         ("taint", "[{name: nic, exactly: {deviceClassName: nic, count: 2}}]".to_owned()),

@@ -2,6 +2,8 @@
 //!
 //! `structured/internal/*/consumable_capacity.go`.
 
+use std::rc::Rc;
+
 use crate::device::{Device, DeviceCapacity, RequestPolicy, ValidRange};
 use crate::name::QualifiedName;
 use crate::quantity::{Format, Quantity};
@@ -39,51 +41,64 @@ fn amount<'a>(
     amounts.iter().find(|(known, _)| known == name).map(|(_, amount)| amount)
 }
 
-/// What a request takes of each capacity of a device, in the order of its capacities.
-pub(super) fn consumed(
-    asked: Asked<'_>,
-    device: &Device,
-    settings: &Settings,
-) -> Result<Vec<Quantity>, CapacityError> {
-    let lenient = settings.quirks.lenient_capacity;
-    let amounts = device.capacity.iter().map(|(name, capacity)| {
-        let request = asked.and_then(|asked| amount(asked, name));
-        let taken = taken(request, capacity, settings).ok_or_else(|| {
-            let request = request.copied().unwrap_or(capacity.value);
-            CapacityError::NotRepresentable { name: name.clone(), request }
-        })?;
-        if taken.is_negative() && !lenient {
-            return Err(CapacityError::Negative { name: name.clone() });
-        }
-        Ok(taken)
-    });
-    amounts.collect()
+/// What a request takes of each capacity of a device, and what is left of each.
+#[derive(Clone, Debug)]
+pub(super) struct Demand {
+    /// In the order of the device's capacities.
+    pub(super) amounts: Rc<[Quantity]>,
+    left: Vec<i128>,
+    is_allowed: bool,
 }
 
-/// Whether a device has what a request takes (`CmpRequestOverCapacity`): it has every capacity
-/// that is asked for, the amounts are allowed, and they fit beside what is in use and what the
-/// search has taken already (in the order of the device's capacities).
-pub(super) fn fits(
+impl Demand {
+    /// Whether the device has what the request takes (`CmpRequestOverCapacity`): the amounts are
+    /// allowed, and they fit beside what is in use and what the search has taken already.
+    pub(super) fn fits(&self, taking: Option<&[i128]>) -> bool {
+        let taking =
+            |i: usize| taking.and_then(|taking| taking.get(i)).copied().unwrap_or_default();
+        let mut amounts = self.amounts.iter().zip(&self.left).enumerate();
+        self.is_allowed && amounts.all(|(i, (amount, left))| taking(i) + amount.nanos() <= *left)
+    }
+}
+
+/// What a request takes of a device beside what is in use; none where the device does not have
+/// a capacity that is asked for.
+pub(super) fn demand(
     asked: Asked<'_>,
     device: &Device,
     in_use: &[(QualifiedName, Quantity)],
-    taking: Option<&[i128]>,
     settings: &Settings,
-) -> Result<bool, CapacityError> {
+) -> Result<Option<Demand>, CapacityError> {
     let has = |name| device.capacity.iter().any(|(known, _)| known == name);
     if !asked.unwrap_or_default().iter().all(|(name, _)| has(name)) {
-        return Ok(false);
+        return Ok(None);
     }
-    let consumed = consumed(asked, device, settings)?;
-    let fits = device.capacity.iter().zip(consumed).enumerate().all(|(i, (entry, consumed))| {
-        let (name, capacity) = entry;
+    let (mut amounts, mut left, mut is_allowed) = (Vec::new(), Vec::new(), true);
+    for (name, capacity) in device.capacity.iter() {
+        let taken = consumed(asked, name, capacity, settings)?;
         let policy = capacity.policy.as_ref();
-        let held = amount(in_use, name).map_or(0, Quantity::nanos);
-        let taking = taking.and_then(|taking| taking.get(i)).copied().unwrap_or_default();
-        !policy.is_some_and(|policy| violates(&consumed, policy, settings))
-            && held + taking + consumed.nanos() <= capacity.value.nanos()
-    });
-    Ok(fits)
+        is_allowed &= !policy.is_some_and(|policy| violates(&taken, policy, settings));
+        left.push(capacity.value.nanos() - amount(in_use, name).map_or(0, Quantity::nanos));
+        amounts.push(taken);
+    }
+    Ok(Some(Demand { amounts: amounts.into(), left, is_allowed }))
+}
+
+fn consumed(
+    asked: Asked<'_>,
+    name: &QualifiedName,
+    capacity: &DeviceCapacity,
+    settings: &Settings,
+) -> Result<Quantity, CapacityError> {
+    let request = asked.and_then(|asked| amount(asked, name));
+    let taken = taken(request, capacity, settings).ok_or_else(|| {
+        let request = request.copied().unwrap_or(capacity.value);
+        CapacityError::NotRepresentable { name: name.clone(), request }
+    })?;
+    if taken.is_negative() && !settings.quirks.lenient_capacity {
+        return Err(CapacityError::Negative { name: name.clone() });
+    }
+    Ok(taken)
 }
 
 /// What a request takes of a capacity; none where that cannot be computed.

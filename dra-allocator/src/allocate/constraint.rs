@@ -1,63 +1,101 @@
 //! Constraints between the devices of a claim, while the search adds and removes devices.
 //!
 //! `matchAttributeConstraint` in `allocator_*.go` and `distinctAttributeConstraint` in
-//! `constraint.go`. Values are numbered per constraint, so that the search compares numbers.
+//! `constraint.go`. Values become numbers when a device is first looked at, so that the search
+//! compares numbers and allocates nothing.
 
-use std::rc::Rc;
+use std::collections::HashMap;
 
 use crate::device::AttributeValue;
 use crate::settings::Settings;
 
-/// A value of a device: nothing, something that equals nothing, or a number from [`FIRST`] on.
-type ValueId = u32;
+/// What a constraint sees of a device: one of those named here, or from [`Seen::FIRST`] on the
+/// number of a value or of a set of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seen(u32);
 
-const MISSING: ValueId = 0;
-/// A list where lists are not compared, or a value of an unknown kind.
-const OPAQUE: ValueId = 1;
-const FIRST: ValueId = 2;
+impl Seen {
+    /// The device was not looked at yet.
+    pub(super) const NOT_ASKED: Self = Self(0);
+    /// The device does not have the attribute.
+    const MISSING: Self = Self(1);
+    /// A list where lists are not compared, or a value of an unknown kind: it equals nothing.
+    const OPAQUE: Self = Self(2);
+    /// With lists, a value without elements: it satisfies nothing.
+    const NOTHING: Self = Self(3);
+    const FIRST: u32 = 4;
 
-/// The value of a device, as a constraint sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    Scalar(ValueId),
-    /// The elements of a list, sorted; a scalar is a list of one. Never empty.
-    Set(Rc<[ValueId]>),
-    /// With lists, a value without elements, or none: it satisfies nothing.
-    Nothing,
+    fn number(index: usize) -> Self {
+        Self(u32::try_from(index).map_or(u32::MAX, |index| index.saturating_add(Self::FIRST)))
+    }
+
+    fn index(self) -> Option<usize> {
+        self.0.checked_sub(Self::FIRST).and_then(|index| usize::try_from(index).ok())
+    }
 }
 
-/// The values that a constraint has met.
+/// The values that a constraint has met, and with lists the sets of them.
 #[derive(Clone, Debug, Default)]
 struct Numbering {
-    known: Vec<AttributeValue>,
+    values: Vec<AttributeValue>,
+    /// The numbers of values, sorted. A scalar is a set of one.
+    sets: Vec<Box<[usize]>>,
+    intersections: HashMap<(Seen, Seen), Seen>,
 }
 
 impl Numbering {
-    fn number(&mut self, value: AttributeValue) -> ValueId {
-        let index = self.known.iter().position(|known| *known == value).unwrap_or_else(|| {
-            self.known.push(value);
-            self.known.len() - 1
-        });
-        ValueId::try_from(index).map_or(ValueId::MAX, |index| index + FIRST)
+    fn value(&mut self, value: &AttributeValue) -> usize {
+        self.values.iter().position(|known| known == value).unwrap_or_else(|| {
+            self.values.push(value.clone());
+            self.values.len() - 1
+        })
     }
 
-    fn set(&mut self, value: &AttributeValue) -> Rc<[ValueId]> {
+    fn set(&mut self, value: &AttributeValue) -> Seen {
         use AttributeValue as V;
         let mut numbers: Vec<_> = match value {
-            V::Bools(values) => values.iter().map(|v| self.number(V::Bool(*v))).collect(),
-            V::Ints(values) => values.iter().map(|v| self.number(V::Int(*v))).collect(),
+            V::Bools(values) => values.iter().map(|v| self.value(&V::Bool(*v))).collect(),
+            V::Ints(values) => values.iter().map(|v| self.value(&V::Int(*v))).collect(),
             V::Strings(values) => {
-                values.iter().map(|v| self.number(V::String(v.clone()))).collect()
+                values.iter().map(|v| self.value(&V::String(v.clone()))).collect()
             }
             V::Versions(values) => {
-                values.iter().map(|v| self.number(V::Version(v.clone()))).collect()
+                values.iter().map(|v| self.value(&V::Version(v.clone()))).collect()
             }
             V::Unknown => Vec::new(),
-            scalar => vec![self.number(scalar.clone())],
+            scalar => vec![self.value(scalar)],
         };
         numbers.sort_unstable();
         numbers.dedup();
-        numbers.into()
+        self.number_of(numbers)
+    }
+
+    fn number_of(&mut self, set: Vec<usize>) -> Seen {
+        if set.is_empty() {
+            return Seen::NOTHING;
+        }
+        let known = self.sets.iter().position(|known| **known == *set);
+        Seen::number(known.unwrap_or_else(|| {
+            self.sets.push(set.into());
+            self.sets.len() - 1
+        }))
+    }
+
+    fn elements(&self, seen: Seen) -> &[usize] {
+        seen.index().and_then(|index| self.sets.get(index)).map_or(&[], |set| set)
+    }
+
+    /// What two sets have in common; each pair is worked out once.
+    fn intersection(&mut self, a: Seen, b: Seen) -> Seen {
+        if let Some(known) = self.intersections.get(&(a, b)) {
+            return *known;
+        }
+        let others = self.elements(b);
+        let common = self.elements(a).iter().filter(|value| others.contains(value)).copied();
+        let common = common.collect();
+        let common = self.number_of(common);
+        self.intersections.insert((a, b), common);
+        common
     }
 }
 
@@ -100,68 +138,62 @@ impl ConstraintState {
     /// What the constraint sees of a value.
     pub(super) fn see(&mut self, value: Option<&AttributeValue>) -> Seen {
         match value {
-            None => Seen::Scalar(MISSING),
-            Some(value) if self.lists => match self.numbering.set(value) {
-                set if set.is_empty() => Seen::Nothing,
-                set => Seen::Set(set),
-            },
-            Some(value) if value.is_list() || *value == AttributeValue::Unknown => {
-                Seen::Scalar(OPAQUE)
-            }
-            Some(value) => Seen::Scalar(self.numbering.number(value.clone())),
+            None => Seen::MISSING,
+            Some(value) if self.lists => self.numbering.set(value),
+            Some(value) if value.is_list() || *value == AttributeValue::Unknown => Seen::OPAQUE,
+            Some(value) => Seen::number(self.numbering.value(value)),
         }
     }
 
     /// Adds a device of a request where the constraint allows it.
-    pub(super) fn add(&mut self, request: usize, seen: &Seen) -> bool {
-        if *seen == Seen::Scalar(MISSING) {
-            return false;
-        }
-        match self.kind {
-            Kind::Match => self.add_match(seen),
-            Kind::Distinct if self.by_request => self.add_distinct_by_request(request, seen),
-            Kind::Distinct => self.add_distinct(seen),
+    pub(super) fn add(&mut self, request: usize, seen: Seen) -> bool {
+        match (self.kind, seen) {
+            (_, Seen::MISSING) | (Kind::Match, Seen::NOTHING) => false,
+            (Kind::Match, _) => self.add_match(seen),
+            (Kind::Distinct, _) if self.by_request => self.add_by_request(request, seen),
+            (Kind::Distinct, _) => self.add_distinct(seen),
         }
     }
 
-    fn add_match(&mut self, seen: &Seen) -> bool {
-        let joined = match (self.count.checked_sub(1), seen) {
-            (_, Seen::Nothing) => None,
-            (None, seen) => {
+    fn add_match(&mut self, seen: Seen) -> bool {
+        let joined = match (self.count, self.values.last()) {
+            (0, _) | (_, None) => {
                 self.values.clear();
-                Some(seen.clone())
+                seen
             }
-            (Some(_), Seen::Scalar(id)) => {
-                let same = self.values.first() == Some(seen) && *id != OPAQUE;
-                same.then(|| seen.clone())
+            (_, Some(current)) if self.lists => {
+                let common = self.numbering.intersection(*current, seen);
+                if common == Seen::NOTHING {
+                    return false;
+                }
+                common
             }
-            (Some(_), Seen::Set(set)) => match self.values.last() {
-                Some(Seen::Set(current)) => intersection(current, set),
-                _ => None,
-            },
+            (_, Some(current)) if *current == seen && seen != Seen::OPAQUE => seen,
+            _ => return false,
         };
-        let Some(joined) = joined else { return false };
         self.values.push(joined);
         self.count += 1;
         true
     }
 
-    fn add_distinct(&mut self, seen: &Seen) -> bool {
-        let allowed = is_distinct(seen, self.values.iter());
+    fn add_distinct(&mut self, seen: Seen) -> bool {
+        let Self { lists, numbering, values, .. } = self;
+        let allowed = is_distinct(seen, values.iter(), *lists, numbering);
         if allowed {
-            self.values.push(seen.clone());
+            self.values.push(seen);
             self.count += 1;
         }
         allowed
     }
 
     /// Up to 1.36 the first device is not looked at, and a request has one value only.
-    fn add_distinct_by_request(&mut self, request: usize, seen: &Seen) -> bool {
-        let allowed =
-            self.count == 0 || is_distinct(seen, self.last.iter().map(|(_, value)| value));
+    fn add_by_request(&mut self, request: usize, seen: Seen) -> bool {
+        let Self { lists, numbering, last, .. } = self;
+        let others = last.iter().map(|(_, value)| value);
+        let allowed = self.count == 0 || is_distinct(seen, others, *lists, numbering);
         if allowed {
             self.last.retain(|(known, _)| *known != request);
-            self.last.push((request, seen.clone()));
+            self.last.push((request, seen));
             self.count += 1;
         }
         allowed
@@ -178,20 +210,19 @@ impl ConstraintState {
     }
 }
 
-fn intersection(a: &[ValueId], b: &[ValueId]) -> Option<Seen> {
-    let common: Vec<_> = a.iter().filter(|id| b.contains(id)).copied().collect();
-    (!common.is_empty()).then(|| Seen::Set(common.into()))
-}
-
 /// Whether a value differs from all others.
-fn is_distinct<'a>(seen: &Seen, mut others: impl Iterator<Item = &'a Seen>) -> bool {
+fn is_distinct<'a>(
+    seen: Seen,
+    mut others: impl Iterator<Item = &'a Seen>,
+    lists: bool,
+    numbering: &mut Numbering,
+) -> bool {
     match seen {
-        Seen::Nothing => false,
-        Seen::Scalar(OPAQUE) => others.next().is_none(),
-        Seen::Scalar(_) => others.all(|other| other != seen),
-        Seen::Set(set) => others.all(|other| match other {
-            Seen::Set(other) => intersection(set, other).is_none(),
-            _ => true,
+        Seen::NOTHING => false,
+        Seen::OPAQUE => others.next().is_none(),
+        _ if lists => others.all(|other| {
+            other.index().is_none() || numbering.intersection(seen, *other) == Seen::NOTHING
         }),
+        _ => others.all(|other| *other != seen),
     }
 }

@@ -6,12 +6,21 @@
 use crate::device::Device;
 use crate::pools::Pool;
 use crate::settings::Settings;
-use crate::state::AllocatedState;
+use crate::state::PoolState;
 
 /// The counters of all pools during a search.
 #[derive(Debug, Default)]
 pub(super) struct Counters<'a> {
     groups: Vec<Group<'a>>,
+    /// By candidate: what it draws, once it was asked.
+    draws: Vec<Option<Draw>>,
+}
+
+/// What a device takes: of which group, and of which of its slots how much.
+#[derive(Debug)]
+struct Draw {
+    group: usize,
+    amounts: Vec<(usize, i128)>,
 }
 
 /// The counters of a pool; with a quirk those of all pools of one name.
@@ -21,8 +30,6 @@ struct Group<'a> {
     pool: &'a str,
     /// Counters by set and name.
     slots: Vec<Slot<'a>>,
-    /// Whether what is available was worked out, which happens when the first device asks.
-    is_known: bool,
 }
 
 #[derive(Debug)]
@@ -34,45 +41,41 @@ struct Slot<'a> {
 }
 
 /// Whether any part of a device is allocated (`IsDeviceAllocated`).
-pub(super) fn is_allocated(device: &Device, state: &AllocatedState, settings: &Settings) -> bool {
+pub(super) fn is_allocated(device: &Device, state: PoolState<'_>, settings: &Settings) -> bool {
+    let name = &device.id.device;
     let shared = !settings.quirks.permutations;
-    state.contains(&device.id)
-        || (shared && (state.is_shared(&device.id) || state.capacity_in_use(&device.id).is_some()))
+    state.contains(name)
+        || (shared && (state.is_shared(name) || state.capacity_in_use(name).is_some()))
 }
 
 impl<'a> Group<'a> {
-    fn slot(&mut self, set: &'a str, counter: &'a str) -> &mut Slot<'a> {
-        let known = self.slots.iter().position(|slot| slot.set == set && slot.counter == counter);
-        let index = known.unwrap_or_else(|| {
-            self.slots.push(Slot { set, counter, available: None, consumed: 0 });
-            self.slots.len() - 1
-        });
-        &mut self.slots[index]
-    }
-
-    fn consume(&mut self, device: &'a Device, sign: i128) {
-        for consumed in device.consumes_counters() {
-            for (counter, amount) in &consumed.counters {
-                self.slot(&consumed.set, counter).consumed += sign * amount.nanos();
-            }
-        }
-    }
-
-    fn work_out(&mut self, pool: &Pool<'a>, state: &AllocatedState, settings: &Settings) {
-        self.is_known = true;
+    /// Of the first device that asks comes what is available, whatever pool it is of.
+    fn new(pool: &Pool<'a>, state: PoolState<'_>, settings: &Settings) -> Self {
+        let mut group = Self { driver: &pool.id.driver, pool: &pool.id.pool, slots: Vec::new() };
         for set in &pool.counter_sets {
             for (counter, amount) in &set.counters {
-                self.slot(&set.name, counter).available = Some(amount.nanos());
+                let slot = group.slot(&set.name, counter);
+                group.slots[slot].available = Some(amount.nanos());
             }
         }
         let allocated = pool.all_devices().filter(|device| is_allocated(device, state, settings));
         for consumed in allocated.flat_map(Device::consumes_counters) {
             for (counter, amount) in &consumed.counters {
-                if let Some(available) = &mut self.slot(&consumed.set, counter).available {
+                let slot = group.slot(&consumed.set, counter);
+                if let Some(available) = &mut group.slots[slot].available {
                     *available -= amount.nanos();
                 }
             }
         }
+        group
+    }
+
+    fn slot(&mut self, set: &'a str, counter: &'a str) -> usize {
+        let known = self.slots.iter().position(|slot| slot.set == set && slot.counter == counter);
+        known.unwrap_or_else(|| {
+            self.slots.push(Slot { set, counter, available: None, consumed: 0 });
+            self.slots.len() - 1
+        })
     }
 
     fn is_exceeded(&self) -> bool {
@@ -81,42 +84,80 @@ impl<'a> Group<'a> {
 }
 
 impl<'a> Counters<'a> {
-    fn group(&mut self, device: &'a Device, settings: &Settings) -> &mut Group<'a> {
-        let (driver, name): (&str, &str) = (&device.id.driver, &device.id.pool);
+    /// For so many candidates.
+    pub(super) fn new(candidates: usize) -> Self {
+        Self { groups: Vec::new(), draws: (0..candidates).map(|_| None).collect() }
+    }
+
+    /// Whether no device has asked yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.draws.is_empty()
+    }
+
+    fn group(&mut self, pool: &Pool<'a>, state: PoolState<'_>, settings: &Settings) -> usize {
+        let by_name = settings.quirks.counters_by_pool_name;
         let known = self.groups.iter().position(|group| {
-            group.pool == name && (settings.quirks.counters_by_pool_name || group.driver == driver)
+            group.pool == &*pool.id.pool && (by_name || group.driver == &*pool.id.driver)
         });
-        let index = known.unwrap_or_else(|| {
-            let slots = Vec::new();
-            self.groups.push(Group { driver, pool: name, slots, is_known: false });
+        known.unwrap_or_else(|| {
+            self.groups.push(Group::new(pool, state, settings));
             self.groups.len() - 1
+        })
+    }
+
+    /// Finds out what a candidate draws.
+    fn prepare(
+        &mut self,
+        candidate: usize,
+        device: &'a Device,
+        pool: &Pool<'a>,
+        state: PoolState<'_>,
+        settings: &Settings,
+    ) {
+        let group = self.group(pool, state, settings);
+        let consumed = device.consumes_counters().iter();
+        let amounts = consumed.flat_map(|consumed| {
+            consumed.counters.iter().map(|(counter, amount)| (&*consumed.set, &**counter, amount))
         });
-        &mut self.groups[index]
+        let slots = &mut self.groups[group];
+        let amounts =
+            amounts.map(|(set, counter, amount)| (slots.slot(set, counter), amount.nanos()));
+        let amounts = amounts.collect();
+        self.draws[candidate] = Some(Draw { group, amounts });
     }
 
     /// Takes what a device consumes; false, and nothing taken, where some counter of the pool
     /// has not enough, be it one that the device consumes or not.
     pub(super) fn take(
         &mut self,
-        pool: &Pool<'a>,
+        candidate: usize,
         device: &'a Device,
-        state: &AllocatedState,
+        pool: &Pool<'a>,
+        state: PoolState<'_>,
         settings: &Settings,
     ) -> bool {
-        let group = self.group(device, settings);
-        if !group.is_known {
-            group.work_out(pool, state, settings);
+        if self.draws[candidate].is_none() {
+            self.prepare(candidate, device, pool, state, settings);
         }
-        group.consume(device, 1);
-        let exceeded = group.is_exceeded();
+        let exceeded = self.consume(candidate, 1);
         if exceeded {
-            group.consume(device, -1);
+            self.consume(candidate, -1);
         }
         !exceeded
     }
 
+    /// Adds to what is consumed; whether some counter has not enough then.
+    fn consume(&mut self, candidate: usize, sign: i128) -> bool {
+        let Some(draw) = &self.draws[candidate] else { return false };
+        let group = &mut self.groups[draw.group];
+        for (slot, amount) in &draw.amounts {
+            group.slots[*slot].consumed += sign * amount;
+        }
+        group.is_exceeded()
+    }
+
     /// Gives back what a device consumes.
-    pub(super) fn give_back(&mut self, device: &'a Device, settings: &Settings) {
-        self.group(device, settings).consume(device, -1);
+    pub(super) fn give_back(&mut self, candidate: usize) {
+        self.consume(candidate, -1);
     }
 }

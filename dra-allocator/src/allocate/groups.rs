@@ -9,7 +9,7 @@ use super::counters::is_allocated;
 use crate::device::Device;
 use crate::pools::Pool;
 use crate::settings::Settings;
-use crate::state::AllocatedState;
+use crate::state::PoolState;
 
 /// What the devices that draw from a counter set have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Groups {
         &mut self,
         (number, pool): (usize, &Pool<'_>),
         device: &Device,
-        state: &AllocatedState,
+        state: PoolState<'_>,
         settings: &Settings,
     ) -> bool {
         let mark = self.mark();
@@ -97,12 +97,7 @@ impl Groups {
 }
 
 /// What the allocated devices of a pool make of a counter set.
-fn baseline(
-    pool: &Pool<'_>,
-    set: &Arc<str>,
-    state: &AllocatedState,
-    settings: &Settings,
-) -> Common {
+fn baseline(pool: &Pool<'_>, set: &Arc<str>, state: PoolState<'_>, settings: &Settings) -> Common {
     let allocated = pool.all_devices().filter(|device| is_allocated(device, state, settings));
     let consumptions = allocated.flat_map(Device::consumes_counters);
     let of_set = consumptions.filter(|consumed| consumed.set == *set);

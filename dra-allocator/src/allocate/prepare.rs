@@ -16,7 +16,7 @@ use crate::node::Node;
 use crate::pools::{GatherError, Pool, PoolHealth};
 use crate::settings::Settings;
 use crate::slice::{Slice, SliceTarget};
-use crate::state::AllocatedState;
+use crate::state::{AllocatedState, PoolState};
 
 /// The deepest search that fits on a thread's stack without asking.
 const MAX_DEPTH: usize = 2000;
@@ -75,6 +75,8 @@ pub(super) struct PreparedClaim<'a> {
     pub(super) claim: &'a Claim,
     pub(super) requests: Vec<PreparedRequest>,
     pub(super) constraints: Vec<(Kind, &'a Arc<str>)>,
+    /// How many constraints the claims before have.
+    pub(super) first_constraint: usize,
 }
 
 /// All that a search needs.
@@ -82,8 +84,9 @@ pub(super) struct PreparedClaim<'a> {
 pub(super) struct Problem<'a> {
     pub(super) settings: &'a Settings,
     pub(super) node: &'a Node,
-    pub(super) state: &'a AllocatedState,
     pub(super) pools: &'a [Pool<'a>],
+    /// By pool: what is in use of it.
+    pub(super) in_use: Vec<PoolState<'a>>,
     /// The devices of complete pools.
     pub(super) candidates: Vec<Candidate<'a>>,
     pub(super) claims: Vec<PreparedClaim<'a>>,
@@ -100,9 +103,10 @@ pub(super) fn prepare<'a>(
     settings: &'a Settings,
 ) -> Result<Problem<'a>, Failure> {
     let candidates = candidates(pools);
-    let (claims_done, asks) = (Vec::new(), Vec::new());
+    let in_use = pools.iter().map(|pool| state.pool(pool.id)).collect();
+    let (claims_done, asks) = (Vec::with_capacity(claims.len()), Vec::new());
     let mut problem =
-        Problem { settings, node, state, pools, candidates, claims: claims_done, asks };
+        Problem { settings, node, pools, in_use, candidates, claims: claims_done, asks };
     for claim in claims {
         problem.add_claim(inventory, claim)?;
     }
@@ -132,7 +136,7 @@ impl<'a> Problem<'a> {
             let prepared = self.add_request(inventory, number, claim, request)?;
             let asks = &self.asks[prepared.first_ask..];
             let adding = asks.iter().map(|ask| ask.count).min().unwrap_or_default();
-            if adding > MAX_COUNT - least {
+            if adding > MAX_COUNT.saturating_sub(least) {
                 return Err(AllocateError::TooManyDevices {
                     claim: claim.name.clone(),
                     request: request.name.clone(),
@@ -141,11 +145,14 @@ impl<'a> Problem<'a> {
                 }
                 .into());
             }
-            least += adding;
+            least = least.saturating_add(adding);
             requests.push(prepared);
         }
         let constraints = self.constraints(claim)?;
-        self.claims.push(PreparedClaim { claim, requests, constraints });
+        let before = self.claims.last();
+        let first_constraint =
+            before.map_or(0, |claim| claim.first_constraint + claim.constraints.len());
+        self.claims.push(PreparedClaim { claim, requests, constraints, first_constraint });
         Ok(())
     }
 
@@ -287,7 +294,7 @@ impl<'a> Problem<'a> {
                 return Err(AllocateError::Pool {
                     claim: claim.name.clone(),
                     request: ask.ask.name.clone(),
-                    pool: pool.id.clone(),
+                    pool: (*pool.id).clone(),
                     problem,
                 }
                 .into());
@@ -296,7 +303,7 @@ impl<'a> Problem<'a> {
                 candidates.next_if(|(_, candidate)| candidate.pool == number)
             {
                 if self.is_selectable(claim, ask, candidate)?
-                    && self.counts_for_all(claim, ask, candidate.device)?
+                    && self.counts_for_all(claim, ask, candidate)?
                 {
                     all.push(index);
                 }
@@ -311,19 +318,22 @@ impl<'a> Problem<'a> {
         &self,
         claim: &Claim,
         ask: &PreparedAsk<'_>,
-        device: &Device,
+        candidate: &Candidate<'_>,
     ) -> Result<bool, Failure> {
         if !self.settings.gates.consumable_capacity {
             return Ok(true);
         }
+        let device = candidate.device;
         let in_use = if self.settings.quirks.all_mode_drops_full_devices {
-            self.state.capacity_in_use(&device.id).unwrap_or_default()
+            let in_use = self.in_use[candidate.pool].capacity_in_use(&device.id.device);
+            in_use.unwrap_or_default()
         } else {
             &[]
         };
         let asked = ask.ask.capacity.as_deref();
-        let fits = capacity::fits(asked, device, in_use, None, self.settings);
-        fits.map_err(|source| Self::capacity_error(claim, ask, device, source).into())
+        let demand = capacity::demand(asked, device, in_use, self.settings);
+        let demand = demand.map_err(|source| Self::capacity_error(claim, ask, device, source))?;
+        Ok(demand.is_some_and(|demand| demand.fits(None)))
     }
 
     pub(super) fn capacity_error(
@@ -391,10 +401,18 @@ impl<'a> Problem<'a> {
         Ok(true)
     }
 
-    /// How deep the search may go.
+    /// How deep the search may go: a level for each device, and some to get from one request and
+    /// claim to the next.
     fn depth(&self) -> usize {
-        let devices = self.claims.len() * MAX_DEVICES;
-        let requests: usize = self.claims.iter().map(|claim| claim.requests.len()).sum();
-        devices + 3 * requests + self.claims.len()
+        let asks = |request: &PreparedRequest| {
+            let asks = &self.asks[request.first_ask..][..request.asks];
+            let most = asks.iter().map(|ask| ask.count.clamp(0, MAX_COUNT)).max();
+            usize::try_from(most.unwrap_or_default()).unwrap_or(MAX_DEVICES) + 3
+        };
+        let requests = |claim: &PreparedClaim<'_>| claim.requests.iter().map(asks).sum::<usize>();
+        let devices = |claim: &PreparedClaim<'_>| {
+            requests(claim).min(MAX_DEVICES + 3 * claim.requests.len()) + 1
+        };
+        self.claims.iter().map(devices).sum()
     }
 }

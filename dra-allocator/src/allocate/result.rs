@@ -34,7 +34,7 @@ fn device_result(problem: &Problem<'_>, chosen: &Chosen) -> DeviceResult {
     let candidate = &problem.candidates[chosen.candidate];
     let device = candidate.device;
     let ask = &problem.asks[chosen.ask];
-    let consumed = chosen.share.iter().flatten();
+    let consumed = chosen.share.iter().flat_map(|share| share.iter());
     let names = device.capacity.iter().map(|(name, _)| name.clone());
     let (binding_conditions, binding_failure_conditions) =
         if problem.settings.gates.binding_conditions {

@@ -11,6 +11,7 @@ use cel::parser::Parser;
 
 use super::error::CompileError;
 use super::functions::{self, Function};
+use super::nesting::{MAX_NESTING, nesting};
 use super::value::Value;
 
 /// The longest expression that the API allows (`CELSelectorExpressionMaxLength`).
@@ -100,10 +101,43 @@ pub(crate) struct Comprehension {
     pub(crate) two_variables: bool,
 }
 
+impl Node {
+    /// The nodes that this one is made of.
+    pub(crate) fn children(&self) -> Vec<&Self> {
+        match self {
+            Self::Literal(_)
+            | Self::Slot(_)
+            | Self::Driver
+            | Self::AllowsMultipleAllocations
+            | Self::Attribute { .. } => Vec::new(),
+            Self::Field { of, .. } | Self::Test { of, .. } => vec![of],
+            Self::Index { of, key, .. } => vec![of, key],
+            Self::And(left, right) | Self::Or(left, right) | Self::Compare { left, right, .. } => {
+                vec![left, right]
+            }
+            Self::Not(operand) | Self::NotStrictlyFalse(operand) => vec![operand],
+            Self::Conditional(branches) => branches.iter().collect(),
+            Self::Call { arguments, .. } => arguments.iter().collect(),
+            Self::OrElse { optional, otherwise, .. } => vec![optional, otherwise],
+            Self::List(elements) => elements.iter().map(|(element, _)| element).collect(),
+            Self::Map(entries) => entries.iter().flat_map(|(k, v, _)| [k, v]).collect(),
+            Self::Comprehension(loop_) => {
+                let Comprehension { range, init, condition, step, result, two_variables: _ } =
+                    &**loop_;
+                vec![range, init, condition, step, result]
+            }
+            Self::Bind { value, body } => vec![value, body],
+        }
+    }
+}
+
 /// Compiles an expression.
 pub(crate) fn program(expression: &str) -> Result<Node, CompileError> {
     if expression.len() > MAX_LENGTH {
         return Err(CompileError::Invalid(format!("longer than {MAX_LENGTH} bytes")));
+    }
+    if nesting(expression) > MAX_NESTING {
+        return Err(CompileError::Unsupported(format!("nesting over {MAX_NESTING} levels")));
     }
     let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
     let tree = parser.parse(expression).map_err(|e| CompileError::Invalid(e.to_string()))?;

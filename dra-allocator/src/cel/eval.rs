@@ -9,28 +9,26 @@ use std::sync::Arc;
 use super::compile::{Comparison, Comprehension, Node};
 use super::error::{ErrorClass, RuntimeError};
 use super::value::{Value, find};
+use super::work::Work;
 use crate::device::{AttributeValue, Device};
 use crate::name::QualifiedName;
-
-/// The most loop turns of one evaluation. The API server refuses expressions that may cost more
-/// than a million units, and a turn costs more than one.
-const MAX_TURNS: u32 = 1_000_000;
 
 type Evaluated = Result<Value, RuntimeError>;
 
 /// Evaluates on a device.
 pub(crate) fn evaluate(root: &Node, device: &Device) -> Evaluated {
-    Evaluator { device, slots: Vec::new(), turns: 0 }.node(root)
+    Evaluator { device, slots: Vec::new(), work: Work::default() }.node(root)
 }
 
 struct Evaluator<'a> {
     device: &'a Device,
     slots: Vec<Evaluated>,
-    turns: u32,
+    work: Work,
 }
 
 impl Evaluator<'_> {
     fn node(&mut self, node: &Node) -> Evaluated {
+        self.work.charge(1)?;
         match node {
             Node::Literal(value) => Ok(value.clone()),
             Node::Slot(slot) => self.slots[*slot].clone(),
@@ -74,12 +72,17 @@ impl Evaluator<'_> {
                     return Ok(Value::Bool(verdict));
                 }
                 let (left, right) = (self.node(left)?, self.node(right)?);
+                self.work.charge_value(&left)?;
+                self.work.charge_value(&right)?;
                 self.compare(*operator, &left, &right).map(Value::Bool)
             }
             Node::Call { function, arguments } => {
                 let arguments = arguments.iter().map(|argument| self.node(argument));
                 let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-                (function.call)(&arguments, self.device)
+                self.work.charge_call(function.name, &arguments)?;
+                let result = (function.call)(&arguments, self.device)?;
+                self.work.charge_value(&result)?;
+                Ok(result)
             }
             Node::OrElse { optional, otherwise, unwrap } => {
                 self.or_else(optional, otherwise, *unwrap)
@@ -272,7 +275,9 @@ impl Evaluator<'_> {
                 (value, false) => values.push(value),
             }
         }
-        Ok(Value::list(values))
+        let list = Value::list(values);
+        self.work.charge_value(&list)?;
+        Ok(list)
     }
 
     fn map(&mut self, entries: &[(Node, Node, bool)]) -> Evaluated {
@@ -291,20 +296,20 @@ impl Evaluator<'_> {
             }
             built.push((key, value));
         }
-        Ok(Value::Map(built.into()))
+        let map = Value::Map(built.into());
+        self.work.charge_value(&map)?;
+        Ok(map)
     }
 
     fn comprehension(&mut self, loop_: &Comprehension) -> Evaluated {
         let range = self.node(&loop_.range)?.built(self.device)?;
+        self.work.charge_value(&range)?;
         let turns = turns(&range, loop_.two_variables)?;
         let base = self.slots.len();
         let accumulator = self.node(&loop_.init);
         self.slots.push(accumulator);
         for (first, second) in turns {
-            self.turns += 1;
-            if self.turns > MAX_TURNS {
-                return Err(RuntimeError::too_expensive());
-            }
+            self.work.charge(1)?;
             self.slots.truncate(base + 1);
             self.slots.push(Ok(first));
             self.slots.extend(second.map(Ok));

@@ -23,7 +23,7 @@ pub(crate) type Evaluated = Result<Value, RuntimeError>;
 /// A function; of a method the receiver is the first argument.
 #[derive(Debug)]
 pub(crate) struct Function {
-    name: &'static str,
+    pub(crate) name: &'static str,
     method: bool,
     /// The numbers of arguments that it can have, from and to.
     arguments: (usize, usize),

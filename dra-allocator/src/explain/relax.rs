@@ -29,6 +29,13 @@ pub enum Relaxation {
         /// Who holds it.
         holder: Option<ClaimName>,
     },
+    /// Ask for no amounts of capacity.
+    DropCapacity {
+        /// The claim.
+        claim: ClaimName,
+        /// The request.
+        request: Arc<str>,
+    },
     /// Leave a selector of a request out.
     DropSelector {
         /// The claim.
@@ -89,7 +96,8 @@ impl Relaxation {
         match self {
             Self::Tolerate { .. } => (0, 0),
             Self::Free { .. } => (1, 0),
-            Self::DropSelector { .. } => (2, 0),
+            Self::DropCapacity { .. } => (2, 0),
+            Self::DropSelector { .. } => (2, 1),
             Self::DropConstraint { .. } => (3, 0),
             Self::Fewer { count, .. } => (4, -count),
             Self::FreeAll => (5, 0),
@@ -165,6 +173,12 @@ fn ask_changes(
         Relaxation::Tolerate { claim: claim(), request: request() },
         with(&|ask| ask.tolerations.push(everything.clone())),
     )];
+    if ask.capacity.is_some() {
+        changes.push((
+            Relaxation::DropCapacity { claim: claim(), request: request() },
+            with(&|ask| ask.capacity = None),
+        ));
+    }
     for (index, selector) in ask.selectors.iter().enumerate() {
         let Some(selector) = selector else { continue };
         let expression = selector.expression().clone();

@@ -13,7 +13,8 @@ impl fmt::Display for Explanation {
             Outcome::Failed(error) => write!(f, "fails on all nodes: {error}")?,
             Outcome::OverBudget => f.write_str("unknown: the search was given up")?,
         }
-        writeln!(f, " ({} steps)", self.attempt.steps)?;
+        let doubt = if self.attempt.is_exact { "" } else { ", in one of the orders of pools" };
+        writeln!(f, " ({} steps{doubt})", self.attempt.steps)?;
         self.requests.iter().try_for_each(|report| writeln!(f, "  {report}"))?;
         self.relaxations.iter().try_for_each(|relaxation| writeln!(f, "  would fit: {relaxation}"))
     }
@@ -104,6 +105,9 @@ impl fmt::Display for Relaxation {
                 write!(f, "when {holder} gives back {device}")
             }
             Self::Free { device, holder: None } => write!(f, "when {device} is free"),
+            Self::DropCapacity { claim, request } => {
+                write!(f, "claim {claim}, request {request}: without amounts of capacity")
+            }
             Self::DropSelector { claim, request, expression } => {
                 write!(f, "claim {claim}, request {request}: without selector `{expression}`")
             }

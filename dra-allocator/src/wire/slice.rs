@@ -12,6 +12,7 @@ use crate::device::{
     AttributeValue, Attributes, CounterConsumption, Device, DeviceCapacity, DeviceTaint, Extras,
     RequestPolicy, ValidRange,
 };
+use crate::inventory::Likeness;
 use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::node::NodeTarget;
 use crate::pools::duplicate;
@@ -30,7 +31,7 @@ pub(crate) fn slice(wire: &v1::ResourceSlice, texts: &mut Interner) -> Result<Sl
     let devices: Vec<Device> = devices.collect::<Result<_, _>>()?;
     let counters = spec.shared_counters.iter().flatten();
     let counters = counters.map(|set| counter_set(set, name, texts));
-    Ok(Slice {
+    let mut slice = Slice {
         shared_counters: counters.collect::<Result<_, _>>()?,
         has_duplicates: duplicate(devices.iter().map(|device| &device.id.device)).is_some(),
         devices,
@@ -41,7 +42,11 @@ pub(crate) fn slice(wire: &v1::ResourceSlice, texts: &mut Interner) -> Result<Sl
         skip_node_operations: texts.texts(spec.skip_node_operations.as_ref()),
         name: texts.text(name),
         pool,
-    })
+        likeness: Likeness::default(),
+        arrival: 0,
+    };
+    slice.likeness = texts.likeness(&slice);
+    Ok(slice)
 }
 
 /// The order of the questions is that of `GatherPools`.
@@ -110,7 +115,7 @@ fn device(
         },
         attributes: attributes(wire, texts),
         capacity: capacity.into(),
-        extras: (extras != Extras::default()).then(|| Box::new(extras)),
+        extras: (extras != Extras::default()).then(|| Arc::new(extras)),
     })
 }
 

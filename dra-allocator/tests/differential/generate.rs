@@ -16,7 +16,7 @@ pub(crate) enum Channel {
 }
 
 impl Channel {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stable => "stable",
             Self::Incubating => "incubating",

@@ -1,0 +1,8 @@
+//! Any JSON is a claim or an error, and its search ends.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../tests/hostile/check.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| check::claim(input));

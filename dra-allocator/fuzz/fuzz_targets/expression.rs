@@ -1,0 +1,8 @@
+//! Any text is an expression or an error, and its evaluation ends.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../tests/hostile/check.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|input: &str| check::expression(input));

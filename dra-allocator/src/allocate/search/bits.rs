@@ -1,0 +1,92 @@
+//! Sets of candidates, a bit for each.
+
+/// The bits of a word.
+const WORD: usize = 64;
+
+/// A set of the numbers below a limit.
+#[derive(Clone, Debug)]
+pub(super) struct Bits {
+    words: Vec<u64>,
+}
+
+/// How many words a set of the numbers below a limit has.
+pub(super) fn words(limit: usize) -> usize {
+    limit.div_ceil(WORD)
+}
+
+impl Bits {
+    /// A set with none of the numbers below a limit, and all of those above that have a bit.
+    pub(super) fn with_end(limit: usize) -> Self {
+        let mut words = vec![0; words(limit)];
+        end(&mut words, limit);
+        Self { words }
+    }
+
+    pub(super) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    pub(super) fn contains(&self, number: usize) -> bool {
+        contains(&self.words, number)
+    }
+
+    pub(super) fn set(&mut self, number: usize, on: bool) {
+        let (word, bit) = (number / WORD, 1 << (number % WORD));
+        if on {
+            self.words[word] |= bit;
+        } else {
+            self.words[word] &= !bit;
+        }
+    }
+}
+
+/// Adds the numbers from a limit on that have a bit.
+pub(super) fn end(words: &mut [u64], limit: usize) {
+    if let (Some(last), used @ 1..) = (words.last_mut(), limit % WORD) {
+        *last |= u64::MAX << used;
+    }
+}
+
+pub(super) fn contains(words: &[u64], number: usize) -> bool {
+    words[number / WORD] >> (number % WORD) & 1 == 1
+}
+
+/// The first number from a number on that is in neither set; both have the same length.
+pub(super) fn first_in_neither(a: &[u64], b: &[u64], from: usize) -> Option<usize> {
+    let mut mask = u64::MAX << (from % WORD);
+    for word in from / WORD..a.len() {
+        let open = !(a[word] | b[word]) & mask;
+        if open != 0 {
+            return usize::try_from(open.trailing_zeros()).ok().map(|bit| word * WORD + bit);
+        }
+        mask = u64::MAX;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn finds_as_a_list_does(
+            a in prop::collection::btree_set(0..200_usize, 0..200),
+            b in prop::collection::btree_set(0..200_usize, 0..200),
+            limit in 0..200_usize,
+            from in 0..210_usize,
+        ) {
+            let set = |numbers: &BTreeSet<usize>| {
+                let mut bits = Bits::with_end(limit);
+                numbers.iter().filter(|n| **n < limit).for_each(|n| bits.set(*n, true));
+                bits
+            };
+            let expected = (from..limit).find(|n| !a.contains(n) && !b.contains(n));
+            let (a, b) = (set(&a), set(&b));
+            prop_assert_eq!(first_in_neither(a.words(), b.words(), from), expected);
+        }
+    }
+}

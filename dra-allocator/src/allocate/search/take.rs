@@ -1,0 +1,195 @@
+//! Taking a device for a request, and taking that back.
+//!
+//! `allocateDevice` in `allocator_*.go` and the function that it returns.
+
+use std::rc::Rc;
+
+use super::super::constraint::Seen;
+use super::super::counters::Counters;
+use super::super::error::AllocateError;
+use super::super::prepare::Problem;
+use super::{Chosen, Halt, Search};
+use crate::quantity::Quantity;
+
+/// What was changed for a device, so that it can be undone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Undo {
+    ask: usize,
+    candidate: usize,
+    must: bool,
+    groups: usize,
+    counters: bool,
+    constraints: usize,
+    /// Whether the device was in use before; none where it was not marked.
+    marked: Option<bool>,
+    chosen: bool,
+}
+
+/// Why a device is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Constraint,
+    Other,
+}
+
+impl Search<'_, '_> {
+    /// Takes a device for a request, if it can be taken. Where it `must` be taken, a constraint
+    /// that forbids it is an error.
+    pub(super) fn take(
+        &mut self,
+        ask: usize,
+        candidate: usize,
+        must: bool,
+    ) -> Result<Option<Undo>, Halt> {
+        // A device that must be had was not judged before.
+        if must && (self.is_taken(ask, candidate) || self.is_unfit(ask, candidate)) {
+            return Ok(None);
+        }
+        let groups = self.groups.mark();
+        let (counters, constraints, marked, chosen) = Default::default();
+        let mut undo = Undo { ask, candidate, must, groups, counters, constraints, marked, chosen };
+        let refused = match self.take_parts(&mut undo) {
+            Ok(None) => return Ok(Some(undo)),
+            refused => refused,
+        };
+        self.undo(undo);
+        match refused? {
+            Some(Refusal::Constraint) if must => Err(self.constraint_error(undo).into()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a device cannot be taken because it is in use.
+    fn is_taken(&self, ask: usize, candidate: usize) -> bool {
+        let ask = &self.problem.asks[ask];
+        if ask.ask.is_admin() {
+            return self.taken.contains(&(candidate, ask.claim));
+        }
+        self.busy.contains(candidate)
+    }
+
+    fn is_unfit(&self, ask: usize, candidate: usize) -> bool {
+        let tainted = self.is_tainted_for(self.device(candidate), &self.problem.asks[ask]);
+        tainted || !self.can_be_operated(candidate)
+    }
+
+    /// The parts of taking a device, each noted in `undo`; the reason where one is refused.
+    fn take_parts(&mut self, undo: &mut Undo) -> Result<Option<Refusal>, Halt> {
+        let problem = self.problem;
+        let ask = &problem.asks[undo.ask];
+        let device = self.device(undo.candidate);
+        let shareable = self.is_shareable(device);
+        // Of devices that are not shared the capacity was judged before.
+        if shareable && !undo.must && !self.has_capacity(undo.ask, undo.candidate)? {
+            return Ok(Some(Refusal::Other));
+        }
+        if !device.consumes_counters().is_empty() && !self.take_counters(undo, shareable) {
+            return Ok(Some(Refusal::Other));
+        }
+        for constraint in &ask.constraints {
+            if !self.satisfies(undo, *constraint)? {
+                return Ok(Some(Refusal::Constraint));
+            }
+            undo.constraints += 1;
+        }
+        // Of a device that must be had a constraint comes first, since that is an error.
+        if undo.must && !self.has_capacity(undo.ask, undo.candidate)? {
+            return Ok(Some(Refusal::Other));
+        }
+        if !shareable {
+            undo.marked = Some(self.busy.contains(undo.candidate));
+            self.busy.set(undo.candidate, true);
+            self.taken.push((undo.candidate, ask.claim));
+        }
+        let share: Option<Rc<[Quantity]>> =
+            shareable.then(|| self.shares.take(self.verdicts.twin(undo.ask), undo.candidate));
+        self.chosen[ask.claim].push(Chosen { candidate: undo.candidate, ask: undo.ask, share });
+        undo.chosen = true;
+        Ok(None)
+    }
+
+    /// Groups, then counters. A further share of a device is not charged again.
+    fn take_counters(&mut self, undo: &mut Undo, shareable: bool) -> bool {
+        let Problem { settings, in_use, pools, candidates, .. } = self.problem;
+        if !settings.gates.partitionable_devices {
+            return false;
+        }
+        let candidate = &candidates[undo.candidate];
+        if shareable && self.is_shared(undo.candidate) {
+            return true;
+        }
+        let (device, number) = (candidate.device, candidate.pool);
+        let (pool, in_use) = (&pools[number], in_use[number]);
+        if settings.gates.compatibility_groups
+            && !self.groups.add((number, pool), device, in_use, settings)
+        {
+            return false;
+        }
+        if self.counters.is_empty() {
+            self.counters = Counters::new(candidates.len());
+        }
+        undo.counters = self.counters.take(undo.candidate, device, pool, in_use, settings);
+        undo.counters
+    }
+
+    /// Whether a share of the device is in use or being allocated (`deviceCapacityInUse`).
+    fn is_shared(&self, candidate: usize) -> bool {
+        let Problem { settings, in_use, candidates, .. } = self.problem;
+        let in_use = in_use[candidates[candidate].pool];
+        let name = &candidates[candidate].device.id.device;
+        in_use.capacity_in_use(name).is_some()
+            || (!settings.quirks.shared_id_not_in_use && in_use.is_shared(name))
+            || self.shares.is_taking(candidate)
+    }
+
+    /// Adds the device to a constraint of the claim.
+    fn satisfies(&mut self, undo: &Undo, constraint: usize) -> Result<bool, Halt> {
+        let problem = self.problem;
+        let ask = &problem.asks[undo.ask];
+        let claim = &problem.claims[ask.claim];
+        let name = claim.constraints[constraint].1;
+        let number = claim.first_constraint + constraint;
+        let state = &mut self.constraints[number];
+        let mut derived = ask.ask.derived_attributes.iter();
+        if let Some((_, selector)) = derived.rfind(|(known, _)| known == name) {
+            let value = self.derived.value(problem, undo.candidate, name, selector)?;
+            let seen = state.see(Some(value));
+            return Ok(state.add(ask.request, seen));
+        }
+        let seen = &mut self.seen[number * problem.candidates.len() + undo.candidate];
+        if *seen == Seen::NOT_ASKED {
+            *seen = state.see(problem.candidates[undo.candidate].device.attribute(name));
+        }
+        Ok(state.add(ask.request, *seen))
+    }
+
+    fn constraint_error(&self, undo: Undo) -> AllocateError {
+        let ask = &self.problem.asks[undo.ask];
+        AllocateError::Constraint {
+            claim: self.problem.claims[ask.claim].claim.name.clone(),
+            request: ask.ask.name.clone(),
+            device: self.device(undo.candidate).id.clone(),
+        }
+    }
+
+    /// Takes back what was changed for a device, the last first.
+    pub(super) fn undo(&mut self, undo: Undo) {
+        let Undo { ask, candidate, must: _, groups, counters, constraints, marked, chosen } = undo;
+        let ask = &self.problem.asks[ask];
+        if chosen && let Some(Chosen { share: Some(amounts), .. }) = self.chosen[ask.claim].pop() {
+            self.shares.give_back(candidate, &amounts);
+        }
+        if let Some(before) = marked {
+            self.busy.set(candidate, before);
+            self.taken.pop();
+        }
+        let first = self.problem.claims[ask.claim].first_constraint;
+        for constraint in ask.constraints[..constraints].iter().rev() {
+            self.constraints[first + constraint].remove(ask.request);
+        }
+        self.groups.go_back(groups);
+        if counters {
+            self.counters.give_back(candidate);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! How much work an evaluation may be.
+//!
+//! The API server estimates costs and refuses what may cost more than a million units; the
+//! scheduler counts again and stops there (`CostLimit` in `cel/compile.go`). Here the work is
+//! counted in coarser units, with a limit that no expression reaches which passes there.
+
+use super::error::RuntimeError;
+use super::value::Value;
+
+/// The most units of one evaluation: nodes visited, and elements of what functions take and give.
+const MAX_WORK: u64 = 4_000_000;
+
+/// The work of compiling a regular expression.
+const REGEX: u64 = 50_000;
+
+/// The work so far.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    done: u64,
+}
+
+impl Work {
+    pub(super) fn charge(&mut self, work: u64) -> Result<(), RuntimeError> {
+        self.done = self.done.saturating_add(work);
+        if self.done > MAX_WORK { Err(RuntimeError::too_expensive()) } else { Ok(()) }
+    }
+
+    /// Charges the size of a value.
+    pub(super) fn charge_value(&mut self, value: &Value) -> Result<(), RuntimeError> {
+        match value {
+            Value::List(_) | Value::Map(_) | Value::Optional(_) | Value::String(_) => {
+                let left = MAX_WORK - self.done;
+                self.charge(weight(value, left))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Charges a call before it is made: many functions look at each pair of elements.
+    pub(super) fn charge_call(
+        &mut self,
+        name: &str,
+        arguments: &[Value],
+    ) -> Result<(), RuntimeError> {
+        let left = MAX_WORK - self.done;
+        let weights = arguments.iter().map(|argument| weight(argument, left));
+        let work = match name {
+            "_+_" => weights.fold(0, u64::saturating_add),
+            "distinct" => {
+                weights.fold(1_u64, |product, w| product.saturating_mul(w).saturating_mul(w))
+            }
+            _ => weights.fold(1, u64::saturating_mul),
+        };
+        let compiles = matches!(name, "matches" | "find" | "findAll");
+        self.charge(work.saturating_add(if compiles { REGEX } else { 0 }))
+    }
+}
+
+/// The elements of a value, those of elements included, and a unit for each sixteen bytes of
+/// text. Counting stops above the limit.
+fn weight(value: &Value, limit: u64) -> u64 {
+    let bytes = |length: usize| 1 + u64::try_from(length / 16).unwrap_or(u64::MAX);
+    match value {
+        Value::String(text) => bytes(text.len()),
+        Value::Bytes(octets) => bytes(octets.len()),
+        Value::List(values) => sum(values.iter(), limit),
+        Value::Map(entries) => sum(entries.iter().flat_map(|(key, value)| [key, value]), limit),
+        Value::Optional(Some(inner)) => weight(inner, limit).saturating_add(1),
+        // The maps of a device, which has at most 32 attributes.
+        Value::Device
+        | Value::AttributeDomains
+        | Value::CapacityDomains
+        | Value::AttributesOf(_)
+        | Value::CapacityOf(_) => 64,
+        _ => 1,
+    }
+}
+
+fn sum<'v>(values: impl Iterator<Item = &'v Value>, limit: u64) -> u64 {
+    let mut sum: u64 = 1;
+    for value in values {
+        if sum > limit {
+            break;
+        }
+        sum = sum.saturating_add(weight(value, limit - sum));
+    }
+    sum
+}

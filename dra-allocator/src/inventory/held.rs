@@ -1,0 +1,73 @@
+//! What claims hold, and who holds a device.
+
+use std::collections::HashMap;
+
+use crate::name::{ClaimName, DeviceId};
+use crate::state::AllocatedState;
+use crate::wire::HeldDevice;
+
+/// What claims hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    claims: HashMap<ClaimName, Vec<HeldDevice>>,
+    holders: HashMap<DeviceId, Vec<ClaimName>>,
+    state: AllocatedState,
+}
+
+impl Held {
+    /// A claim holds these devices now and no others.
+    pub(super) fn apply(&mut self, claim: ClaimName, held: Vec<HeldDevice>) {
+        self.delete(&claim);
+        if held.is_empty() {
+            return;
+        }
+        for device in &held {
+            self.holders.entry(device.device.clone()).or_default().push(claim.clone());
+            hold(&mut self.state, device);
+        }
+        self.state.settle();
+        self.claims.insert(claim, held);
+    }
+
+    /// A claim holds nothing any more.
+    pub(super) fn delete(&mut self, claim: &ClaimName) {
+        let Some(held) = self.claims.remove(claim) else { return };
+        for HeldDevice { device, .. } in &held {
+            if let Some(holders) = self.holders.get_mut(device) {
+                holders.retain(|holder| holder != claim);
+                if holders.is_empty() {
+                    self.holders.remove(device);
+                }
+            }
+            self.state.remove(device);
+            self.restore(device);
+        }
+        self.state.settle();
+    }
+
+    /// Marks what other claims still hold of a device.
+    fn restore(&mut self, device: &DeviceId) {
+        for holder in self.holders.get(device).into_iter().flatten() {
+            let held = self.claims.get(holder).into_iter().flatten();
+            held.filter(|held| held.device == *device).for_each(|held| hold(&mut self.state, held));
+        }
+    }
+
+    pub(super) fn state(&self) -> &AllocatedState {
+        &self.state
+    }
+
+    /// A claim that holds the device, or a share of it.
+    pub(super) fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
+        self.holders.get(device)?.first()
+    }
+}
+
+fn hold(state: &mut AllocatedState, held: &HeldDevice) {
+    match &held.share {
+        Some(consumed) => state.insert_share(held.device.clone(), consumed),
+        None => {
+            state.insert(held.device.clone());
+        }
+    }
+}

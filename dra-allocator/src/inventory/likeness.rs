@@ -1,0 +1,161 @@
+//! What nodes have in common.
+//!
+//! Machines of one kind publish slices that differ in names (of pools, slices and devices) and
+//! in the values of some attributes (UUIDs, addresses). All else is a slice's *frame*, and the
+//! values of one attribute on all its devices are a *column*. Both are held once, so that two
+//! slices are compared by comparing addresses. A node's frames in their order are its *shape*.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::device::{AttributeValue, Device, DeviceCapacity, Extras};
+use crate::name::QualifiedName;
+use crate::quantity::Written;
+use crate::slice::{CounterSet, Slice};
+
+/// The values of an attribute by device; none where a device does not have it.
+pub(crate) type Column = Arc<[Option<AttributeValue>]>;
+
+/// A slice but for its name and those of its pool and devices.
+#[derive(Clone, Debug)]
+pub(crate) struct Likeness {
+    pub(crate) frame: Arc<Frame>,
+    /// In the order of the frame's names.
+    pub(crate) columns: Arc<[Column]>,
+}
+
+/// Of a slice that is not in an index yet.
+impl Default for Likeness {
+    fn default() -> Self {
+        Self { frame: Arc::new(Frame::default()), columns: Arc::default() }
+    }
+}
+
+/// A slice but for names and the values of attributes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Frame {
+    driver: Arc<str>,
+    slice_count: i64,
+    has_per_device_selection: bool,
+    has_duplicates: bool,
+    devices: Vec<DeviceFrame>,
+    shared_counters: Vec<CounterSet>,
+    pub(crate) skip_node_operations: Vec<Arc<str>>,
+    /// The names of the attributes of any device, sorted.
+    names: Arc<[QualifiedName]>,
+    /// All amounts as they are written: results show that.
+    amounts: Vec<Written>,
+}
+
+/// A device but for its name and the values of attributes.
+#[derive(Debug, PartialEq, Eq)]
+struct DeviceFrame {
+    lists: bool,
+    flaw: Option<Arc<str>>,
+    capacity: Arc<[(QualifiedName, DeviceCapacity)]>,
+    extras: Option<Arc<Extras>>,
+}
+
+/// Enough of it to tell most apart.
+impl Hash for Frame {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.driver.hash(state);
+        self.devices.len().hash(state);
+        self.slice_count.hash(state);
+        self.names.len().hash(state);
+        self.amounts.hash(state);
+    }
+}
+
+impl Frame {
+    /// The frame of a slice whose attributes have these names.
+    pub(crate) fn of(slice: &Slice, names: Arc<[QualifiedName]>) -> Self {
+        let devices = slice.devices.iter().map(|device| DeviceFrame {
+            lists: device.attributes.lists,
+            flaw: device.attributes.flaw.clone(),
+            capacity: device.capacity.clone(),
+            extras: device.extras.clone(),
+        });
+        let sets = slice.shared_counters.iter().flat_map(|set| &set.counters);
+        let amounts = slice.devices.iter().flat_map(Device::amounts);
+        let amounts = amounts.chain(sets.map(|(_, amount)| *amount)).map(Written);
+        Self {
+            driver: slice.pool.driver.clone(),
+            slice_count: slice.slice_count,
+            has_per_device_selection: slice.has_per_device_selection,
+            has_duplicates: slice.has_duplicates,
+            devices: devices.collect(),
+            shared_counters: slice.shared_counters.clone(),
+            skip_node_operations: slice.skip_node_operations.clone(),
+            names,
+            amounts: amounts.collect(),
+        }
+    }
+
+    /// The driver of the slice.
+    pub(crate) fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// The names of the attributes that its devices have.
+    pub(crate) fn names(&self) -> &[QualifiedName] {
+        &self.names
+    }
+}
+
+/// The names of the attributes of any device of a slice, sorted.
+pub(crate) fn names(devices: &[Device]) -> Vec<QualifiedName> {
+    let mut names: Vec<_> =
+        devices.iter().flat_map(|device| device.attributes.names.iter().cloned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The values of the attribute of this number among the names.
+pub(crate) fn column(
+    devices: &[Device],
+    names: &Arc<[QualifiedName]>,
+    number: usize,
+) -> Vec<Option<AttributeValue>> {
+    let value = |device: &Device| {
+        if Arc::ptr_eq(&device.attributes.names, names) {
+            return device.attributes.values.get(number).cloned();
+        }
+        device.attributes.get(names[number].as_str()).cloned()
+    };
+    devices.iter().map(value).collect()
+}
+
+/// A slice, as part of a shape.
+#[derive(Clone, Debug)]
+pub(crate) struct ShapeSlice {
+    /// The number of its pool among the pools of the node.
+    pub(crate) pool: usize,
+    /// Whether a device of its pool has a name twice.
+    pub(crate) pool_repeats: bool,
+    pub(crate) frame: Arc<Frame>,
+}
+
+/// Frames are held once: the same frame has the same address.
+impl PartialEq for ShapeSlice {
+    fn eq(&self, other: &Self) -> bool {
+        self.pool == other.pool
+            && self.pool_repeats == other.pool_repeats
+            && Arc::ptr_eq(&self.frame, &other.frame)
+    }
+}
+
+impl Eq for ShapeSlice {}
+
+impl Hash for ShapeSlice {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.pool, Arc::as_ptr(&self.frame)).hash(state);
+    }
+}
+
+/// What nodes have in common whose own devices are equal but for names and values of attributes.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) slices: Vec<ShapeSlice>,
+}

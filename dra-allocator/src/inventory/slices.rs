@@ -1,0 +1,208 @@
+//! The slices of a cluster, by node and by pool.
+//!
+//! Pools are gathered here as slices come and go: what a node has lies ready in the order in
+//! which the allocator walks, and so does its shape.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::likeness::{Shape, ShapeSlice};
+use crate::name::PoolId;
+use crate::pools::duplicate;
+use crate::slice::Slice;
+
+/// The slices.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SliceIndex {
+    by_name: HashMap<Arc<str>, Arc<Slice>>,
+    places: HashMap<Arc<str>, Place>,
+    /// The slices of several nodes, in the order of allocation.
+    shared: Vec<Arc<Slice>>,
+    /// The slices of one node alone that hold counters.
+    counters: Vec<Arc<Slice>>,
+    pools: HashMap<PoolId, PoolSlices>,
+    shapes: HashSet<Arc<Shape>>,
+    arrivals: u64,
+}
+
+/// What one node alone has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// In the order of allocation.
+    pub(crate) slices: Vec<Arc<Slice>>,
+    /// None where a pool of the node has slices elsewhere, or of several generations.
+    pub(crate) shape: Option<Arc<Shape>>,
+}
+
+/// The slices of a pool, of any generation, in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PoolSlices {
+    pub(crate) slices: Vec<Arc<Slice>>,
+    /// Whether a device's name may occur twice.
+    pub(crate) repeats: bool,
+}
+
+impl SliceIndex {
+    /// Adds a slice, or replaces the one of its name.
+    pub(super) fn apply(&mut self, mut slice: Slice) {
+        let kept = self.remove(&slice.name.clone()).map(|old| old.arrival);
+        slice.arrival = kept.unwrap_or(self.arrivals);
+        self.arrivals += u64::from(kept.is_none());
+        let slice = Arc::new(slice);
+        match slice.node_name() {
+            Some(node) => {
+                insert(&mut self.places.entry(node.clone()).or_default().slices, &slice);
+                if !slice.shared_counters.is_empty() {
+                    insert(&mut self.counters, &slice);
+                }
+            }
+            None => insert(&mut self.shared, &slice),
+        }
+        self.by_name.insert(slice.name.clone(), slice.clone());
+        self.pools.entry(slice.pool.clone()).or_default().add(slice.clone());
+        self.reshape(&slice);
+    }
+
+    /// Removes the slice of a name.
+    pub(super) fn delete(&mut self, name: &str) {
+        if let Some(slice) = self.remove(name) {
+            self.reshape(&slice);
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Arc<Slice>> {
+        let slice = self.by_name.remove(name)?;
+        match slice.node_name() {
+            Some(node) => {
+                if let Some(place) = self.places.get_mut(node) {
+                    forget(&mut place.slices, name);
+                    if place.slices.is_empty() {
+                        self.places.remove(node);
+                    }
+                }
+                forget(&mut self.counters, name);
+            }
+            None => forget(&mut self.shared, name),
+        }
+        if let Some(pool) = self.pools.get_mut(&slice.pool) {
+            pool.remove(name);
+            if pool.slices.is_empty() {
+                self.pools.remove(&slice.pool);
+            }
+        }
+        Some(slice)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self { arrivals: self.arrivals, ..Self::default() };
+    }
+
+    /// Finds the shapes again that a slice takes part in.
+    fn reshape(&mut self, slice: &Slice) {
+        let pool = self.pools.get(&slice.pool);
+        let others = pool.into_iter().flat_map(|pool| &pool.slices);
+        let mut nodes: Vec<_> = others.filter_map(|slice| slice.node_name().cloned()).collect();
+        nodes.extend(slice.node_name().cloned());
+        nodes.sort_unstable();
+        nodes.dedup();
+        for node in nodes {
+            let Some(slices) = self.places.get(&node).map(|place| &*place.slices) else { continue };
+            let shape = shape(&node, slices, &self.pools).map(|shape| self.intern(shape));
+            if let Some(place) = self.places.get_mut(&node) {
+                place.shape = shape;
+            }
+        }
+    }
+
+    fn intern(&mut self, shape: Shape) -> Arc<Shape> {
+        if let Some(known) = self.shapes.get(&shape) {
+            return known.clone();
+        }
+        // Few are known; those that nobody has any more go when new ones come.
+        self.shapes.retain(|known| Arc::strong_count(known) > 1);
+        let shape = Arc::new(shape);
+        self.shapes.insert(shape.clone());
+        shape
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Slice>> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Slice> {
+        self.by_name.values().map(|slice| &**slice)
+    }
+
+    pub(super) fn place(&self, node: &str) -> Option<&Place> {
+        self.places.get(node)
+    }
+
+    pub(super) fn shared(&self) -> &[Arc<Slice>] {
+        &self.shared
+    }
+
+    pub(super) fn counters(&self) -> &[Arc<Slice>] {
+        &self.counters
+    }
+
+    pub(super) fn pool(&self, pool: &PoolId) -> Option<&PoolSlices> {
+        self.pools.get(pool)
+    }
+}
+
+impl PoolSlices {
+    fn add(&mut self, slice: Arc<Slice>) {
+        let at = self.slices.partition_point(|known| known.arrival < slice.arrival);
+        self.slices.insert(at, slice);
+        self.look_for_repeats();
+    }
+
+    fn remove(&mut self, name: &str) {
+        forget(&mut self.slices, name);
+        self.look_for_repeats();
+    }
+
+    fn look_for_repeats(&mut self) {
+        self.repeats = match &*self.slices {
+            [] => false,
+            [only] => only.has_duplicates,
+            all => {
+                let devices = all.iter().flat_map(|slice| &slice.devices);
+                duplicate(devices.map(|device| &device.id.device)).is_some()
+            }
+        };
+    }
+}
+
+/// The shape of a node; none where its answers depend on slices of other nodes, or on which
+/// generation of a pool counts.
+fn shape(node: &str, slices: &[Arc<Slice>], pools: &HashMap<PoolId, PoolSlices>) -> Option<Shape> {
+    let is_here = |slice: &Arc<Slice>| slice.node_name().is_some_and(|name| **name == *node);
+    let mut parts: Vec<ShapeSlice> = Vec::with_capacity(slices.len());
+    let mut before: Option<&PoolId> = None;
+    for slice in slices {
+        let pool = pools.get(&slice.pool)?;
+        let is_like = |other: &Arc<Slice>| is_here(other) && other.generation == slice.generation;
+        if !pool.slices.iter().all(is_like) {
+            return None;
+        }
+        let last = parts.last().map_or(0, |part| part.pool);
+        let is_next = before.is_some_and(|before| *before != slice.pool);
+        parts.push(ShapeSlice {
+            pool: last + usize::from(is_next),
+            pool_repeats: pool.repeats,
+            frame: slice.likeness.frame.clone(),
+        });
+        before = Some(&slice.pool);
+    }
+    Some(Shape { slices: parts })
+}
+
+fn insert(slices: &mut Vec<Arc<Slice>>, slice: &Arc<Slice>) {
+    let at = slices.partition_point(|known| known.order() < slice.order());
+    slices.insert(at, slice.clone());
+}
+
+fn forget(slices: &mut Vec<Arc<Slice>>, name: &str) {
+    slices.retain(|known| *known.name != *name);
+}

@@ -1,0 +1,98 @@
+//! What must hold of any bytes: no panic, and an end. Used by the fuzz targets and by the test
+//! over what they found.
+
+use std::sync::LazyLock;
+
+use dra_allocator::{
+    AllocatedState, Claim, Device, Inventory, Limits, MinorVersion, Settings, allocate, cel,
+    explain,
+};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use serde_json::json;
+
+const STEPS: u64 = 1000;
+
+static INVENTORY: LazyLock<Inventory> = LazyLock::new(|| {
+    let device = |name: &str, numa: i64| {
+        json!({
+            "name": name,
+            "attributes": {
+                "model": {"string": "m"}, "numa": {"int": numa}, "ok": {"bool": true},
+                "version": {"version": "1.2.3"}, "names": {"strings": ["a", "b"]},
+            },
+            "capacity": {"mem": {"value": "4Gi"}},
+            "allowMultipleAllocations": numa == 1,
+        })
+    };
+    let slice = json!({
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "d", "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [device("a", 0), device("b", 1), device("c", 1)],
+        },
+    });
+    let class = json!({"metadata": {"name": "c"}, "spec": {}});
+    let mut inventory = Inventory::new();
+    inventory.apply_slice(&serde_json::from_value(slice).expect("a slice")).expect("applied");
+    inventory.apply_class(&serde_json::from_value(class).expect("a class")).expect("applied");
+    inventory
+});
+
+fn settings() -> [Settings; 2] {
+    [MinorVersion::V1_36, MinorVersion::V1_37].map(Settings::defaults_of)
+}
+
+/// Any text is an expression with a verdict or an error, or no expression.
+pub(crate) fn expression(text: &str) {
+    let Ok(compiled) = cel::compile(text) else { return };
+    let devices = INVENTORY.devices_on("n", &settings()[0]).expect("devices");
+    for device in devices.into_iter().take(2) {
+        let device: &Device = device;
+        drop(compiled.matches(device));
+    }
+}
+
+/// Any JSON is a slice that a claim can be tried on, or is refused.
+pub(crate) fn slice(bytes: &[u8]) {
+    let Ok(slice) = serde_json::from_slice::<ResourceSlice>(bytes) else { return };
+    let mut inventory = INVENTORY.clone();
+    if inventory.apply_slice(&slice).is_err() {
+        return;
+    }
+    let claim = json!({
+        "metadata": {"name": "c"},
+        "spec": {"devices": {
+            "requests": [
+                {"name": "a", "exactly": {"deviceClassName": "c", "count": 2}},
+                {"name": "b", "exactly": {"deviceClassName": "c", "capacity": {"requests": {"mem": "1"}}}},
+            ],
+            "constraints": [{"matchAttribute": "d/numa"}, {"distinctAttribute": "d/model"}],
+        }},
+    });
+    let claim: ResourceClaim = serde_json::from_value(claim).expect("a claim");
+    ask(&inventory, &Claim::try_from(&claim).expect("a claim"));
+    inventory.delete_slice(slice.metadata.name.as_deref().unwrap_or_default());
+}
+
+/// Any JSON is a claim that can be tried, and whose devices can be held, or is refused.
+pub(crate) fn claim(bytes: &[u8]) {
+    let Ok(wire) = serde_json::from_slice::<ResourceClaim>(bytes) else { return };
+    if let Ok(claim) = Claim::try_from(&wire) {
+        ask(&INVENTORY, &claim);
+    }
+    let mut inventory = INVENTORY.clone();
+    drop(inventory.apply_claim(&wire));
+}
+
+fn ask(inventory: &Inventory, claim: &Claim) {
+    let claims = [claim.clone()];
+    let state = AllocatedState::new();
+    for settings in settings() {
+        let limits = Limits::steps(STEPS);
+        let attempt = allocate(inventory, "n", &claims, &state, &settings, limits);
+        assert!(attempt.steps <= STEPS, "{} steps", attempt.steps);
+    }
+    let few = Limits::steps(STEPS / 10);
+    drop(explain(inventory, "n", &claims, &state, &settings()[1], few));
+}

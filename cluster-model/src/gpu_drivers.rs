@@ -5,6 +5,8 @@
 const PCI_VENDOR_NVIDIA: u16 = 0x10de;
 /// PCI vendor id of AMD.
 const PCI_VENDOR_AMD: u16 = 0x1002;
+/// PCI vendor id of Intel.
+const PCI_VENDOR_INTEL: u16 = 0x8086;
 
 /// One GPU driver and the attributes by which its devices can be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,9 +15,10 @@ pub struct GpuDriver {
     pub driver: &'static str,
     /// PCI vendor id of the GPUs that it serves.
     pub pci_vendor: u16,
-    /// Attribute that is the same on every whole GPU; its fully qualified
-    /// name may also stand on a NIC, with another value, to tell kinds apart.
-    pub kind_attribute: &'static str,
+    /// Attribute that is the same on every whole GPU, where the driver has one;
+    /// its fully qualified name may also stand on a NIC, with another value, to
+    /// tell kinds apart.
+    pub kind_attribute: Option<&'static str>,
     /// Value of `kind_attribute` on a whole GPU.
     pub gpu_kind: &'static str,
     /// Attribute with the GPU's UUID, where the driver publishes one.
@@ -37,7 +40,7 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
     GpuDriver {
         driver: "gpu.nvidia.com",
         pci_vendor: PCI_VENDOR_NVIDIA,
-        kind_attribute: "gpu.nvidia.com/type",
+        kind_attribute: Some("gpu.nvidia.com/type"),
         gpu_kind: "gpu",
         uuid_attribute: Some("gpu.nvidia.com/uuid"),
         numa_attribute: None,
@@ -48,13 +51,25 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
     GpuDriver {
         driver: "gpu.amd.com",
         pci_vendor: PCI_VENDOR_AMD,
-        kind_attribute: "gpu.amd.com/type",
+        kind_attribute: Some("gpu.amd.com/type"),
         gpu_kind: "amdgpu",
         uuid_attribute: None,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
         // Names that AMD's device plugin gives to partitions.
         partial_resources: &["amd.com/cpx_", "amd.com/dpx_", "amd.com/qpx_", "amd.com/spx_"],
+    },
+    GpuDriver {
+        driver: "gpu.intel.com",
+        pci_vendor: PCI_VENDOR_INTEL,
+        // It publishes `type`, of which no value has been seen in a live slice.
+        kind_attribute: None,
+        gpu_kind: "",
+        uuid_attribute: None,
+        numa_attribute: None,
+        extended_resources: &["gpu.intel.com/i915", "gpu.intel.com/xe"],
+        // Tiles, shares and monitors of GPUs.
+        partial_resources: &["gpu.intel.com/"],
     },
 ];
 

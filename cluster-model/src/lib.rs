@@ -11,6 +11,8 @@ pub mod names;
 pub mod network_config;
 pub mod node_devices;
 pub mod predict;
+pub mod remembered;
 pub mod snapshot;
+mod stand_in;
 pub mod view;
 pub mod watch;

@@ -8,7 +8,7 @@
 use crate::gpu_drivers::GpuDriver;
 use crate::names::attribute;
 use crate::node_devices::{NodeDevices, is_true, text};
-use crate::view::ClusterView;
+use crate::view::{ClusterView, recall};
 use dra_allocator::{AttributeValue, Class, Device, Settings};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
@@ -60,12 +60,17 @@ pub fn machines<'a>(
     filter: impl Fn(&str) -> bool,
 ) -> Vec<Machine<'a>> {
     let mut alike: BTreeMap<Likeness, Machine<'a>> = BTreeMap::new();
-    for name in view.inventory().node_names().filter(|name| filter(name)) {
+    let nodes = || view.inventory().node_names().filter(|name| filter(name));
+    // Remembered machines last: where a node is there, it stands for its kind alone.
+    let remembered = nodes().filter(|name| view.is_remembered(name));
+    for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
         let Some(devices) = selected(view, name, selection) else { continue };
         let likeness = likeness(&devices, selection.gpu_driver);
         let machine =
             alike.entry(likeness).or_insert_with(|| Machine { nodes: Vec::new(), devices });
-        machine.nodes.push(name);
+        if machine.nodes.is_empty() || !view.is_remembered(name) {
+            machine.nodes.push(name);
+        }
     }
     let mut machines: Vec<_> = alike.into_values().collect();
     machines.sort_by_key(|machine| std::cmp::Reverse(machine.nodes.len()));
@@ -103,8 +108,9 @@ fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver) -> Likeness {
     let all = devices.gpus.iter().chain(&devices.nics);
     let describe = |(address, device): (&PciAddress, &&Device)| {
         let mentioned =
-            [attribute::PCIE_ROOT, attribute::NUMA_NODE, driver.kind_attribute, attribute::SHAPE];
-        let mentioned = mentioned.into_iter().chain(driver.numa_attribute);
+            [attribute::PCIE_ROOT, attribute::NUMA_NODE, attribute::PCIE_SWITCH, attribute::SHAPE];
+        let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);
+        let mentioned = mentioned.into_iter().chain(own);
         let values = mentioned.map(|name| device.attribute(name).cloned()).collect();
         DeviceLikeness {
             address: *address,
@@ -127,6 +133,11 @@ fn partner(devices: &NodeDevices<'_>, driver: &GpuDriver, device: &Device) -> Op
 }
 
 impl Machine<'_> {
+    /// How many nodes are there now: none of a machine that is only remembered.
+    pub fn live_nodes(&self) -> usize {
+        self.nodes.iter().filter(|node| !recall::is_name(node)).count()
+    }
+
     /// Hash of the graph.
     pub fn shape(&self) -> ShapeHash {
         self.devices.topology.shape()

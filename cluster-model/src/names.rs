@@ -9,6 +9,17 @@ pub const NIC_CLASS: &str = "dranet.net";
 /// Value of [`attribute::PORT_STATE`] for a port that carries data.
 pub const PORT_ACTIVE: &str = "Active";
 
+/// Scheduling gate of pods that wait for the fabric of their group.
+pub const GATE_FABRIC: &str = "dranet.io/fabric";
+
+/// Labels.
+pub mod label {
+    /// On a pod: the group whose pods belong on one fabric.
+    pub const FABRIC_GROUP: &str = "dranet.io/fabric-group";
+    /// On a node: the fabric that its NICs are on.
+    pub const NODE_FABRIC: &str = "topology.dranet.io/fabric";
+}
+
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
     /// What every annotation of ours begins with.
@@ -35,8 +46,26 @@ pub mod annotation {
     pub const CONTAINERS: &str = "dranet.io/containers";
     /// The driver's network configuration as JSON.
     pub const NIC_CONFIG: &str = "dranet.io/nic-config";
+    /// Written by the webhook: the limits that the claim stands for, by container.
+    pub const LIMITS: &str = "dranet.io/limits";
+    /// Written on a template that nobody refers to: since when.
+    pub const UNUSED_SINCE: &str = "dranet.io/unused-since";
     /// Written by the webhook: what was decided and why, in one line.
     pub const PLAN: &str = "dranet.io/plan";
+}
+
+/// Objects of admission's own, in its namespace; `deploy` holds them, empty.
+pub mod object {
+    /// The Lease of its leader.
+    pub const LEASE: &str = "admission";
+    /// The Secret with its certificates.
+    pub const CERTIFICATES: &str = "admission-certificates";
+    /// The ConfigMap with the machines that were seen once.
+    pub const MACHINES: &str = "admission-machines";
+    /// The webhook configuration for pods.
+    pub const WEBHOOK: &str = "admission.dranet.io";
+    /// The webhook configuration for hand-written claims and templates.
+    pub const LINT_WEBHOOK: &str = "lint.dranet.io";
 }
 
 /// Device attributes by fully qualified name.

@@ -80,11 +80,13 @@ pub fn is_true(device: &Device, attribute: &str) -> bool {
     matches!(device.attribute(attribute), Some(AttributeValue::Bool(true)))
 }
 
+/// By the standard attribute, else by that of upstream DRANET.
 fn address(device: &Device) -> Option<PciAddress> {
-    text(device, attribute::PCI_BUS_ID)?.parse().ok()
+    let names = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
+    names.iter().find_map(|name| text(device, name))?.parse().ok()
 }
 
 /// Partitions of a GPU (MIG and the like) share its address and are no whole one.
 fn is_whole(device: &Device, driver: &GpuDriver) -> bool {
-    text(device, driver.kind_attribute) == Some(driver.gpu_kind)
+    driver.kind_attribute.is_none_or(|name| text(device, name) == Some(driver.gpu_kind))
 }

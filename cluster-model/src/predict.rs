@@ -2,9 +2,12 @@
 //! allocator on the view.
 
 use crate::view::{ClusterView, ObjectKey};
-use dra_allocator::{Claim, ClaimAllocation, ClaimName, Limits, Outcome, allocate};
+use dra_allocator::{
+    Attempt, Claim, ClaimAllocation, ClaimName, Limits, Outcome, allocate, survey,
+};
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+use std::collections::HashMap;
 
 /// Search steps after which a prediction is given up: the most that a claim
 /// made by admission may cost on a node.
@@ -45,6 +48,22 @@ pub fn predict(view: &ClusterView, node: &str, claims: &[Claim]) -> Prediction {
     let inventory = view.inventory();
     let limits = Limits::steps(STEPS_MAX);
     let attempt = allocate(inventory, node, claims, inventory.state(), view.settings(), limits);
+    prediction(attempt)
+}
+
+/// What [`predict`] says of each of these nodes; nodes that are alike are asked once.
+pub fn predict_each<'n>(
+    view: &ClusterView,
+    nodes: impl IntoIterator<Item = &'n str>,
+    claims: &[Claim],
+) -> HashMap<&'n str, Prediction> {
+    let inventory = view.inventory();
+    let limits = Limits::steps(STEPS_MAX);
+    let answers = survey(inventory, nodes, claims, inventory.state(), view.settings(), limits);
+    answers.attempts().map(|(node, attempt)| (node, prediction(attempt))).collect()
+}
+
+fn prediction(attempt: Attempt) -> Prediction {
     match attempt.outcome {
         Outcome::Allocated(allocations) => Prediction::Fits(allocations),
         Outcome::NoFit(reason) => Prediction::NoFit(reason.to_string()),

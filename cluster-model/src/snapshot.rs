@@ -147,12 +147,13 @@ fn take(
     path: &Path,
     object: Value,
 ) -> Result<(), SnapshotError> {
-    use k8s_openapi::api::core::v1::Node;
+    use k8s_openapi::api::core::v1::{Node, ResourceQuota};
     use k8s_openapi::api::resource::v1 as resource;
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let count = match (version.as_str(), kind.as_str()) {
         ("v1", "Node") => apply::<Node>(view, path, object),
+        ("v1", "ResourceQuota") => apply::<ResourceQuota>(view, path, object),
         ("resource.k8s.io/v1", "ResourceSlice") => {
             apply::<resource::ResourceSlice>(view, path, object)
         }

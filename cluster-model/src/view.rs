@@ -4,7 +4,14 @@
 //! Watches and snapshots feed it by the same three verbs; whoever decides reads
 //! it. No IO, no clock.
 
+mod quotas;
+pub(crate) mod recall;
+
+pub use quotas::Quotas;
+
 use crate::gpu_drivers::GPU_DRIVERS;
+use crate::remembered::{Remembered, RememberedError};
+use crate::stand_in::StandIns;
 use dra_allocator::{ClaimName, Inventory, InventoryError, MinorVersion, Settings};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
@@ -36,6 +43,14 @@ pub enum ViewError {
         name: String,
         /// What is wrong.
         source: SpecError,
+    },
+    /// An entry of the remembered machines is not what this version wrote.
+    #[error("failed to read remembered machine `{key}`; delete it from its ConfigMap")]
+    Remembered {
+        /// Key in the ConfigMap.
+        key: String,
+        /// What is wrong.
+        source: RememberedError,
     },
 }
 
@@ -74,11 +89,15 @@ pub struct ClusterView {
     shapes: BTreeMap<ShapeHash, Arc<Topology>>,
     topologies: BTreeMap<String, NodeTopology>,
     claims: BTreeMap<ObjectKey, ResourceClaim>,
-    templates: BTreeMap<ObjectKey, ResourceClaimTemplateSpec>,
+    templates: BTreeMap<ObjectKey, ResourceClaimTemplate>,
+    quotas: Quotas,
+    remembered: BTreeMap<String, Remembered>,
     /// Extended resource by class, where the class stands for one.
     extended: BTreeMap<String, String>,
     /// Extended resources of GPUs that device plugins offer, by node.
     plugins: BTreeMap<String, Vec<String>>,
+    /// Graphs of nodes that publish none.
+    stand_ins: StandIns,
     epoch: u64,
 }
 
@@ -93,8 +112,11 @@ impl Default for ClusterView {
             topologies: BTreeMap::new(),
             claims: BTreeMap::new(),
             templates: BTreeMap::new(),
+            quotas: Quotas::default(),
+            remembered: BTreeMap::new(),
             extended: BTreeMap::new(),
             plugins: BTreeMap::new(),
+            stand_ins: StandIns::default(),
             epoch: 0,
         }
     }
@@ -141,10 +163,12 @@ impl ClusterView {
         nodes.map(|(node, _)| node.as_str())
     }
 
-    /// The graph of a node, if it has published one. Nodes of one shape share
-    /// it, so its identities (UUIDs, names) are those of any of them.
+    /// The graph of a node, if it has published one, else that of its type of
+    /// machine. Nodes of one shape share it, so its identities (UUIDs, names) are
+    /// those of any of them.
     pub fn topology(&self, node: &str) -> Option<&Arc<Topology>> {
-        self.shapes.get(self.nodes.get(node)?)
+        let own = self.nodes.get(node).and_then(|shape| self.shapes.get(shape));
+        own.or_else(|| self.stand_ins.topology(node))
     }
 
     /// The NodeTopology of a node, with its own identities.
@@ -162,9 +186,34 @@ impl ClusterView {
         self.claims.get(key)
     }
 
+    /// Every claim.
+    pub fn claims(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceClaim)> {
+        self.claims.iter()
+    }
+
     /// What a template holds.
     pub fn template(&self, key: &ObjectKey) -> Option<&ResourceClaimTemplateSpec> {
+        self.templates.get(key)?.spec.as_ref()
+    }
+
+    /// Every template.
+    pub fn templates(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceClaimTemplate)> {
+        self.templates.iter()
+    }
+
+    /// A template with its metadata.
+    pub fn template_object(&self, key: &ObjectKey) -> Option<&ResourceClaimTemplate> {
         self.templates.get(key)
+    }
+
+    /// What namespaces may use of each resource.
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
+    }
+
+    /// Whether a node is none that is there, but a machine that was there once.
+    pub fn is_remembered(&self, node: &str) -> bool {
+        recall::is_name(node)
     }
 
     fn forget_topology(&mut self, node: &str) {
@@ -200,13 +249,16 @@ impl Index<NodeTopology> for ClusterView {
         self.nodes.clear();
         self.shapes.clear();
         self.topologies.clear();
-        apply_all(self, objects)
+        let errors = apply_all(self, objects);
+        self.recall();
+        errors
     }
 }
 
 impl Index<ResourceClaimTemplate> for ClusterView {
-    fn apply(&mut self, object: ResourceClaimTemplate) -> Result<(), ViewError> {
-        self.templates.insert(key(&object.metadata), object.spec.unwrap_or_default());
+    fn apply(&mut self, mut object: ResourceClaimTemplate) -> Result<(), ViewError> {
+        object.metadata.managed_fields = None;
+        self.templates.insert(key(&object.metadata), object);
         Ok(())
     }
 
@@ -248,19 +300,24 @@ impl Index<ResourceClaim> for ClusterView {
 impl Index<ResourceSlice> for ClusterView {
     fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
         self.epoch += 1;
+        self.stand_ins.apply(&object);
         let result = self.inventory.apply_slice(&object);
         result.map_err(|source| inventory_error("ResourceSlice", &object.metadata, source))
     }
 
     fn delete(&mut self, object: &ResourceSlice) {
         self.epoch += 1;
+        self.stand_ins.delete(object);
         self.inventory.delete_slice(name(&object.metadata));
     }
 
     fn reset(&mut self, objects: Vec<ResourceSlice>) -> Vec<ViewError> {
         self.epoch += 1;
+        self.stand_ins = StandIns::default();
         self.inventory.reset_slices([]);
-        apply_all(self, objects)
+        let errors = apply_all(self, objects);
+        self.recall();
+        errors
     }
 }
 
@@ -320,7 +377,9 @@ impl Index<Node> for ClusterView {
         self.epoch += 1;
         self.plugins.clear();
         self.inventory.reset_nodes([]);
-        apply_all(self, objects)
+        let errors = apply_all(self, objects);
+        self.recall();
+        errors
     }
 }
 

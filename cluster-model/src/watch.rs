@@ -114,13 +114,29 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     }
 }
 
-fn follow_kind<K, G>(client: Client, view: SharedView, listed: G) -> impl Future<Output = ()>
+/// Follows one more kind of the view, for those who need it.
+pub fn follow_kind<K, G>(client: Client, view: SharedView, listed: G) -> impl Future<Output = ()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     ClusterView: Index<K>,
 {
     let api: Api<K> = Api::all(client);
     follow_stream(watcher(api, watcher::Config::default()).default_backoff().boxed(), view, listed)
+}
+
+/// Follows the one object of a kind that has this name.
+pub fn follow_object<K, G>(
+    api: Api<K>,
+    name: &str,
+    view: SharedView,
+    listed: G,
+) -> impl Future<Output = ()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    ClusterView: Index<K>,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
 }
 
 /// Feeds the events of one watch into the view.

@@ -1,0 +1,101 @@
+//! Machines that were seen once stand in the view as nodes of names that no node
+//! can have; so a plan is made for a pool that is scaled to zero.
+
+use super::{ClusterView, Index, ViewError};
+use crate::remembered::Remembered;
+use k8s_openapi::api::core::v1::ConfigMap;
+use std::collections::BTreeMap;
+
+/// No node's name holds a slash.
+const PREFIX: &str = "remembered/";
+
+/// The name under which the machine of this key stands in the view.
+pub(crate) fn name(key: &str) -> String {
+    format!("{PREFIX}{key}")
+}
+
+/// Whether a node is none that is there, but a machine that was seen once.
+pub(crate) fn is_name(node: &str) -> bool {
+    node.starts_with(PREFIX)
+}
+
+impl ClusterView {
+    /// The remembered machines, by their keys in the ConfigMap.
+    pub fn remembered(&self) -> &BTreeMap<String, Remembered> {
+        &self.remembered
+    }
+
+    /// Takes the remembered machines in again, after objects of a kind were reset.
+    pub(super) fn recall(&mut self) {
+        let all = std::mem::take(&mut self.remembered);
+        for (key, machine) in &all {
+            // It was taken in before.
+            let _ = self.remember(key, machine);
+        }
+        self.remembered = all;
+    }
+
+    fn remember(&mut self, key: &str, machine: &Remembered) -> Result<(), ViewError> {
+        let Remembered { node, slices, topology } = machine.as_node(&name(key));
+        self.apply(node)?;
+        self.apply(topology)?;
+        slices.into_iter().try_for_each(|slice| self.apply(slice))
+    }
+
+    fn forget(&mut self, key: &str, machine: &Remembered) {
+        let Remembered { node, slices, topology } = machine.as_node(&name(key));
+        for slice in &slices {
+            self.delete(slice);
+        }
+        self.delete(&topology);
+        self.delete(&node);
+    }
+}
+
+impl Index<ConfigMap> for ClusterView {
+    fn apply(&mut self, object: ConfigMap) -> Result<(), ViewError> {
+        let entries = object.binary_data.unwrap_or_default();
+        let mut first_error = None;
+        let mut read = BTreeMap::new();
+        for (key, bytes) in entries {
+            match Remembered::decode(&bytes.0) {
+                Ok(machine) => _ = read.insert(key, machine),
+                Err(source) => {
+                    first_error.get_or_insert(ViewError::Remembered { key, source });
+                }
+            }
+        }
+        for (key, machine) in std::mem::take(&mut self.remembered) {
+            if read.get(&key) == Some(&machine) {
+                self.remembered.insert(key, machine);
+            } else {
+                self.forget(&key, &machine);
+            }
+        }
+        for (key, machine) in read {
+            if self.remembered.contains_key(&key) {
+                continue;
+            }
+            match self.remember(&key, &machine) {
+                Ok(()) => _ = self.remembered.insert(key, machine),
+                Err(error) => {
+                    self.forget(&key, &machine);
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    fn delete(&mut self, _: &ConfigMap) {
+        for (key, machine) in std::mem::take(&mut self.remembered) {
+            self.forget(&key, &machine);
+        }
+    }
+
+    fn reset(&mut self, objects: Vec<ConfigMap>) -> Vec<ViewError> {
+        // There is one, or it is gone, and with it what it held.
+        let object = objects.into_iter().next().unwrap_or_default();
+        self.apply(object).err().into_iter().collect()
+    }
+}

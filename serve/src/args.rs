@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Where and how a server listens.
 #[derive(clap::Args, Clone, Debug)]
@@ -54,4 +55,19 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// Leadership among replicas.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct LeaseArgs {
+    /// Seconds after which another replica takes over from a leader that is gone
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=300))]
+    pub lease_seconds: u64,
+}
+
+impl LeaseArgs {
+    /// The same as a duration.
+    pub fn duration(self) -> Duration {
+        Duration::from_secs(self.lease_seconds)
+    }
 }

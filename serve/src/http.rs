@@ -1,7 +1,7 @@
 //! Serving a router on a socket, with or without TLS, until told to stop.
 
 use crate::args::ServerArgs;
-use crate::tls::{Certificate, TlsError};
+use crate::tls::{Certificate, Identity, TlsError};
 use axum::Router;
 use axum_server::Handle;
 use std::io;
@@ -39,26 +39,41 @@ pub enum ServeError {
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
-    certificate: Option<Certificate>,
+    security: Security,
     address: SocketAddr,
+}
+
+/// What a connection is secured with.
+#[derive(Debug)]
+enum Security {
+    None,
+    Files(Box<Certificate>),
+    Identity(Identity),
 }
 
 impl Bound {
     /// Binds a plain HTTP socket.
     pub fn plain(address: SocketAddr) -> Result<Self, ServeError> {
-        Self::bind(address, None)
+        Self::bind(address, Security::None)
     }
 
     /// Binds as the flags say, with TLS where they name a certificate.
     pub async fn from_args(args: &ServerArgs) -> Result<Self, ServeError> {
-        let certificate = match (&args.tls_cert, &args.tls_key) {
-            (Some(cert), Some(key)) => Some(Certificate::load(cert, key).await?),
-            _ => None,
+        let security = match (&args.tls_cert, &args.tls_key) {
+            (Some(cert), Some(key)) => {
+                Security::Files(Box::new(Certificate::load(cert, key).await?))
+            }
+            _ => Security::None,
         };
-        Self::bind(args.listen, certificate)
+        Self::bind(args.listen, security)
     }
 
-    fn bind(address: SocketAddr, certificate: Option<Certificate>) -> Result<Self, ServeError> {
+    /// Binds with TLS by a certificate that the program itself keeps.
+    pub fn with_identity(address: SocketAddr, identity: Identity) -> Result<Self, ServeError> {
+        Self::bind(address, Security::Identity(identity))
+    }
+
+    fn bind(address: SocketAddr, security: Security) -> Result<Self, ServeError> {
         let open = || {
             let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
@@ -66,7 +81,7 @@ impl Bound {
             Ok((listener, address))
         };
         let (listener, address) = open().map_err(|source| ServeError::Bind { address, source })?;
-        Ok(Self { listener, certificate, address })
+        Ok(Self { listener, security, address })
     }
 
     /// Where it listens; the port is the real one also where 0 was asked for.
@@ -80,16 +95,20 @@ impl Bound {
         let watch = tokio::spawn(shut_down_on(stop.clone(), handle.clone()));
         let service = router.into_make_service();
         let served = async {
-            match self.certificate {
-                Some(certificate) => {
-                    tokio::spawn(certificate.clone().follow(stop));
-                    axum_server::from_tcp_rustls(self.listener, certificate.config())?
-                        .handle(handle)
-                        .serve(service)
-                        .await
+            let config = match self.security {
+                Security::None => {
+                    let server = axum_server::from_tcp(self.listener)?;
+                    return server.handle(handle).serve(service).await;
                 }
-                None => axum_server::from_tcp(self.listener)?.handle(handle).serve(service).await,
-            }
+                Security::Identity(identity) => identity.config(),
+                Security::Files(certificate) => {
+                    let config = certificate.config();
+                    tokio::spawn(certificate.follow(stop));
+                    config
+                }
+            };
+            let server = axum_server::from_tcp_rustls(self.listener, config)?;
+            server.handle(handle).serve(service).await
         };
         let result = served.await;
         watch.abort();

@@ -3,9 +3,11 @@
 //! endpoints, logging, and an orderly end.
 
 pub mod args;
+pub mod authority;
 pub mod chain;
 pub mod client;
 pub mod http;
+pub mod lease;
 pub mod logging;
 pub mod operations;
 pub mod process;

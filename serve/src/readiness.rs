@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// Ready when nothing is waited for any more.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     waiting: Arc<Mutex<BTreeSet<String>>>,
+    less: Arc<Notify>,
 }
 
 /// Something that is waited for; dropping it says that it is there.
@@ -14,6 +16,7 @@ pub struct Readiness {
 pub struct Wait {
     what: String,
     waiting: Arc<Mutex<BTreeSet<String>>>,
+    less: Arc<Notify>,
 }
 
 impl Readiness {
@@ -21,12 +24,25 @@ impl Readiness {
     pub fn wait_for(&self, what: impl Into<String>) -> Wait {
         let what = what.into();
         lock(&self.waiting).insert(what.clone());
-        Wait { what, waiting: Arc::clone(&self.waiting) }
+        Wait { what, waiting: Arc::clone(&self.waiting), less: Arc::clone(&self.less) }
     }
 
     /// What is still waited for, sorted; empty when ready.
     pub fn waiting(&self) -> Vec<String> {
         lock(&self.waiting).iter().cloned().collect()
+    }
+
+    /// Returns when nothing is waited for.
+    pub async fn ready(&self) {
+        loop {
+            let mut less = std::pin::pin!(self.less.notified());
+            // From here on no notification is missed.
+            less.as_mut().enable();
+            if self.waiting().is_empty() {
+                return;
+            }
+            less.await;
+        }
     }
 }
 
@@ -34,6 +50,7 @@ impl Drop for Wait {
     fn drop(&mut self) {
         let mut waiting = lock(&self.waiting);
         waiting.remove(&self.what);
+        self.less.notify_waiters();
         tracing::debug!(what = self.what, remaining = waiting.len(), "Ready");
     }
 }
@@ -57,5 +74,19 @@ mod tests {
         assert_eq!(readiness.waiting(), ["slices"]);
         drop(slices);
         assert!(readiness.waiting().is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told() {
+        let readiness = Readiness::default();
+        let nodes = readiness.wait_for("nodes");
+        let waiter = tokio::spawn({
+            let readiness = readiness.clone();
+            async move { readiness.ready().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+        drop(nodes);
+        waiter.await.unwrap();
     }
 }

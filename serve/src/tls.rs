@@ -1,4 +1,5 @@
-//! The server's certificate, read from files and read again when they change.
+//! The server's certificate: read from files and read again when they change,
+//! or given and replaced by the program itself.
 //!
 //! A Secret volume swaps a link above the files, so the files themselves are
 //! never written and cannot be watched: they are re-read on a tick and compared.
@@ -22,6 +23,12 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What was given is no certificate and its key.
+    #[error("the text given is no certificate with its key in PEM")]
+    Given {
         /// Why.
         source: io::Error,
     },
@@ -96,6 +103,29 @@ impl Certificate {
     }
 }
 
+/// A certificate that the program replaces by itself, while it is served.
+#[derive(Clone, Debug)]
+pub struct Identity(RustlsConfig);
+
+impl Identity {
+    /// A certificate chain and its key, both PEM.
+    pub async fn new(cert: &str, key: &str) -> Result<Self, TlsError> {
+        install_crypto_provider();
+        let config = RustlsConfig::from_pem(cert.into(), key.into()).await;
+        config.map(Self).map_err(|source| TlsError::Given { source })
+    }
+
+    /// New connections get this one; where it cannot be used, the one before.
+    pub async fn replace(&self, cert: &str, key: &str) -> Result<(), TlsError> {
+        let replaced = self.0.reload_from_pem(cert.into(), key.into()).await;
+        replaced.map_err(|source| TlsError::Given { source })
+    }
+
+    pub(crate) fn config(&self) -> RustlsConfig {
+        self.0.clone()
+    }
+}
+
 /// Makes aws-lc-rs the process's crypto provider. Harmless when called again.
 pub fn install_crypto_provider() {
     // An error means that a provider is installed already: there is only one
@@ -134,6 +164,16 @@ mod tests {
         assert!(certificate.reload().await.unwrap(), "a new pair is taken");
         fs::write(&key, "no key").unwrap();
         assert!(certificate.reload().await.is_err(), "a broken pair is refused");
+    }
+
+    #[tokio::test]
+    async fn what_is_given_is_checked() {
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (cert, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
+        let identity = Identity::new(&cert, &key).await.unwrap();
+        identity.replace(&cert, &key).await.unwrap();
+        assert!(identity.replace(&cert, "no key").await.is_err());
+        assert!(Identity::new("no certificate", &key).await.is_err());
     }
 
     #[tokio::test]

@@ -1,0 +1,150 @@
+//! A certificate authority of one server's own: what it holds, when a part of
+//! it is due, and what the next one is.
+//!
+//! All of it is decided from what is held and the time. A new authority is
+//! published first, beside the old one, and signs only when everybody has had
+//! time to learn it; so at no moment does a client meet a certificate that it
+//! cannot trust.
+
+mod parsed;
+
+use k8s_openapi::jiff::Timestamp;
+use parsed::certificates;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use std::time::Duration;
+use time::OffsetDateTime;
+
+/// How long an authority lasts.
+const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 365 * 3);
+/// How long a serving certificate lasts.
+const SERVING_LIFE: Duration = Duration::from_hours(24 * 90);
+/// How long a new authority is published before it signs.
+const PUBLISHED: Duration = Duration::from_hours(1);
+/// Certificates are valid from so long ago, for clocks that are behind.
+const CLOCK_SKEW: Duration = Duration::from_mins(10);
+
+/// An authority and the certificate that it signed, all in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The authorities that clients trust, the newest first.
+    pub authorities: String,
+    /// Private key of the newest.
+    pub authority_key: String,
+    /// The serving certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+/// A certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to make a certificate for {}", names.join(", "))]
+pub struct CertificateError {
+    names: Vec<String>,
+    source: rcgen::Error,
+}
+
+/// What is to be made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    /// The serving certificate, by the authority that is there.
+    Serving,
+    /// One more authority; it does not sign yet.
+    Authority,
+    /// Everything: nothing usable is there.
+    All,
+}
+
+impl Held {
+    /// What is to be held instead, for a server of these names; `None` while
+    /// this is good.
+    pub fn renewed(
+        &self,
+        names: &[String],
+        now: Timestamp,
+    ) -> Result<Option<Self>, CertificateError> {
+        let wrap = |source| CertificateError { names: names.to_vec(), source };
+        let made = match self.due(names, now) {
+            Due::Nothing => return Ok(None),
+            Due::Serving => self.with_serving(names, now),
+            Due::Authority => self.with_authority(now),
+            Due::All => {
+                Self::default().with_authority(now).and_then(|it| it.with_serving(names, now))
+            }
+        };
+        made.map(Some).map_err(wrap)
+    }
+
+    fn due(&self, names: &[String], now: Timestamp) -> Due {
+        let authorities = certificates(&self.authorities);
+        let serving = certificates(&self.certificate);
+        let (Some(newest), Some(serving)) = (authorities.first(), serving.first()) else {
+            return Due::All;
+        };
+        let trusted = authorities.iter().any(|authority| serving.is_signed_by(authority));
+        let pairs = newest.has_key(&self.authority_key) && serving.has_key(&self.key);
+        if !trusted || !pairs || newest.is_over(now) {
+            return Due::All;
+        }
+        let signed_by_newest = serving.is_signed_by(newest);
+        let may_sign = signed_by_newest || newest.age(now) >= PUBLISHED;
+        if may_sign && (!signed_by_newest || serving.is_due(now) || !serving.is_for(names)) {
+            return Due::Serving;
+        }
+        if newest.is_due(now) {
+            return Due::Authority;
+        }
+        Due::Nothing
+    }
+
+    /// One authority more, and none that is over.
+    fn with_authority(&self, now: Timestamp) -> Result<Self, rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let mut params = params(&[], now, AUTHORITY_LIFE)?;
+        // One name for each, by which a certificate says who signed it.
+        params.distinguished_name.push(DnType::CommonName, format!("dranet authority {now}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let mut authorities = params.self_signed(&key)?.pem();
+        for old in certificates(&self.authorities).iter().filter(|old| !old.is_over(now)) {
+            authorities.push_str(&old.pem());
+        }
+        Ok(Self { authorities, authority_key: key.serialize_pem(), ..self.clone() })
+    }
+
+    /// A new serving certificate by the newest authority.
+    fn with_serving(&self, names: &[String], now: Timestamp) -> Result<Self, rcgen::Error> {
+        let authority_key = KeyPair::from_pem(&self.authority_key)?;
+        let issuer = Issuer::from_ca_cert_pem(&self.authorities, authority_key)?;
+        let key = KeyPair::generate()?;
+        let mut params = params(names, now, SERVING_LIFE)?;
+        let name = names.first().map_or("server", String::as_str);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &issuer)?.pem();
+        Ok(Self { certificate, key: key.serialize_pem(), ..self.clone() })
+    }
+}
+
+fn params(
+    names: &[String],
+    now: Timestamp,
+    life: Duration,
+) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names.to_vec())?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    // The years 1 to 9999 hold every `Timestamp` of a running clock.
+    let now =
+        OffsetDateTime::from_unix_timestamp(now.as_second()).map_err(|_| rcgen::Error::Time)?;
+    params.not_before = now - CLOCK_SKEW;
+    params.not_after = now + life;
+    Ok(params)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Certificates as they are read back: dates, names, who signed them.
+
+use super::CLOCK_SKEW;
+use k8s_openapi::jiff::Timestamp;
+use pem::Pem;
+use rcgen::{KeyPair, PublicKeyData};
+use std::net::IpAddr;
+use std::time::Duration;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::X509Certificate;
+
+/// What of a certificate counts here.
+#[derive(Clone, Debug)]
+pub(super) struct Parsed {
+    pem: Pem,
+    subject: Vec<u8>,
+    issuer: Vec<u8>,
+    public_key: Vec<u8>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    names: Vec<String>,
+}
+
+/// The certificates of a PEM text, in order; what is none is passed over.
+pub(super) fn certificates(pem: &str) -> Vec<Parsed> {
+    let all = pem::parse_many(pem).unwrap_or_default();
+    all.iter().filter_map(Parsed::read).collect()
+}
+
+impl Parsed {
+    fn read(pem: &Pem) -> Option<Self> {
+        let (_, certificate) = x509_parser::parse_x509_certificate(pem.contents()).ok()?;
+        let time =
+            |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+        let validity = certificate.validity();
+        let parsed = Self {
+            subject: certificate.subject().as_raw().to_vec(),
+            issuer: certificate.issuer().as_raw().to_vec(),
+            public_key: certificate.public_key().raw.to_vec(),
+            not_before: time(validity.not_before)?,
+            not_after: time(validity.not_after)?,
+            names: names(&certificate),
+            pem: pem.clone(),
+        };
+        Some(parsed)
+    }
+
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        now >= self.not_after
+    }
+
+    /// Two thirds of its life are over.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        self.not_after.duration_since(now) * 3 < self.not_after.duration_since(self.not_before)
+    }
+
+    /// How long ago it was made; nothing for one from the future.
+    pub(super) fn age(&self, now: Timestamp) -> Duration {
+        let valid = Duration::try_from(now.duration_since(self.not_before)).unwrap_or_default();
+        valid.saturating_sub(CLOCK_SKEW)
+    }
+
+    pub(super) fn is_signed_by(&self, authority: &Self) -> bool {
+        self.issuer == authority.subject
+    }
+
+    pub(super) fn has_key(&self, key_pem: &str) -> bool {
+        KeyPair::from_pem(key_pem).is_ok_and(|key| key.subject_public_key_info() == self.public_key)
+    }
+
+    pub(super) fn is_for(&self, names: &[String]) -> bool {
+        names.iter().all(|name| self.names.contains(name))
+    }
+
+    pub(super) fn pem(&self) -> String {
+        pem::encode(&self.pem)
+    }
+}
+
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let extension = certificate.subject_alternative_name().ok().flatten();
+    let all = extension.iter().flat_map(|extension| &extension.value.general_names);
+    all.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
+        _ => None,
+    })
+    .collect()
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}

@@ -1,0 +1,93 @@
+use super::*;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{RootCertStore, crypto::aws_lc_rs};
+use std::sync::Arc;
+
+const NAME: &str = "admission.dranet-system.svc";
+const DAY: Duration = Duration::from_hours(24);
+
+fn start() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn names() -> Vec<String> {
+    vec![NAME.to_owned(), "192.0.2.1".to_owned()]
+}
+
+fn first() -> Held {
+    Held::default().renewed(&names(), start()).unwrap().expect("nothing is held yet")
+}
+
+/// Whether a client that trusts `authorities` takes the certificate at a time.
+fn is_trusted(authorities: &str, certificate: &str, now: Timestamp) -> bool {
+    let der = |text: &str| {
+        let all = pem::parse_many(text).unwrap().into_iter();
+        all.map(|pem| CertificateDer::from(pem.into_contents())).collect::<Vec<_>>()
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in der(authorities) {
+        roots.add(authority).unwrap();
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+    let seconds = Duration::from_secs(now.as_second().try_into().unwrap());
+    let now = UnixTime::since_unix_epoch(seconds);
+    let name = ServerName::try_from(NAME).unwrap();
+    let chain = der(certificate);
+    verifier.build().unwrap().verify_server_cert(&chain[0], &[], &name, &[], now).is_ok()
+}
+
+#[test]
+fn what_is_due_follows_from_what_is_held_and_the_time() {
+    let held = first();
+    let later = |days: u32| start() + DAY * days;
+    let other = vec!["other".to_owned()];
+    let broken_key = Held { key: held.authority_key.clone(), ..held.clone() };
+    let no_authority = Held { authorities: String::new(), ..held.clone() };
+    let text = Held { certificate: "no PEM".to_owned(), ..held.clone() };
+    for (what, held, names, now, expected) in [
+        ("nothing held", &Held::default(), &names(), start(), Due::All),
+        ("fresh", &held, &names(), start(), Due::Nothing),
+        ("in its second third", &held, &names(), later(59), Due::Nothing),
+        ("in its last third", &held, &names(), later(61), Due::Serving),
+        ("run out", &held, &names(), later(100), Due::Serving),
+        ("another name", &held, &other, start(), Due::Serving),
+        ("the authority run out", &held, &names(), later(365 * 3), Due::All),
+        ("not its key", &broken_key, &names(), start(), Due::All),
+        ("no authority", &no_authority, &names(), start(), Due::All),
+        ("edited", &text, &names(), start(), Due::All),
+    ] {
+        assert_eq!(held.due(names, now), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_is_made_is_trusted_for_its_names_and_good_at_once() {
+    let held = first();
+    assert!(is_trusted(&held.authorities, &held.certificate, start()));
+    assert_eq!(held.renewed(&names(), start()).unwrap(), None);
+    let stranger = first();
+    assert!(!is_trusted(&stranger.authorities, &held.certificate, start()));
+}
+
+/// Three years and more, looked at every six hours: each change is one that
+/// clients who know the state before, and those who know the one after, survive.
+#[test]
+fn through_all_rotations_every_client_trusts_the_server() {
+    let mut held = first();
+    let (mut serving, mut authorities) = (0, 0);
+    for step in 0..(4 * 365 * 5) {
+        let now = start() + Duration::from_hours(6) * step;
+        let Some(next) = held.renewed(&names(), now).unwrap() else { continue };
+        for (trusted, served) in [(&held, &next), (&next, &held), (&next, &next)] {
+            assert!(is_trusted(&trusted.authorities, &served.certificate, now), "step {step}");
+        }
+        serving += i32::from(next.certificate != held.certificate);
+        authorities += i32::from(next.authorities != held.authorities);
+        held = next;
+    }
+    assert_eq!(certificates(&held.authorities).len(), 2, "what has run out is dropped");
+    assert!(serving >= 5 * 365 / 61 && authorities == 2, "{serving} {authorities}");
+}

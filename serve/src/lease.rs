@@ -1,0 +1,236 @@
+//! Leadership by a Lease: of several replicas one works, and another goes on
+//! when it stops renewing.
+//!
+//! As `k8s.io/client-go/tools/leaderelection` does it. Every write carries the
+//! resource version of what was read, so of two takers one fails; and a lease has
+//! run out when *this* process has seen it unchanged for its whole duration, so
+//! that the clocks of two machines are never compared.
+
+mod record;
+
+use crate::chain::Chain;
+use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use record::{Step, step, taken};
+use std::future::Future;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+const CONFLICT: u16 = 409;
+const NOT_FOUND: u16 = 404;
+
+/// How often the holder renews, and others look: this part of the duration.
+const TRIES: u32 = 7;
+
+/// A lease that this process wants to hold.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    api: Api<LeaseObject>,
+    namespace: String,
+    name: String,
+    identity: String,
+    duration: Duration,
+}
+
+/// The lease could not be read or written.
+#[derive(Debug, thiserror::Error)]
+enum LeaseError {
+    #[error("there is no Lease `{namespace}/{name}`; create it, empty")]
+    Missing { namespace: String, name: String },
+    #[error("failed to read Lease `{namespace}/{name}`")]
+    Read { namespace: String, name: String, source: Box<kube::Error> },
+    #[error("failed to write Lease `{namespace}/{name}`")]
+    Write { namespace: String, name: String, source: Box<kube::Error> },
+    #[error("Lease `{namespace}/{name}` was not renewed within {within:?}")]
+    Slow { namespace: String, name: String, within: Duration },
+}
+
+/// What was last seen of the lease, and since when it has looked so.
+struct Seen {
+    lease: LeaseObject,
+    since: Instant,
+}
+
+impl Lease {
+    /// The lease of this name; `duration` is what others wait for before they
+    /// take it from a holder that is gone.
+    pub fn new(client: Client, namespace: &str, name: &str, duration: Duration) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: identity(),
+            duration,
+        }
+    }
+
+    /// Does the work whenever this process holds the lease, until told to stop.
+    /// Work is dropped, at one of its `await`s, when the lease is lost.
+    pub async fn lead<W>(&self, stop: CancellationToken, work: impl Fn() -> W)
+    where
+        W: Future<Output = ()>,
+    {
+        loop {
+            let held = tokio::select! {
+                () = stop.cancelled() => return,
+                held = self.acquire() => held,
+            };
+            tracing::info!(lease = self.name, identity = self.identity, "Leading");
+            tokio::select! {
+                () = stop.cancelled() => {
+                    self.release().await;
+                    return;
+                }
+                lost = self.keep(held) => {
+                    let why = lost.as_ref().map_or_else(
+                        || "another took the lease".to_owned(),
+                        |error| Chain(error).to_string(),
+                    );
+                    tracing::warn!(why, "Not leading any more");
+                }
+                () = work() => tracing::error!("The leader's work ended by itself"),
+            }
+        }
+    }
+
+    /// Waits until the lease can be taken, and takes it.
+    async fn acquire(&self) -> LeaseObject {
+        let mut seen: Option<Seen> = None;
+        loop {
+            match self.try_acquire(&mut seen).await {
+                Ok(Some(held)) => return held,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "Not leading");
+                }
+            }
+            tokio::time::sleep(self.period()).await;
+        }
+    }
+
+    async fn try_acquire(
+        &self,
+        seen: &mut Option<Seen>,
+    ) -> Result<Option<LeaseObject>, LeaseError> {
+        let lease = self.read().await?;
+        let same =
+            |seen: &Seen| seen.lease.metadata.resource_version == lease.metadata.resource_version;
+        let since = seen.as_ref().filter(|seen| same(seen)).map(|seen| seen.since);
+        let since = since.unwrap_or_else(Instant::now);
+        let spec = lease.spec.clone().unwrap_or_default();
+        let step = step(&spec, &self.identity, since.elapsed());
+        *seen = Some(Seen { lease: lease.clone(), since });
+        match step {
+            Step::Wait => Ok(None),
+            Step::Take => {
+                self.write(&lease, taken(&spec, &self.identity, self.duration, Timestamp::now()))
+                    .await
+            }
+        }
+    }
+
+    /// Renews until the lease is lost: `None` where another has it.
+    async fn keep(&self, mut lease: LeaseObject) -> Option<LeaseError> {
+        // Two thirds, so that work has stopped before another may begin it.
+        let within = self.duration * 2 / 3;
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(self.period()).await;
+            let begun = Instant::now();
+            let left = within.saturating_sub(renewed.elapsed());
+            match tokio::time::timeout(left, self.renew(&lease)).await {
+                Ok(Ok(Some(newer))) => (lease, renewed) = (newer, begun),
+                Ok(Ok(None)) => return None,
+                Ok(Err(error)) if renewed.elapsed() >= within => return Some(error),
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %Chain(&error), "Trying again");
+                }
+                Err(_) => {
+                    let (namespace, name) = self.key();
+                    return Some(LeaseError::Slow { namespace, name, within });
+                }
+            }
+        }
+    }
+
+    /// Writes the lease again; where somebody else wrote it, looks who has it.
+    async fn renew(&self, lease: &LeaseObject) -> Result<Option<LeaseObject>, LeaseError> {
+        let spec = |lease: &LeaseObject| {
+            let spec = lease.spec.clone().unwrap_or_default();
+            taken(&spec, &self.identity, self.duration, Timestamp::now())
+        };
+        if let Some(newer) = self.write(lease, spec(lease)).await? {
+            return Ok(Some(newer));
+        }
+        let lease = self.read().await?;
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        if holder != Some(&*self.identity) {
+            return Ok(None);
+        }
+        self.write(&lease, spec(&lease)).await
+    }
+
+    /// Gives the lease back, so that nobody waits for it to run out.
+    async fn release(&self) {
+        let released = async {
+            let lease = self.read().await?;
+            let spec = lease.spec.clone().unwrap_or_default();
+            if spec.holder_identity.as_deref() == Some(&*self.identity) {
+                self.write(&lease, LeaseSpec { holder_identity: None, ..spec }).await?;
+            }
+            Ok::<_, LeaseError>(())
+        };
+        match tokio::time::timeout(self.period(), released).await {
+            Ok(Ok(())) => tracing::info!(lease = self.name, "Lease released"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = %Chain(&error), "Lease not released");
+            }
+            Err(_) => tracing::warn!("Lease not released in time"),
+        }
+    }
+
+    async fn read(&self) -> Result<LeaseObject, LeaseError> {
+        self.api.get(&self.name).await.map_err(|source| {
+            let (namespace, name) = self.key();
+            match &source {
+                kube::Error::Api(status) if status.code == NOT_FOUND => {
+                    LeaseError::Missing { namespace, name }
+                }
+                _ => LeaseError::Read { namespace, name, source: Box::new(source) },
+            }
+        })
+    }
+
+    /// `None` where somebody else wrote it since it was read.
+    async fn write(
+        &self,
+        lease: &LeaseObject,
+        spec: LeaseSpec,
+    ) -> Result<Option<LeaseObject>, LeaseError> {
+        let lease = LeaseObject { spec: Some(spec), ..lease.clone() };
+        match self.api.replace(&self.name, &PostParams::default(), &lease).await {
+            Ok(written) => Ok(Some(written)),
+            Err(kube::Error::Api(status)) if status.code == CONFLICT => Ok(None),
+            Err(source) => {
+                let (namespace, name) = self.key();
+                Err(LeaseError::Write { namespace, name, source: Box::new(source) })
+            }
+        }
+    }
+
+    fn period(&self) -> Duration {
+        self.duration / TRIES
+    }
+
+    fn key(&self) -> (String, String) {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// Host and process: in a pod its name, and unique where several run on one host.
+fn identity() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}_{}", std::process::id())
+}

@@ -1,0 +1,93 @@
+//! What to do about a lease: a plain decision over what it says and for how
+//! long it has said so.
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
+
+/// What one who wants the lease does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Another holds it.
+    Wait,
+    /// It is free.
+    Take,
+}
+
+/// `unchanged` is for how long this process has seen the lease as it is.
+pub(super) fn step(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Step {
+    let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    if holder.is_empty() || holder == identity {
+        return Step::Take;
+    }
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    match seconds {
+        Some(seconds) if unchanged < Duration::from_secs(seconds) => Step::Wait,
+        _ => Step::Take,
+    }
+}
+
+/// The lease as its holder writes it, first or again.
+pub(super) fn taken(
+    spec: &LeaseSpec,
+    identity: &str,
+    duration: Duration,
+    now: Timestamp,
+) -> LeaseSpec {
+    let again = spec.holder_identity.as_deref() == Some(identity);
+    let acquired = spec.acquire_time.clone().filter(|_| again);
+    LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: i32::try_from(duration.as_secs()).ok(),
+        acquire_time: Some(acquired.unwrap_or(MicroTime(now))),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(spec.lease_transitions.unwrap_or(0) + i32::from(!again)),
+        ..spec.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+    const DURATION: Duration = Duration::from_secs(15);
+
+    fn held_by(identity: &str) -> LeaseSpec {
+        taken(&LeaseSpec::default(), identity, DURATION, NOW)
+    }
+
+    #[test]
+    fn a_lease_is_taken_when_it_is_free_ones_own_or_has_run_out() {
+        let released = LeaseSpec { holder_identity: Some(String::new()), ..held_by("b") };
+        let endless = LeaseSpec { lease_duration_seconds: None, ..held_by("b") };
+        for (spec, unchanged, expected) in [
+            (LeaseSpec::default(), 0, Step::Take),
+            (released, 0, Step::Take),
+            (held_by("a"), 0, Step::Take),
+            (held_by("b"), 0, Step::Wait),
+            (held_by("b"), 14, Step::Wait),
+            (held_by("b"), 15, Step::Take),
+            (endless, 0, Step::Take),
+        ] {
+            let found = step(&spec, "a", Duration::from_secs(unchanged));
+            assert_eq!(found, expected, "{spec:?} for {unchanged} s");
+        }
+    }
+
+    #[test]
+    fn renewing_keeps_since_when_it_is_held_and_taking_counts() {
+        let first = held_by("a");
+        assert_eq!(first.lease_transitions, Some(1));
+        let later = Timestamp::from_second(10).unwrap();
+        let again = taken(&first, "a", DURATION, later);
+        assert_eq!((again.lease_transitions, &again.acquire_time), (Some(1), &first.acquire_time));
+        assert_eq!(again.renew_time, Some(MicroTime(later)));
+        let other = taken(&again, "b", DURATION, later);
+        assert_eq!(
+            (other.lease_transitions, other.acquire_time),
+            (Some(2), Some(MicroTime(later)))
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! What a client sees of a server: protocols, certificates, an orderly end.
+
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may panic")]
+
+use axum::Router;
+use axum::routing::get;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+use serve::authority::Held;
+use serve::http::Bound;
+use serve::operations;
+use serve::readiness::Readiness;
+use serve::tls::Identity;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+const NAME: &str = "admission.dranet-system.svc";
+
+fn held() -> Held {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    Held::default().renewed(&[NAME.to_owned()], now).unwrap().unwrap()
+}
+
+fn loopback() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+/// Shakes hands as a client that trusts `authorities`; what protocol it gets.
+fn protocol(address: SocketAddr, authorities: &str) -> Result<Vec<u8>, std::io::Error> {
+    let mut roots = RootCertStore::empty();
+    for authority in pem::parse_many(authorities).unwrap() {
+        roots.add(authority.into_contents().into()).unwrap();
+    }
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let name = ServerName::try_from(NAME).unwrap();
+    let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut socket = TcpStream::connect(address)?;
+    Stream::new(&mut connection, &mut socket).flush()?;
+    connection.complete_io(&mut socket)?;
+    Ok(connection.alpn_protocol().unwrap_or_default().to_vec())
+}
+
+#[tokio::test]
+async fn http2_by_a_certificate_that_changes_while_it_is_served() {
+    let (first, second) = (held(), held());
+    let identity = Identity::new(&first.certificate, &first.key).await.unwrap();
+    let bound = Bound::with_identity(loopback(), identity.clone()).unwrap();
+    let (address, stop) = (bound.address(), CancellationToken::new());
+    let serving = tokio::spawn(bound.serve(Router::new(), stop.clone()));
+    let shake = async |held: &Held| {
+        let authorities = held.authorities.clone();
+        tokio::task::spawn_blocking(move || protocol(address, &authorities)).await.unwrap()
+    };
+    assert_eq!(shake(&first).await.unwrap(), b"h2");
+    assert!(shake(&second).await.is_err(), "it is not trusted yet");
+    identity.replace(&second.certificate, &second.key).await.unwrap();
+    assert_eq!(shake(&second).await.unwrap(), b"h2");
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+async fn ask(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut socket = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn a_request_in_flight_is_answered_after_the_stop() {
+    let (entered, leave) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (inside, until) = (Arc::clone(&entered), Arc::clone(&leave));
+    let slow = move || async move {
+        inside.notify_one();
+        until.notified().await;
+        "answered"
+    };
+    let bound = Bound::plain(loopback()).unwrap();
+    let (address, stop) = (bound.address(), CancellationToken::new());
+    let serving = tokio::spawn(bound.serve(Router::new().route("/slow", get(slow)), stop.clone()));
+    let answer = tokio::spawn(ask(address, "/slow"));
+    entered.notified().await;
+    stop.cancel();
+    leave.notify_one();
+    assert!(answer.await.unwrap().unwrap().ends_with("answered"));
+    serving.await.unwrap().unwrap();
+    assert!(ask(address, "/slow").await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn health_is_said_and_readiness_with_what_is_missing() {
+    let readiness = Readiness::default();
+    let waiting = readiness.wait_for("certificate");
+    let router = operations::router(readiness, prometheus_client::registry::Registry::default());
+    let bound = Bound::plain(loopback()).unwrap();
+    let (address, stop) = (bound.address(), CancellationToken::new());
+    let serving = tokio::spawn(bound.serve(router, stop.clone()));
+    assert!(ask(address, "/healthz").await.unwrap().starts_with("HTTP/1.1 200 "));
+    let not_ready = ask(address, "/readyz").await.unwrap();
+    assert!(not_ready.starts_with("HTTP/1.1 503 "), "{not_ready}");
+    assert!(not_ready.contains("waiting for certificate"), "{not_ready}");
+    drop(waiting);
+    assert!(ask(address, "/readyz").await.unwrap().starts_with("HTTP/1.1 200 "));
+    assert!(ask(address, "/metrics").await.unwrap().contains("# EOF"));
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+}

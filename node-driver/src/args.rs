@@ -31,6 +31,10 @@ pub struct Args {
     /// or Alibaba's `http://100.100.100.200`
     #[arg(long, value_name = "URL")]
     pub imds_url: Option<String>,
+    /// Path on the host of a topology file for NCCL; without it the one that /etc/nccl.conf names,
+    /// or that of nvidia-topologyd
+    #[arg(long, value_name = "PATH", env = "NCCL_TOPO_FILE")]
+    pub nccl_topo_file: Option<String>,
     /// What is published: the NICs and the topology, or the topology alone where another driver
     /// owns the slices
     #[arg(long, value_enum, default_value_t = Mode::Full)]

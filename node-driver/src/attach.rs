@@ -1,4 +1,5 @@
-//! Interfaces into a pod's network namespace and back.
+//! Interfaces into a pod's network namespace and back, and RDMA devices where the
+//! RDMA subsystem is in exclusive mode.
 //!
 //! Into it by `node-driver attach`, an OCI `createRuntime` hook that the CDI
 //! spec names: the runtime starts it in the host's namespaces before the
@@ -12,6 +13,7 @@ pub mod leave;
 pub mod link;
 pub mod namespaces;
 pub mod netns;
+pub mod rdma;
 pub mod record;
 mod sysctl;
 
@@ -46,6 +48,14 @@ pub enum AttachError {
     Gone {
         /// Its name on the host.
         link: String,
+    },
+    /// The RDMA device is in no namespace that can be seen.
+    #[error(
+        "RDMA device `{name}` is not in the host's network namespace; it was removed, or another pod has it"
+    )]
+    NoRdma {
+        /// Its name.
+        name: String,
     },
     /// The pod has another interface of that name.
     #[error(

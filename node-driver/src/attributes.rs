@@ -139,7 +139,9 @@ fn joins(nic: &Nic<'_>, machine: &Machine<'_>) -> Attributes {
     let mut join = |name: &str, value: Option<Value>| {
         joins.extend(value.map(|value| (name.to_owned(), value)));
     };
-    join(driver.kind_attribute, Value::text(NIC_KIND));
+    if let Some(name) = driver.kind_attribute {
+        join(name, Value::text(NIC_KIND));
+    }
     if let Some(name) = driver.numa_attribute {
         join(name, machine.numa(nic).map(|node| Value::Int(node.0)));
     }

@@ -174,8 +174,7 @@ fn node(char: &CharDevice, settings: &Settings) -> DeviceNode {
 /// What any device of the claim brings, once.
 fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let uid = &plan.claim.uid;
-    let has_link = plan.devices.iter().any(|device| device.link.is_some());
-    let hook = has_link.then(|| Hook {
+    let hook = plan.devices.iter().any(PlannedDevice::moves).then(|| Hook {
         name: "createRuntime",
         path: paths.hook(),
         args: vec![

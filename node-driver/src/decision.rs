@@ -101,6 +101,7 @@ pub fn decide(facts: &Facts) -> Decision {
     let Facts { snapshot, network, cloud } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
     let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
+    let topology = topology.on_fabric(cloud.fabric().map(|fabric| fabric.as_str().to_owned()));
     let nics = nic::nics(snapshot, network);
     let devices = attributes::devices(&nics, &Machine::new(&topology, cloud, &nics));
     Decision { devices, ports: ports(&nics), topology: topology.to_spec(), anomalies }

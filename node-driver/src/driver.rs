@@ -24,7 +24,7 @@ use topology_graph::{HostRoot, Snapshot};
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     serve::logging::init(&args.log)?;
-    let host = HostRoot::at(&args.root);
+    let host = host_root(&args);
     // A root without a sysfs is a wrong flag: said before anything is asked of
     // the cluster.
     let snapshot = topology_graph::read(&host)?;
@@ -56,6 +56,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         Surroundings { changes, client: client.clone(), cloud: source, cloud_answered };
     tokio::try_join!(steady::run(driver, surroundings, &args), beside(&args, &client, &host))?;
     Ok(())
+}
+
+fn host_root(args: &Args) -> HostRoot {
+    let host = HostRoot::at(&args.root);
+    match &args.nccl_topo_file {
+        Some(path) => host.with_nccl_file(path),
+        None => host,
+    }
 }
 
 /// The kernel's sockets, where the root is the machine that this process runs

@@ -158,6 +158,9 @@ async fn handle(
         (Method::GET, true, _) if is_watch(&uri) => inner.watch(&uri, server.clone()),
         (Method::GET, true, _) => inner.list(&uri),
         (Method::POST, true, _) => inner.create(&path, body),
+        (Method::PUT, false, false) if path.ends_with("/status") => {
+            inner.replace_status(path.trim_end_matches("/status"), &body)
+        }
         (Method::GET, _, true) => inner.get(&path),
         (Method::PUT, _, true) => inner.replace(&path, body),
         (Method::DELETE, _, true) => inner.delete(&path),
@@ -270,6 +273,14 @@ impl Inner {
         }
         self.record("MODIFIED", path, object);
         axum::Json(&self.objects[path]).into_response()
+    }
+
+    /// The server takes the status of an object only by itself.
+    fn replace_status(&mut self, path: &str, object: &Value) -> Response {
+        let Some(there) = self.objects.get(path) else { return absent(path) };
+        let mut object = object.clone();
+        object["spec"] = there["spec"].clone();
+        self.replace(path, object)
     }
 
     fn delete(&mut self, path: &str) -> Response {

@@ -6,11 +6,13 @@ use crate::node::NodeIdentity;
 use crate::slices::{self, Memory, SlicePlan};
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::core::Status;
 use kube::{Api, Client};
 use std::fmt;
-use topology_graph::{NodeTopology, NodeTopologySpec};
+use topology_graph::{NodeTopology, NodeTopologySpec, NodeTopologyStatus, conditions};
 
 /// How often a publication starts over after someone else wrote in between.
 const ATTEMPTS: u32 = 5;
@@ -128,6 +130,10 @@ impl Publisher {
 
     /// Whether this NodeTopology of the server says this.
     pub fn topology_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
+        self.spec_says(there, spec) && new_status(there, spec).is_none()
+    }
+
+    fn spec_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
         let owners = there.metadata.owner_references.as_deref().unwrap_or_default();
         there.spec == *spec && *owners == [self.node.owner_reference()]
     }
@@ -211,37 +217,66 @@ impl Publisher {
         }
     }
 
+    /// The object first, since the server takes its status only by itself.
     async fn write_topology(&self, spec: &NodeTopologySpec) -> Result<Published, PublishError> {
+        let (there, wrote_spec) = self.write_spec(spec).await?;
+        let wrote_status = self.write_status(there, spec).await?;
+        Ok(Published { writes: usize::from(wrote_spec) + usize::from(wrote_status) })
+    }
+
+    /// The object as it is afterwards, and whether it was written.
+    async fn write_spec(
+        &self,
+        spec: &NodeTopologySpec,
+    ) -> Result<(NodeTopology, bool), PublishError> {
         let name = &self.node.name;
-        let what = || format!("NodeTopology `{name}`");
-        let failed = |verb| PublishError::request(verb, what());
+        let failed = |verb| PublishError::request(verb, format!("NodeTopology `{name}`"));
         let owners = Some(vec![self.node.owner_reference()]);
         let params = PostParams::default();
         match self.topologies.get(name).await {
-            Ok(there) if self.topology_says(&there, spec) => {
-                return Ok(Published::default());
-            }
+            Ok(there) if self.spec_says(&there, spec) => Ok((there, false)),
             Ok(mut there) => {
                 there.metadata.owner_references = owners;
                 there.metadata.managed_fields = None;
                 there.spec = spec.clone();
-                self.topologies
-                    .replace(name, &params, &there)
-                    .await
-                    .map_err(failed(Verb::Update))?;
+                let written = self.topologies.replace(name, &params, &there).await;
+                Ok((written.map_err(failed(Verb::Update))?, true))
             }
             Err(kube::Error::Api(status)) if is_object_absent(&status) => {
                 let mut topology = NodeTopology::new(name, spec.clone());
                 topology.metadata = ObjectMeta { owner_references: owners, ..topology.metadata };
-                self.topologies.create(&params, &topology).await.map_err(failed(Verb::Create))?;
+                let written = self.topologies.create(&params, &topology).await;
+                Ok((written.map_err(failed(Verb::Create))?, true))
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                return Err(PublishError::NoTopologyResource);
+                Err(PublishError::NoTopologyResource)
             }
-            Err(error) => return Err(failed(Verb::Get)(error)),
+            Err(error) => Err(failed(Verb::Get)(error)),
         }
-        Ok(Published { writes: 1 })
     }
+
+    /// Whether the status had to be written.
+    async fn write_status(
+        &self,
+        mut there: NodeTopology,
+        spec: &NodeTopologySpec,
+    ) -> Result<bool, PublishError> {
+        let Some(status) = new_status(&there, spec) else { return Ok(false) };
+        let name = &self.node.name;
+        let failed =
+            PublishError::request(Verb::Update, format!("the status of NodeTopology `{name}`"));
+        there.metadata.managed_fields = None;
+        there.status = Some(status);
+        let written = self.topologies.replace_status(name, &PostParams::default(), &there).await;
+        written.map(|_| true).map_err(failed)
+    }
+}
+
+/// The status that an object should have, where it has another.
+fn new_status(there: &NodeTopology, spec: &NodeTopologySpec) -> Option<NodeTopologyStatus> {
+    let before = there.status.clone().unwrap_or_default();
+    let conditions = conditions(spec, &before.conditions, &Time(Timestamp::now()));
+    (conditions != before.conditions).then_some(NodeTopologyStatus { conditions })
 }
 
 /// A 404 names the object where only the object is absent, and nothing where

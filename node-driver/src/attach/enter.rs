@@ -4,9 +4,9 @@
 
 use crate::attach::link::{add_address, add_route, by_name};
 use crate::attach::netns::NetNs;
-use crate::attach::{AttachError, leave, sysctl};
+use crate::attach::{AttachError, leave, rdma, sysctl};
 use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
-use crate::prepare::plan::{Plan, PlannedLink};
+use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::{
     IpPrefix, LinkName, NeighborConfig, NetworkConfig, RouteConfig, RuleConfig, VrfConfig,
 };
@@ -26,22 +26,31 @@ const EXISTS: i32 = 17;
 /// `RT_SCOPE_LINK`.
 const SCOPE_LINK: u8 = 253;
 
-/// Moves the claim's interfaces into the pod and configures them. What moved is
-/// moved back where a later step fails.
+/// Moves what the claim's devices have in the host's namespace into the pod's,
+/// and configures it. What moved is moved back where a later step fails.
 pub fn attach(plan: &Plan, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
-    let links: Vec<_> = plan.devices.iter().filter_map(|device| device.link.as_ref()).collect();
-    for (index, link) in links.iter().enumerate() {
-        let outcome = enter(link, host, pod).and_then(|()| configure(link, pod));
-        if let Err(error) = outcome {
-            for moved in links[..=index].iter().rev() {
+    for (index, device) in plan.devices.iter().enumerate() {
+        if let Err(error) = attach_device(device, host, pod) {
+            for moved in plan.devices[..=index].iter().rev() {
                 // The first error is the one to tell; what cannot go back now
                 // goes back when the claim is unprepared.
-                let _ = leave::bring_back(moved, host, pod);
+                let _ = leave::detach_device(moved, host, pod);
             }
             return Err(error);
         }
     }
     Ok(())
+}
+
+/// The RDMA device first: one that is made on an interface may not outlive the
+/// interface's move.
+fn attach_device(device: &PlannedDevice, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
+    if let Some(moving) = device.moving_rdma() {
+        rdma::enter(&moving.name, host, pod)?;
+    }
+    let Some(link) = &device.link else { return Ok(()) };
+    enter(link, host, pod)?;
+    configure(link, pod)
 }
 
 fn enter(link: &PlannedLink, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {

@@ -1,11 +1,11 @@
 //! Back to the host, with the name, MTU, hardware address, addresses, routes
 //! and up/down state that the plan recorded.
 
-use crate::attach::AttachError;
 use crate::attach::link::{add_address, add_route, by_name, by_parent, name_of};
 use crate::attach::netns::NetNs;
+use crate::attach::{AttachError, rdma};
 use crate::prepare::host_link::HostLink;
-use crate::prepare::plan::PlannedLink;
+use crate::prepare::plan::{PlannedDevice, PlannedLink};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
@@ -25,6 +25,18 @@ pub enum Returned {
     /// It is nowhere: it was unplugged, or ended with its namespace as a
     /// virtual one does.
     Gone,
+}
+
+/// What [`attach`](super::enter::attach) moved for a device, in reverse.
+pub(super) fn detach_device(
+    device: &PlannedDevice,
+    host: &NetNs,
+    pod: &NetNs,
+) -> Result<(), AttachError> {
+    if let Some(link) = &device.link {
+        bring_back(link, host, pod)?;
+    }
+    device.moving_rdma().map_or(Ok(()), |moving| rdma::bring_back(&moving.name, host, pod))
 }
 
 /// From the pod's namespace to the host's. One that is not in the pod is left

@@ -42,7 +42,9 @@ async fn publish(server: &FakeServer, root: &TempDir) -> anyhow::Result<Publishe
 async fn two_runs_and_a_change() {
     let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
     publish(&server, &root).await.unwrap();
-    assert_eq!(server.take_writes(), [format!("POST {TOPOLOGIES}"), format!("POST {SLICES}")]);
+    let status = format!("PUT {TOPOLOGIES}/{NODE}/status");
+    let writes = [format!("POST {TOPOLOGIES}"), status, format!("POST {SLICES}")];
+    assert_eq!(server.take_writes(), writes);
     let slice = server.objects(SLICES).remove(0);
     let topology = server.objects(TOPOLOGIES).remove(0);
     let shape = &topology["spec"]["shape"]["hash"];

@@ -2,6 +2,7 @@
 //! configuration. A pure function of the claim, the node's devices and what
 //! other claims hold; the plan is what the checkpoint keeps.
 
+use crate::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::{CharDevice, Inventory, NicFacts};
@@ -61,6 +62,22 @@ pub struct PlannedRdma {
     pub ports: Vec<u32>,
     /// Its character devices.
     pub chars: Vec<CharDevice>,
+    /// Whether it is to be moved into the pod's network namespace: so in the
+    /// exclusive mode of the RDMA subsystem, save for monitoring.
+    #[serde(default)]
+    pub moves: bool,
+}
+
+impl PlannedDevice {
+    /// Its RDMA device, where that goes into the pod's network namespace.
+    pub fn moving_rdma(&self) -> Option<&PlannedRdma> {
+        self.rdma.as_ref().filter(|rdma| rdma.moves)
+    }
+
+    /// Whether anything of it goes into the pod's network namespace.
+    pub fn moves(&self) -> bool {
+        self.link.is_some() || self.moving_rdma().is_some()
+    }
 }
 
 /// An interface for a pod.
@@ -82,6 +99,8 @@ pub struct Facts<'a> {
     pub inventory: &'a Inventory,
     /// Their interfaces by name.
     pub links: &'a BTreeMap<String, HostLink>,
+    /// Which processes may open an RDMA device.
+    pub netns_mode: NetnsMode,
     /// The plans of the other claims.
     pub held: &'a [&'a Plan],
 }
@@ -138,6 +157,16 @@ pub enum PlanError {
         "device `{device}` has an interface, which only one pod can have, but the claim is reserved for {pods} pods"
     )]
     ManyPods {
+        /// The device.
+        device: String,
+        /// How many.
+        pods: usize,
+    },
+    /// So can an RDMA device where the subsystem is in exclusive mode.
+    #[error(
+        "device `{device}` has an RDMA device, which only one pod can have while the node's RDMA subsystem is in exclusive mode, but the claim is reserved for {pods} pods"
+    )]
+    ExclusiveRdma {
         /// The device.
         device: String,
         /// How many.
@@ -202,7 +231,7 @@ fn planned(
         share_id: device.share_id.clone(),
         admin_access: device.admin_access,
         pci_bus_id: nic.address.to_string(),
-        rdma: rdma(device, nic)?,
+        rdma: rdma(claim, device, nic, facts.netns_mode)?,
         link: link(claim, device, nic, config, facts)?,
     })
 }
@@ -244,8 +273,20 @@ fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
     })
 }
 
-fn rdma(device: &AllocatedDevice, nic: &NicFacts) -> Result<Option<PlannedRdma>, PlanError> {
+fn rdma(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    nic: &NicFacts,
+    mode: NetnsMode,
+) -> Result<Option<PlannedRdma>, PlanError> {
     let Some(rdma) = &nic.rdma else { return Ok(None) };
+    let moves = mode == NetnsMode::Exclusive && !device.admin_access;
+    if moves && claim.pods.len() > 1 {
+        return Err(PlanError::ExclusiveRdma {
+            device: device.device.clone(),
+            pods: claim.pods.len(),
+        });
+    }
     // Without verbs there is no RDMA; without the others there is no management.
     let missing = rdma.missing.iter().find(|name| name.starts_with("uverbs"));
     missing.map_or(Ok(()), |missing| {
@@ -253,7 +294,7 @@ fn rdma(device: &AllocatedDevice, nic: &NicFacts) -> Result<Option<PlannedRdma>,
         Err(PlanError::NoCharDevice { device, missing })
     })?;
     let (name, ports, chars) = (rdma.name.clone(), rdma.ports.clone(), rdma.chars.clone());
-    Ok(Some(PlannedRdma { name, ports, chars }))
+    Ok(Some(PlannedRdma { name, ports, chars, moves }))
 }
 
 fn link(

@@ -8,11 +8,13 @@
 use crate::attach::link::read_host_links;
 use crate::attach::namespaces::{Message, Namespaces};
 use crate::attach::netns::NetNs;
+use crate::attach::rdma::NetnsMode;
 use crate::attach::record::AttachRecord;
-use crate::attach::{AttachError, namespaces};
+use crate::attach::{AttachError, namespaces, rdma};
 use crate::cdi;
 use crate::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
 use crate::claim_status::{self, Progress};
+use crate::host::is_this_machine;
 use crate::prepare::claim::{AllocatedClaim, ClaimError, ClaimRef, base_request, is_safe_uid};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::effects::{EffectError, Effects};
@@ -229,10 +231,23 @@ impl Node {
             .collect();
         let links = read_host_links(&NetNs::current()?, netdevs)?;
         let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
-        let facts = Facts { inventory: &inventory, links: &links, held: &held };
+        let netns_mode = self.netns_mode()?;
+        let facts = Facts { inventory: &inventory, links: &links, netns_mode, held: &held };
         let wrap =
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
         plan(claim, &facts).map_err(wrap)
+    }
+
+    /// A recorded machine has no kernel to ask.
+    fn netns_mode(&self) -> Result<NetnsMode, AttachError> {
+        if !is_this_machine(&self.host) {
+            return Ok(NetnsMode::Shared);
+        }
+        let wrap = |source| AttachError::System {
+            verb: "ask the RDMA subsystem for its mode".to_owned(),
+            source,
+        };
+        rdma::netns_mode().map_err(wrap)
     }
 
     /// A plan's devices as the kubelet is told of them.

@@ -4,6 +4,7 @@ use super::*;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use crate::node::NodeError;
 use serde_json::json;
+use topology_graph::{Anomaly, AnomalyKind};
 
 const NODE: &str = "gb300-0";
 
@@ -79,15 +80,32 @@ async fn a_topology_is_written_once() {
     let server = FakeServer::with_node(NODE);
     let publisher = publisher(&server).await;
     let spec = NodeTopologySpec::default();
-    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 1);
+    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 2, "the object and its status");
     assert_eq!(publisher.topology(&spec).await.unwrap().writes, 0);
     let topology = &server.objects(TOPOLOGIES)[0];
+    assert_eq!(topology["status"]["conditions"][0]["type"], "Complete");
+    assert_eq!(topology["status"]["conditions"][0]["status"], "True");
     assert_eq!(topology["metadata"]["name"], NODE);
     assert_eq!(topology["metadata"]["ownerReferences"][0]["uid"], "n-1");
     server.edit(|objects| {
         objects.retain(|path, _| !path.starts_with(TOPOLOGIES));
     });
-    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 1);
+    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 2);
+}
+
+#[tokio::test]
+async fn what_a_graph_is_worth_follows_its_anomalies() {
+    let server = FakeServer::with_node(NODE);
+    let publisher = publisher(&server).await;
+    publisher.topology(&NodeTopologySpec::default()).await.unwrap();
+    let before = server.objects(TOPOLOGIES)[0]["status"]["conditions"].clone();
+    let anomaly = Anomaly::new(AnomalyKind::NumaUnknown, "0000:01:00.0", "nobody tells");
+    let spec = NodeTopologySpec { anomalies: vec![anomaly], ..NodeTopologySpec::default() };
+    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 2);
+    let after = &server.objects(TOPOLOGIES)[0]["status"]["conditions"];
+    assert_eq!(after[0]["reason"], "NumaUnknown");
+    assert_eq!(after[0]["message"], "0000:01:00.0: nobody tells");
+    assert_eq!(after[1], before[1], "the other one is as it was, its time included");
 }
 
 #[tokio::test]

@@ -119,7 +119,10 @@ fn claim(uid: &str, devices: Vec<AllocatedDevice>) -> AllocatedClaim {
 }
 
 fn decide(claim: &AllocatedClaim, held: &[&Plan]) -> Result<Plan, PlanError> {
-    plan(claim, &Facts { inventory: &inventory(), links: &links(), held })
+    plan(
+        claim,
+        &Facts { inventory: &inventory(), links: &links(), netns_mode: NetnsMode::Shared, held },
+    )
 }
 
 fn refusal(claim: &AllocatedClaim, held: &[&Plan]) -> String {
@@ -236,6 +239,29 @@ fn many_pods_share_a_claim_that_has_no_interface() {
     let mut claim = claim("u-1", vec![device("ib-0", None)]);
     claim.pods.push(PodRef { name: "train-1".into(), uid: "p-2".into() });
     decide(&claim, &[]).expect("character devices can be in many pods");
+}
+
+#[test]
+fn in_exclusive_mode_an_rdma_device_goes_into_one_pod() {
+    let decide = |claim: &AllocatedClaim| {
+        let (inventory, links) = (inventory(), links());
+        let netns_mode = NetnsMode::Exclusive;
+        plan(claim, &Facts { inventory: &inventory, links: &links, netns_mode, held: &[] })
+    };
+    let mut claim = claim("u-1", vec![device("ib-0", None)]);
+    let plan = decide(&claim).expect("possible");
+    assert!(plan.devices[0].moves());
+    let settings =
+        cdi::Settings { runtime_root: "/".into(), environment: cdi::Environment::default() };
+    let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).expect("JSON");
+    assert!(text.contains("createRuntime"), "{text}");
+    claim.pods.push(PodRef { name: "train-1".into(), uid: "p-2".into() });
+    insta::assert_snapshot!(
+        Chain(&decide(&claim).expect_err("two pods")).to_string(),
+        @"device `ib-0` has an RDMA device, which only one pod can have while the node's RDMA subsystem is in exclusive mode, but the claim is reserved for 2 pods"
+    );
+    claim.devices[0].admin_access = true;
+    assert!(!decide(&claim).expect("monitoring").devices[0].moves());
 }
 
 #[test]

@@ -2,13 +2,15 @@
 //! `kubectl dranet plan` calls the same function.
 
 use crate::denial::Denial;
+use crate::fabric;
 use crate::intent::{self, Intent, nic_config};
 use crate::plan::{Placement, Plan, Policy, plan};
 use crate::pod_check;
+use crate::quota;
 use crate::rewrite;
 use crate::template;
 use cluster_model::names::annotation;
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use serde_json::Value;
@@ -21,6 +23,8 @@ pub struct Verdict {
     /// The template that the pod refers to and the plan that made it; `None`
     /// where the pod asks for nothing of ours or has been rewritten before.
     pub planned: Option<Planned>,
+    /// The template that the pod refers to, made now or before.
+    pub template: Option<ObjectKey>,
     /// What a person would want to know.
     pub warnings: Vec<String>,
 }
@@ -45,6 +49,11 @@ pub enum AdmitError {
     Malformed(#[source] serde_json::Error),
 }
 
+/// What is said of a pod that is let through for machines that nobody has seen.
+const UNKNOWN: &str = "no machine with GPUs and NICs is known yet: the claim ties them by \
+                       resource.kubernetes.io/numaNode, and the pod waits for a node whose drivers \
+                       both publish it";
+
 /// Decides on a pod.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
     admit_by(pod, view, policy, |intent, placement| plan(intent, placement, view, policy))
@@ -57,26 +66,50 @@ pub fn admit_by(
     policy: &Policy,
     plan: impl FnOnce(&Intent, &Placement) -> Result<Plan, Denial>,
 ) -> Result<Verdict, AdmitError> {
-    let typed: Pod = serde_json::from_value(pod.clone()).map_err(AdmitError::Malformed)?;
+    let typed = typed_of(pod)?;
     let mut warnings = intent::warnings(&typed);
-    if intent::is_triggered(&typed) && own_template(pod)?.is_some() {
-        let pod = rewrite::without_extended_resources(pod);
-        return Ok(Verdict { pod, planned: None, warnings });
+    let namespace = typed.metadata.namespace.clone().unwrap_or_default();
+    let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };
+    if let Some(name) = own {
+        let key = ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
+        if view.template(&key).is_some() {
+            let pod = rewrite::without_extended_resources(pod);
+            return Ok(Verdict { pod, planned: None, template: Some(key), warnings });
+        }
     }
+    // A copy from elsewhere, or restored when its template was gone: decided anew.
+    let original = own.map(|_| rewrite::original(pod));
+    let (typed, pod) = match &original {
+        Some(pod) => (typed_of(pod)?, pod),
+        None => (typed, pod),
+    };
     let Some(intent) = intent::read(&typed).map_err(AdmitError::Denied)? else {
-        return Ok(Verdict { pod: pod.clone(), planned: None, warnings });
+        return Ok(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
-    let namespace = typed.metadata.namespace.as_deref().unwrap_or_default();
-    nic_config::check_namespace(&intent, namespace, &policy.network_namespaces)
+    nic_config::check_namespace(&intent, &namespace, &policy.network_namespaces)
         .map_err(AdmitError::Denied)?;
+    let group = fabric::check(&typed, &intent, policy.fabric_controller);
+    let group = group.map_err(AdmitError::Denied)?;
     let placement = pod_check::placement(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
     warnings.extend(intent::memlock(&typed, &intent));
+    if plan.machines.is_empty() {
+        warnings.push(UNKNOWN.to_owned());
+    }
+    warnings.extend(quota::warnings(&intent, &plan, &namespace, view));
     let template = template::build(&plan.claim);
     let name = template.metadata.name.as_deref().unwrap_or_default();
-    let pod = rewrite::with_claim(pod, &plan.grants, name, &plan.note(name));
-    Ok(Verdict { pod, planned: Some(Planned { plan, template }), warnings })
+    let mut pod = rewrite::with_claim(pod, &plan.grants, name, &plan.note(name));
+    if let Some(group) = group {
+        rewrite::hold(&mut pod, &group);
+    }
+    let key = ObjectKey { namespace, name: name.to_owned() };
+    Ok(Verdict { pod, planned: Some(Planned { plan, template }), template: Some(key), warnings })
+}
+
+fn typed_of(pod: &Value) -> Result<Pod, AdmitError> {
+    serde_json::from_value(pod.clone()).map_err(AdmitError::Malformed)
 }
 
 fn own_template(pod: &Value) -> Result<Option<&str>, AdmitError> {

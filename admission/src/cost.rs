@@ -79,17 +79,18 @@ fn states(machine: &Machine<'_>, demand: &Demand, nearness: Nearness) -> Vec<All
     pairs.map(|(gpus, nics)| busy(&devices.gpus, gpus, &devices.nics, nics)).collect()
 }
 
-/// The devices that are free in each state.
-fn free_sets(
-    all: &[PciAddress],
-    cells: &[Vec<PciAddress>],
+/// The devices that are free in each state: `wanted` are asked for in all, and
+/// `of_block` of them of one cell.
+pub(crate) fn free_sets<T: Ord + Copy>(
+    all: &[T],
+    cells: &[Vec<T>],
     wanted: usize,
     of_block: usize,
-) -> BTreeSet<BTreeSet<PciAddress>> {
+) -> BTreeSet<BTreeSet<T>> {
     let few = wanted.saturating_sub(1);
     let first = |count: usize| all.iter().take(count).copied().collect();
     let last = |count: usize| all.iter().rev().take(count).copied().collect();
-    let too_few_each = |cell: &Vec<PciAddress>| {
+    let too_few_each = |cell: &Vec<T>| {
         let keep = of_block.saturating_sub(1);
         cell.iter().take(keep).copied().collect::<Vec<_>>()
     };

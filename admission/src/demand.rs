@@ -1,13 +1,24 @@
 //! The demand as a claim sees it: blocks of GPUs and NICs that belong together,
 //! and the names of the requests for them.
+//!
+//! Where each GPU has its own NICs and "near" means "of one cell", blocks may be
+//! put together: any GPU of a cell is near any NIC of it, so that six pairs over
+//! cells of four are the same as blocks of one, two and three pairs. Fewer
+//! blocks make a far shorter search.
+
+mod coarse;
 
 use crate::intent::{Intent, Pairing, Share};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use topology_graph::Cell;
 
-/// Blocks of equal size. A group is one block; where each GPU has its own NICs,
-/// each GPU with them is one.
+/// Blocks that are looked at for putting them together: GPUs of the largest
+/// machines. The ways to spread more of them over cells grow too fast.
+const TOGETHER_MAX: u32 = 8;
+
+/// Blocks of equal size, some of them asked for together. A group is one block;
+/// where each GPU has its own NICs, each GPU with them is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// How many blocks.
@@ -16,15 +27,17 @@ pub(crate) struct Demand {
     pub(crate) gpus: u32,
     /// NICs of a block.
     pub(crate) nics: u32,
+    /// How many blocks are asked for together; the sum is all of them.
+    sizes: Vec<u32>,
     /// The GPUs of the pod in the parts that containers get; a part is a request.
     parts: Vec<Range<u32>>,
 }
 
-/// Requests for the devices of one block.
+/// Requests for the devices of one or more blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// Name of the request for the NICs.
-    pub(crate) nics: String,
+    /// Name of the request for the NICs, and how many.
+    pub(crate) nics: (String, u32),
     /// Names of the requests for GPUs, and how many each is for.
     pub(crate) gpus: Vec<(String, u32)>,
 }
@@ -42,12 +55,14 @@ impl Demand {
     pub(crate) fn of(intent: &Intent) -> Self {
         match intent.pairing {
             Pairing::Group => {
-                Self { blocks: 1, gpus: intent.gpus, nics: intent.nics, parts: parts(intent) }
+                let parts = parts(intent);
+                Self { blocks: 1, gpus: intent.gpus, nics: intent.nics, sizes: vec![1], parts }
             }
             Pairing::Each => Self {
                 blocks: intent.gpus,
                 gpus: 1,
                 nics: intent.nics_per_gpu(),
+                sizes: vec![1; intent.gpus as usize],
                 parts: (0..intent.gpus).map(|gpu| gpu..gpu + 1).collect(),
             },
         }
@@ -66,12 +81,35 @@ impl Demand {
     /// The requests, block by block.
     pub(crate) fn requests(&self) -> Vec<Block> {
         if self.blocks > 1 {
-            let block = |i| Block { nics: format!("nic-{i}"), gpus: vec![(format!("gpu-{i}"), 1)] };
-            return (0..self.blocks).map(block).collect();
+            let block = |(i, size): (usize, &u32)| Block {
+                nics: (format!("nic-{i}"), size * self.nics),
+                gpus: vec![(format!("gpu-{i}"), size * self.gpus)],
+            };
+            return self.sizes.iter().enumerate().map(block).collect();
         }
         let gpus = self.parts.iter().enumerate();
         let gpus = gpus.map(|(i, part)| (self.part_name(i), part.end - part.start)).collect();
-        vec![Block { nics: "nics".to_owned(), gpus }]
+        vec![Block { nics: ("nics".to_owned(), self.nics), gpus }]
+    }
+
+    /// The same with blocks put together, for machines with these cells; `None`
+    /// where that is nothing new, or where containers have GPUs of their own.
+    pub(crate) fn together(&self, shares: &[Share], machines: &[Vec<Cell>]) -> Option<Self> {
+        let all = 0..self.all_gpus();
+        let in_common = shares.iter().all(|share| share.gpus == all || share.gpus.is_empty());
+        if !in_common || !(3..=TOGETHER_MAX).contains(&self.blocks) {
+            return None;
+        }
+        let room = |cells: &Vec<Cell>| cells.iter().map(|cell| self.capacity(cell)).collect();
+        let machines: Vec<Vec<usize>> = machines.iter().map(room).collect();
+        let sizes = coarse::sizes(self.blocks, &machines)?;
+        let cuts = sizes.iter().scan(0, |end, size| {
+            let start = *end;
+            *end += size * self.gpus;
+            Some(start..*end)
+        });
+        let parts = cuts.collect();
+        Some(Self { sizes, parts, ..self.clone() })
     }
 
     fn part_name(&self, part: usize) -> String {
@@ -91,6 +129,7 @@ impl Demand {
             blocks: 1,
             gpus: self.all_gpus(),
             nics: self.all_nics(),
+            sizes: vec![1],
             parts: vec![all],
         })
     }
@@ -113,7 +152,7 @@ impl Demand {
     /// go with its GPU, and all go to a container that has no GPU.
     fn names(&self, parts: &[usize]) -> Vec<String> {
         let gpus = parts.iter().map(|part| self.part_name(*part));
-        let nics: Vec<_> = self.requests().into_iter().map(|block| block.nics).collect();
+        let nics: Vec<_> = self.requests().into_iter().map(|block| block.nics.0).collect();
         let own =
             |(i, _): &(usize, String)| self.blocks == 1 || parts.is_empty() || parts.contains(i);
         let nics = nics.into_iter().enumerate().filter(own).map(|(_, name)| name);

@@ -12,6 +12,7 @@ use cluster_model::names::annotation;
 use containers::Limits;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use topology_graph::Level;
 
@@ -38,6 +39,24 @@ pub enum Pairing {
     Each,
     /// All GPUs and all NICs are near each other.
     Group,
+}
+
+/// Whose pods belong on one fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Fabric {
+    /// Those of the pod's job.
+    Same,
+    /// Those of the group of this name.
+    Named(String),
+}
+
+impl fmt::Display for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Same => values::SAME,
+            Self::Named(name) => name,
+        })
+    }
 }
 
 /// A container that gets devices of the claim.
@@ -74,6 +93,8 @@ pub struct Intent {
     pub host_network: bool,
     /// The driver's network configuration as JSON.
     pub nic_config: Option<String>,
+    /// With whom the pod shares a fabric.
+    pub fabric: Option<Fabric>,
     /// The trigger's value as the user wrote it, for texts.
     pub trigger: String,
 }
@@ -100,7 +121,7 @@ pub fn read(pod: &Pod) -> Result<Option<Intent>, Denial> {
     let annotations = annotations(pod);
     let get = |name: &str| annotations.get(name).map(String::as_str);
     let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
-    not_built(&get)?;
+    let fabric = values::fabric(get(annotation::FABRIC), get(annotation::FABRIC_SIZE))?;
     let asked_nics = values::nics(trigger)?;
     let limits = containers::limits(pod, trigger)?;
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
@@ -125,6 +146,7 @@ pub fn read(pod: &Pod) -> Result<Option<Intent>, Denial> {
         shares,
         host_network,
         nic_config: nic_config.transpose()?,
+        fabric,
         trigger: trigger.to_owned(),
     }))
 }
@@ -184,18 +206,6 @@ fn no_gpus(trigger: &str) -> Denial {
             annotation::GPUS
         ),
     )
-}
-
-/// What a user may ask for and this version cannot give is refused by name.
-fn not_built<'a>(get: &impl Fn(&str) -> Option<&'a str>) -> Result<(), Denial> {
-    let fabric = "this version does not place the pods of a job on one fabric; remove the \
-                  annotation, or choose the nodes by label";
-    for name in [annotation::FABRIC, annotation::FABRIC_SIZE] {
-        if let Some(value) = get(name) {
-            return Err(Denial::new(name, value, fabric));
-        }
-    }
-    Ok(())
 }
 
 fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {

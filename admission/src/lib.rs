@@ -10,11 +10,16 @@ mod claim;
 mod cost;
 pub mod demand;
 pub mod denial;
+pub mod fabric;
 pub mod intent;
 mod join;
+#[cfg(feature = "server")]
+mod leader;
+pub mod lint;
 pub mod nearness;
 pub mod plan;
 mod pod_check;
+mod quota;
 pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]

@@ -2,15 +2,19 @@
 //! there are, or why none does.
 
 mod choice;
+mod note;
 mod selection;
+mod unknown;
 
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
-use crate::intent::{AlignmentPolicy, Intent, nic_config};
+use crate::fabric;
+use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{Classes, Question};
 use crate::nearness::Nearness;
 use crate::supply;
 use choice::Chosen;
+pub(crate) use choice::FABRIC_ATTRIBUTES;
 use cluster_model::machines::{Machine, Selection, machines};
 use cluster_model::view::ClusterView;
 use dra_allocator::NodeSelector;
@@ -35,12 +39,24 @@ pub struct Policy {
     pub max_steps: u64,
     /// Namespaces whose pods may set addresses and routes; `*` is all.
     pub network_namespaces: Vec<String>,
+    /// Whether pods are let through while no machine is known at all.
+    pub admit_unknown: bool,
+    /// Whether a controller places the pods of a job on one fabric and lifts
+    /// their scheduling gates.
+    pub fabric_controller: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
         let nic_class = cluster_model::names::NIC_CLASS.to_owned();
-        Self { gpu_class: None, nic_class, max_steps: STEPS_MAX, network_namespaces: Vec::new() }
+        Self {
+            gpu_class: None,
+            nic_class,
+            max_steps: STEPS_MAX,
+            network_namespaces: Vec::new(),
+            admit_unknown: false,
+            fabric_controller: false,
+        }
     }
 }
 
@@ -100,27 +116,7 @@ pub struct Plan {
     /// Names of the requests for NICs.
     pub nic_requests: Vec<String>,
     devices: (u32, u32),
-}
-
-impl Plan {
-    /// The decision in one line, for the pod's annotation.
-    pub fn note(&self, template: &str) -> String {
-        let (gpus, nics) = self.devices;
-        let policy = match self.policy {
-            AlignmentPolicy::Required => "",
-            AlignmentPolicy::Preferred => "preferred ",
-        };
-        format!(
-            "{} by join {} at {policy}{}, on {} of {} nodes, at most {} search steps, template \
-             {template}",
-            supply::demand(gpus, nics),
-            self.join,
-            self.nearness,
-            self.nodes.0,
-            self.nodes.1,
-            self.steps
-        )
-    }
+    pairing: Pairing,
 }
 
 /// Chooses the claim.
@@ -130,6 +126,9 @@ pub fn plan(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Plan, Denial> {
+    if policy.admit_unknown && unknown::is_all_unknown(view) {
+        return unknown::plan(intent, view, policy);
+    }
     let selected = selection::select(intent, view, policy)?;
     let demand = Demand::of(intent);
     let counts = demand.as_counts(&intent.shares);
@@ -145,6 +144,7 @@ pub fn plan(
         return Err(supply::nothing(intent, view, &selection, filter));
     }
     nic_config::check_machines(intent, &machines)?;
+    fabric::check_machines(intent, &machines)?;
     let classes = selected.classes();
     let question = Question {
         demand: &demand,
@@ -157,16 +157,16 @@ pub fn plan(
 }
 
 fn complete(intent: &Intent, chosen: Chosen, machines: &[Machine<'_>]) -> Plan {
-    let Chosen { candidate, mut claim, nic_requests, steps } = chosen;
-    if let Some(devices) = &mut claim.devices {
-        devices.config = nic_config::claim_config(intent, &nic_requests);
-    }
-    let all = machines.iter().map(|machine| machine.nodes.len()).sum();
+    let Chosen { candidate, claim, nic_requests, steps } = chosen;
+    let claim = with_config(claim, intent, &nic_requests);
+    let all = machines.iter().map(Machine::live_nodes).sum();
+    let serving = machines.iter().zip(&candidate.serves).filter(|(_, serves)| **serves);
+    let serving = serving.map(|(machine, _)| machine.live_nodes()).sum();
     Plan {
         join: candidate.join,
         nearness: candidate.nearness,
         policy: intent.policy,
-        nodes: (candidate.nodes(machines), all),
+        nodes: (serving, all),
         machines: representatives(machines, &candidate.serves),
         grants: candidate.demand.grants(&intent.shares),
         why: candidate.why,
@@ -174,7 +174,19 @@ fn complete(intent: &Intent, chosen: Chosen, machines: &[Machine<'_>]) -> Plan {
         steps,
         nic_requests,
         devices: (intent.gpus, intent.nics),
+        pairing: intent.pairing,
     }
+}
+
+fn with_config(
+    mut claim: ResourceClaimSpec,
+    intent: &Intent,
+    nic_requests: &[String],
+) -> ResourceClaimSpec {
+    if let Some(devices) = &mut claim.devices {
+        devices.config = nic_config::claim_config(intent, nic_requests);
+    }
+    claim
 }
 
 fn representatives(machines: &[Machine<'_>], serves: &[bool]) -> Vec<(String, bool)> {

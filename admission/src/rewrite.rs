@@ -3,11 +3,14 @@
 //! Works on the JSON of the pod, so that fields which this version of the API
 //! types does not know are left as they are.
 
+mod limits;
+
 use crate::demand::Grant;
 use crate::intent::extended_resources;
 use crate::template;
-use cluster_model::names::annotation;
-use serde_json::{Value, json};
+use cluster_model::names::{GATE_FABRIC, annotation, label};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Map, Value, json};
 
 /// Name of our claim in `spec.resourceClaims` and in the container.
 pub const CLAIM: &str = "dranet";
@@ -15,9 +18,14 @@ pub const CLAIM: &str = "dranet";
 /// Where containers with resources stand.
 const CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Adds the claim and the note to the pod and takes its GPU limits out.
+/// Adds the claim and the note to the pod and takes its GPU limits out; they are
+/// kept in an annotation, so that the pod can be made again as it was.
 pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> Value {
+    let limits = limits::of(pod);
     let mut pod = without_extended_resources(pod);
+    if let Some(limits) = limits {
+        pod["metadata"]["annotations"][annotation::LIMITS] = limits.into();
+    }
     push(
         &mut pod["spec"]["resourceClaims"],
         json!({
@@ -25,19 +33,66 @@ pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> 
             "resourceClaimTemplateName": template,
         }),
     );
-    for list in CONTAINER_LISTS {
-        let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
-            continue;
-        };
-        for container in containers {
-            let name = container["name"].as_str().unwrap_or_default();
-            if let Some(grant) = grants.iter().find(|grant| grant.container == name) {
-                give(container, grant);
-            }
+    for container in containers(&mut pod) {
+        let name = container["name"].as_str().unwrap_or_default();
+        if let Some(grant) = grants.iter().find(|grant| grant.container == name) {
+            give(container, grant);
         }
     }
     pod["metadata"]["annotations"][annotation::PLAN] = note.into();
     pod
+}
+
+/// Marks the pod as one of a group and holds it until the group's fabric is chosen.
+pub fn hold(pod: &mut Value, group: &str) {
+    pod["metadata"]["labels"][label::FABRIC_GROUP] = group.into();
+    push(&mut pod["spec"]["schedulingGates"], json!({ "name": GATE_FABRIC }));
+}
+
+/// The pod as it was before [`with_claim`] and [`hold`]. Limits that nobody kept
+/// are those that it has.
+pub fn original(pod: &Value) -> Value {
+    let is_kept = pod["metadata"]["annotations"].get(annotation::LIMITS).is_some();
+    let mut pod = if is_kept { without_extended_resources(pod) } else { pod.clone() };
+    remove(&mut pod["spec"], "resourceClaims", CLAIM);
+    remove(&mut pod["spec"], "schedulingGates", GATE_FABRIC);
+    if let Some(Value::Object(labels)) = pod.pointer_mut("/metadata/labels") {
+        labels.remove(label::FABRIC_GROUP);
+    }
+    for container in containers(&mut pod) {
+        if let Some(resources) = container.get_mut("resources") {
+            remove(resources, "claims", CLAIM);
+        }
+    }
+    if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(annotation::PLAN);
+        if let Some(kept) = annotations.remove(annotation::LIMITS) {
+            limits::restore(&mut pod, kept.as_str().unwrap_or_default());
+        }
+    }
+    pod
+}
+
+/// Names of the templates that the pod's claims are made from.
+pub fn templates(pod: &Pod) -> impl Iterator<Item = &str> {
+    let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    claims.filter_map(|claim| claim.resource_claim_template_name.as_deref())
+}
+
+/// Removes the entries of this name from a list, and a list that is left empty.
+fn remove(parent: &mut Value, list: &str, name: &str) {
+    let Some(entries) = parent.get_mut(list).and_then(Value::as_array_mut) else { return };
+    entries.retain(|entry| entry["name"] != name);
+    if entries.is_empty() {
+        parent.as_object_mut().map(|parent| parent.remove(list));
+    }
+}
+
+/// The containers of every kind that have resources.
+fn containers(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let lists = pod["spec"].as_object_mut().into_iter().flat_map(Map::iter_mut);
+    let lists = lists.filter(|(name, _)| CONTAINER_LISTS.contains(&name.as_str()));
+    lists.filter_map(|(_, list)| list.as_array_mut()).flatten()
 }
 
 /// Lists the claim, or the requests of it, in a container.
@@ -58,14 +113,9 @@ fn give(container: &mut Value, grant: &Grant) {
 /// `LimitRange` may bring them back between two calls.
 pub fn without_extended_resources(pod: &Value) -> Value {
     let mut pod = pod.clone();
-    for list in CONTAINER_LISTS {
-        let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
-            continue;
-        };
-        for resources in containers.iter_mut().filter_map(|entry| entry.get_mut("resources")) {
-            strip(resources, "limits");
-            strip(resources, "requests");
-        }
+    for resources in containers(&mut pod).filter_map(|entry| entry.get_mut("resources")) {
+        strip(resources, "limits");
+        strip(resources, "requests");
     }
     pod
 }
@@ -160,6 +210,33 @@ mod tests {
             json!([{ "name": CLAIM }])
         );
         assert_eq!(own_template(&after), Ok(Some(TEMPLATE)));
+    }
+
+    #[test]
+    fn a_rewritten_pod_leads_back_to_the_first() {
+        let requests = Some(vec!["gpu0".to_owned(), "nic0".to_owned()]);
+        let two = vec![Grant { container: "nccl".to_owned(), requests }];
+        for grants in [to("nccl"), to("wait"), two] {
+            let after = with_claim(&pod(), &grants, TEMPLATE, "why");
+            let before = original(&after);
+            assert_eq!(own_template(&before), Ok(None));
+            let again = with_claim(&before, &grants, TEMPLATE, "why");
+            assert_eq!(again, after);
+            assert_eq!(original(&again), before);
+        }
+    }
+
+    #[test]
+    fn limits_that_were_not_kept_by_us_are_not_restored() {
+        for kept in ["", "no JSON", "[]", r#"{"nccl":{"memory":"1Ti"}}"#, r#"{"nccl":1}"#] {
+            let mut after = with_claim(&pod(), &to("nccl"), TEMPLATE, "why");
+            after["metadata"]["annotations"][annotation::LIMITS] = kept.into();
+            let before = original(&after);
+            assert_eq!(
+                before["spec"]["containers"][1]["resources"],
+                json!({"limits": {"memory": "8Gi"}})
+            );
+        }
     }
 
     #[test]

@@ -1,118 +1,128 @@
-//! The webhook as a server: watches, `POST /mutate`, the one create of a new
-//! template.
+//! The webhook as a server: watches, its certificate, `POST /mutate`, the one
+//! write of a template; and the leader's work beside it.
 
+mod advice;
 mod args;
-mod metrics;
+pub(crate) mod certificate;
+mod handlers;
+pub(crate) mod metrics;
 mod plans;
 mod review;
-mod templates;
+pub(crate) mod templates;
 
-pub use args::{Args, PolicyArgs};
+pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
 pub use plans::Plans;
-pub use review::{Answer, answer};
+pub use review::{Answer, Needs, answer};
 
+use crate::leader::Leader;
 use crate::plan::Policy;
 use anyhow::Context as _;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use axum::{Json, Router};
+use cluster_model::names::object;
 use cluster_model::watch::{self, SharedView};
-use kube::Client;
-use kube::core::DynamicObject;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
-use metrics::{Metrics, Outcome};
+use handlers::App;
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
+use kube::{Api, Client};
+use metrics::Metrics;
 use prometheus_client::registry::Registry;
-use serve::chain::Chain;
 use serve::http::Bound;
+use serve::lease::Lease;
 use serve::readiness::Readiness;
 use std::sync::Arc;
-use templates::ensure;
-
-/// What a request is answered from.
-struct App {
-    view: SharedView,
-    client: Client,
-    policy: Policy,
-    plans: Plans,
-    readiness: Readiness,
-    metrics: Metrics,
-}
+use templates::Templates;
+use tokio_util::sync::CancellationToken;
 
 /// Runs the webhook until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { server, operations, kube, log, policy } = args;
+    let Args { server, own, operations, kube, log, lease, policy, leader } = args;
     serve::logging::init(&log)?;
     let stop = serve::process::stop_on_signal().context("failed to listen for signals")?;
     let client = serve::client::connect(&kube).await?;
-    let webhook = Bound::from_args(&server).await?;
+    let namespace = own.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let operations = Bound::plain(operations.operations_listen)?;
-    tracing::info!(webhook = %webhook.address(), operations = %operations.address(), "Listening");
+    let webhook = match &server.tls_cert {
+        Some(_) => Some(Bound::from_args(&server).await?),
+        None => None,
+    };
+    let names = webhook.is_none().then(|| certificate::names(&own.service, &namespace, own.names));
+    tracing::info!(operations = %operations.address(), "Starting");
 
     let mut registry = Registry::with_prefix("dranet_admission");
+    let metrics = Metrics::register(&mut registry);
     let readiness = Readiness::default();
-    let app = Arc::new(App {
-        view: SharedView::default(),
-        client: client.clone(),
-        policy: policy.into(),
-        plans: Plans::default(),
-        readiness: readiness.clone(),
-        metrics: Metrics::register(&mut registry),
-    });
-    let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
+    let view = SharedView::default();
+    let policy: Policy = policy.into();
+    let templates = Templates { client: client.clone(), view: view.clone() };
+    let plans = Plans::new(&metrics);
+    let leader = Leader {
+        templates: templates.clone(),
+        policy: policy.clone(),
+        namespace: namespace.clone(),
+        names,
+        keep_unused: leader.keep_unused(),
+        metrics: metrics.clone(),
+    };
+    let app = App { templates, policy, plans, readiness: readiness.clone(), metrics };
+    let lease = Lease::new(client.clone(), &namespace, object::LEASE, lease.duration());
+    let synced = Readiness::default();
+    let watches = follow(client.clone(), &namespace, view, [&readiness, &synced]);
     let operations_router = serve::operations::router(readiness.clone(), registry);
-    tokio::select! {
-        () = watches => anyhow::bail!("every watch ended"),
-        result = webhook.serve(router(app), stop.clone()) => result?,
-        result = operations.serve(operations_router, stop) => result?,
-    }
-    Ok(())
-}
-
-fn router(app: Arc<App>) -> Router {
-    Router::new().route("/mutate", post(mutate)).with_state(app)
-}
-
-async fn mutate(
-    State(app): State<Arc<App>>,
-    Json(review): Json<AdmissionReview<DynamicObject>>,
-) -> Response {
-    let _timer = app.metrics.start();
-    let waiting = app.readiness.waiting();
-    if !waiting.is_empty() {
-        app.metrics.count(Outcome::Unready);
-        let text = format!("not ready: waiting for {}", waiting.join(", "));
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
-    }
-    let request: AdmissionRequest<DynamicObject> = match review.try_into() {
-        Ok(request) => request,
-        Err(error) => {
-            app.metrics.count(Outcome::Malformed);
-            return Json(AdmissionResponse::invalid(error).into_review()).into_response();
+    let router = handlers::router(Arc::new(app));
+    let no_certificate = webhook.is_none().then(|| readiness.wait_for("certificate"));
+    let served = async {
+        if let Some(bound) = webhook {
+            return serve_on(bound, router, &stop).await;
+        }
+        let mut secret = certificate::OwnCertificate::watch(client, &namespace);
+        let identity = secret.first().await;
+        let bound = Bound::with_identity(server.listen, identity.clone())?;
+        drop(no_certificate);
+        tokio::select! {
+            served = serve_on(bound, router, &stop) => served,
+            () = secret.follow(&identity) => anyhow::bail!("the watch of the certificate ended"),
         }
     };
-    Json(respond(&app, &request).await.into_review()).into_response()
+    let ended = stop.clone();
+    let serving = async {
+        let operations = async { Ok(operations.serve(operations_router, stop.clone()).await?) };
+        let result = tokio::select! {
+            () = watches => Err(anyhow::anyhow!("every watch ended")),
+            result = async { tokio::try_join!(served, operations) } => result.map(drop),
+        };
+        ended.cancel();
+        result
+    };
+    let leading = lease.lead(stop.clone(), || leader.work(&synced));
+    let (result, ()) = tokio::join!(serving, leading);
+    result
 }
 
-async fn respond(app: &App, request: &AdmissionRequest<DynamicObject>) -> AdmissionResponse {
-    let Answer { response, template } = {
-        let view = app.view.read();
-        answer(request, &view, &app.policy, &app.plans)
-    };
-    app.metrics.count(Outcome::of(&response));
-    let (Some(template), false) = (template, request.dry_run) else { return response };
-    let namespace = request.namespace.as_deref().unwrap_or_default();
-    match ensure(&app.client, &app.view, namespace, template).await {
-        Ok(created) => {
-            app.metrics.count_template(created);
-            response
-        }
-        Err(error) => {
-            let error = Chain(&error).to_string();
-            tracing::error!(namespace, error, "Template not created");
-            app.metrics.count(Outcome::Failed);
-            AdmissionResponse::from(request).deny(error)
-        }
+async fn serve_on(
+    bound: Bound,
+    router: axum::Router,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    tracing::info!(webhook = %bound.address(), "Listening");
+    Ok(bound.serve(router, stop.clone()).await?)
+}
+
+/// Watches for ever. Nothing is ready from this call on, and not only from when
+/// the watches begin.
+fn follow(
+    client: Client,
+    namespace: &str,
+    view: SharedView,
+    readiness: [&Readiness; 2],
+) -> impl Future<Output = ()> {
+    let machines = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let listed = move |kind| readiness.map(|readiness| readiness.wait_for(kind));
+    let begun = listed("watches");
+    async move {
+        // In the order in which they stand here they are begun.
+        futures::join!(
+            watch::follow(client.clone(), view.clone(), listed),
+            watch::follow_kind::<ResourceQuota, _>(client, view.clone(), listed("resourcequotas")),
+            watch::follow_object(machines, object::MACHINES, view, listed("machines")),
+            async { drop(begun) },
+        );
     }
 }

@@ -3,6 +3,7 @@
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
 use crate::join::Question;
+use crate::join::form::{CLAIM_PARTS_MAX, WAYS_MAX};
 use crate::nearness::Nearness;
 use cluster_model::machines::{Machine, Selection};
 use cluster_model::names::{self, annotation};
@@ -47,10 +48,18 @@ pub(crate) fn nothing(
                 format!("{} nodes offer", plugins.len())
             }
         ),
+        _ if nodes.is_empty() => {
+            "no node here has the labels that the pod asks of its node".to_owned()
+        }
+        _ if devices.is_empty() => format!(
+            "nothing is known of how GPUs and NICs are connected on the {} that the pod can run on: \
+             dranet's node-driver publishes it, as a NodeTopology",
+            count(nodes.len(), "node")
+        ),
         _ => format!(
-            "no node that the pod can run on publishes a graph, GPUs of driver {driver} in class \
-             `{}` and RDMA NICs of driver {} in class `{}` together: of {} with a graph {with_gpus} \
-             have such GPUs and {with_nics} such NICs",
+            "no node that the pod can run on has a graph, GPUs of driver {driver} in class `{}` and \
+             RDMA NICs of driver {} in class `{}` together: of {} with a graph {with_gpus} have \
+             such GPUs and {with_nics} such NICs",
             selection.gpu_class.name,
             names::DRIVER,
             selection.nic_class.name,
@@ -69,7 +78,7 @@ pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
         machines.iter().any(|machine| question.demand.fits(&level.cells(machine)))
     };
     if intent.policy == AlignmentPolicy::Preferred {
-        return intent.deny(total_shortage(intent, machines));
+        return intent.deny(total_shortage(intent, question));
     }
     if let Some(asked) = intent.level.filter(|asked| *asked != Level::Numa && enough(numa)) {
         let possible = [Level::Root, Level::Numa].into_iter().filter(|level| *level > asked);
@@ -111,27 +120,94 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
             Some(most) if most < question.demand.blocks as usize => {
                 format!("no node shape here has room for more than {most} of them")
             }
-            _ => "no attribute of the published devices lets a claim say so".to_owned(),
+            _ => unsayable(question),
         },
     };
     format!("{asked}; {limit} ({})", describe(&shapes))
 }
 
-fn total_shortage(intent: &Intent, machines: &[Machine<'_>]) -> String {
-    let most = |number: &dyn Fn(&Machine<'_>) -> usize| machines.iter().map(number).max();
-    let gpus = most(&|machine| machine.devices.gpus.len()).unwrap_or_default();
-    let nics = most(&|machine| machine.devices.nics.len()).unwrap_or_default();
+/// Why a claim cannot say what the graph knows.
+fn unsayable(question: Question<'_>) -> String {
+    let driver = question.driver;
+    let lacks = |machine: &Machine<'_>| {
+        let mut nics = machine.devices.nics.values();
+        driver.kind_attribute.is_some_and(|kind| nics.any(|nic| nic.attribute(kind).is_none()))
+    };
+    match driver.kind_attribute {
+        Some(kind) if question.machines.iter().all(lacks) => format!(
+            "the devices are there, but GPUs and NICs publish no attribute in common, and the NICs \
+             no {kind}, which tells them apart; dranet's node-driver publishes it, run it instead \
+             of the driver that publishes these NICs"
+        ),
+        _ => "no attribute of the published devices lets a claim say so".to_owned(),
+    }
+}
+
+/// Why not even far devices can be given.
+fn total_shortage(intent: &Intent, question: Question<'_>) -> String {
+    let machines = question.machines;
+    let most = |number: &dyn Fn(&Machine<'_>) -> usize| {
+        machines.iter().map(number).max().unwrap_or_default()
+    };
+    let gpus = most(&|machine| machine.devices.gpus.len());
+    let nics = most(&|machine| machine.devices.nics.len());
+    let asked = demand(intent.gpus, intent.nics);
+    if gpus >= intent.gpus as usize && nics >= intent.nics as usize {
+        return format!("asks {asked}, near ones first; {}", unlisted(question));
+    }
     format!(
-        "asks {}; no node here has more than {} with RDMA, or their NICs do not tell kinds apart",
-        demand(intent.gpus, intent.nics),
-        demand(u32::try_from(gpus).unwrap_or(u32::MAX), u32::try_from(nics).unwrap_or(u32::MAX))
+        "asks {asked}; no node here has more than {} + {} with RDMA",
+        count(gpus, "GPU"),
+        count(nics, "NIC")
+    )
+}
+
+/// Why near and far devices cannot be listed as alternatives.
+fn unlisted(question: Question<'_>) -> String {
+    let driver = question.driver;
+    let has_kind = |machine: &Machine<'_>| {
+        let mut nics = machine.devices.nics.values();
+        driver.kind_attribute.is_some_and(|kind| nics.all(|nic| nic.attribute(kind).is_some()))
+    };
+    if question.machines.iter().all(has_kind) {
+        return format!(
+            "the node shapes here have more such places than the {} alternatives that a request can \
+             list beside any other; choose one shape by a node selector, or another {}",
+            WAYS_MAX - 1,
+            annotation::ALIGNMENT
+        );
+    }
+    format!(
+        "to say so a claim needs an attribute by which GPUs of {} and NICs are told apart, and not \
+         all publish one here; {}: \"required\" may do without",
+        driver.driver,
+        annotation::ALIGNMENT_POLICY
     )
 }
 
 /// The claim exists, but the scheduler would search too long.
 pub(crate) fn too_costly(intent: &Intent, question: Question<'_>, budget: u64) -> Denial {
-    let what = demand(intent.gpus, intent.nics);
-    let hint = match intent.pairing {
+    intent.deny(format!(
+        "every claim for {} would take the scheduler more than {budget} search steps on one \
+         half-busy node; {}",
+        demand(intent.gpus, intent.nics),
+        smaller(intent, question)
+    ))
+}
+
+/// No claim can hold all that would have to be said.
+pub(crate) fn too_many_parts(intent: &Intent, question: Question<'_>) -> Denial {
+    intent.deny(format!(
+        "every claim for {} would need more than {CLAIM_PARTS_MAX} requests or constraints, which \
+         is the most that a claim can hold; {}",
+        demand(intent.gpus, intent.nics),
+        smaller(intent, question)
+    ))
+}
+
+/// Which part of the demand is too large, and what to ask instead.
+fn smaller(intent: &Intent, question: Question<'_>) -> String {
+    match intent.pairing {
         Pairing::Each => format!(
             "{} for each of {} is the part that is too large; ask the whole node, fewer GPUs, or \
              {}: \"group\"",
@@ -140,18 +216,14 @@ pub(crate) fn too_costly(intent: &Intent, question: Question<'_>, budget: u64) -
             annotation::PAIRING
         ),
         Pairing::Group => "ask fewer devices".to_owned(),
-    };
-    intent.deny(format!(
-        "every claim for {what} would take the scheduler more than {budget} search steps on one \
-         half-busy node; {hint}"
-    ))
+    }
 }
 
 fn shapes(machines: &[Machine<'_>], level: Nearness) -> BTreeMap<ShapeHash, (usize, Vec<Cell>)> {
     let mut shapes: BTreeMap<ShapeHash, (usize, Vec<Cell>)> = BTreeMap::new();
     for machine in machines {
         let entry = shapes.entry(machine.shape()).or_insert_with(|| (0, level.cells(machine)));
-        entry.0 += machine.nodes.len();
+        entry.0 += machine.live_nodes();
     }
     shapes
 }
@@ -173,7 +245,11 @@ fn describe_shape((hash, (nodes, cells)): (&ShapeHash, &(usize, Vec<Cell>))) -> 
         })
         .collect();
     let cells = if cells.is_empty() { "none".to_owned() } else { cells.join(", ") };
-    format!("{} of shape {hash}: {cells}", count(*nodes, "node"))
+    let nodes = match *nodes {
+        0 => "a remembered machine".to_owned(),
+        nodes => count(nodes, "node"),
+    };
+    format!("{nodes} of shape {hash}: {cells}")
 }
 
 /// `1 NIC`, `2 NICs`.

@@ -5,9 +5,13 @@
 
 #[path = "plans/brute_force.rs"]
 mod brute_force;
+#[path = "plans/cache.rs"]
+mod cache;
 #[path = "plans/cluster.rs"]
 mod cluster;
 #[path = "plans/laws.rs"]
 mod laws;
 #[path = "plans/matrix.rs"]
 mod matrix;
+#[path = "plans/verdicts.rs"]
+mod verdicts;

@@ -1,6 +1,6 @@
 //! The values of our annotations, each checked by itself.
 
-use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Pairing, containers};
+use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, containers};
 use crate::denial::Denial;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,6 +8,15 @@ use topology_graph::Level;
 
 /// As many NICs as GPUs.
 const PER_GPU: &str = "per-gpu";
+
+/// The fabric of the pod's own job.
+pub(super) const SAME: &str = "same";
+
+/// Length of a label's value, which the name of a group could be.
+const LABEL_MAX: usize = 63;
+
+/// The fewest pods that share anything.
+const GROUP_MIN: u32 = 2;
 
 /// Length of a DNS subdomain, which the name of a class is.
 const NAME_MAX: usize = 253;
@@ -107,4 +116,36 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
         }
     }
     Ok(names)
+}
+
+/// Whose fabric, and a look at how many pods the group is said to have, which
+/// the fabric controller reads from the pod itself.
+pub(super) fn fabric(value: Option<&str>, size: Option<&str>) -> Result<Option<Fabric>, Denial> {
+    let Some(value) = value else {
+        return size.map_or(Ok(None), |size| {
+            let why = format!("it is the size of a group, and {} names none", annotation::FABRIC);
+            Err(Denial::new(annotation::FABRIC_SIZE, size, why))
+        });
+    };
+    let wrong = |size: &&str| size.parse::<u32>().map_or(true, |pods| pods < GROUP_MIN);
+    if let Some(size) = size.filter(wrong) {
+        let why = "it is no number of pods that share a fabric";
+        let denial = Denial::new(annotation::FABRIC_SIZE, size, why);
+        return Err(denial.allowed(format!("a whole number of {GROUP_MIN} or more")));
+    }
+    let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends =
+        value.bytes().next().is_some_and(letters) && value.bytes().last().is_some_and(letters);
+    let is_name =
+        ends && value.len() <= LABEL_MAX && value.bytes().all(|byte| letters(byte) || byte == b'-');
+    match value {
+        SAME => Ok(Some(Fabric::Same)),
+        name if is_name => Ok(Some(Fabric::Named(name.to_owned()))),
+        _ => Err(Denial::new(annotation::FABRIC, value, "it is no name of a group").allowed(
+            format!(
+                "\"{SAME}\" for the pod's own job, or a name of at most {LABEL_MAX} lowercase \
+                 letters, digits and hyphens"
+            ),
+        )),
+    }
 }

@@ -17,6 +17,7 @@ const KNOWN: &[&str] = &[
     annotation::FABRIC_SIZE,
     annotation::CONTAINERS,
     annotation::NIC_CONFIG,
+    annotation::LIMITS,
     annotation::PLAN,
 ];
 
@@ -36,7 +37,8 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
                 "annotation {key} is not known to this version of dranet and has no effect{hint}"
             ));
         }
-        let lonely = !triggered && key != annotation::PLAN;
+        let written_by_us = [annotation::PLAN, annotation::LIMITS].contains(&key.as_str());
+        let lonely = !triggered && !written_by_us;
         lonely
             .then(|| format!("annotation {key} has no effect without {}", annotation::ALIGNED_NICS))
     };

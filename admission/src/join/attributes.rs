@@ -14,14 +14,14 @@
 //! the graph" are the same for every GPU and NIC, and where a value would tie
 //! devices that are not near, that shape is kept out by the claim.
 
-use super::form::{Form, Way};
+use super::form::{Apart, Form, Way};
 use super::{Candidate, Question};
 use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use std::collections::BTreeSet;
-use topology_graph::{Cell, PciAddress, ShapeHash};
+use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
 /// How an attribute and the graph agree on a machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,23 +69,59 @@ fn candidate(
         .map(|(machine, found)| {
             *found == Agreement::Exact
                 && !wrong.contains(&machine.shape())
+                && (says(join, nearness) || machine.nics_have(attribute::SHAPE))
                 && demand.fits(&nearness.cells(machine))
         })
         .collect();
-    let only = (!wrong.is_empty()).then(|| right.difference(&wrong).copied().collect());
+    // On machines that come later the attribute means what its name says; what it
+    // means beyond that holds on the machines that were looked at.
+    let only = !wrong.is_empty() || !says(join, nearness);
+    let only = only.then(|| right.difference(&wrong).copied().collect());
     serves.contains(&true).then(|| Candidate {
         join,
         why: why(join, name),
         nearness,
         demand: demand.clone(),
-        form: Form { ways: vec![Way::Attribute { join, name }], only },
+        form: Form {
+            ways: vec![Way::Attribute { join, name, only: None }],
+            only,
+            apart: Apart::Kind,
+        },
         serves,
     })
 }
 
-/// Whether the attribute is exact on every one of these machines.
-pub(super) fn is_exact(machines: &[Machine<'_>], nearness: Nearness, name: &str) -> bool {
-    machines.iter().all(|machine| agreement(machine, nearness, name) == Agreement::Exact)
+/// The way by an attribute, where it says what is near on every machine on which
+/// anything that could serve is near; it is kept to their shapes where others
+/// have its values too.
+pub(super) fn way(
+    question: Question<'_>,
+    nearness: Nearness,
+    (join, name): (&'static str, &'static str),
+) -> Option<Way> {
+    let exact = |machine: &&Machine<'_>| agreement(machine, nearness, name) == Agreement::Exact;
+    let (right, other): (Vec<_>, Vec<_>) = question.machines.iter().partition(exact);
+    let could = |machine: &&Machine<'_>| {
+        nearness.cells(machine).iter().any(|cell| question.demand.capacity(cell) > 0)
+    };
+    let shapes: BTreeSet<_> = right.iter().map(|machine| machine.shape()).collect();
+    let unlike = other.iter().all(|machine| !shapes.contains(&machine.shape()));
+    if !right.iter().any(could) || other.iter().any(could) || !unlike {
+        return None;
+    }
+    let only = !other.is_empty() || !says(join, nearness);
+    let only = only.then(|| shapes.into_iter().collect());
+    Some(Way::Attribute { join, name, only })
+}
+
+/// Whether a join says by its name that devices are this near.
+fn says(join: &str, nearness: Nearness) -> bool {
+    match nearness {
+        Nearness::Partner => join == "partner",
+        Nearness::Level(Level::Switch) => false,
+        Nearness::Level(Level::Root) => join == "root",
+        Nearness::Level(Level::Numa) => matches!(join, "numa" | "numa-alias"),
+    }
 }
 
 fn agreement(machine: &Machine<'_>, nearness: Nearness, name: &str) -> Agreement {

@@ -4,21 +4,22 @@
 //! Bus ids mean different cells on different machines, so each alternative
 //! names the shape too; the NIC knows its own.
 
-use super::form::{CellWay, Form, WAYS_MAX, Way};
+use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
 use super::{Candidate, Question};
 use crate::nearness::Nearness;
 use crate::supply::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
-use cluster_model::names;
+use cluster_model::names::{self, attribute};
 use cluster_model::node_devices::text;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use topology_graph::{Cell, PciAddress, ShapeHash};
+use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
 /// One candidate over the cells of the shapes that serve.
 pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, driver, machines, .. } = question;
+    let apart = apart(question, nearness)?;
     let cells = ways(question, nearness, WAYS_MAX);
     let serves: Vec<_> = machines
         .iter()
@@ -31,7 +32,10 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
         .collect();
     let shapes = cells.iter().map(|way| way.shape).collect::<std::collections::BTreeSet<_>>().len();
     serves.contains(&true).then(|| Candidate {
-        join: "cells",
+        join: match apart {
+            Apart::Kind => "cells",
+            Apart::Anchor { .. } => "anchored cells",
+        },
         why: format!(
             "{} and {} publish no common attribute that says which {} a device is on, so the \
              claim lists those of the graph that are large enough: {} on {} of node",
@@ -43,7 +47,7 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
         ),
         nearness,
         demand: demand.clone(),
-        form: Form { ways: cells.into_iter().map(Way::Cell).collect(), only: None },
+        form: Form { ways: cells.into_iter().map(Way::Cell).collect(), only: None, apart },
         serves,
     })
 }
@@ -79,16 +83,63 @@ pub(super) fn ways(question: Question<'_>, nearness: Nearness, most: usize) -> V
     ways
 }
 
-/// The cells of a machine that can serve a block, with the attribute that tells
-/// the kinds apart on each of their NICs.
+/// How the cells are kept apart: by kind, else by an anchor, where containers
+/// have no GPUs of their own and an attribute of NICs makes the same cells.
+fn apart(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
+    if question.driver.kind_attribute.is_some() {
+        return Some(Apart::Kind);
+    }
+    question.counts?;
+    let nics_by = match nearness {
+        Nearness::Level(Level::Numa) => attribute::NUMA_NODE,
+        Nearness::Level(Level::Root) => attribute::PCIE_ROOT,
+        Nearness::Level(Level::Switch) => attribute::PCIE_SWITCH,
+        // One NIC is its own anchor; of several, nothing says whose they are.
+        Nearness::Partner if question.demand.nics == 1 => attribute::PCI_BUS_ID,
+        Nearness::Partner => return None,
+    };
+    Some(Apart::Anchor { nics_by })
+}
+
+/// The cells of a machine that can serve a block, with what keeps them apart on
+/// each of their NICs.
 fn serving(machine: &Machine<'_>, question: Question<'_>, nearness: Nearness) -> Vec<Cell> {
-    let kind = question.driver.kind_attribute;
     let mut cells = nearness.cells(machine);
+    let Some(apart) = apart(question, nearness) else { return Vec::new() };
+    let known = |nic: &PciAddress| {
+        let nic = machine.devices.nics[nic];
+        match (apart, question.driver.kind_attribute) {
+            (Apart::Kind, Some(kind)) => text(nic, kind) == Some(NIC_KIND),
+            (Apart::Kind, None) => false,
+            (Apart::Anchor { .. }, _) => text(nic, attribute::PCI_BUS_ID).is_some(),
+        }
+    };
     for cell in &mut cells {
-        cell.nics.retain(|nic| text(machine.devices.nics[nic], kind) == Some(NIC_KIND));
+        cell.nics.retain(known);
+    }
+    if let Apart::Anchor { nics_by } = apart
+        && question.demand.nics > 1
+        && !tells_cells(machine, &cells, nics_by)
+    {
+        return Vec::new();
     }
     cells.retain(|cell| question.demand.capacity(cell) > 0);
     cells
+}
+
+/// Whether NICs have one value of the attribute where they are of one cell, and
+/// no NIC outside has it.
+fn tells_cells(machine: &Machine<'_>, cells: &[Cell], attribute: &str) -> bool {
+    let nics = &machine.devices.nics;
+    let cell_of = |nic: &PciAddress| cells.iter().position(|cell| cell.nics.contains(nic));
+    nics.iter().all(|(nic, device)| {
+        let Some(value) = device.attribute(attribute) else { return cell_of(nic).is_none() };
+        let mut same = nics.iter().filter(|(_, it)| it.attribute(attribute) == Some(value));
+        same.all(|(other, _)| cell_of(other) == cell_of(nic))
+            && cells.iter().filter(|cell| cell.nics.contains(nic)).all(|cell| {
+                cell.nics.iter().all(|other| nics[other].attribute(attribute) == Some(value))
+            })
+    })
 }
 
 fn overlap(one: &[PciAddress], other: &[PciAddress]) -> bool {

@@ -8,6 +8,12 @@
 //! together, and what is left is "both by the same way". The way of any device
 //! is given no constraint of its own: the NICs may take it when nothing nearer
 //! is left, and then any GPU will do. Counts keep the search short.
+//!
+//! A GPU driver without such an attribute has the *anchored* form: one NIC is the
+//! anchor, each GPU a request of its own, and the bus id, which no two devices
+//! share, keeps the anchor from each GPU of another way. The other NICs follow
+//! the anchor by an attribute of NICs alone. Required only: a way of any device
+//! would be taken too early.
 
 use super::Classes;
 use crate::claim::{Ask, exactly, first_available, match_attribute};
@@ -34,6 +40,8 @@ pub(crate) enum Way {
         join: &'static str,
         /// The attribute.
         name: &'static str,
+        /// Shapes of nodes where that says what is near; `None` is all.
+        only: Option<Vec<ShapeHash>>,
     },
     /// They are of this cell.
     Cell(CellWay),
@@ -55,6 +63,20 @@ pub(crate) struct Form {
     pub(crate) ways: Vec<Way>,
     /// Shapes of nodes that the claim is kept to.
     pub(crate) only: Option<Vec<ShapeHash>>,
+    /// How several ways are kept apart.
+    pub(crate) apart: Apart,
+}
+
+/// What keeps a NIC of one way and a GPU of another apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Apart {
+    /// An attribute that tells the kinds of devices apart.
+    Kind,
+    /// The bus id, between an anchor and each GPU.
+    Anchor {
+        /// What the other NICs have in common with the anchor.
+        nics_by: &'static str,
+    },
 }
 
 /// In which order requests stand, which is the order of the search.
@@ -104,38 +126,44 @@ impl Order {
 impl Form {
     /// Writes the form as a claim.
     pub(crate) fn write(&self, demand: &Demand, source: Source<'_>, order: Order) -> Written {
-        let writer = Writer { form: self, demand, source };
+        let writer = Writer { form: self, source };
         let blocks = demand.requests();
-        let nics = || blocks.iter().map(|block| writer.nics(block));
+        let nics = || blocks.iter().flat_map(|block| writer.nics(block));
         let gpus = |block: &Block| writer.gpus(block);
         let requests = match order {
             Order::NicThenGpu => {
-                blocks.iter().flat_map(|b| [vec![writer.nics(b)], gpus(b)].concat()).collect()
+                blocks.iter().flat_map(|b| [writer.nics(b), gpus(b)].concat()).collect()
             }
             Order::GpuThenNic => {
-                blocks.iter().flat_map(|b| [gpus(b), vec![writer.nics(b)]].concat()).collect()
+                blocks.iter().flat_map(|b| [gpus(b), writer.nics(b)].concat()).collect()
             }
             Order::NicsThenGpus => nics().chain(blocks.iter().flat_map(gpus)).collect(),
         };
         Written {
             requests,
             constraints: blocks.iter().flat_map(|block| writer.constraints(block)).collect(),
-            nic_requests: blocks.into_iter().map(|block| block.nics).collect(),
+            nic_requests: blocks.iter().flat_map(|block| writer.nic_names(block)).collect(),
         }
     }
 }
 
 struct Writer<'a> {
     form: &'a Form,
-    demand: &'a Demand,
     source: Source<'a>,
 }
 
 impl Writer<'_> {
-    fn nics(&self, block: &Block) -> DeviceRequest {
+    fn nics(&self, block: &Block) -> Vec<DeviceRequest> {
         let class = &self.source.classes.nic;
-        let ask = |way: &Way| Ask { class, count: self.demand.nics, selector: self.nic(way) };
-        self.request(&block.nics, ask)
+        let (name, count) = &block.nics;
+        let ask = |way: &Way, count| Ask { class, count, selector: self.nic(way) };
+        match self.rest(block) {
+            None => vec![self.request(name, |way| ask(way, *count))],
+            Some((rest, others)) => {
+                let anchor = self.request(name, |way| ask(way, 1));
+                vec![anchor, exactly(&rest, ask(&Way::Any, others))]
+            }
+        }
     }
 
     fn gpus(&self, block: &Block) -> Vec<DeviceRequest> {
@@ -143,7 +171,31 @@ impl Writer<'_> {
         let request = |(name, count): &(String, u32)| {
             self.request(name, |way| Ask { class, count: *count, selector: self.gpu(way) })
         };
-        block.gpus.iter().map(request).collect()
+        self.gpu_requests(block).iter().map(request).collect()
+    }
+
+    /// Names and counts of the requests for GPUs: one for each beside an anchor.
+    fn gpu_requests(&self, block: &Block) -> Vec<(String, u32)> {
+        if !self.is_anchored() {
+            return block.gpus.clone();
+        }
+        let all = block.gpus.iter();
+        all.flat_map(|(name, count)| (0..*count).map(move |i| (format!("{name}-{i}"), 1))).collect()
+    }
+
+    /// The request for the NICs beside the anchor, and how many they are.
+    fn rest(&self, block: &Block) -> Option<(String, u32)> {
+        let (name, count) = &block.nics;
+        (self.is_anchored() && *count > 1).then(|| (format!("{name}-rest"), count - 1))
+    }
+
+    fn nic_names(&self, block: &Block) -> Vec<String> {
+        let rest = self.rest(block).map(|(name, _)| name);
+        [block.nics.0.clone()].into_iter().chain(rest).collect()
+    }
+
+    fn is_anchored(&self) -> bool {
+        matches!(self.form.apart, Apart::Anchor { .. }) && self.form.ways.len() > 1
     }
 
     fn request<'a>(&'a self, name: &str, ask: impl Fn(&Way) -> Ask<'a>) -> DeviceRequest {
@@ -166,7 +218,12 @@ impl Writer<'_> {
         if self.source.without_interface {
             selector = selector.and_string(attribute::dranet::IF_NAME, "");
         }
-        if let (Some(only), Way::Any | Way::Attribute { .. }) = (&self.form.only, way) {
+        let only = match way {
+            Way::Attribute { only: Some(only), .. } => Some(only),
+            Way::Attribute { only: None, .. } | Way::Any => self.form.only.as_ref(),
+            Way::Cell(_) => None,
+        };
+        if let Some(only) = only {
             let shapes: Vec<_> = only.iter().map(ToString::to_string).collect();
             selector = selector.and_one_of(attribute::SHAPE, shapes.iter().map(String::as_str));
         }
@@ -180,8 +237,9 @@ impl Writer<'_> {
 
     fn gpu(&self, way: &Way) -> Selector {
         let driver = self.source.driver;
-        let selector =
-            Selector::driver(driver.driver).and_string(driver.kind_attribute, driver.gpu_kind);
+        let whole = |selector: Selector, kind| selector.and_string(kind, driver.gpu_kind);
+        let selector = Selector::driver(driver.driver);
+        let selector = driver.kind_attribute.into_iter().fold(selector, whole);
         match way {
             Way::Cell(cell) => selector.and_addresses(&cell.gpus),
             Way::Attribute { .. } | Way::Any => selector,
@@ -192,30 +250,52 @@ impl Writer<'_> {
         let ways = &self.form.ways;
         if let [only] = ways.as_slice() {
             let gpus = block.gpus.iter().map(|(name, _)| name.clone());
-            let requests = [block.nics.clone()].into_iter().chain(gpus).collect();
+            let requests = [block.nics.0.clone()].into_iter().chain(gpus).collect();
             return match only {
                 Way::Attribute { name, .. } => vec![match_attribute(requests, name)],
                 Way::Cell(_) | Way::Any => Vec::new(),
             };
         }
         let near = ways.iter().enumerate().filter(|(_, way)| **way != Way::Any);
-        near.flat_map(|(i, way)| self.way_constraints(block, i, way)).collect()
+        match self.form.apart {
+            Apart::Kind => near.flat_map(|(i, way)| self.way_constraints(block, i, way)).collect(),
+            Apart::Anchor { nics_by } => {
+                let apart = near.flat_map(|(i, _)| self.anchor_constraints(block, i));
+                let rest =
+                    self.rest(block).map(|_| match_attribute(self.nic_names(block), nics_by));
+                apart.chain(rest).collect()
+            }
+        }
+    }
+
+    /// The anchor by this way and each GPU by any other cannot be chosen together.
+    fn anchor_constraints(&self, block: &Block, i: usize) -> Vec<DeviceConstraint> {
+        let named = |request: &str, i: usize| self.subrequest(request, i);
+        let others = || (0..self.form.ways.len()).filter(|j| *j != i);
+        let apart = |(gpu, _): &(String, u32)| {
+            let gpus = others().map(|j| named(gpu, j));
+            let requests = [named(&block.nics.0, i)].into_iter().chain(gpus).collect();
+            match_attribute(requests, attribute::PCI_BUS_ID)
+        };
+        self.gpu_requests(block).iter().map(apart).collect()
+    }
+
+    fn subrequest(&self, request: &str, i: usize) -> String {
+        format!("{request}/{}", way_name(i, &self.form.ways[i]))
     }
 
     /// The way of the NICs is the way of the GPUs; where an attribute says what
     /// is near, they have one value of it.
     fn way_constraints(&self, block: &Block, i: usize, way: &Way) -> Vec<DeviceConstraint> {
-        let named =
-            |request: &str, i: usize| format!("{request}/{}", way_name(i, &self.form.ways[i]));
+        let Some(kind) = self.source.driver.kind_attribute else { return Vec::new() };
         let gpus = |wanted: &dyn Fn(usize) -> bool| -> Vec<String> {
             let ways = (0..self.form.ways.len()).filter(|j| wanted(*j));
             ways.flat_map(|j| block.gpus.iter().map(move |(gpus, _)| (gpus, j)))
-                .map(|(gpus, j)| named(gpus, j))
+                .map(|(gpus, j)| self.subrequest(gpus, j))
                 .collect()
         };
-        let nics = || vec![named(&block.nics, i)];
-        let apart = [nics(), gpus(&|j| j != i)].concat();
-        let apart = match_attribute(apart, self.source.driver.kind_attribute);
+        let nics = || vec![self.subrequest(&block.nics.0, i)];
+        let apart = match_attribute([nics(), gpus(&|j| j != i)].concat(), kind);
         let Way::Attribute { name, .. } = way else { return vec![apart] };
         let together = [nics(), gpus(&|j| j == i)].concat();
         vec![apart, match_attribute(together, name)]

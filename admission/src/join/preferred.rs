@@ -1,7 +1,7 @@
 //! Preferred alignment: the near ways first, then anything that fits.
 
-use super::attributes::{attributes, is_exact};
-use super::form::{Form, WAYS_MAX, Way};
+use super::attributes::{attributes, way};
+use super::form::{Apart, Form, WAYS_MAX, Way};
 use super::{Candidate, Question, cells};
 use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::NIC_KIND;
@@ -20,7 +20,30 @@ pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Ca
     if question.machines.iter().all(|machine| !question.demand.fits(&weakest.cells(machine))) {
         return vec![unaligned(question, weakest)];
     }
-    ladders.iter().filter_map(|ladder| candidate(question, ladder)).collect()
+    let tiers = ladders.iter().filter_map(|ladder| candidate(question, ladder));
+    tiers.chain(whole(question, weakest)).collect()
+}
+
+/// Plain counts, where every machine that has enough is taken whole: no other
+/// choice of devices is left, and what can be near is.
+fn whole(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
+    let Question { demand, machines, .. } = question;
+    let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
+    let serves = enough(question);
+    let exact = |(machine, serves): (&Machine<'_>, &bool)| {
+        let devices = &machine.devices;
+        !serves || (devices.gpus.len() == gpus && devices.nics.len() == nics)
+    };
+    let counts = question.counts.filter(|_| machines.iter().zip(&serves).all(exact))?;
+    Some(Candidate {
+        join: "whole",
+        why: "the pod takes every GPU and NIC of its node, so that no nearer ones are left"
+            .to_owned(),
+        nearness,
+        demand: counts.clone(),
+        form: Form { ways: vec![Way::Any], only: None, apart: Apart::Kind },
+        serves,
+    })
 }
 
 /// Plain counts, where no machine can ever be near: anything that fits.
@@ -34,7 +57,7 @@ fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
         ),
         nearness,
         demand: demand.clone(),
-        form: Form { ways: vec![Way::Any], only: None },
+        form: Form { ways: vec![Way::Any], only: None, apart: Apart::Kind },
         serves: enough(question),
     }
 }
@@ -49,8 +72,9 @@ fn enough(question: Question<'_>) -> Vec<bool> {
 fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
     let Question { demand, driver, machines, .. } = question;
     // The ways are kept apart by the kind; a NIC without it could take none.
+    let kind = driver.kind_attribute?;
     let has_kind = |machine: &Machine<'_>| {
-        machine.devices.nics.values().all(|nic| text(nic, driver.kind_attribute) == Some(NIC_KIND))
+        machine.devices.nics.values().all(|nic| text(nic, kind) == Some(NIC_KIND))
     };
     if !machines.iter().all(has_kind) {
         return None;
@@ -70,7 +94,7 @@ fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
         ),
         nearness: *ladder.first()?,
         demand: demand.clone(),
-        form: Form { ways, only: None },
+        form: Form { ways, only: None, apart: Apart::Kind },
         serves: enough(question),
     })
 }
@@ -82,10 +106,10 @@ fn ways_at(question: Question<'_>, nearness: Nearness, room: usize) -> Option<Ve
     if nearness == Nearness::Partner && demand.gpus > 1 {
         return None;
     }
-    let mut exact =
-        attributes(driver).into_iter().filter(|(_, name)| is_exact(machines, nearness, name));
-    if let Some((join, name)) = exact.next() {
-        return (room > 0).then(|| vec![Way::Attribute { join, name }]);
+    let mut by_attribute =
+        attributes(driver).into_iter().filter_map(|known| way(question, nearness, known));
+    if let Some(way) = by_attribute.next() {
+        return (room > 0).then(|| vec![way]);
     }
     let cells = cells::ways(question, nearness, room);
     let listed = |machine: &Machine<'_>| {

@@ -2,7 +2,7 @@
 //! a node, every GPU has its own NICs near it without any constraint, and the
 //! search is short where pairs would take millions of steps.
 
-use super::form::{Form, Way};
+use super::form::{Apart, Form, Way};
 use super::{Candidate, Question};
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
@@ -42,6 +42,7 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
         form: Form {
             ways: vec![Way::Any],
             only: Some(whole.difference(&wrong).copied().collect()),
+            apart: Apart::Kind,
         },
         serves,
     })

@@ -5,7 +5,7 @@ use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::form::{CLAIM_PARTS_MAX, Order, Source, Written};
+use crate::join::form::{Apart, CLAIM_PARTS_MAX, Order, Source, Written};
 use crate::join::{self, Candidate, Classes, Question};
 use crate::nearness::Nearness;
 use crate::plan::Policy;
@@ -16,7 +16,7 @@ use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
 use std::cmp::Reverse;
 
 /// Attributes that are equal on NICs of one fabric.
-const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
+pub(crate) const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
 
 /// A candidate, written and measured.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(super) struct Chosen {
 #[derive(Debug, Default)]
 struct Refusals {
     over_budget: bool,
+    too_many_parts: bool,
     other: Option<CostError>,
 }
 
@@ -51,6 +52,7 @@ pub(super) fn choose(
         Refusals { over_budget: true, .. } => {
             supply::too_costly(intent, question, policy.max_steps)
         }
+        Refusals { too_many_parts: true, .. } => supply::too_many_parts(intent, question),
         Refusals { other: Some(error), .. } => intent.deny(error.to_string()),
         Refusals { .. } => supply::shortage(intent, question),
     })
@@ -71,7 +73,9 @@ impl Chooser<'_> {
         let levels = Nearness::ALL.into_iter().filter(|level| asked.is_none_or(|it| it == *level));
         let mut best: Option<(usize, Chosen)> = None;
         for level in levels {
-            let candidates = join::required(self.question, level);
+            let mut candidates = join::required(self.question, level);
+            let together: Vec<_> = candidates.iter().filter_map(|it| self.together(it)).collect();
+            candidates.extend(together);
             let Some(found) = self.best(candidates, refusals) else { continue };
             let nodes = found.candidate.nodes(self.question.machines);
             if best.as_ref().is_none_or(|(most, _)| nodes > *most) {
@@ -79,6 +83,19 @@ impl Chooser<'_> {
             }
         }
         best.map(|(_, chosen)| chosen)
+    }
+
+    /// The candidate with blocks put together, where near means of one cell.
+    fn together(&self, candidate: &Candidate) -> Option<Candidate> {
+        let Nearness::Level(_) = candidate.nearness else { return None };
+        if candidate.form.apart != Apart::Kind {
+            return None;
+        }
+        let machines = self.question.machines.iter().zip(&candidate.serves);
+        let serving = machines.filter(|(_, serves)| **serves);
+        let cells: Vec<_> = serving.map(|(machine, _)| candidate.nearness.cells(machine)).collect();
+        let demand = candidate.demand.together(&self.intent.shares, &cells)?;
+        Some(Candidate { demand, ..candidate.clone() })
     }
 
     /// The first that is cheap enough: they come with the best ladder first.
@@ -109,6 +126,7 @@ impl Chooser<'_> {
             if written.requests.len() > CLAIM_PARTS_MAX
                 || written.constraints.len() > CLAIM_PARTS_MAX
             {
+                refusals.too_many_parts = true;
                 continue;
             }
             match self.cost(&candidate, &written) {
@@ -160,7 +178,7 @@ impl Chooser<'_> {
     }
 }
 
-fn claim(written: &Written) -> ResourceClaimSpec {
+pub(super) fn claim(written: &Written) -> ResourceClaimSpec {
     let Written { requests, constraints, .. } = written;
     ResourceClaimSpec {
         devices: Some(DeviceClaim {

@@ -36,6 +36,40 @@ pub(super) fn select(
     Ok(Selected { driver, gpu_class, nic_class })
 }
 
+/// The same where no device is published yet: by names alone.
+pub(super) fn unseen(
+    intent: &Intent,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Selected, Denial> {
+    let named = |driver: &GpuDriver| {
+        let standing_for = |resource: &&str| view.classes_of_extended_resource(resource).min();
+        let standing_for = driver.extended_resources.iter().find_map(standing_for);
+        let operators = policy.gpu_class.as_deref();
+        operators.or(standing_for).unwrap_or(driver.driver).to_owned()
+    };
+    let driver = match intent.resource {
+        Some((driver, _)) => driver,
+        None => GPU_DRIVERS
+            .iter()
+            .find(|driver| view.inventory().class(&named(driver)).is_some())
+            .ok_or_else(|| intent.deny("no DeviceClass here is of GPUs that are known"))?,
+    };
+    let (gpu_annotation, gpu_value) = match &intent.gpu_class {
+        Some(name) => (annotation::GPU_CLASS, name.clone()),
+        None => (annotation::ALIGNED_NICS, named(driver)),
+    };
+    let (nic_annotation, nic_value) = match &intent.nic_class {
+        Some(name) => (annotation::NIC_CLASS, name),
+        None => (annotation::ALIGNED_NICS, &policy.nic_class),
+    };
+    Ok(Selected {
+        driver,
+        gpu_class: class(view, gpu_annotation, &gpu_value, &gpu_value)?,
+        nic_class: class(view, nic_annotation, nic_value, nic_value)?,
+    })
+}
+
 fn gpus(
     intent: &Intent,
     view: &ClusterView,

@@ -1,15 +1,19 @@
 //! Flags.
 
 use crate::plan::Policy;
-use serve::args::{KubeArgs, LogArgs, OperationsArgs, ServerArgs};
+use serve::args::{KubeArgs, LeaseArgs, LogArgs, OperationsArgs, ServerArgs};
+use std::time::Duration;
 
 /// Turns the annotation `dranet.io/aligned-nics` of a pod into a ResourceClaimTemplate.
 #[derive(clap::Parser, Clone, Debug)]
 #[command(version)]
 pub struct Args {
-    /// The webhook's socket.
+    /// The webhook's socket; without a certificate it keeps one of its own.
     #[command(flatten)]
     pub server: ServerArgs,
+    /// Its own objects.
+    #[command(flatten)]
+    pub own: OwnArgs,
     /// Health and metrics.
     #[command(flatten)]
     pub operations: OperationsArgs,
@@ -19,9 +23,44 @@ pub struct Args {
     /// Logging.
     #[command(flatten)]
     pub log: LogArgs,
+    /// Leadership among replicas.
+    #[command(flatten)]
+    pub lease: LeaseArgs,
     /// Cluster-wide settings.
     #[command(flatten)]
     pub policy: PolicyArgs,
+    /// The leader's work.
+    #[command(flatten)]
+    pub leader: LeaderArgs,
+}
+
+/// Where the webhook is, and where it keeps what is its own.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OwnArgs {
+    /// Namespace of its Service, Lease, Secret and ConfigMap; without it the service account's
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Its Service, for which its own certificate is made
+    #[arg(long, value_name = "NAME", default_value = "admission")]
+    pub service: String,
+    /// DNS name or IP address that its own certificate is good for as well; may be repeated
+    #[arg(long = "certificate-name", value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// The leader's work.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct LeaderArgs {
+    /// Seconds for which a template that no pod and no claim refers to is kept
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub keep_unused_seconds: u32,
+}
+
+impl LeaderArgs {
+    /// The same as a duration.
+    pub fn keep_unused(self) -> Duration {
+        Duration::from_secs(self.keep_unused_seconds.into())
+    }
 }
 
 /// Cluster-wide settings.
@@ -39,11 +78,41 @@ pub struct PolicyArgs {
     /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
+    /// Hold pods with dranet.io/fabric by a scheduling gate, for the fabric controller to lift
+    #[arg(long)]
+    pub fabric_controller: bool,
+    /// What becomes of a pod while no machine has been seen yet, none remembered either
+    #[arg(long, value_enum, default_value_t = UnknownShape::Deny)]
+    pub unknown_shape: UnknownShape,
+}
+
+/// What becomes of a pod while no machine is known.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownShape {
+    /// It is let through with a claim by the standard NUMA attribute, and a warning.
+    Admit,
+    /// It is denied.
+    Deny,
 }
 
 impl From<PolicyArgs> for Policy {
     fn from(args: PolicyArgs) -> Self {
-        let PolicyArgs { gpu_class, nic_class, max_steps, network_namespaces } = args;
-        Self { gpu_class, nic_class, max_steps, network_namespaces }
+        let PolicyArgs {
+            gpu_class,
+            nic_class,
+            max_steps,
+            network_namespaces,
+            fabric_controller,
+            unknown_shape,
+        } = args;
+        let admit_unknown = unknown_shape == UnknownShape::Admit;
+        Self {
+            gpu_class,
+            nic_class,
+            max_steps,
+            network_namespaces,
+            admit_unknown,
+            fabric_controller,
+        }
     }
 }

@@ -8,6 +8,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Instant;
 
+use super::templates::Written;
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Outcome {
@@ -15,6 +17,8 @@ pub(super) enum Outcome {
     Patched,
     /// Let through as it was.
     Unchanged,
+    /// A claim that was written by hand, let through with warnings.
+    Warned,
     /// Refused for a reason that the user can act on.
     Denied,
     /// Refused since the template could not be made.
@@ -35,17 +39,60 @@ impl Outcome {
     }
 }
 
+/// What the leader did about a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum Care {
+    /// Nobody refers to it.
+    Marked,
+    /// Somebody does again.
+    Kept,
+    /// Deleted, an hour after it was marked.
+    Collected,
+    /// Made again for a pod that refers to it.
+    Healed,
+    /// Missing, and not to be made again.
+    Lost,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct OutcomeLabel {
     outcome: Outcome,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JoinLabel {
+    join: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabel {
+    hit: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CareLabel {
+    action: Care,
+}
+
 /// The counters of the webhook.
-#[derive(Debug)]
-pub(super) struct Metrics {
-    requests: Family<Labels, Counter>,
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    requests: Family<OutcomeLabel, Counter>,
+    plans: Family<JoinLabel, Counter>,
+    pub(super) cache: PlanCache,
     templates: Counter,
+    care: Family<CareLabel, Counter>,
     seconds: Histogram,
+}
+
+/// How often a plan had been made before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlanCache(Family<CacheLabel, Counter>);
+
+impl PlanCache {
+    pub(super) fn count(&self, hit: bool) {
+        self.0.get_or_create(&CacheLabel { hit }).inc();
+    }
 }
 
 impl Metrics {
@@ -53,20 +100,40 @@ impl Metrics {
         // From 0.1 ms to 3 s: a plan takes well under a millisecond, a create
         // of a template some, the API server gives up after ten seconds.
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let metrics = Self { requests: Family::default(), templates: Counter::default(), seconds };
-        registry.register("requests", "Pods reviewed", metrics.requests.clone());
+        let metrics = Self {
+            requests: Family::default(),
+            plans: Family::default(),
+            cache: PlanCache::default(),
+            templates: Counter::default(),
+            care: Family::default(),
+            seconds,
+        };
+        registry.register("requests", "Objects reviewed", metrics.requests.clone());
+        registry.register("plans", "Pods planned, by the join", metrics.plans.clone());
+        let help = "Plans asked for, by whether they had been made before";
+        registry.register("plan_cache", help, metrics.cache.0.clone());
         registry.register("templates_created", "Templates created", metrics.templates.clone());
+        let help = "What the leader did about templates";
+        registry.register("template_care", help, metrics.care.clone());
         let help = "Time to answer a request";
         registry.register_with_unit("request", help, Unit::Seconds, metrics.seconds.clone());
         metrics
     }
 
     pub(super) fn count(&self, outcome: Outcome) {
-        self.requests.get_or_create(&Labels { outcome }).inc();
+        self.requests.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    pub(super) fn count_template(&self, created: bool) {
-        self.templates.inc_by(u64::from(created));
+    pub(super) fn count_plan(&self, join: &'static str) {
+        self.plans.get_or_create(&JoinLabel { join }).inc();
+    }
+
+    pub(super) fn count_template(&self, written: Written) {
+        self.templates.inc_by(u64::from(written == Written::Created));
+    }
+
+    pub(crate) fn count_care(&self, action: Care) {
+        self.care.get_or_create(&CareLabel { action }).inc();
     }
 
     /// A guard that observes the time until it is dropped.

@@ -3,6 +3,7 @@
 //! A plan depends on what the pod asks for and on what the cluster has, never on
 //! what is in use, so it holds until the view's epoch changes.
 
+use super::metrics::{Metrics, PlanCache};
 use crate::denial::Denial;
 use crate::intent::Intent;
 use crate::plan::{self, Placement, Plan, Policy};
@@ -25,21 +26,27 @@ struct Key {
 #[derive(Clone)]
 pub struct Plans {
     cache: Cache<Key, Result<Plan, Denial>>,
+    asked: PlanCache,
 }
 
 impl Default for Plans {
     fn default() -> Self {
-        Self { cache: Cache::new(PLANS_MAX) }
+        Self { cache: Cache::new(PLANS_MAX), asked: PlanCache::default() }
     }
 }
 
 impl fmt::Debug for Plans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plans").field("plans", &self.cache.entry_count()).finish()
+        f.debug_struct("Plans").field("plans", &self.cache.entry_count()).finish_non_exhaustive()
     }
 }
 
 impl Plans {
+    /// An empty cache that counts how it is used.
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        Self { asked: metrics.cache.clone(), ..Self::default() }
+    }
+
     /// The plan made before, or one made now; made once where several ask.
     pub fn plan(
         &self,
@@ -50,6 +57,12 @@ impl Plans {
     ) -> Result<Plan, Denial> {
         let epoch = view.epoch();
         let key = Key { intent: intent.clone(), placement: placement.clone(), epoch };
-        self.cache.get_with(key, || plan::plan(intent, placement, view, policy))
+        let mut made = false;
+        let plan = self.cache.get_with(key, || {
+            made = true;
+            plan::plan(intent, placement, view, policy)
+        });
+        self.asked.count(!made);
+        plan
     }
 }

@@ -5,10 +5,11 @@ use super::plans::Plans;
 use crate::admit::{AdmitError, admit_by};
 use crate::plan::Policy;
 use crate::rewrite;
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse};
+use serde_json::Value;
 use serve::chain::Chain;
 
 /// What the API server is told, and what must be there before it is.
@@ -16,8 +17,19 @@ use serve::chain::Chain;
 pub struct Answer {
     /// The response.
     pub response: AdmissionResponse,
-    /// The template that the patched pod refers to, without a namespace.
+    /// What the patched pod needs.
+    pub needs: Option<Needs>,
+}
+
+/// A pod's template and the join that it was planned by.
+#[derive(Debug)]
+pub struct Needs {
+    /// Where it is.
+    pub key: ObjectKey,
+    /// The object, without a namespace; `None` where it is known to be there.
     pub template: Option<ResourceClaimTemplate>,
+    /// Name of the join, where the plan was made now.
+    pub join: Option<&'static str>,
 }
 
 /// Decides on a request.
@@ -30,13 +42,13 @@ pub fn answer(
     let response = AdmissionResponse::from(request);
     let refuse = |response: AdmissionResponse, why: String| Answer {
         response: response.deny(why),
-        template: None,
+        needs: None,
     };
     let Some(object) = &request.object else {
         return refuse(response, "the request holds no pod".to_owned());
     };
     let pod = match serde_json::to_value(object) {
-        Ok(pod) => pod,
+        Ok(pod) => in_namespace(pod, request.namespace.as_deref()),
         Err(error) => return refuse(response, format!("failed to read the pod: {error}")),
     };
     let verdict =
@@ -53,5 +65,15 @@ pub fn answer(
         Ok(patched) => patched,
         Err(error) => return refuse(response, Chain(&error).to_string()),
     };
-    Answer { response, template: verdict.planned.map(|planned| planned.template) }
+    let join = verdict.planned.as_ref().map(|planned| planned.plan.join);
+    let template = verdict.planned.map(|planned| planned.template);
+    Answer { response, needs: verdict.template.map(|key| Needs { key, template, join }) }
+}
+
+/// The pod with its namespace, which stands in the request in any case.
+fn in_namespace(mut pod: Value, namespace: Option<&str>) -> Value {
+    if let Some(namespace) = namespace {
+        pod["metadata"]["namespace"] = namespace.into();
+    }
+    pod
 }

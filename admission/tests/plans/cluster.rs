@@ -1,5 +1,7 @@
 //! Clusters of machines that topology-graph carries.
 
+#![allow(dead_code, reason = "several test crates use it, each in part")]
+
 use cluster_model::names::attribute;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::Node;
@@ -34,6 +36,8 @@ pub(crate) enum Gpus {
     NvidiaWithOwnNuma,
     /// AMD's v1.0: a NUMA node in its own domain.
     Amd,
+    /// Intel's: neither a kind nor a NUMA node that is known.
+    Intel,
     /// None, but a device plugin.
     Plugin,
 }
@@ -88,6 +92,11 @@ pub(crate) fn cluster(machines: &[Machine]) -> ClusterView {
 
 /// Adds a node.
 pub(crate) fn add(view: &mut ClusterView, name: &str, machine: Machine) {
+    add_all(view, &[name.to_owned()], machine);
+}
+
+/// Adds nodes that are alike.
+pub(crate) fn add_all(view: &mut ClusterView, names: &[String], machine: Machine) {
     let snapshot = machine.snapshot();
     let facts = Facts {
         snapshot: snapshot.clone(),
@@ -96,14 +105,17 @@ pub(crate) fn add(view: &mut ClusterView, name: &str, machine: Machine) {
     };
     let decision = decide(&facts);
     let topology = Topology::from_spec(&decision.topology).unwrap();
-    view.apply(node(name, machine)).unwrap();
-    let mut published = NodeTopology::new(name, decision.topology);
-    published.metadata.name = Some(name.to_owned());
-    view.apply(published).unwrap();
     let nics = serde_json::to_value(&decision.devices).unwrap();
-    view.apply(slice(name, "dra.net", &nics)).unwrap();
-    if let Some((driver, gpus)) = gpus(&topology, &snapshot, machine.gpus) {
-        view.apply(slice(name, driver, &gpus)).unwrap();
+    let gpus = gpus(&topology, &snapshot, machine.gpus);
+    for name in names {
+        view.apply(node(name, machine)).unwrap();
+        let mut published = NodeTopology::new(name, decision.topology.clone());
+        published.metadata.name = Some(name.clone());
+        view.apply(published).unwrap();
+        view.apply(slice(name, "dra.net", &nics)).unwrap();
+        if let Some((driver, gpus)) = &gpus {
+            view.apply(slice(name, driver, gpus)).unwrap();
+        }
     }
 }
 
@@ -142,6 +154,7 @@ fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'stati
     let (driver, kind) = match gpus {
         Gpus::Plugin => return None,
         Gpus::Amd => ("gpu.amd.com", "amdgpu"),
+        Gpus::Intel => ("gpu.intel.com", "unknown"),
         _ => ("gpu.nvidia.com", "gpu"),
     };
     let devices = topology.gpus().iter().enumerate().map(|(index, gpu)| {
@@ -154,7 +167,7 @@ fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'stati
         if let Some(root) = root.and_then(|function| function.root) {
             attributes["resource.kubernetes.io/pcieRoot"] = json!({ "string": root.to_string() });
         }
-        if gpus != Gpus::Amd {
+        if gpus != Gpus::Amd && gpus != Gpus::Intel {
             let synthetic = || format!("GPU-{}-{index}", gpu.address);
             let uuid = gpu.uuid.clone().unwrap_or_else(synthetic);
             attributes["uuid"] = json!({ "string": uuid });
@@ -178,7 +191,7 @@ fn gpus(topology: &Topology, snapshot: &Snapshot, gpus: Gpus) -> Option<(&'stati
     Some((driver, devices.collect()))
 }
 
-fn classes() -> Vec<DeviceClass> {
+pub(crate) fn classes() -> Vec<DeviceClass> {
     let class = |name: &str, expression: &str| -> DeviceClass {
         serde_json::from_value(json!({
             "metadata": { "name": name },
@@ -195,6 +208,7 @@ fn classes() -> Vec<DeviceClass> {
             "gpu.amd.com",
             r#"device.driver == "gpu.amd.com" && device.attributes["gpu.amd.com"].type == "amdgpu""#,
         ),
+        class("gpu.intel.com", r#"device.driver == "gpu.intel.com""#),
         class("dranet.net", r#"device.driver == "dra.net""#),
     ]
 }

@@ -33,7 +33,7 @@ fn decision(view: &ClusterView, gpus: u32, annotations: &[(&str, &str)], resourc
         Ok(verdict) => {
             let plan = verdict.planned.expect("the pod has the trigger").plan;
             let note = plan.note("…");
-            note.split(", template").next().unwrap_or_default().to_owned()
+            note.split("; template").next().unwrap_or_default().to_owned()
         }
         Err(AdmitError::Denied(denial)) => format!("denied: {denial}"),
         Err(error) => format!("error: {error}"),
@@ -68,6 +68,7 @@ fn machines_and_intents() {
         ("gb300_and_h100", "nvidia.com/gpu", &[GB300, GB300, H100]),
         ("h100_and_a100", "nvidia.com/gpu", &h100_and_a100),
         ("nvidia_and_amd", "amd.com/gpu", &[H100, MI300X]),
+        ("h100_as_intel", "gpu.intel.com/xe", &[H100.with(Gpus::Intel)]),
         ("wrong_numa_beside_right", "nvidia.com/gpu", &[A3, GB200]),
     ];
     for (name, resource, machines) in cases {

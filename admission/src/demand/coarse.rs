@@ -1,0 +1,89 @@
+//! How blocks can be put together so that nothing is lost: whatever the cells
+//! of a machine have left, blocks of these sizes fit wherever single ones would.
+
+use std::collections::BTreeSet;
+
+/// The fewest sizes whose sum is `blocks` and of which every way to spread that
+/// many blocks over a machine's cells can be made; the larger first. Each
+/// machine is the room of its cells. `None` where only single blocks do.
+pub(super) fn sizes(blocks: u32, machines: &[Vec<usize>]) -> Option<Vec<u32>> {
+    let splits = machines.iter().flat_map(|rooms| splits(blocks as usize, rooms));
+    // Which cell has how many does not matter to the sizes.
+    let splits: BTreeSet<Vec<usize>> = splits.map(sorted).collect();
+    let all = partitions(blocks, blocks);
+    let does = |sizes: &&Vec<u32>| splits.iter().all(|split| fills(sizes, &mut split.clone()));
+    let found = all.iter().filter(does).min_by_key(|sizes| sizes.len())?;
+    (found.len() < blocks as usize).then(|| found.clone())
+}
+
+fn sorted(mut split: Vec<usize>) -> Vec<usize> {
+    split.sort_unstable();
+    split
+}
+
+/// Every way to spread `blocks` over cells with this much room.
+fn splits(blocks: usize, rooms: &[usize]) -> Vec<Vec<usize>> {
+    let Some((room, rest)) = rooms.split_first() else {
+        return if blocks == 0 { vec![Vec::new()] } else { Vec::new() };
+    };
+    let with = |here: usize| {
+        splits(blocks - here, rest).into_iter().map(move |there| [vec![here], there].concat())
+    };
+    (0..=blocks.min(*room)).flat_map(with).collect()
+}
+
+/// Every way to write a number as a sum of parts no larger than `most`, the
+/// larger parts first.
+fn partitions(number: u32, most: u32) -> Vec<Vec<u32>> {
+    if number == 0 {
+        return vec![Vec::new()];
+    }
+    let with = |part: u32| {
+        partitions(number - part, part).into_iter().map(move |rest| [vec![part], rest].concat())
+    };
+    (1..=number.min(most)).rev().flat_map(with).collect()
+}
+
+/// Whether the sizes fill the cells exactly.
+fn fills(sizes: &[u32], cells: &mut [usize]) -> bool {
+    let Some((size, rest)) = sizes.split_first() else {
+        return cells.iter().all(|left| *left == 0);
+    };
+    let size = *size as usize;
+    (0..cells.len()).any(|cell| {
+        if cells[cell] < size {
+            return false;
+        }
+        cells[cell] -= size;
+        let done = fills(rest, cells);
+        cells[cell] += size;
+        done
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks, room of the cells of each machine, sizes.
+    type Case = (u32, &'static [&'static [usize]], Option<&'static [u32]>);
+
+    const CASES: &[Case] = &[
+        (6, &[&[4, 4]], Some(&[3, 2, 1])),
+        (4, &[&[4, 4]], Some(&[2, 1, 1])),
+        (3, &[&[4, 4]], Some(&[2, 1])),
+        (2, &[&[4, 4]], None),
+        (8, &[&[4, 4]], Some(&[4, 4])),
+        (6, &[&[2, 2, 2, 2]], Some(&[2, 2, 1, 1])),
+        (3, &[&[1, 1, 1, 1]], None),
+        (4, &[&[4, 4], &[2, 2]], Some(&[2, 1, 1])),
+    ];
+
+    #[test]
+    fn blocks_that_go_together() {
+        for (blocks, rooms, expected) in CASES {
+            let rooms: Vec<_> = rooms.iter().map(|rooms| rooms.to_vec()).collect();
+            assert_eq!(sizes(*blocks, &rooms).as_deref(), *expected, "{blocks} over {rooms:?}");
+        }
+    }
+}

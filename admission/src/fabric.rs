@@ -1,0 +1,141 @@
+//! Jobs whose pods belong on one fabric: which group a pod is of.
+//!
+//! Nothing is placed here. The pod gets its group as a label and a scheduling
+//! gate; the fabric controller waits for the group, chooses, and lifts the gate.
+
+use crate::denial::Denial;
+use crate::intent::{Fabric, Intent};
+use cluster_model::machines::Machine;
+use cluster_model::names::{annotation, attribute};
+use k8s_openapi::api::core::v1::Pod;
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+
+/// Digits of a group's label; two groups of one cluster do not meet by chance.
+const DIGITS: usize = 16;
+
+/// Labels by which a job of several controllers tells its pods: the Jobs of a
+/// `JobSet`, the stateful sets of a `LeaderWorkerSet`, the `PodGroup` of
+/// scheduler-plugins. Such a pod's own controller is only a part of the job.
+const JOB_LABELS: [&str; 3] = [
+    "jobset.sigs.k8s.io/jobset-name",
+    "leaderworkerset.sigs.k8s.io/group-key",
+    "scheduling.x-k8s.io/pod-group",
+];
+
+/// The group of a pod as a label value: equal for all pods of the job, and for
+/// no others in the cluster. `None` where nothing says what job it is.
+///
+/// A pure function of the pod as it is created; a later look gives the same.
+pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
+    let metadata = &pod.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let labels = metadata.labels.as_ref();
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    let by_label = || {
+        let value = |label: &&str| labels.and_then(|labels| labels.get(*label));
+        JOB_LABELS.iter().find_map(|label| Some(hash(&[namespace, label, value(label)?])))
+    };
+    let by_controller = || {
+        let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
+        Some(hash(&["controller", &controller.uid]))
+    };
+    match fabric {
+        Fabric::Named(name) => Some(hash(&[namespace, "named", name])),
+        Fabric::Same => by_label().or_else(by_controller),
+    }
+}
+
+/// The group of a pod that asks for one, where this cluster can keep it.
+pub(crate) fn check(
+    pod: &Pod,
+    intent: &Intent,
+    controller: bool,
+) -> Result<Option<String>, Denial> {
+    let Some(fabric) = &intent.fabric else { return Ok(None) };
+    let deny = |why: &str| Denial::new(annotation::FABRIC, fabric.to_string(), why);
+    if !controller {
+        return Err(deny(
+            "nothing here places the pods of a job on one fabric: the fabric controller is off; \
+             remove the annotation and choose the nodes by label, or ask the operator",
+        ));
+    }
+    let group = group(pod, fabric).ok_or_else(|| {
+        deny("the pod has no controller and no label of a job, so it is a job of its own")
+            .allowed("the name of a group")
+    });
+    group.map(Some)
+}
+
+/// A fabric can be chosen only where NICs tell theirs.
+pub(crate) fn check_machines(intent: &Intent, machines: &[Machine<'_>]) -> Result<(), Denial> {
+    let Some(fabric) = &intent.fabric else { return Ok(()) };
+    if machines.iter().any(|machine| machine.nics_have(attribute::FABRIC)) {
+        return Ok(());
+    }
+    Err(Denial::new(
+        annotation::FABRIC,
+        fabric.to_string(),
+        format!(
+            "no node that can serve the pod publishes {} on its NICs, so nobody knows which \
+             fabric they are on",
+            attribute::FABRIC
+        ),
+    ))
+}
+
+fn hash(parts: &[&str]) -> String {
+    let mut text = String::with_capacity(DIGITS);
+    for byte in Sha256::digest(parts.join("\0")).iter().take(DIGITS / 2) {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str, namespace: &str, labels: &serde_json::Value, uid: Option<&str>) -> Pod {
+        let owner = |uid| json!({ "apiVersion": "v1", "kind": "Job", "name": "j", "uid": uid, "controller": true });
+        serde_json::from_value(json!({ "metadata": {
+            "name": name, "namespace": namespace, "labels": labels,
+            "ownerReferences": uid.map(owner).into_iter().collect::<Vec<_>>(),
+        } }))
+        .unwrap()
+    }
+
+    #[test]
+    fn pods_of_a_job_are_a_group_and_others_are_not() {
+        let none = json!({});
+        let of = |uid| group(&pod("a", "n", &none, uid), &Fabric::Same);
+        assert!(of(Some("1")).is_some());
+        assert_eq!(of(Some("1")), group(&pod("b", "n", &none, Some("1")), &Fabric::Same));
+        assert_ne!(of(Some("1")), of(Some("2")));
+        assert_eq!(of(None), None);
+    }
+
+    /// A JobSet has a Job for each replica, a `LeaderWorkerSet` a StatefulSet.
+    #[test]
+    fn pods_of_several_controllers_are_told_by_their_label() {
+        for label in JOB_LABELS {
+            let labels = json!({ label: "train" });
+            let of =
+                |uid, namespace| group(&pod("a", namespace, &labels, Some(uid)), &Fabric::Same);
+            assert_eq!(of("1", "n"), of("2", "n"), "{label}");
+            assert_ne!(of("1", "n"), of("1", "m"), "{label}");
+        }
+    }
+
+    #[test]
+    fn a_named_group_is_of_its_namespace() {
+        let of = |namespace, name: &str| {
+            group(&pod("a", namespace, &json!({}), None), &Fabric::Named(name.to_owned())).unwrap()
+        };
+        assert_eq!(of("n", "x"), of("n", "x"));
+        assert_ne!(of("n", "x"), of("m", "x"));
+        assert_ne!(of("n", "x"), of("n", "y"));
+        assert_eq!(of("n", "x").len(), DIGITS);
+    }
+}

@@ -1,0 +1,67 @@
+//! What one replica does for all: certificates, the care of templates, the
+//! memory of machines. Each is a decision over what is seen, and then one write
+//! that carries the version of what it was decided from.
+
+mod care;
+mod certificates;
+mod machines;
+mod remake;
+mod templates;
+
+use crate::plan::Policy;
+use crate::server::metrics::Metrics;
+use crate::server::templates::Templates;
+use serve::readiness::Readiness;
+use std::time::Duration;
+
+/// Why a write of the leader's was not made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LeaderError {
+    /// An object could not be read.
+    #[error("failed to read {kind} `{name}`")]
+    Read { kind: &'static str, name: String, source: Box<kube::Error> },
+    /// An object could not be written.
+    #[error("failed to write {kind} `{name}`")]
+    Write { kind: &'static str, name: String, source: Box<kube::Error> },
+    /// A certificate could not be made.
+    #[error(transparent)]
+    Certificate(#[from] serve::authority::CertificateError),
+    /// A machine could not be packed.
+    #[error("failed to remember node `{node}`")]
+    Machine { node: String, source: cluster_model::remembered::RememberedError },
+}
+
+/// The leader's work and what it works with.
+pub(crate) struct Leader {
+    pub(crate) templates: Templates,
+    pub(crate) policy: Policy,
+    /// Namespace of its own objects.
+    pub(crate) namespace: String,
+    /// Names of the certificate that it keeps; `None` where files hold one.
+    pub(crate) names: Option<Vec<String>>,
+    /// For how long a template that nobody refers to stays.
+    pub(crate) keep_unused: Duration,
+    pub(crate) metrics: Metrics,
+}
+
+impl Leader {
+    /// Works until dropped. What is decided from the view waits until `synced`:
+    /// what it does not show would be taken for unused.
+    pub(crate) async fn work(&self, synced: &Readiness) {
+        let from_view = async {
+            synced.ready().await;
+            tokio::join!(self.care_for_templates(), self.remember_machines());
+        };
+        tokio::join!(self.keep_certificates(), from_view);
+    }
+}
+
+/// An error of reading or writing `kind` `name`.
+pub(crate) fn reading(kind: &'static str, name: &str) -> impl FnOnce(kube::Error) -> LeaderError {
+    move |source| LeaderError::Read { kind, name: name.to_owned(), source: Box::new(source) }
+}
+
+/// An error of writing.
+pub(crate) fn writing(kind: &'static str, name: &str) -> impl FnOnce(kube::Error) -> LeaderError {
+    move |source| LeaderError::Write { kind, name: name.to_owned(), source: Box::new(source) }
+}

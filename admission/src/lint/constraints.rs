@@ -1,0 +1,235 @@
+//! Constraints that can never hold here, and such that hold whatever is chosen.
+//!
+//! A constraint that binds some alternatives of a request and not others is left
+//! to the search: that it cannot hold may be its purpose, as a way to keep two
+//! alternatives apart.
+
+use super::counts::needed;
+use super::supply::{NodeSupply, Supply, full_name};
+use super::{Check, Finding, Severity};
+use crate::plan::FABRIC_ATTRIBUTES;
+use crate::supply::count;
+use cluster_model::names::annotation;
+use dra_allocator::claim::{Constraint, ConstraintKind};
+use dra_allocator::{AttributeValue, Device};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Values that a finding repeats of each request.
+const VALUES_SHOWN: usize = 3;
+
+/// A request that a constraint binds with all its alternatives.
+struct Bound<'a> {
+    name: &'a str,
+    parts: Vec<usize>,
+    /// Devices that it needs at least.
+    needed: usize,
+}
+
+pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
+    let constraints = supply.claim.constraints.iter().enumerate();
+    constraints
+        .filter_map(|(index, constraint)| {
+            let bound = bound(supply, constraint)?;
+            let place = match constraint.kind.attribute() {
+                Some(attribute) => format!("constraint #{index} on `{attribute}`"),
+                None => format!("constraint #{index}"),
+            };
+            match &constraint.kind {
+                ConstraintKind::Match(attribute) => one_value(supply, &bound, attribute, place),
+                ConstraintKind::Distinct(attribute) => distinct(supply, &bound, attribute, place),
+                ConstraintKind::Unknown => None,
+            }
+        })
+        .collect()
+}
+
+/// The requests that are bound; `None` where a part of one is, or where a list
+/// or an empty request leaves nothing to compare.
+fn bound<'a>(supply: &'a Supply<'_>, constraint: &Constraint) -> Option<Vec<Bound<'a>>> {
+    let mut bound: Vec<Bound<'a>> = Vec::new();
+    for index in supply.bound(constraint) {
+        let part = &supply.parts[index];
+        if let Some(known) = bound.iter_mut().find(|known| known.name == part.request) {
+            known.parts.push(index);
+            known.needed = known.needed.min(needed(part));
+        } else {
+            bound.push(Bound { name: part.request, parts: vec![index], needed: needed(part) });
+        }
+    }
+    let whole = |it: &Bound<'_>| {
+        let all = supply.parts.iter().filter(|part| part.request == it.name).count();
+        it.parts.len() == all
+    };
+    let attribute = constraint.kind.attribute()?;
+    let all = || bound.iter().flat_map(|it| everywhere(supply, it));
+    let lists = all().any(|it| it.attribute(attribute).is_some_and(AttributeValue::is_list));
+    let some = bound.iter().all(|it| everywhere(supply, it).next().is_some());
+    (bound.iter().all(whole) && some && !lists && !bound.is_empty()).then_some(bound)
+}
+
+fn one_value(
+    supply: &Supply<'_>,
+    bound: &[Bound<'_>],
+    attribute: &str,
+    place: String,
+) -> Option<Finding> {
+    let lacking = |it: &&Bound<'_>| {
+        everywhere(supply, it).all(|device| device.attribute(attribute).is_none())
+    };
+    let never = |message| {
+        let message = format!("{message}, so the pod stays Pending{}", remedy(supply, bound));
+        Finding {
+            check: Check::NeverHolds,
+            severity: Severity::Error,
+            place: place.clone(),
+            message,
+        }
+    };
+    if let Some(it) = bound.iter().find(lacking) {
+        return Some(never(format!("no device of request `{}` publishes it", it.name)));
+    }
+    if !supply.nodes.iter().any(|node| can_hold(node, bound, attribute)) {
+        let values =
+            bound.iter().map(|it| format!("`{}` {}", it.name, values(supply, it, attribute)));
+        let wanted = bound.iter().map(|it| format!("{} of `{}`", it.needed, it.name));
+        return Some(never(format!(
+            "no node has one value of it on {} (published are: {})",
+            wanted.collect::<Vec<_>>().join(" and "),
+            values.collect::<Vec<_>>().join("; ")
+        )));
+    }
+    let enough = || supply.nodes.iter().filter(|node| is_enough(node, bound));
+    let same = |node: &NodeSupply<'_>| {
+        let values: BTreeSet<_> = chosen(node, bound).map(|it| it.attribute(attribute)).collect();
+        values.len() == 1 && !values.contains(&None)
+    };
+    enough().all(same).then(|| always(bound, attribute, place))
+}
+
+fn always(bound: &[Bound<'_>], attribute: &str, place: String) -> Finding {
+    let single = bound.iter().map(|it| it.needed).sum::<usize>() <= 1;
+    let message = if FABRIC_ATTRIBUTES.contains(&attribute) {
+        format!(
+            "always true: the devices of a claim come from one node, whose NICs have one value; to \
+             keep the pods of a job on one fabric use the annotation {}",
+            annotation::FABRIC
+        )
+    } else if single {
+        "always true: it binds one device only".to_owned()
+    } else {
+        "always true here: on every node all devices that could be chosen have one value".to_owned()
+    };
+    Finding { check: Check::AlwaysHolds, severity: Severity::Note, place, message }
+}
+
+fn distinct(
+    supply: &Supply<'_>,
+    bound: &[Bound<'_>],
+    attribute: &str,
+    place: String,
+) -> Option<Finding> {
+    let wanted = bound.iter().map(|it| it.needed).sum::<usize>();
+    let values = |node: &NodeSupply<'_>| {
+        let values: BTreeSet<_> =
+            chosen(node, bound).filter_map(|device| device.attribute(attribute)).collect();
+        values.len()
+    };
+    let most = supply.nodes.iter().map(values).max().unwrap_or_default();
+    if most < wanted {
+        let message = format!(
+            "{} with values of their own are asked for, and no node has more than {}, so the \
+             pod stays Pending",
+            count(wanted, "device"),
+            count(most, "value")
+        );
+        return Some(Finding {
+            check: Check::NeverHolds,
+            severity: Severity::Error,
+            place,
+            message,
+        });
+    }
+    let all = supply.nodes.iter().all(|node| values(node) == chosen(node, bound).count());
+    all.then(|| Finding {
+        check: Check::AlwaysHolds,
+        severity: Severity::Note,
+        place,
+        message: "always true here: on every node all devices have values of their own".to_owned(),
+    })
+}
+
+/// Whether one value is on enough devices of every request, each device counted once.
+fn can_hold(node: &NodeSupply<'_>, bound: &[Bound<'_>], attribute: &str) -> bool {
+    let mut of_value: BTreeMap<&AttributeValue, Vec<&Device>> = BTreeMap::new();
+    for device in chosen(node, bound) {
+        if let Some(value) = device.attribute(attribute) {
+            of_value.entry(value).or_default().push(device);
+        }
+    }
+    let wanted = bound.iter().map(|it| it.needed).sum::<usize>();
+    let enough = |value: &AttributeValue, it: &Bound<'_>| {
+        let on = of_request(node, it).filter(|device| device.attribute(attribute) == Some(value));
+        on.count() >= it.needed
+    };
+    of_value
+        .iter()
+        .any(|(value, devices)| devices.len() >= wanted && bound.iter().all(|it| enough(value, it)))
+}
+
+fn is_enough(node: &NodeSupply<'_>, bound: &[Bound<'_>]) -> bool {
+    bound.iter().all(|it| of_request(node, it).count() >= it.needed)
+}
+
+/// Devices of a node that the bound requests could take, each once.
+fn chosen<'a>(node: &NodeSupply<'a>, bound: &[Bound<'_>]) -> impl Iterator<Item = &'a Device> {
+    let parts: Vec<_> = bound.iter().flat_map(|it| it.parts.iter().copied()).collect();
+    taken_by(node, &parts).into_iter()
+}
+
+fn of_request<'a>(node: &NodeSupply<'a>, it: &Bound<'_>) -> impl Iterator<Item = &'a Device> {
+    taken_by(node, &it.parts).into_iter()
+}
+
+fn taken_by<'a>(node: &NodeSupply<'a>, parts: &[usize]) -> Vec<&'a Device> {
+    let taken = |index: usize| parts.iter().any(|part| node.passing[*part][index]);
+    let devices = node.devices.iter().enumerate().filter(|(index, _)| taken(*index));
+    devices.map(|(_, device)| *device).collect()
+}
+
+fn everywhere<'a>(supply: &Supply<'a>, it: &Bound<'_>) -> impl Iterator<Item = &'a Device> {
+    supply.nodes.iter().flat_map(|node| of_request(node, it)).collect::<Vec<_>>().into_iter()
+}
+
+fn values(supply: &Supply<'_>, it: &Bound<'_>, attribute: &str) -> String {
+    let values: BTreeSet<_> =
+        everywhere(supply, it).filter_map(|device| device.attribute(attribute)).collect();
+    let shown: Vec<_> = values.iter().take(VALUES_SHOWN).map(ToString::to_string).collect();
+    let more = if values.len() > VALUES_SHOWN { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// An attribute that would tie the same devices, where there is one.
+fn remedy(supply: &Supply<'_>, bound: &[Bound<'_>]) -> String {
+    let Some(first) = bound.first().and_then(|it| everywhere(supply, it).next()) else {
+        return String::new();
+    };
+    let names = first.attributes().map(|(name, _)| full_name(first, name.as_str()));
+    let ties = |name: &String| {
+        let nodes = || supply.nodes.iter();
+        nodes().any(|node| can_hold(node, bound, name))
+            && nodes().any(|node| values_of(node, bound, name) > 1)
+    };
+    match names.into_iter().find(ties) {
+        Some(name) => format!("; `{name}` could hold here"),
+        None => format!(
+            "; the annotation {} makes a claim that holds here, or says why none can",
+            annotation::ALIGNED_NICS
+        ),
+    }
+}
+
+fn values_of(node: &NodeSupply<'_>, bound: &[Bound<'_>], attribute: &str) -> usize {
+    let values: BTreeSet<_> =
+        chosen(node, bound).filter_map(|device| device.attribute(attribute)).collect();
+    values.len()
+}

@@ -1,0 +1,74 @@
+//! Requests that no node has the devices for, by themselves.
+
+use super::selectors::place;
+use super::supply::{NodeSupply, Part, Supply};
+use super::{Check, Finding, Severity, quoted};
+use crate::supply::count;
+use dra_allocator::claim::AllocationMode;
+
+pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
+    let parts = supply.parts.iter().enumerate();
+    parts.filter_map(|(index, part)| never_enough(supply, index, part)).collect()
+}
+
+fn never_enough(supply: &Supply<'_>, index: usize, part: &Part<'_>) -> Option<Finding> {
+    part.class.as_ref()?;
+    let checked = part.ask.selectors.iter().flatten().all(|it| it.compiled().is_ok());
+    let failing = supply.failing.iter().any(|failing| failing.part == index);
+    let most = most(supply, index);
+    let needed = needed(part);
+    if !checked || failing || most >= needed {
+        return None;
+    }
+    // Another alternative of the same request may still be met.
+    let severity = if part.subrequest.is_some() { Severity::Warning } else { Severity::Error };
+    let what = match most {
+        0 => format!("selects no device here{}", blame(supply, part)),
+        most => format!(
+            "asks for {needed} devices of one node, and no node has more than {most} that it \
+             selects"
+        ),
+    };
+    let message = match part.subrequest {
+        Some(_) => format!("{what}; this alternative is never taken"),
+        None => what,
+    };
+    Some(Finding { check: Check::NeverEnough, severity, place: place(part), message })
+}
+
+/// The most devices that a part selects on one node.
+fn most(supply: &Supply<'_>, part: usize) -> usize {
+    let counts = supply.nodes.iter().map(|node: &NodeSupply<'_>| node.of_part(part).count());
+    counts.max().unwrap_or_default()
+}
+
+/// Devices that a part needs at least.
+pub(super) fn needed(part: &Part<'_>) -> usize {
+    match part.ask.mode {
+        AllocationMode::ExactCount(count) => usize::try_from(count).unwrap_or_default(),
+        AllocationMode::All | AllocationMode::Unknown(_) => 1,
+    }
+}
+
+/// The first selector that no device passes of those that came as far.
+fn blame(supply: &Supply<'_>, part: &Part<'_>) -> String {
+    let Some(class) = &part.class else { return String::new() };
+    let mut left: Vec<_> = supply.nodes.iter().flat_map(|node| node.devices.clone()).collect();
+    for selector in class.selectors.iter().chain(part.ask.selectors.iter().flatten()) {
+        let before = left.len();
+        left.retain(|device| {
+            matches!(super::supply::matches(selector, device, supply.view), Some(Ok(true)))
+        });
+        if left.is_empty() && before > 0 {
+            return format!(
+                ": {} is false for {}",
+                quoted(selector.expression()),
+                match before {
+                    1 => "the 1 device that comes as far".to_owned(),
+                    many => format!("all {} that come as far", count(many, "device")),
+                }
+            );
+        }
+    }
+    String::new()
+}

@@ -1,0 +1,145 @@
+//! Classes and CEL: what is not there, what is no expression, and what fails on
+//! a device that lacks an attribute.
+
+use super::supply::{Failing, Part, Supply, full_name, matches};
+use super::{Check, Finding, Severity, quoted};
+use dra_allocator::Device;
+use dra_allocator::cel::{CompileError, ErrorClass, Selector};
+use std::collections::BTreeSet;
+
+pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
+    let mut findings: Vec<_> =
+        supply.parts.iter().filter_map(|it| unknown_class(supply, it)).collect();
+    findings.extend(supply.parts.iter().flat_map(invalid));
+    findings.extend(supply.failing.iter().map(|failing| fails_now(supply, failing)));
+    findings.extend(fail_later(supply));
+    findings
+}
+
+fn unknown_class(supply: &Supply<'_>, part: &Part<'_>) -> Option<Finding> {
+    if part.class.is_some() {
+        return None;
+    }
+    let there: BTreeSet<_> = supply.view.inventory().class_names().map(|name| &**name).collect();
+    let there: Vec<_> = there.into_iter().collect();
+    let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+    Some(Finding {
+        check: Check::UnknownClass,
+        severity: Severity::Error,
+        place: place(part),
+        message: format!(
+            "there is no DeviceClass `{}`, so the pod waits for it; the cluster has {there}",
+            part.ask.class
+        ),
+    })
+}
+
+fn invalid(part: &Part<'_>) -> Vec<Finding> {
+    let own = part.ask.selectors.iter().flatten();
+    let wrong = own.filter_map(|selector| match selector.compiled() {
+        Err(CompileError::Invalid(why)) => Some((selector, why)),
+        // What is only not known here may be right.
+        Ok(_) | Err(CompileError::Unsupported(_)) => None,
+    });
+    wrong
+        .map(|(selector, why)| Finding {
+            check: Check::InvalidSelector,
+            severity: Severity::Error,
+            place: place(part),
+            message: format!(
+                "{} is no CEL expression: {}",
+                quoted(selector.expression()),
+                why.lines().next().unwrap_or_default()
+            ),
+        })
+        .collect()
+}
+
+fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
+    let Failing { part, class, selector, device, node, error } = failing;
+    let part = &supply.parts[*part];
+    let owner = match class {
+        Some(class) => format!(" of DeviceClass `{class}`"),
+        None => String::new(),
+    };
+    let remedy = match (error.class, class) {
+        (ErrorClass::NoSuchKey, Some(_)) => "; mend the class: test `device.driver` first",
+        (ErrorClass::NoSuchKey, None) => "; write `.?name.orValue(…)`",
+        _ => "",
+    };
+    Finding {
+        check: Check::UnguardedSelector,
+        severity: Severity::Error,
+        place: place(part),
+        message: format!(
+            "{}{owner} fails on device {} of node {node} ({error}), which ends the pod's attempt \
+             on every node{remedy}",
+            quoted(selector.expression()),
+            device.id().device,
+        ),
+    }
+}
+
+/// Selectors of requests that would fail on a device without one of the
+/// attributes that all devices happen to have.
+fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, part) in supply.parts.iter().enumerate() {
+        let known = |selector: &Selector| {
+            let failing = supply.failing.iter();
+            failing.map(|it| it.selector.expression()).any(|it| it == selector.expression())
+        };
+        for selector in part.ask.selectors.iter().flatten().filter(|it| !known(it)) {
+            let Some(attribute) = unguarded(supply, index, selector) else { continue };
+            findings.push(Finding {
+                check: Check::UnguardedSelector,
+                severity: Severity::Warning,
+                place: place(part),
+                message: format!(
+                    "{} fails on a device without `{attribute}`: all have it now, and the first \
+                     without ends the pod's attempt on every node; write `.?name.orValue(…)`",
+                    quoted(selector.expression()),
+                ),
+            });
+        }
+    }
+    findings
+}
+
+/// An attribute without which a device that comes as far as this selector would
+/// make it fail.
+fn unguarded(supply: &Supply<'_>, part: usize, selector: &Selector) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let devices = supply.nodes.iter().flat_map(|node| &node.devices);
+    for device in devices.filter(|device| reaches(supply, part, selector, device)) {
+        for (name, _) in device.attributes() {
+            let id = name.as_str().rsplit('/').next().unwrap_or_default();
+            let asked = selector.expression().contains(id);
+            if !asked || !seen.insert((device.id().driver.clone(), name.clone())) {
+                continue;
+            }
+            let bare = device.without_attribute(name.as_str());
+            if matches(selector, &bare, supply.view).is_some_and(|verdict| verdict.is_err()) {
+                return Some(full_name(device, name.as_str()));
+            }
+        }
+    }
+    None
+}
+
+/// Whether the device passes all selectors before this one.
+fn reaches(supply: &Supply<'_>, part: usize, selector: &Selector, device: &Device) -> bool {
+    let Part { ask, class, .. } = &supply.parts[part];
+    let Some(class) = class else { return false };
+    let own = ask.selectors.iter().flatten();
+    let own = own.take_while(|it| it.expression() != selector.expression());
+    class
+        .selectors
+        .iter()
+        .chain(own)
+        .all(|before| matches!(matches(before, device, supply.view), Some(Ok(true))))
+}
+
+pub(super) fn place(part: &Part<'_>) -> String {
+    format!("request `{}`", part.name)
+}

@@ -1,0 +1,55 @@
+//! A plan as one sentence, for the pod's annotation and for people.
+
+use super::Plan;
+use crate::intent::{AlignmentPolicy, Pairing};
+use crate::nearness::Nearness;
+use crate::supply::count;
+
+impl Plan {
+    /// What the pod gets, by which join, where, at what cost, from which template.
+    pub fn note(&self, template: &str) -> String {
+        let (can, of) = self.nodes;
+        format!(
+            "{} (join {}); {can} of {} can serve it; at most {} a node; template {template}",
+            self.promise(),
+            self.join,
+            count(of, "node"),
+            count(usize::try_from(self.steps).unwrap_or(usize::MAX), "search step"),
+        )
+    }
+
+    /// `2 GPUs and 2 NICs on one NUMA node`.
+    fn promise(&self) -> String {
+        let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
+        let gpus_text = count(gpus, "GPU");
+        let each = nics.checked_div(gpus).unwrap_or_default();
+        let near = match (self.pairing, self.nearness) {
+            (Pairing::Group, Nearness::Partner) => {
+                format!("{gpus_text} and {} nearest to it", the(nics))
+            }
+            (Pairing::Group, Nearness::Level(_)) => {
+                let place = self.nearness.place();
+                format!("{gpus_text} and {} on one {place}", count(nics, "NIC"))
+            }
+            (Pairing::Each, Nearness::Partner) => {
+                format!("{gpus_text}, each with {} nearest to it", the(each))
+            }
+            (Pairing::Each, Nearness::Level(_)) => {
+                let place = self.nearness.place();
+                format!("{gpus_text}, each with {} on its {place}", count(each, "NIC"))
+            }
+        };
+        match self.policy {
+            AlignmentPolicy::Required => near,
+            AlignmentPolicy::Preferred if self.join == "any" => {
+                format!("any {gpus_text} and {}, as no node can align them", count(nics, "NIC"))
+            }
+            AlignmentPolicy::Preferred => format!("{near} where possible, else farther ones"),
+        }
+    }
+}
+
+/// `the NIC`, `the 2 NICs`.
+fn the(nics: usize) -> String {
+    if nics == 1 { "the NIC".to_owned() } else { format!("the {nics} NICs") }
+}

@@ -1,0 +1,45 @@
+//! A claim for machines that nobody has seen yet, where the operator would rather
+//! have pods wait than be refused: GPUs and NICs tied by the standard NUMA
+//! attribute, which drivers publish since Kubernetes 1.37.
+
+use super::{Plan, Policy, choice, selection, with_config};
+use crate::demand::Demand;
+use crate::denial::Denial;
+use crate::intent::Intent;
+use crate::join::form::{Apart, Form, Order, Source, Way};
+use crate::nearness::Nearness;
+use cluster_model::names::attribute;
+use cluster_model::view::ClusterView;
+use topology_graph::Level;
+
+/// Whether no machine is known at all, there or remembered.
+pub(super) fn is_all_unknown(view: &ClusterView) -> bool {
+    view.node_topologies().next().is_none()
+}
+
+pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
+    let selected = selection::unseen(intent, view, policy)?;
+    let demand = Demand::of(intent);
+    let numa = Way::Attribute { join: "numa", name: attribute::NUMA_NODE, only: None };
+    let form = Form { ways: vec![numa], only: None, apart: Apart::Kind };
+    let source = Source {
+        driver: selected.driver,
+        classes: &selected.classes(),
+        without_interface: intent.host_network,
+    };
+    let written = form.write(&demand, source, Order::NicThenGpu);
+    Ok(Plan {
+        join: "numa",
+        nearness: Nearness::Level(Level::Numa),
+        policy: intent.policy,
+        why: "no machine is known yet, and this is what drivers have in common".to_owned(),
+        claim: with_config(choice::claim(&written), intent, &written.nic_requests),
+        grants: demand.grants(&intent.shares),
+        nodes: (0, 0),
+        machines: Vec::new(),
+        steps: 0,
+        nic_requests: written.nic_requests,
+        devices: (intent.gpus, intent.nics),
+        pairing: intent.pairing,
+    })
+}

@@ -1,0 +1,106 @@
+//! The certificate that the leader keeps in a Secret, as every replica serves it.
+
+use cluster_model::names::object;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use serve::authority::Held;
+use serve::chain::Chain;
+use serve::tls::Identity;
+use std::collections::BTreeMap;
+
+/// Keys of the Secret, those of its type `kubernetes.io/tls` and of the authority.
+pub(crate) mod key {
+    pub(crate) const AUTHORITIES: &str = "ca.crt";
+    pub(crate) const AUTHORITY_KEY: &str = "ca.key";
+    pub(crate) const CERTIFICATE: &str = "tls.crt";
+    pub(crate) const KEY: &str = "tls.key";
+}
+
+/// The names that a certificate is made for: those by which the API server calls
+/// a Service, and what the operator adds.
+pub(super) fn names(service: &str, namespace: &str, more: Vec<String>) -> Vec<String> {
+    let own =
+        [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
+    own.into_iter().chain(more).collect()
+}
+
+/// What a Secret holds; empty where it does not.
+pub(crate) fn held(secret: &Secret) -> Held {
+    let text = |key| {
+        let value = secret.data.as_ref().and_then(|data| data.get(key));
+        value
+            .map(|ByteString(bytes)| String::from_utf8_lossy(bytes).into_owned())
+            .unwrap_or_default()
+    };
+    Held {
+        authorities: text(key::AUTHORITIES),
+        authority_key: text(key::AUTHORITY_KEY),
+        certificate: text(key::CERTIFICATE),
+        key: text(key::KEY),
+    }
+}
+
+/// The same as a Secret's data.
+pub(crate) fn data(held: &Held) -> BTreeMap<String, ByteString> {
+    let Held { authorities, authority_key, certificate, key } = held;
+    let entries = [
+        (key::AUTHORITIES, authorities),
+        (key::AUTHORITY_KEY, authority_key),
+        (key::CERTIFICATE, certificate),
+        (key::KEY, key),
+    ];
+    let bytes = |text: &String| ByteString(text.clone().into_bytes());
+    entries.into_iter().map(|(key, text)| (key.to_owned(), bytes(text))).collect()
+}
+
+/// A watch of the Secret.
+pub(super) struct OwnCertificate(BoxStream<'static, watcher::Result<Secret>>);
+
+impl OwnCertificate {
+    pub(super) fn watch(client: Client, namespace: &str) -> Self {
+        let config =
+            watcher::Config::default().fields(&format!("metadata.name={}", object::CERTIFICATES));
+        let secrets: Api<Secret> = Api::namespaced(client, namespace);
+        Self(watcher(secrets, config).default_backoff().applied_objects().boxed())
+    }
+
+    /// The first certificate that can be served.
+    pub(super) async fn first(&mut self) -> Identity {
+        loop {
+            let held = self.next().await;
+            match Identity::new(&held.certificate, &held.key).await {
+                Ok(identity) => return identity,
+                Err(error) => tracing::info!(reason = %Chain(&error), "No certificate yet"),
+            }
+        }
+    }
+
+    /// Serves each that comes later.
+    pub(super) async fn follow(mut self, identity: &Identity) {
+        loop {
+            let held = self.next().await;
+            match identity.replace(&held.certificate, &held.key).await {
+                Ok(()) => tracing::info!("Certificate taken from its Secret"),
+                Err(error) => tracing::warn!(error = %Chain(&error), "Certificate not taken"),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Held {
+        loop {
+            match self.0.try_next().await {
+                Ok(Some(secret)) => return held(&secret),
+                // A watcher has no end.
+                Ok(None) => std::future::pending().await,
+                Err(error) => {
+                    tracing::warn!(%error, secret = object::CERTIFICATES, "Watch failed; trying again");
+                }
+            }
+        }
+    }
+}

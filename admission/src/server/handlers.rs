@@ -1,0 +1,130 @@
+//! The routes of the webhook.
+
+use super::advice::advise;
+use super::metrics::{Metrics, Outcome};
+use super::plans::Plans;
+use super::review::{Answer, answer};
+use super::templates::{TemplateError, Templates};
+use crate::plan::Policy;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use kube::core::response::StatusDetails;
+use kube::core::{DynamicObject, Status};
+use serve::chain::Chain;
+use serve::readiness::Readiness;
+use std::sync::Arc;
+
+/// kube-apiserver takes objects of up to 3 MiB (`MaxRequestBodyBytes`), and sends
+/// a review with an old and a new one.
+const BODY_MAX: usize = 8 << 20;
+
+/// What a request is answered from.
+pub(super) struct App {
+    pub(super) templates: Templates,
+    pub(super) policy: Policy,
+    pub(super) plans: Plans,
+    pub(super) readiness: Readiness,
+    pub(super) metrics: Metrics,
+}
+
+type Review = AdmissionReview<DynamicObject>;
+type Request = AdmissionRequest<DynamicObject>;
+
+pub(super) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/mutate", post(mutate))
+        .route("/lint", post(lint))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(app)
+}
+
+async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Response {
+    let _timer = app.metrics.start();
+    let request = match read(&app, review) {
+        Ok(request) => request,
+        Err(response) => return *response,
+    };
+    Json(respond(&app, &request).await.into_review()).into_response()
+}
+
+async fn lint(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Response {
+    let _timer = app.metrics.start();
+    let request = match read(&app, review) {
+        Ok(request) => request,
+        Err(response) => return *response,
+    };
+    let response = {
+        let view = app.templates.view.read();
+        advise(&request, &view, app.policy.max_steps)
+    };
+    let advised = response.warnings.is_some();
+    app.metrics.count(if advised { Outcome::Warned } else { Outcome::Unchanged });
+    Json(response.into_review()).into_response()
+}
+
+/// The request, once everything is there that an answer is made from.
+fn read(app: &App, review: Review) -> Result<Request, Box<Response>> {
+    let waiting = app.readiness.waiting();
+    if !waiting.is_empty() {
+        app.metrics.count(Outcome::Unready);
+        let text = format!("not ready: waiting for {}", waiting.join(", "));
+        return Err(Box::new((StatusCode::SERVICE_UNAVAILABLE, text).into_response()));
+    }
+    review.try_into().map_err(|error| {
+        app.metrics.count(Outcome::Malformed);
+        Box::new(Json(AdmissionResponse::invalid(error).into_review()).into_response())
+    })
+}
+
+async fn respond(app: &App, request: &Request) -> AdmissionResponse {
+    let Answer { response, needs } = {
+        let view = app.templates.view.read();
+        answer(request, &view, &app.policy, &app.plans)
+    };
+    let needs = needs.filter(|_| response.allowed && !request.dry_run);
+    let Some(needs) = needs else {
+        app.metrics.count(Outcome::of(&response));
+        return response;
+    };
+    match app.templates.ensure(&needs.key, needs.template.as_ref()).await {
+        Ok(written) => {
+            app.metrics.count(Outcome::of(&response));
+            app.metrics.count_template(written);
+            if let Some(join) = needs.join {
+                app.metrics.count_plan(join);
+            }
+            response
+        }
+        Err(error) => {
+            tracing::error!(error = %Chain(&error), "Template not there");
+            app.metrics.count(Outcome::Failed);
+            failed(AdmissionResponse::from(request), &error)
+        }
+    }
+}
+
+/// A denial; where trying again may help, one that clients try again after.
+fn failed(response: AdmissionResponse, error: &TemplateError) -> AdmissionResponse {
+    let mut response = response.deny(Chain(error));
+    if error.is_passing() {
+        let details = StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 1,
+        };
+        response.result = Status {
+            code: StatusCode::SERVICE_UNAVAILABLE.as_u16(),
+            reason: "ServiceUnavailable".to_owned(),
+            details: Some(details),
+            ..response.result
+        };
+    }
+    response
+}

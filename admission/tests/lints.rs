@@ -1,0 +1,200 @@
+//! Claims that people wrote by hand, on live slices: the templates of DRANET's
+//! examples on the nodes that they were written for and on others, and claims as
+//! other tools make them, with their faults.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use admission::lint::lint;
+use admission::plan::STEPS_MAX;
+use cluster_model::snapshot;
+use cluster_model::view::{ClusterView, Index};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimSpec, ResourceSlice};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
+}
+
+fn cluster(name: &str) -> ClusterView {
+    snapshot::load(&fixture(name)).unwrap().0
+}
+
+/// Name and claim of each template of a file.
+fn templates(file: &Path) -> Vec<(String, ResourceClaimSpec)> {
+    let objects = snapshot::objects(file).unwrap().into_iter();
+    let templates = objects.filter(|object| object["kind"] == "ResourceClaimTemplate");
+    templates
+        .map(|object| {
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            (name, serde_json::from_value(object["spec"]["spec"].clone()).unwrap())
+        })
+        .collect()
+}
+
+/// Characters of a warning that the API server passes on.
+const WARNING_MAX: usize = 256;
+
+fn report(name: &str, claim: &ResourceClaimSpec, view: &ClusterView) -> String {
+    within(STEPS_MAX, name, claim, view)
+}
+
+fn within(max_steps: u64, name: &str, claim: &ResourceClaimSpec, view: &ClusterView) -> String {
+    let mut text = format!("{name}\n");
+    let findings = lint(claim, view, max_steps).unwrap();
+    if findings.is_empty() {
+        text.push_str("    nothing\n");
+    }
+    for finding in findings {
+        assert!(finding.to_string().len() <= WARNING_MAX, "{finding}");
+        writeln!(text, "    {} {}: {finding}", finding.severity, finding.check.name()).unwrap();
+    }
+    text
+}
+
+/// The templates of every example on the cluster of every example.
+#[test]
+fn templates_of_the_examples() {
+    let clusters = ["aks-gb300", "aks-mi300x", "eks-p4d", "oke-gb200"];
+    for cluster_name in clusters {
+        let view = cluster(cluster_name);
+        let mut text = String::new();
+        for example in clusters {
+            for (name, claim) in templates(&fixture(example).join("resource-claim-template.yaml")) {
+                text.push_str(&report(&format!("{example}/{name}"), &claim, &view));
+            }
+        }
+        insta::assert_snapshot!(cluster_name, text);
+    }
+}
+
+fn request(name: &str, class: &str, count: u32, selector: &str) -> Value {
+    let selectors: Vec<_> = [selector]
+        .into_iter()
+        .filter(|it| !it.is_empty())
+        .map(|it| json!({ "cel": { "expression": it } }))
+        .collect();
+    json!({ "name": name, "exactly": {
+        "deviceClassName": class, "count": count, "selectors": selectors,
+    } })
+}
+
+fn pairs(count: u32, class: &str, attribute: &str, gpus_first: bool) -> Value {
+    let gpus = (0..count).map(|i| request(&format!("gpu-{i}"), "gpu.nvidia.com", 1, ""));
+    let nics = (0..count).map(|i| request(&format!("nic-{i}"), class, 1, ""));
+    let requests: Vec<_> = if gpus_first {
+        gpus.chain(nics).collect()
+    } else {
+        nics.zip(gpus).flat_map(|(nic, gpu)| [nic, gpu]).collect()
+    };
+    let constraints: Vec<_> = (0..count)
+        .map(|i| json!({ "requests": [format!("gpu-{i}"), format!("nic-{i}")], "matchAttribute": attribute }))
+        .collect();
+    json!({ "devices": { "requests": requests, "constraints": constraints } })
+}
+
+fn aligned(attribute: &str, selector: &str) -> Value {
+    json!({ "devices": {
+        "requests": [
+            request("gpu", "gpu.nvidia.com", 1, ""),
+            request("nic", "dranet.net", 1, selector),
+        ],
+        "constraints": [{ "requests": ["gpu", "nic"], "matchAttribute": attribute }],
+    } })
+}
+
+/// As other tools make claims: `dra.net/numaNode` hard-coded over GPU and NIC,
+/// the PCIe root where there is none, an IPv4 prefix read without a guard
+/// (`dra-rail-admission-webhook`, commit 19262fc), and more of a kind.
+fn faulty() -> Vec<(&'static str, Value)> {
+    let nics = |selector, count| json!([request("nic", "dranet.net", count, selector)]);
+    let devices = |requests| json!({ "devices": { "requests": requests } });
+    let with_constraint = |mut claim: Value, constraint| {
+        claim["devices"]["constraints"] = json!([constraint]);
+        claim
+    };
+    let placement =
+        json!({ "requests": ["nic"], "matchAttribute": "azure.dra.net/placementGroupId" });
+    let everything = json!({ "matchAttribute": "azure.dra.net/placementGroupId" });
+    let unlike = json!({ "requests": ["nic"], "distinctAttribute": "dra.net/pciVendor" });
+    let mut configured = devices(nics("", 1));
+    configured["devices"]["config"] = json!([{ "opaque": {
+        "driver": "dra.net", "parameters": { "interface": { "mtu": "9000" } },
+    } }]);
+    vec![
+        ("numaNode of DRANET over GPU and NIC", aligned("dra.net/numaNode", "")),
+        ("PCIe root over GPU and NIC", aligned("resource.kubernetes.io/pcieRoot", "")),
+        (
+            "a rail by its IPv4 prefix",
+            aligned(
+                "resource.kubernetes.io/pcieRoot",
+                r#"device.attributes["dra.net"].rdma == true && device.attributes["dra.net"].ipv4.startsWith("10.0.")"#,
+            ),
+        ),
+        ("placement group over NICs", with_constraint(devices(nics("", 2)), placement)),
+        ("placement group over all", with_constraint(aligned("", ""), everything)),
+        ("unlike vendors", with_constraint(devices(nics("", 2)), unlike)),
+        ("too many NICs", devices(nics("", 12))),
+        (
+            "no such interface",
+            devices(nics(r#"device.attributes["dra.net"].?ifName.orValue("") == "gpu2rdma0""#, 1)),
+        ),
+        ("no expression", devices(nics("device.attributes[", 1))),
+        ("no such class", devices(json!([request("nic", "rdma", 1, "")]))),
+        ("a wrong configuration", configured),
+        ("nothing wrong", devices(nics(r#"device.attributes["dra.net"].?rdma.orValue(false)"#, 2))),
+    ]
+}
+
+#[test]
+fn claims_of_other_tools() {
+    let view = cluster("aks-gb300");
+    let mut text = String::new();
+    for (name, claim) in faulty() {
+        text.push_str(&report(name, &serde_json::from_value(claim).unwrap(), &view));
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// One node with eight GPUs and eight NICs, two of each below a root.
+fn eight_and_eight() -> ClusterView {
+    let mut view = ClusterView::default();
+    for (driver, kind, class) in
+        [("gpu.nvidia.com", "gpu", "gpu.nvidia.com"), ("dra.net", "nic", "dranet.net")]
+    {
+        let device = |i: u32| {
+            json!({ "name": format!("{kind}-{i}"), "attributes": {
+                "resource.kubernetes.io/pcieRoot": { "string": format!("pci0000:{:02x}", i / 2) },
+            } })
+        };
+        let slice = json!({ "metadata": { "name": driver }, "spec": {
+            "driver": driver, "nodeName": "node", "devices": (0..8).map(device).collect::<Vec<_>>(),
+            "pool": { "name": "node", "generation": 1, "resourceSliceCount": 1 },
+        } });
+        let class = json!({ "metadata": { "name": class }, "spec": { "selectors": [
+            { "cel": { "expression": format!("device.driver == \"{driver}\"") } },
+        ] } });
+        let slice: ResourceSlice = serde_json::from_value(slice).unwrap();
+        let class: DeviceClass = serde_json::from_value(class).unwrap();
+        view.apply(slice).unwrap();
+        view.apply(class).unwrap();
+    }
+    view
+}
+
+#[test]
+fn searches_over_the_budget() {
+    let view = eight_and_eight();
+    let root = "resource.kubernetes.io/pcieRoot";
+    let mut text = String::new();
+    for (name, max_steps, claim) in [
+        ("four pairs, pair by pair", STEPS_MAX, pairs(4, "dranet.net", root, false)),
+        ("four pairs, GPUs first, on a small budget", 1_000, pairs(4, "dranet.net", root, true)),
+        ("eight pairs", STEPS_MAX, pairs(8, "dranet.net", root, true)),
+    ] {
+        let claim = serde_json::from_value(claim).unwrap();
+        text.push_str(&within(max_steps, name, &claim, &view));
+    }
+    insta::assert_snapshot!(text);
+}

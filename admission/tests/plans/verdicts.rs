@@ -1,0 +1,109 @@
+//! What becomes of pods beside the plan: copies, quotas, machines that nobody
+//! has seen.
+
+use crate::cluster::{GB300, cluster, pod};
+use admission::admit::{AdmitError, Verdict, admit};
+use admission::plan::Policy;
+use cluster_model::view::{ClusterView, Index};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
+use serde_json::{Value, json};
+
+const GPU: &str = "nvidia.com/gpu";
+
+fn decide(pod: &Value, view: &ClusterView) -> Verdict {
+    admit(pod, view, &Policy::default()).unwrap()
+}
+
+/// The template of a verdict, as it is in a namespace.
+fn template(verdict: &Verdict, namespace: &str) -> ResourceClaimTemplate {
+    let mut template = verdict.planned.as_ref().unwrap().template.clone();
+    template.metadata.namespace = Some(namespace.to_owned());
+    template
+}
+
+#[test]
+fn a_copy_is_decided_anew_where_its_template_is_not() {
+    let mut view = cluster(&[GB300]);
+    let first = decide(&pod(GPU, 1, &[("aligned-nics", "2")]), &view);
+    view.apply(template(&first, "default")).unwrap();
+    let again = decide(&first.pod, &view);
+    assert_eq!((&again.pod, again.planned.is_none()), (&first.pod, true));
+
+    let mut copy = first.pod.clone();
+    copy["metadata"]["namespace"] = "other".into();
+    let copied = decide(&copy, &view);
+    assert_eq!(copied.pod, copy, "the same claim, by the same words");
+    assert_eq!(copied.template.as_ref().unwrap().namespace, "other");
+    assert_eq!(template(&copied, "other").spec, template(&first, "other").spec);
+
+    view.apply(template(&copied, "other")).unwrap();
+    assert!(decide(&copy, &view).planned.is_none());
+}
+
+#[test]
+fn a_copy_that_this_cluster_cannot_serve_is_denied() {
+    let there = decide(&pod(GPU, 1, &[("aligned-nics", "2")]), &cluster(&[GB300]));
+    let denied = admit(&there.pod, &cluster(&[]), &Policy::default()).unwrap_err();
+    assert!(matches!(denied, AdmitError::Denied(_)), "{denied}");
+}
+
+fn quota(namespace: &str, resource: &str) -> ResourceQuota {
+    serde_json::from_value(json!({
+        "metadata": { "namespace": namespace, "name": "gpus" },
+        "spec": { "hard": { resource: "8" } },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_quota_is_named_where_the_claim_escapes_it() {
+    let limited = "requests.nvidia.com/gpu";
+    for (quota, standing, expected) in [
+        (quota("default", limited), false, true),
+        (quota("default", limited), true, false),
+        (quota("default", "requests.amd.com/gpu"), false, false),
+        (quota("other", limited), false, false),
+    ] {
+        let mut view = cluster(&[GB300]);
+        let what = format!("{quota:?} {standing}");
+        view.apply(quota).unwrap();
+        if standing {
+            let class: DeviceClass = serde_json::from_value(json!({
+                "metadata": { "name": "gpu.nvidia.com" },
+                "spec": {
+                    "extendedResourceName": GPU,
+                    "selectors": [{ "cel": { "expression": "device.driver == \"gpu.nvidia.com\"" } }],
+                },
+            }))
+            .unwrap();
+            view.apply(class).unwrap();
+        }
+        let warnings = decide(&pod(GPU, 1, &[("aligned-nics", "1")]), &view).warnings;
+        assert_eq!(warnings.iter().any(|text| text.contains("quota `gpus`")), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_machine_that_nobody_has_seen_is_waited_for_if_the_operator_says_so() {
+    let nobody = cluster(&[]);
+    let wanted = pod(GPU, 2, &[("aligned-nics", "2")]);
+    let denied = admit(&wanted, &nobody, &Policy::default());
+    assert!(matches!(denied, Err(AdmitError::Denied(_))));
+
+    let admitting = Policy { admit_unknown: true, ..Policy::default() };
+    let verdict = admit(&wanted, &nobody, &admitting).unwrap();
+    assert!(verdict.warnings.iter().any(|text| text.contains("numaNode")), "{verdict:?}");
+    let planned = verdict.planned.unwrap();
+    let devices = planned.plan.claim.devices.unwrap();
+    let attributes = devices.constraints.unwrap();
+    let attributes: Vec<_> = attributes.iter().map(|it| it.match_attribute.as_deref()).collect();
+    assert_eq!(attributes, [Some("resource.kubernetes.io/numaNode"); 2], "for each GPU");
+
+    let known = cluster(&[GB300]);
+    let name = |policy: &Policy| {
+        let planned = admit(&wanted, &known, policy).unwrap().planned.unwrap();
+        planned.template.metadata.name
+    };
+    assert_eq!(name(&admitting), name(&Policy::default()), "one machine is enough to know");
+}

@@ -1,0 +1,323 @@
+//! Pods as people and controllers write them, and what becomes of each: the
+//! claim and who gets what of it, or the refusal.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "plans/cluster.rs"]
+mod cluster;
+
+use admission::admit::{AdmitError, Verdict, admit};
+use admission::plan::Policy;
+use cluster::{GB300, Gpus, H100, MI300X, classes, cluster, pod};
+use cluster_model::view::{ClusterView, Index};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A pod with two NICs for a GPU, changed.
+fn changed(change: impl FnOnce(&mut Value)) -> Value {
+    let mut pod = pod("nvidia.com/gpu", 1, &[("aligned-nics", "2")]);
+    change(&mut pod);
+    pod
+}
+
+fn annotated(annotations: &[(&str, &str)]) -> Value {
+    pod("nvidia.com/gpu", 1, annotations)
+}
+
+fn container(name: &str, gpus: u32) -> Value {
+    let gpus = gpus.to_string();
+    json!({ "name": name, "resources": { "limits": { "nvidia.com/gpu": gpus } },
+        "securityContext": { "capabilities": { "add": ["IPC_LOCK"] } } })
+}
+
+fn report(name: &str, pod: &Value, view: &ClusterView, policy: &Policy) -> String {
+    let mut text = format!("{name}\n");
+    match admit(pod, view, policy) {
+        Ok(verdict) => text.push_str(&describe(pod, &verdict)),
+        Err(AdmitError::Denied(denial)) => writeln!(text, "    denied: {denial}").unwrap(),
+        Err(error) => writeln!(text, "    error: {error}").unwrap(),
+    }
+    text
+}
+
+fn describe(before: &Value, verdict: &Verdict) -> String {
+    let mut text = String::new();
+    let Some(planned) = &verdict.planned else {
+        let same = if verdict.pod == *before { "as it is" } else { "without limits" };
+        writeln!(text, "    no new claim; the pod is {same}").unwrap();
+        return text + &warnings(verdict);
+    };
+    let note = planned.plan.note("…");
+    writeln!(text, "    {}", note.split("; template").next().unwrap()).unwrap();
+    for request in planned.plan.claim.devices.as_ref().unwrap().requests.as_ref().unwrap() {
+        let exactly = request.exactly.as_ref();
+        let tier = request.first_available.iter().flatten().next();
+        let class = exactly.map(|ask| (&ask.device_class_name, ask.count));
+        let (class, count) =
+            class.or_else(|| tier.map(|ask| (&ask.device_class_name, ask.count))).unwrap();
+        writeln!(text, "    request {}: {} of {class}", request.name, count.unwrap()).unwrap();
+    }
+    for list in ["initContainers", "containers"] {
+        for container in verdict.pod["spec"][list].as_array().into_iter().flatten() {
+            let resources = &container["resources"];
+            writeln!(text, "    {list} {}: {resources}", container["name"]).unwrap();
+        }
+    }
+    for field in ["resourceClaims", "schedulingGates", "affinity"] {
+        let value = &verdict.pod["spec"][field];
+        if !value.is_null() && (field != "resourceClaims" || value.as_array().unwrap().len() > 1) {
+            let value = value.to_string().replace(template(verdict), "dranet-…");
+            writeln!(text, "    {field}: {value}").unwrap();
+        }
+    }
+    let labels = &verdict.pod["metadata"]["labels"];
+    if !labels.is_null() {
+        writeln!(text, "    labels: {labels}").unwrap();
+    }
+    text + &warnings(verdict)
+}
+
+fn template(verdict: &Verdict) -> &str {
+    verdict.planned.as_ref().unwrap().template.metadata.name.as_deref().unwrap()
+}
+
+fn warnings(verdict: &Verdict) -> String {
+    let line = |text: String, warning| text + "    warning: " + warning + "\n";
+    verdict.warnings.iter().fold(String::new(), |text, warning| line(text, warning.as_str()))
+}
+
+#[test]
+fn containers_and_their_shares() {
+    let view = cluster(&[GB300]);
+    let with = |init: Value, main: Value| {
+        changed(|pod| {
+            pod["spec"]["initContainers"] = init;
+            pod["spec"]["containers"] = main;
+        })
+    };
+    let sidecar = |gpus| {
+        let mut sidecar = container("side", gpus);
+        sidecar["restartPolicy"] = "Always".into();
+        sidecar
+    };
+    let mut named = with(json!([]), json!([container("a", 1), { "name": "b" }]));
+    named["metadata"]["annotations"]["dranet.io/containers"] = "a,b".into();
+    let mut gpus = with(json!([]), json!([{ "name": "a" }, { "name": "b" }]));
+    gpus["metadata"]["annotations"]["dranet.io/gpus"] = "2".into();
+    let mut per_gpu = with(json!([]), json!([container("a", 1), container("b", 2)]));
+    per_gpu["metadata"]["annotations"]["dranet.io/aligned-nics"] = "per-gpu".into();
+    let cases = [
+        ("one container", with(json!([]), json!([container("a", 1)]))),
+        ("two with a GPU each", with(json!([]), json!([container("a", 1), container("b", 1)]))),
+        ("two with pairs of their own", per_gpu),
+        ("init container before it", with(json!([container("i", 2)]), json!([container("a", 1)]))),
+        ("sidecar beside it", with(json!([sidecar(1)]), json!([container("a", 1)]))),
+        ("named ones", named),
+        ("GPUs by annotation", gpus),
+    ];
+    let text: String =
+        cases.iter().map(|(name, pod)| report(name, pod, &view, &Policy::default())).collect();
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn what_the_pod_brings_itself() {
+    let mut view = cluster(&[GB300, H100]);
+    let theirs = json!({ "metadata": { "name": "gpus", "namespace": "default" }, "spec": { "spec": {
+        "devices": { "requests": [
+            { "name": "gpu", "exactly": { "deviceClassName": "gpu.nvidia.com", "count": 1 } },
+        ] },
+    } } });
+    view.apply(serde_json::from_value::<ResourceClaimTemplate>(theirs).unwrap()).unwrap();
+    let claims = |name: &str, template: &str| json!([{ "name": name, "resourceClaimTemplateName": template }]);
+    let node_affinity = |key: &str, value: &str| {
+        json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                { "matchExpressions": [{ "key": key, "operator": "In", "values": [value] }] },
+            ],
+        } } })
+    };
+    let three = |change: &dyn Fn(&mut Value)| {
+        changed(|pod| {
+            pod["metadata"]["annotations"]["dranet.io/aligned-nics"] = "3".into();
+            change(pod);
+        })
+    };
+    let cases = [
+        (
+            "GPUs in a claim of its own",
+            changed(|it| it["spec"]["resourceClaims"] = claims("g", "gpus")),
+        ),
+        (
+            "a claim of other things",
+            changed(|it| it["spec"]["resourceClaims"] = claims("g", "disks")),
+        ),
+        (
+            "a claim named as ours",
+            changed(|it| it["spec"]["resourceClaims"] = claims("dranet", "disks")),
+        ),
+        (
+            "a copy of a rewritten pod, its limit back by a default",
+            changed(|it| {
+                it["spec"]["resourceClaims"] = claims("dranet", "dranet-0123456789abcdef");
+            }),
+        ),
+        ("three NICs, anywhere", three(&|_| {})),
+        (
+            "three NICs on nodes that have two",
+            three(&|it| {
+                it["spec"]["nodeSelector"] = json!({ "machine": "azure-gb300" });
+            }),
+        ),
+        (
+            "three NICs by affinity to nodes that have two",
+            three(&|it| {
+                it["spec"]["affinity"] = node_affinity("machine", "azure-gb300");
+            }),
+        ),
+        (
+            "three NICs by affinity to nodes that have four",
+            three(&|it| {
+                it["spec"]["affinity"] = node_affinity("machine", "azure-ndh100v5");
+            }),
+        ),
+        (
+            "on nodes that are not there",
+            changed(|it| {
+                it["spec"]["nodeSelector"] = json!({ "machine": "none" });
+            }),
+        ),
+        (
+            "no memory to lock",
+            changed(|it| {
+                it["spec"]["containers"][0]["securityContext"] = Value::Null;
+            }),
+        ),
+        (
+            "generateName, no namespace",
+            changed(|it| {
+                it["metadata"] =
+                    json!({ "generateName": "a-", "annotations": it["metadata"]["annotations"] });
+            }),
+        ),
+        ("no trigger", changed(|it| it["metadata"] = json!({ "name": "a" }))),
+        ("a typing error", annotated(&[("aligned-nic", "2")])),
+    ];
+    let text: String =
+        cases.iter().map(|(name, pod)| report(name, pod, &view, &Policy::default())).collect();
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn drivers_and_classes() {
+    let quota: DeviceClass = {
+        let mut class = classes().remove(0);
+        class.metadata.name = Some("counted-gpus".to_owned());
+        class.spec.as_mut().unwrap().extended_resource_name = Some("nvidia.com/gpu".to_owned());
+        class
+    };
+    let mut counted = cluster(&[GB300]);
+    counted.apply(quota).unwrap();
+    let two = || annotated(&[("aligned-nics", "2")]);
+    let bare = changed(|pod| {
+        pod["spec"]["containers"] = json!([{ "name": "a" }]);
+        pod["metadata"]["annotations"]["dranet.io/gpus"] = "1".into();
+    });
+    let host = changed(|pod| pod["spec"]["hostNetwork"] = true.into());
+    let plugin = GB300.with(Gpus::Plugin);
+    let cases = [
+        ("a class that stands for the limit is preferred", counted, two()),
+        ("GPUs by a device plugin only", cluster(&[plugin]), two()),
+        ("GPUs by a device plugin on some nodes", cluster(&[plugin, GB300]), two()),
+        ("no nodes", cluster(&[]), two()),
+        ("limits of a vendor that is not there", cluster(&[MI300X]), two()),
+        ("GPUs of two vendors, none named", cluster(&[GB300, MI300X]), bare.clone()),
+        ("GPUs of one vendor, none named", cluster(&[MI300X]), bare),
+        (
+            "no such class",
+            cluster(&[GB300]),
+            annotated(&[("aligned-nics", "2"), ("gpu-class", "big")]),
+        ),
+        (
+            "a class of NICs for GPUs",
+            cluster(&[GB300]),
+            annotated(&[("aligned-nics", "2"), ("gpu-class", "dranet.net")]),
+        ),
+        (
+            "a class of GPUs for NICs",
+            cluster(&[GB300]),
+            annotated(&[("aligned-nics", "2"), ("nic-class", "gpu.nvidia.com")]),
+        ),
+        ("the host's network, InfiniBand without interfaces", cluster(&[GB300]), host),
+    ];
+    let text: String =
+        cases.iter().map(|(name, view, pod)| report(name, pod, view, &Policy::default())).collect();
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn network_configuration() {
+    let view = cluster(&[cluster::P4D]);
+    let config = |json: &str| annotated(&[("aligned-nics", "1"), ("nic-config", json)]);
+    let open = Policy { network_namespaces: vec!["default".to_owned()], ..Policy::default() };
+    let other = Policy { network_namespaces: vec!["net".to_owned()], ..Policy::default() };
+    let closed = Policy::default();
+    let mut text = String::new();
+    for (name, policy, json) in [
+        (
+            "routes, nowhere allowed",
+            &closed,
+            r#"{"routes":[{"destination":"10.0.0.0/8","gateway":"10.1.0.1"}]}"#,
+        ),
+        (
+            "routes, allowed elsewhere",
+            &other,
+            r#"{"routes":[{"destination":"10.0.0.0/8","gateway":"10.1.0.1"}]}"#,
+        ),
+        ("an address, not allowed", &closed, r#"{"interface":{"addresses":["10.1.0.7/24"]}}"#),
+        ("a routing domain, not allowed", &closed, r#"{"interface":{"vrf":{"name":"blue"}}}"#),
+        ("no such field", &open, r#"{"interface":{"colour":"red"}}"#),
+        ("an MTU of text", &open, r#"{"interface":{"mtu":"9000"}}"#),
+        ("not JSON", &open, "mtu: 9000"),
+    ] {
+        text.push_str(&report(name, &config(json), &view, policy));
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn pods_of_one_fabric() {
+    let view = cluster(&[H100]);
+    let on = Policy { fabric_controller: true, ..Policy::default() };
+    let named = || annotated(&[("aligned-nics", "1"), ("fabric", "training")]);
+    let same = || annotated(&[("aligned-nics", "1"), ("fabric", "same"), ("fabric-size", "4")]);
+    let mut job = same();
+    job["metadata"]["ownerReferences"] = json!([
+        { "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "7", "controller": true },
+    ]);
+    job["metadata"]["labels"] = json!({ "app": "x" });
+    job["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
+    let mut text = String::new();
+    for (name, policy, pod) in [
+        ("a named group, no controller", &Policy::default(), named()),
+        ("a named group", &on, named()),
+        ("the pod's job", &on, job),
+        ("no job", &on, same()),
+        ("a size without a group", &on, annotated(&[("aligned-nics", "1"), ("fabric-size", "4")])),
+    ] {
+        text.push_str(&report(name, &pod, &view, policy));
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// What was rewritten is not rewritten again, and a limit that came back goes.
+#[test]
+fn a_limit_that_a_default_brings_back_goes_again() {
+    let view = cluster(&[GB300]);
+    let first = admit(&annotated(&[("aligned-nics", "2")]), &view, &Policy::default()).unwrap().pod;
+    let mut again = first.clone();
+    again["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "1".into();
+    again["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1".into();
+    assert_eq!(admit(&again, &view, &Policy::default()).unwrap().pod, first);
+}

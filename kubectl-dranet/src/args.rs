@@ -1,5 +1,6 @@
 //! Commands and flags.
 
+use admission::lint::Severity;
 use cluster_model::names::NIC_CLASS;
 use serve::args::KubeArgs;
 use std::path::PathBuf;
@@ -21,6 +22,11 @@ pub enum Command {
     Graph(GraphArgs),
     /// Show what admission would make of a pod, why, and which devices it would get
     Plan(PlanArgs),
+    /// Show what is wrong, in this cluster, with claims or claim templates that were written by hand
+    #[command(
+        after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as --fail-on or worse."
+    )]
+    Lint(LintArgs),
 }
 
 /// Where the objects of the cluster come from.
@@ -48,6 +54,10 @@ pub struct GraphArgs {
     /// Form of the output: matrix, tree, json, dot, mermaid, nccl-xml or svg
     #[arg(long, short, value_name = "FORM", default_value_t = Format::Matrix)]
     pub output: Format,
+    /// Show instead what is different in this one: another node, or with --root or --nccl-xml another
+    /// folder, archive, or graph that was written with -o json
+    #[arg(long, value_name = "OTHER", conflicts_with_all = ["output", "capture"])]
+    pub diff: Option<String>,
     /// Write what is read of the machine as an archive (tar, gzip) and show nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node", "nccl_xml", "output"])]
     pub capture: Option<PathBuf>,
@@ -59,7 +69,8 @@ pub struct GraphArgs {
 /// A machine that is read directly.
 #[derive(clap::Args, Clone, Debug)]
 pub struct MachineArgs {
-    /// Read the machine below this folder (its `sys` and `proc`), or in this archive
+    /// Read the machine below this folder (its `sys` and `proc`), in this archive (tar, gzip or
+    /// bzip2), or from this graph that was written with -o json
     #[arg(long, value_name = "PATH", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node"])]
     pub root: Option<PathBuf>,
     /// Topology file of NCCL: laid over the machine of --root, or shown alone
@@ -91,6 +102,9 @@ pub struct PlanArgs {
     /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
+    /// Decide as where a fabric controller is on
+    #[arg(long)]
+    pub fabric_controller: bool,
     /// Form of the output
     #[arg(long, short, value_enum, default_value_t = PlanFormat::Text)]
     pub output: PlanFormat,
@@ -104,5 +118,55 @@ pub enum PlanFormat {
     /// The template and the rewritten pod as YAML documents.
     Yaml,
     /// One JSON object: pod, template, join, level, steps, and the devices of each node.
+    Json,
+}
+
+/// Flags of `lint`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct LintArgs {
+    /// File with ResourceClaims or ResourceClaimTemplates; `-` reads standard input
+    #[arg(long = "filename", short, value_name = "FILE")]
+    pub file: PathBuf,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Search steps on one node that a claim may take the scheduler at worst
+    #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
+    pub max_steps: u64,
+    /// The least bad finding that counts for the exit code
+    #[arg(long, value_enum, default_value_t = FailOn::Warning)]
+    pub fail_on: FailOn,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = LintFormat::Text)]
+    pub output: LintFormat,
+}
+
+/// A severity as a flag.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailOn {
+    /// The claim does less than it looks like.
+    Note,
+    /// It works now, and will not always.
+    Warning,
+    /// No pod with it can be scheduled as things are.
+    Error,
+}
+
+impl From<FailOn> for Severity {
+    fn from(flag: FailOn) -> Self {
+        match flag {
+            FailOn::Note => Self::Note,
+            FailOn::Warning => Self::Warning,
+            FailOn::Error => Self::Error,
+        }
+    }
+}
+
+/// Form of findings.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LintFormat {
+    /// A line for each, for a person.
+    Text,
+    /// One JSON object: claims, each with its findings.
     Json,
 }

@@ -6,7 +6,12 @@ use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use std::fs::{self, File};
 use std::path::Path;
-use topology_graph::{Format, HostRoot, Identities, NcclXml, Overlay, Topology, capture};
+use topology_graph::{
+    Format, HostRoot, Identities, NcclXml, Overlay, Topology, capture, diff, from_json,
+};
+
+/// What a graph as JSON begins with, and no archive.
+const GRAPH: &[u8] = b"{";
 
 pub(crate) async fn run(args: GraphArgs) -> anyhow::Result<String> {
     if let Some(out) = &args.capture {
@@ -14,12 +19,30 @@ pub(crate) async fn run(args: GraphArgs) -> anyhow::Result<String> {
         return write_capture(args.machine.root.as_deref(), identities, out);
     }
     if let Some(topology) = machine(&args.machine)? {
-        return Ok(args.output.render(&topology));
+        return match &args.diff {
+            Some(other) => Ok(differences(&topology, &read(other.as_ref(), None)?)),
+            None => Ok(args.output.render(&topology)),
+        };
     }
     let view = source::read(&args.source).await?;
-    let Some(node) = &args.node else { return every_node(&view, args.output) };
-    let object = view.node_topology(node).with_context(|| unknown_node(&view, node))?;
-    Ok(args.output.render(&Topology::from_spec(&object.spec)?))
+    match (&args.node, &args.diff) {
+        (Some(node), Some(other)) => {
+            Ok(differences(&of_node(&view, node)?, &of_node(&view, other)?))
+        }
+        (Some(node), None) => Ok(args.output.render(&of_node(&view, node)?)),
+        (None, Some(_)) => anyhow::bail!("name the node or the machine (--root) to compare with"),
+        (None, None) => every_node(&view, args.output),
+    }
+}
+
+fn differences(one: &Topology, other: &Topology) -> String {
+    let text = diff(one, other);
+    if text.is_empty() { "no difference\n".to_owned() } else { text }
+}
+
+fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
+    let object = view.node_topology(node).with_context(|| unknown_node(view, node))?;
+    Ok(Topology::from_spec(&object.spec)?)
 }
 
 fn every_node(view: &ClusterView, output: Format) -> anyhow::Result<String> {
@@ -40,18 +63,32 @@ fn machine(args: &MachineArgs) -> anyhow::Result<Option<Topology>> {
     let Some(root) = &args.root else {
         return Ok(overlay.map(|overlay| Topology::from_overlay(&overlay).0));
     };
-    let snapshot = topology_graph::read(&host(root)?)?;
-    Ok(Some(Topology::build(&snapshot, overlay.as_ref()).0))
+    read(root, overlay.as_ref()).map(Some)
 }
 
-/// A folder is a mounted root, a file an archive of one.
+/// A folder is a mounted root, a file an archive of one, or a graph.
+fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
+    if path.is_file() {
+        let bytes = bytes(path)?;
+        if bytes.starts_with(GRAPH) {
+            let text = str::from_utf8(&bytes).context("a graph is text in UTF-8")?;
+            return from_json(text).with_context(|| format!("failed to read `{}`", path.display()));
+        }
+    }
+    let snapshot = topology_graph::read(&host(path)?)?;
+    Ok(Topology::build(&snapshot, overlay).0)
+}
+
 fn host(root: &Path) -> anyhow::Result<HostRoot> {
     if !root.is_file() {
         return Ok(HostRoot::at(root));
     }
-    let bytes = fs::read(root).with_context(|| format!("failed to read `{}`", root.display()))?;
-    HostRoot::in_archive(root, &bytes)
+    HostRoot::in_archive(root, &bytes(root)?)
         .with_context(|| format!("failed to read the archive `{}`", root.display()))
+}
+
+fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("failed to read `{}`", path.display()))
 }
 
 fn nccl_overlay(path: &Path) -> anyhow::Result<Overlay> {

@@ -5,6 +5,7 @@
 
 pub mod args;
 mod graph;
+mod lint;
 mod plan;
 mod plan_json;
 mod source;
@@ -13,7 +14,7 @@ mod text;
 use args::{Args, Command};
 use std::process::ExitCode;
 
-/// Exit code of a plan whose pod would be denied.
+/// Exit code of a plan whose pod would be denied, and of claims with findings.
 const DENIED: u8 = 3;
 
 /// What a command prints, and what it found.
@@ -21,12 +22,13 @@ const DENIED: u8 = 3;
 pub struct Output {
     /// The text for standard output.
     pub text: String,
-    /// Whether the pod that was asked about would be denied.
+    /// Whether the pod that was asked about would be denied, or the claim has
+    /// findings that count.
     pub denied: bool,
 }
 
 impl Output {
-    /// 0, or 3 where the answer is a denial.
+    /// 0, or 3 where the answer is a denial or findings.
     pub fn exit_code(&self) -> ExitCode {
         if self.denied { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
     }
@@ -43,5 +45,6 @@ pub async fn run(args: Args) -> anyhow::Result<Output> {
     match args.command {
         Command::Graph(args) => graph::run(args).await.map(Output::from),
         Command::Plan(args) => plan::run(args).await,
+        Command::Lint(args) => lint::run(args).await,
     }
 }

@@ -5,22 +5,27 @@ use crate::{Output, plan_json, source, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
 use admission::plan::Policy;
-use anyhow::Context as _;
 use cluster_model::names::annotation;
 use cluster_model::predict::{Prediction, predict};
-use cluster_model::snapshot;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation, ClaimName};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::Path;
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
     let pod = read_pod(&args.file)?;
     let view = source::read(&args.source).await?;
-    let PlanArgs { gpu_class, nic_class, max_steps, network_namespaces, output, .. } = args;
-    let policy = Policy { gpu_class, nic_class, max_steps, network_namespaces };
+    let PlanArgs { gpu_class, nic_class, max_steps, output, .. } = args;
+    let (network_namespaces, fabric_controller) = (args.network_namespaces, args.fabric_controller);
+    let policy = Policy {
+        gpu_class,
+        nic_class,
+        max_steps,
+        network_namespaces,
+        fabric_controller,
+        ..Policy::default()
+    };
     let verdict = match admit(&pod, &view, &policy) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
@@ -64,13 +69,7 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<String> {
 
 /// The one pod of a file.
 fn read_pod(path: &Path) -> anyhow::Result<Value> {
-    let objects = if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("failed to read standard input")?;
-        snapshot::parse(&text, path)?
-    } else {
-        snapshot::objects(path)?
-    };
+    let objects = source::objects(path)?;
     let kinds: Vec<_> =
         objects.iter().map(|object| object["kind"].as_str().unwrap_or("?").to_owned()).collect();
     let mut pods = objects.into_iter().filter(|object| object["kind"] == "Pod");

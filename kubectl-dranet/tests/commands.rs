@@ -31,6 +31,81 @@ async fn plan_of_one_nic_as_yaml() {
     insta::assert_snapshot!(kubectl_dranet(&args).await);
 }
 
+/// A claim that holds devices of the example's node.
+fn busy(name: &str, devices: &[(&str, &str)]) -> String {
+    let node = "aks-gpu-45139532-vmss000081";
+    let result = |(driver, device): &(&str, &str)| serde_json::json!({ "request": "r", "driver": driver, "pool": node, "device": device });
+    let results: Vec<_> = devices.iter().map(result).collect();
+    let claim = serde_json::json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "devices": { "requests": [] } },
+        "status": { "allocation": { "devices": { "results": results } } },
+    });
+    format!("{claim}\n---\n")
+}
+
+/// What claims of the snapshot hold is not given again.
+#[tokio::test]
+async fn plan_as_json_with_devices_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(format!("{EXAMPLE}/cluster.yaml"), folder.path().join("cluster.yaml")).unwrap();
+    let claims = folder.path().join("claims.yaml");
+    let pod = format!("{EXAMPLE}/2nic-aligned.yaml");
+    let snapshot = folder.path().display().to_string();
+    let nodes = async || {
+        let text =
+            kubectl_dranet(&["plan", "-f", &pod, "--snapshot", &snapshot, "-o", "json"]).await;
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for key in ["pod", "template", "join", "level", "steps"] {
+            assert!(!json[key].is_null(), "{key} is missing in {json}");
+        }
+        json["nodes"].clone()
+    };
+    let one = busy("one", &[("dra.net", "pci-0101-00-00-0"), ("gpu.nvidia.com", "gpu-2")]);
+    fs::write(&claims, &one).unwrap();
+    insta::assert_json_snapshot!(nodes().await);
+    let other = busy("other", &[("dra.net", "pci-0104-00-00-0")]);
+    fs::write(&claims, one + &other).unwrap();
+    let full = nodes().await;
+    assert_eq!(full[0]["fits"], false, "{full}");
+    assert_eq!(full[0]["devices"], serde_json::json!([]), "{full}");
+    assert!(full[0]["reason"].is_string(), "{full}");
+}
+
+#[tokio::test]
+async fn a_denial_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let pod = folder.path().join("pod.yaml");
+    let text = "kind: Pod\nmetadata: {name: a, annotations: {dranet.io/aligned-nics: \"1\", dranet.io/alignment: root}}\n\
+                spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}\n";
+    fs::write(&pod, text).unwrap();
+    let pod = pod.display().to_string();
+    let args = ["kubectl-dranet", "plan", "-f", &pod, "--snapshot", EXAMPLE, "-o", "json"];
+    let output = kubectl_dranet::run(Args::try_parse_from(args).unwrap()).await.unwrap();
+    assert!(output.denied, "a denial ends with exit code 3");
+    let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
+    insta::assert_json_snapshot!(json);
+}
+
+#[tokio::test]
+async fn lint_of_an_example() {
+    let cluster = "../tests/fixtures/aks-gb300";
+    let file = format!("{cluster}/resource-claim-template.yaml");
+    let args = |more: &[&'static str]| {
+        let args = ["kubectl-dranet", "lint", "-f", &file, "--snapshot", cluster];
+        Args::try_parse_from(args.iter().copied().chain(more.iter().copied())).unwrap()
+    };
+    let output = kubectl_dranet::run(args(&[])).await.unwrap();
+    assert!(output.denied, "a warning counts by default");
+    insta::assert_snapshot!(output.text);
+    let output = kubectl_dranet::run(args(&["--fail-on", "error", "-o", "json"])).await.unwrap();
+    assert!(!output.denied, "there is no error");
+    let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
+    insta::assert_json_snapshot!(json["claims"][0]);
+}
+
 #[tokio::test]
 async fn graph_of_a_snapshot() {
     insta::assert_snapshot!(kubectl_dranet(&["graph", "--snapshot", EXAMPLE]).await);
@@ -52,6 +127,35 @@ async fn a_capture_is_as_good_as_its_machine() {
     kubectl_dranet(&["graph", "--root", &root, "--capture", &capture]).await;
     let captured = kubectl_dranet(&["graph", "--root", &capture, "--vm-size", size]).await;
     assert_eq!(captured, machine);
+}
+
+/// A machine, its graph as JSON, and another machine.
+#[tokio::test]
+async fn graphs_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let text = topology_graph::fixture::machine("azure-gb300").unwrap();
+    let other = text.replace("0x31c2", "0x31c3").replace("GPU-ad11da28", "GPU-00000000");
+    for (name, text) in [("one", text), ("other", &other)] {
+        topology_graph::fixture::plant(text, &folder.path().join(name)).unwrap();
+    }
+    let json = kubectl_dranet(&["graph", "--root", &path("one"), "-o", "json"]).await;
+    fs::write(path("one.json"), json).unwrap();
+    let args = ["graph", "--root", &path("one"), "--diff", &path("one.json")];
+    assert_eq!(kubectl_dranet(&args).await, "no difference\n");
+    let args = ["graph", "--root", &path("one.json"), "--diff", &path("other")];
+    insta::assert_snapshot!(kubectl_dranet(&args).await);
+    let node = "aks-gpu-45139532-vmss000081";
+    let args = ["graph", node, "--snapshot", EXAMPLE, "--diff", node];
+    assert_eq!(kubectl_dranet(&args).await, "no difference\n");
+}
+
+/// The captures of hwloc are machines too.
+#[tokio::test]
+async fn a_capture_of_hwloc_is_a_machine() {
+    let capture = "../topology-graph/tests/captures/40intel64-2g2n4c+pcilocality.tar.bz2";
+    let text = kubectl_dranet(&["graph", "--root", capture, "-o", "tree"]).await;
+    assert!(text.contains("NIC0"), "{text}");
 }
 
 #[tokio::test]
@@ -76,6 +180,7 @@ async fn bad_input_is_named() {
     };
     let missing = folder.path().join("missing.yaml").display().to_string();
     let broken = file("broken.yaml", "a: [1,");
+    let empty = file("empty.json", "{}");
     let pods = file("pods.yaml", "kind: Pod\n---\nkind: Pod\n");
     let service = file("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n");
     let slice = file(
@@ -91,6 +196,10 @@ async fn bad_input_is_named() {
         "kind: Pod\nmetadata: {name: a, annotations: {dranet.io/aligned-nics: \"3\"}}\nspec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}\n",
     );
     let plain = file("plain.yaml", "kind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n");
+    let template = file(
+        "template.yaml",
+        "kind: ResourceClaimTemplate\nmetadata: {name: a}\nspec: {spec: {devices: 3}}\n",
+    );
     let mut text = String::new();
     for args in [
         vec!["graph", "--snapshot", &missing],
@@ -101,6 +210,8 @@ async fn bad_input_is_named() {
         vec!["graph", "no-such-node", "--snapshot", EXAMPLE],
         vec!["graph", "--root", &missing],
         vec!["graph", "--root", &broken],
+        vec!["graph", "--root", &empty],
+        vec!["graph", "--snapshot", EXAMPLE, "--diff", "no-such-node"],
         vec!["graph", "--nccl-xml", &broken],
         vec!["graph", "--snapshot", EXAMPLE, "-o", "svg"],
         vec!["graph", "--kubeconfig", &missing],
@@ -112,6 +223,8 @@ async fn bad_input_is_named() {
         vec!["plan", "-f", &three, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &plain, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &three, "--snapshot", EXAMPLE, "--gpu-class", "none-such"],
+        vec!["lint", "-f", &plain, "--snapshot", EXAMPLE],
+        vec!["lint", "-f", &template, "--snapshot", EXAMPLE],
     ] {
         let shown = args.join(" ").replace(&folder.path().display().to_string(), "FOLDER");
         let output = kubectl_dranet(&args).await;

@@ -8,9 +8,9 @@
 
 use crate::wire::{HostPriority, SCORE_MAX};
 use cluster_model::node_devices::NodeDevices;
-use cluster_model::predict::{Prediction, open_claims, predict};
+use cluster_model::predict::{Prediction, open_claims, predict_each};
 use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, ClaimAllocation};
+use dra_allocator::ClaimAllocation;
 use k8s_openapi::api::core::v1::Pod;
 use topology_graph::Level;
 
@@ -37,7 +37,8 @@ pub fn prioritize(pod: &Pod, nodes: &[String], view: &ClusterView) -> Vec<(HostP
             return nodes.iter().map(|node| (priority(node, NEUTRAL), Basis::Unknown)).collect();
         }
     };
-    let score = |node: &String| match score(node, &claims, view) {
+    let mut predictions = predict_each(view, nodes.iter().map(String::as_str), &claims);
+    let score = |node: &String| match score(node, predictions.remove(node.as_str()), view) {
         Some(score) => (priority(node, score), Basis::Predicted),
         None => (priority(node, NEUTRAL), Basis::Unknown),
     };
@@ -48,9 +49,9 @@ fn priority(node: &str, score: i64) -> HostPriority {
     HostPriority { host: node.to_owned(), score }
 }
 
-fn score(node: &str, claims: &[Claim], view: &ClusterView) -> Option<i64> {
+fn score(node: &str, prediction: Option<Prediction>, view: &ClusterView) -> Option<i64> {
     let devices = NodeDevices::of(view, node)?;
-    match predict(view, node, claims) {
+    match prediction? {
         Prediction::Fits(allocations) => Some(kept(&devices, view, &allocations)),
         // The scheduler found room where the view has none: the view is behind.
         Prediction::NoFit(reason) | Prediction::Unknown(reason) => {

@@ -2,7 +2,7 @@
 //! `tests/kubernetes/build` fills, ours beside the test that runs.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -39,6 +39,25 @@ pub fn node(name: &str) -> anyhow::Result<PathBuf> {
     let version = version_in(NODE_GO_MOD, module)?;
     let path = cache()?.join(format!("node/{folder}-{version}")).join(name);
     existing(path, "`tests/node/build` builds it")
+}
+
+/// The small GPU driver, `tests/kubernetes/gpu-driver`.
+pub fn gpu_driver() -> anyhow::Result<PathBuf> {
+    existing(cache()?.join("tools/gpu-driver"), "`tests/run guest` builds it")
+}
+
+/// The folder that holds QEMU and what it boots.
+pub fn guest() -> anyhow::Result<PathBuf> {
+    let folder = cache()?.join("guest");
+    let remedy = "`tests/guest/build` builds it";
+    let entries = fs::read_dir(&folder)
+        .with_context(|| format!("`{}` is not there; {remedy}", folder.display()))?;
+    let built = entries.flatten().map(|entry| entry.path());
+    // One that is being built has a name that begins with a dot.
+    built
+        .filter(|path| path.join("root.ext4").is_file())
+        .find(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')))
+        .with_context(|| format!("`{}` holds no guest; {remedy}", folder.display()))
 }
 
 /// A binary of this workspace, by its name: `node-driver`.

@@ -8,6 +8,7 @@
 //!
 //! A floor is a test binary without the standard harness: see [`floor`].
 
+pub mod allocation;
 pub mod binaries;
 pub mod certificates;
 pub mod control_plane;
@@ -15,7 +16,9 @@ pub mod eventually;
 pub mod floor;
 pub mod gb300;
 pub mod generated;
+pub mod guest;
 pub mod imds;
+pub mod machine;
 pub mod manifest;
 pub mod node;
 pub mod ports;
@@ -24,6 +27,7 @@ pub mod readiness;
 pub mod rig;
 pub mod scope;
 pub mod simulated_node;
+pub mod warnings;
 
 pub use control_plane::{ControlPlane, Extender, Options, SchedulerConfig};
 pub use eventually::{Check, eventually};

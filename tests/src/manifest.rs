@@ -119,6 +119,19 @@ pub(crate) async fn apply(
     Ok((place, applied))
 }
 
+/// Has the API server check one object, with every field, and keep nothing.
+pub async fn check(client: &Client, object: &DynamicObject, namespace: &str) -> anyhow::Result<()> {
+    let place = Place::of(client, object, namespace).await?;
+    let params = PatchParams::apply(FIELD_MANAGER).force().dry_run().validation_strict();
+    let (kind, name) = (&place.resource.kind, object.name_any());
+    place
+        .api(client)
+        .patch(&name, &params, &Patch::Apply(object))
+        .await
+        .with_context(|| format!("{kind} `{name}` is refused"))?;
+    Ok(())
+}
+
 async fn wait_until_served(client: &Client, name: &str) -> anyhow::Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     eventually(Duration::from_secs(30), async || {

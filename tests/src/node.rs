@@ -4,13 +4,13 @@
 //!
 //! Not a container: root, cgroups and devices are the machine's. Needs root.
 
-mod containerd;
-mod image;
+pub(crate) mod containerd;
+pub(crate) mod image;
 mod isolation;
-mod kubelet;
+pub(crate) mod kubelet;
 pub mod links;
 mod machine;
 pub mod pods;
 
 pub use isolation::isolated;
-pub use machine::{Machine, Nic};
+pub use machine::{Machine, Nic, device_name};

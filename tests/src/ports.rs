@@ -6,10 +6,12 @@
 //! range, and a connection of another test may take it before the program does.
 
 use std::{
-    net::{Ipv4Addr, TcpListener},
+    net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket},
     process,
     sync::atomic::{AtomicU32, Ordering},
 };
+
+use anyhow::Context;
 
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
@@ -33,6 +35,23 @@ pub fn free() -> anyhow::Result<u16> {
     }
     anyhow::bail!("no free port from {FIRST} to {}", FIRST + COUNT - 1)
 }
+
+/// The address of this machine that others would see. Kubernetes takes none of
+/// the loopback interface for an endpoint of a Service.
+///
+/// Connecting a datagram socket sends nothing; it asks for the route.
+pub fn address() -> anyhow::Result<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // Of TEST-NET-3, RFC 5737: nobody's, so it goes by the default route.
+    socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).context(NO_ADDRESS)?;
+    match socket.local_addr()?.ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Ok(address),
+        _ => anyhow::bail!(NO_ADDRESS),
+    }
+}
+
+const NO_ADDRESS: &str = "this machine has no IPv4 address but loopback's, and an endpoint of a \
+                          Service needs one";
 
 #[cfg(test)]
 mod tests {

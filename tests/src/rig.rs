@@ -3,6 +3,7 @@
 //! account, and GB300 nodes whose NICs our driver publishes.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -11,22 +12,27 @@ use anyhow::Context;
 use k8s_openapi::{
     ByteString,
     api::{
-        authentication::v1::{TokenRequest, TokenRequestSpec},
+        authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
         core::v1::{Node, ServiceAccount},
+        resource::v1::ResourceSlice,
     },
 };
 use kube::{
-    Api,
-    api::{DynamicObject, PostParams},
+    Api, Client,
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use topology_graph::fixture;
+use topology_graph::{NodeTopology, fixture};
 
 use crate::{
-    ControlPlane, Extender, Process, SchedulerConfig, Scope, binaries, certificates, gb300,
-    imds::Imds, manifest, ports,
+    ControlPlane, Extender, Process, SchedulerConfig, Scope, binaries, certificates, control_plane,
+    gb300, imds::Imds, machine::Machine, manifest, ports,
 };
+
+pub use webhook::{Replica, Webhook};
+
+mod webhook;
 
 /// Size of the machine whose slices were taken live.
 pub const VM_SIZE: &str = "Standard_ND128isr_GB300_v6";
@@ -41,7 +47,7 @@ const READY: Duration = Duration::from_secs(20);
 pub struct Rig<'a> {
     plane: &'a ControlPlane,
     scope: &'a Scope,
-    admission: Option<Process>,
+    admission: Vec<Replica>,
     extender: Option<Process>,
 }
 
@@ -55,6 +61,7 @@ impl<'a> Rig<'a> {
             "crd-nodetopologies.yaml",
             "node-driver-rbac.yaml",
             "admission-rbac.yaml",
+            "admission-state.yaml",
             "scheduler-ext-rbac.yaml",
         ] {
             for object in manifest::read(&deploy(&format!("manifests/{name}")))? {
@@ -63,7 +70,7 @@ impl<'a> Rig<'a> {
         }
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         scope.apply_file(&deploy("manifests/device-class.yaml")).await?;
-        Ok(Self { plane, scope, admission: None, extender: None })
+        Ok(Self { plane, scope, admission: Vec::new(), extender: None })
     }
 
     /// Makes a GB300 node: GPUs as published live, NICs by a run of our driver.
@@ -76,6 +83,52 @@ impl<'a> Rig<'a> {
         let machine = gb300_machine(&node)?;
         self.publish(&node, machine.path(), &imds).await?;
         Ok(node)
+    }
+
+    /// Makes a node of another machine, as its drivers publish it.
+    pub async fn machine(&self, name: &str, machine: Machine) -> anyhow::Result<String> {
+        let node: Node = self.scope.node(name).await?;
+        let node = node.metadata.name.context("a node has a name")?;
+        let folder = machine.plant()?;
+        self.scope.apply(machine.gpu_slice(&node, folder.path())?).await?;
+        let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
+        self.publish(&node, folder.path(), &imds).await?;
+        Ok(node)
+    }
+
+    /// Makes one more node as `kind` is, with what is published for it.
+    pub async fn copy_node(&self, kind: &str, index: usize) -> anyhow::Result<()> {
+        let client = self.plane.client();
+        let params = PostParams::default();
+        let name = format!("{kind}-{index}");
+        let bare = |name: String| ObjectMeta { name: Some(name), ..ObjectMeta::default() };
+        let nodes: Api<Node> = Api::all(client.clone());
+        let node = Node { metadata: bare(name.clone()), ..Node::default() };
+        nodes.create(&params, &node).await?;
+        let topologies: Api<NodeTopology> = Api::all(client.clone());
+        let mut topology = topologies.get(kind).await?;
+        topology.metadata = bare(name.clone());
+        topologies.create(&params, &topology).await?;
+        let slices: Api<ResourceSlice> = Api::all(client);
+        let of_kind = ListParams::default().fields(&format!("spec.nodeName={kind}"));
+        for mut slice in slices.list(&of_kind).await? {
+            slice.metadata = bare(format!("{name}-{}", slice.spec.driver));
+            slice.spec.node_name = Some(name.clone());
+            slice.spec.pool.name.clone_from(&name);
+            slices.create(&params, &slice).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a node away, with all that was published for it.
+    pub async fn remove_node(&self, node: &str) -> anyhow::Result<()> {
+        let client = self.plane.client();
+        let now = DeleteParams::default();
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        Api::<ResourceSlice>::all(client.clone()).delete_collection(&now, &of_node).await?;
+        Api::<NodeTopology>::all(client.clone()).delete(node, &now).await?;
+        Api::<Node>::all(client).delete(node, &now).await?;
+        Ok(())
     }
 
     /// Runs our driver once for a node whose machine lies below `root`; returns
@@ -91,21 +144,6 @@ impl<'a> Rig<'a> {
             .args(["--kubeconfig".into(), kubeconfig.display().to_string()])
             .spawn()?;
         driver.wait_for_success(READY).await
-    }
-
-    /// Starts admission and registers its webhook.
-    pub async fn start_admission(&mut self) -> anyhow::Result<()> {
-        let (port, operations) = (ports::free()?, ports::free()?);
-        let process = self.serve("admission", port, operations).await?;
-        let url = format!("https://127.0.0.1:{port}/mutate");
-        self.scope.apply(self.webhook(&url)?).await?;
-        self.admission = Some(process);
-        Ok(())
-    }
-
-    /// Ends admission and leaves its webhook registered.
-    pub fn kill_admission(&mut self) {
-        self.admission = None;
     }
 
     /// Starts the extender and a scheduler that asks it.
@@ -131,38 +169,72 @@ impl<'a> Rig<'a> {
 
     async fn serve(&self, name: &str, port: u16, operations: u16) -> anyhow::Result<Process> {
         let identity = self.plane.authority().issue(name, self.plane.directory())?;
-        let kubeconfig = self.kubeconfig(name).await?;
+        let tls = [
+            format!("--listen=127.0.0.1:{port}"),
+            format!("--tls-cert={}", identity.certificate.display()),
+            format!("--tls-key={}", identity.key.display()),
+        ];
+        self.spawn(name, name, operations, &tls).await
+    }
+
+    /// Starts one of our servers; returns when it says that it is ready.
+    async fn spawn(
+        &self,
+        program: &str,
+        name: &str,
+        operations: u16,
+        args: &[String],
+    ) -> anyhow::Result<Process> {
+        let kubeconfig = self.kubeconfig(program).await?;
         let process = self
             .plane
-            .program(name)?
-            .args(["--log", "debug,hyper_util=info,tower=info,kube_client=info,rustls=info"])
-            .args([format!("--listen=127.0.0.1:{port}")])
+            .program(program)?
+            .named(name)
+            .env("DRANET_LOG", "debug,hyper_util=info,tower=info,kube_client=info,rustls=info")
             .args([format!("--operations-listen=127.0.0.1:{operations}")])
-            .args([format!("--tls-cert={}", identity.certificate.display())])
-            .args([format!("--tls-key={}", identity.key.display())])
             .args([format!("--kubeconfig={}", kubeconfig.display())])
+            .args(args.iter().cloned())
             .spawn()?;
         let ready = format!("http://127.0.0.1:{operations}/readyz");
         process.wait_until_ready(&ready, READY).await?;
         Ok(process)
     }
 
-    /// The webhook of `deploy`, reached by URL: there are no Services here.
-    fn webhook(&self, url: &str) -> anyhow::Result<DynamicObject> {
-        let mut objects = manifest::read(&deploy("manifests/webhook.yaml"))?;
-        let mut webhook = objects.pop().context("webhook.yaml holds an object")?;
-        webhook.data["webhooks"][0]["clientConfig"] = json!({
-            "url": url,
-            "caBundle": ByteString(self.plane.authority().pem().into_bytes()),
-        });
-        Ok(webhook)
+    /// A client with the rights of a service account of `deploy`.
+    pub async fn client_as(&self, account: &str) -> anyhow::Result<Client> {
+        control_plane::client(&self.kubeconfig(account).await?).await
     }
 
     /// A kubeconfig with the rights of a service account of `deploy`.
-    async fn kubeconfig(&self, account: &str) -> anyhow::Result<PathBuf> {
+    pub async fn kubeconfig(&self, account: &str) -> anyhow::Result<PathBuf> {
+        self.token_kubeconfig(account, None).await
+    }
+
+    /// The same with a token that is bound to a node, as that of a pod there is.
+    pub async fn node_kubeconfig(&self, account: &str, node: &str) -> anyhow::Result<PathBuf> {
+        let node = Api::<Node>::all(self.plane.client()).get(node).await?;
+        let bound = BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: node.metadata.name,
+            uid: node.metadata.uid,
+        };
+        self.token_kubeconfig(account, Some(bound)).await
+    }
+
+    async fn token_kubeconfig(
+        &self,
+        account: &str,
+        bound_object_ref: Option<BoundObjectReference>,
+    ) -> anyhow::Result<PathBuf> {
+        let node = bound_object_ref.as_ref().and_then(|bound| bound.name.clone());
         let accounts: Api<ServiceAccount> = Api::namespaced(self.plane.client(), NAMESPACE);
         let request = TokenRequest {
-            spec: Some(TokenRequestSpec { expiration_seconds: Some(3600), ..Default::default() }),
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(3600),
+                bound_object_ref,
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let answer =
@@ -172,7 +244,9 @@ impl<'a> Rig<'a> {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "it",
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "contexts": [{"name": "it", "context": {
+                "cluster": "it", "user": "it", "namespace": NAMESPACE,
+            }}],
             "users": [{"name": "it", "user": {"token": token}}],
             "clusters": [{"name": "it", "cluster": {
                 "server": self.plane.url(),
@@ -180,7 +254,8 @@ impl<'a> Rig<'a> {
                     ByteString(self.plane.authority().pem().into_bytes()),
             }}],
         });
-        let path = self.plane.directory().join(format!("{account}.kubeconfig"));
+        let name = node.map_or_else(|| account.to_owned(), |node| format!("{account}-{node}"));
+        let path = self.plane.directory().join(format!("{name}.kubeconfig"));
         certificates::write(&path, &config.to_string())?;
         Ok(path)
     }
@@ -195,6 +270,17 @@ pub fn gb300_machine(node: &str) -> anyhow::Result<TempDir> {
     let folder = tempfile::tempdir()?;
     fixture::plant(&text, folder.path())?;
     Ok(folder)
+}
+
+/// The files of `deploy/manifests` that are installed, in the order of its
+/// kustomization.
+pub fn manifests() -> anyhow::Result<Vec<PathBuf>> {
+    let kustomization = deploy("manifests/kustomization.yaml");
+    let text = fs::read_to_string(&kustomization)?;
+    let list: Value = serde_saphyr::from_str(&text)?;
+    let names = list["resources"].as_array().context("a kustomization has resources")?;
+    let path = |name: &Value| Some(deploy("manifests").join(name.as_str()?));
+    names.iter().map(path).collect::<Option<_>>().context("each is a file's name")
 }
 
 fn deploy(path: &str) -> PathBuf {

@@ -87,6 +87,26 @@ fn machines() {
     assert_refused_after_log("node-driver", &flags, &missing);
 }
 
+/// Every line of the log is an object; only the line of the cause is for a person.
+#[test]
+fn the_log_is_json_where_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig(folder.path());
+    let broken = folder.path().join("tls.pem").display().to_string();
+    fs::write(&broken, "no certificate").unwrap();
+    let flags =
+        ["--log-format=json", "--operations-listen=127.0.0.1:0", "--kubeconfig", &kubeconfig];
+    let files = ["--tls-cert", &broken, "--tls-key", &broken, "--log=debug"];
+    let output = run("admission", &[&flags[..], &files].concat());
+    let err = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = err.lines().filter(|line| !line.starts_with("error: ")).collect();
+    for line in lines {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(object["level"].is_string() && object["timestamp"].is_string(), "{line}");
+    }
+    assert!(err.lines().last().is_some_and(|line| line.starts_with("error: ")), "{err}");
+}
+
 /// The last line is the cause; lines of the log may stand before it.
 fn assert_refused_after_log(program: &str, args: &[&str], named: &str) {
     let output = run(program, args);

@@ -7,16 +7,22 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod control_plane {
+    pub(crate) mod burst;
+    pub(crate) mod churn;
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod lifecycle;
+    pub(crate) mod prediction;
     pub(crate) mod scheduling;
     pub(crate) mod thin_line;
+    pub(crate) mod webhook;
 }
 
 use std::process::ExitCode;
 
-use control_plane::{example, extender, lifecycle, scheduling, thin_line};
+use control_plane::{
+    burst, churn, example, extender, lifecycle, prediction, scheduling, thin_line, webhook,
+};
 use tests::{Options, floor};
 
 fn main() -> ExitCode {
@@ -26,6 +32,10 @@ fn main() -> ExitCode {
         extender::tests(),
         example::tests(),
         thin_line::tests(),
+        prediction::tests(),
+        webhook::tests(),
+        burst::tests(),
+        churn::tests(),
     ];
     floor::run(Options::default(), all.into_iter().flatten())
 }

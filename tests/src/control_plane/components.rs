@@ -121,6 +121,9 @@ impl Site {
                     // It has no other use for an address than to advertise it.
                     "--advertise-address=127.0.0.1".into(),
                     "--endpoint-reconciler-type=none".into(),
+                    // Calls webhooks at their endpoints: nothing here routes the
+                    // addresses of Services.
+                    "--enable-aggregator-routing=true".into(),
                 ])
                 .args(self.secure_serving(port))
                 .args(more.iter().cloned());

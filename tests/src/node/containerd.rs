@@ -19,15 +19,19 @@ use crate::{
 const SOON: Duration = Duration::from_secs(30);
 
 /// Where it listens.
-pub(super) fn socket(folder: &Path) -> PathBuf {
+pub(crate) fn socket(folder: &Path) -> PathBuf {
     folder.join("containerd.sock")
 }
 
 /// Starts it and waits until the image is there.
 pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Result<Process> {
     let config = folder.join("containerd.toml");
-    fs::write(&config, configuration(folder, cdi)?)?;
-    network(folder)?;
+    let (runc, bridge) = (binaries::node("runc")?, binaries::node("bridge")?);
+    let plugins = bridge.parent().context("a folder")?;
+    fs::write(&config, configuration(folder, cdi, &runc, plugins))?;
+    let conf = folder.join("cni");
+    fs::create_dir_all(&conf)?;
+    fs::write(conf.join(NETWORK), network(folder))?;
     let process = launch(folder, logs)?;
     import(folder, &process).await?;
     Ok(process)
@@ -68,14 +72,14 @@ async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
     .await
 }
 
+/// Its configuration: everything below `folder`, CDI specs in `cdi`, and the
+/// programs `runc` and those in `plugins`.
+///
 /// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores; the tests' machine
 /// has no `AppArmor`.
-fn configuration(folder: &Path, cdi: &Path) -> anyhow::Result<String> {
+pub(crate) fn configuration(folder: &Path, cdi: &Path, runc: &Path, plugins: &Path) -> String {
     let (root, state) = (folder.join("containerd"), folder.join("containerd-state"));
-    let runc = binaries::node("runc")?;
-    let cni = binaries::node("bridge")?;
-    let cni = cni.parent().context("a folder")?;
-    Ok(format!(
+    format!(
         r#"version = 3
 root = "{root}"
 state = "{state}"
@@ -88,7 +92,7 @@ state = "{state}"
   disable_apparmor = true
   cdi_spec_dirs = ["{cdi}"]
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ["{cni}"]
+  bin_dirs = ["{plugins}"]
   conf_dir = "{conf}"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
@@ -100,15 +104,17 @@ state = "{state}"
         socket = socket(folder).display(),
         image = image::IMAGE,
         cdi = cdi.display(),
-        cni = cni.display(),
+        plugins = plugins.display(),
         conf = folder.join("cni").display(),
         runc = runc.display(),
-    ))
+    )
 }
 
-fn network(folder: &Path) -> anyhow::Result<()> {
-    let conf = folder.join("cni");
-    fs::create_dir_all(&conf)?;
+/// The name of the file that holds [`network`], below `cni`.
+pub(crate) const NETWORK: &str = "10-pods.conflist";
+
+/// The pods' network: a bridge.
+pub(crate) fn network(folder: &Path) -> String {
     let list = serde_json::json!({
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -122,5 +128,5 @@ fn network(folder: &Path) -> anyhow::Result<()> {
             },
         }],
     });
-    Ok(fs::write(conf.join("10-pods.conflist"), list.to_string())?)
+    list.to_string()
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
 /// What pods name.
-pub(super) const IMAGE: &str = "localhost/busybox:test";
+pub const IMAGE: &str = "localhost/busybox:test";
 
 /// Debian's package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
@@ -18,7 +18,7 @@ const COMMANDS: [&str; 12] =
     ["sh", "sleep", "cat", "ls", "env", "ip", "echo", "ping", "test", "stat", "true", "wc"];
 
 /// Writes the archive.
-pub(super) fn write(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn write(path: &Path) -> anyhow::Result<()> {
     let layer = layer()?;
     let config = json!({
         "architecture": "amd64",

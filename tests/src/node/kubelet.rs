@@ -22,7 +22,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<Process> {
     let config = folder.join("kubelet.json");
     let health = ports::free()?;
-    fs::write(&config, configuration(folder, health)?.to_string())?;
+    fs::write(&config, configuration(folder, health, ports::free()?).to_string())?;
     let process = Program::new(binaries::kubernetes("kubelet")?, plane.logs())
         .named(&format!("{name}-kubelet"))
         .args([
@@ -39,9 +39,10 @@ pub(super) async fn start(
     Ok(process)
 }
 
-fn configuration(folder: &Path, health: u16) -> anyhow::Result<serde_json::Value> {
+/// Its configuration: everything below `folder`.
+pub(crate) fn configuration(folder: &Path, health: u16, port: u16) -> serde_json::Value {
     let zero = "0%";
-    Ok(json!({
+    json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "failCgroupV1": false,
@@ -51,7 +52,7 @@ fn configuration(folder: &Path, health: u16) -> anyhow::Result<serde_json::Value
         "failSwapOn": false,
         "localStorageCapacityIsolation": false,
         "containerRuntimeEndpoint": format!("unix://{}", containerd::socket(folder).display()),
-        "port": ports::free()?,
+        "port": port,
         "readOnlyPort": 0,
         "healthzPort": health,
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -64,5 +65,5 @@ fn configuration(folder: &Path, health: u16) -> anyhow::Result<serde_json::Value
         },
         "syncFrequency": "2s",
         "nodeStatusUpdateFrequency": "2s",
-    }))
+    })
 }

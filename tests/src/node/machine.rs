@@ -34,8 +34,13 @@ pub struct Nic {
 impl Nic {
     /// Its name in a slice.
     pub fn device(&self) -> String {
-        format!("pci-{}", self.address.replace([':', '.'], "-"))
+        device_name(self.address)
     }
+}
+
+/// The name in a slice of the NIC at a PCI address.
+pub fn device_name(address: &str) -> String {
+    format!("pci-{}", address.replace([':', '.'], "-"))
 }
 
 /// A running node.

@@ -10,7 +10,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Check, Scope, eventually, node::image::IMAGE};
+pub use crate::node::image::IMAGE;
+use crate::{Check, Scope, eventually};
 
 /// Longest that a pod may take to run, or to be gone.
 pub const POD: Duration = Duration::from_mins(1);

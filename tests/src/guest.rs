@@ -1,0 +1,147 @@
+//! A virtual machine with NUMA nodes, PCIe switches and NICs of its own, for
+//! what a folder of files cannot show: links and devices that come and go.
+//!
+//! Emulated without KVM, so it is slow and its bandwidths mean nothing. It is
+//! reached over QEMU's user-mode network; nothing of the host's is changed.
+
+mod machine;
+pub mod node;
+mod shell;
+
+use std::{
+    fmt, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::{
+    Check, ControlPlane, Program, binaries, eventually, ports,
+    process::{Log, Process},
+};
+pub use machine::{GPUS, Hardware, NICS, NicModel, Wire};
+
+const BOOT: Duration = Duration::from_mins(2);
+
+/// A running virtual machine. It ends with this value.
+pub struct Guest {
+    name: String,
+    process: Process,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Guest {
+    /// Boots it and waits until its shell answers.
+    pub async fn boot(
+        plane: &ControlPlane,
+        name: &str,
+        hardware: &Hardware,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        fs::create_dir(folder.path().join("share"))?;
+        let image = binaries::guest()?;
+        let port = ports::free()?;
+        let process = Program::new(image.join("qemu/qemu-system-x86_64"), plane.logs())
+            .named(&format!("{name}-qemu"))
+            .args(hardware.arguments(&image, folder.path(), port))
+            .env("QEMU_MODULE_DIR", &image.join("qemu/modules").display().to_string())
+            .spawn()?;
+        let guest = Self { name: name.to_owned(), process, port, folder };
+        guest.ready().await?;
+        Ok(guest)
+    }
+
+    /// Runs a bash script as root and returns what it wrote; an error where it
+    /// ends with another code than 0. Every command of it must succeed.
+    pub async fn run(&self, script: &str) -> anyhow::Result<String> {
+        shell::run(self.port, script).await.with_context(|| format!("in guest {}", self.name))
+    }
+
+    /// The folder that the guest has at `/share`.
+    pub fn share(&self) -> PathBuf {
+        self.folder.path().join("share")
+    }
+
+    /// Puts one of our own programs at `/run/NAME`, without what only a
+    /// debugger reads.
+    pub async fn install(&self, name: &str) -> anyhow::Result<()> {
+        let copy = self.share().join(name);
+        strip(&binaries::ours(name)?, &copy)?;
+        self.run(&format!("cp /share/{name} /run/{name}")).await.map(drop)
+    }
+
+    /// Starts a command line that goes on; what it writes is
+    /// [`Guest::log`]`(name)`.
+    pub async fn start(&self, name: &str, command: &str) -> anyhow::Result<()> {
+        let script = format!(
+            "setsid {command} >>/share/{name}.log 2>&1 </dev/null & echo $! >/run/{name}.pid"
+        );
+        self.run(&script).await.map(drop)
+    }
+
+    /// Kills, as a crash would, what [`Guest::start`] started.
+    pub async fn kill(&self, name: &str) -> anyhow::Result<()> {
+        self.run(&format!("kill -9 $(cat /run/{name}.pid)")).await.map(drop)
+    }
+
+    /// The last lines of a program that was started in the guest.
+    pub fn log(&self, name: &str) -> String {
+        Log::at(self.share().join(format!("{name}.log"))).tail(20, 0)
+    }
+
+    /// Writes a kubeconfig with which the guest reaches the API server: the
+    /// host's loopback interface has another address in there. Returns its path
+    /// in the guest.
+    pub fn add_kubeconfig(&self, host: &Path) -> anyhow::Result<String> {
+        let text = fs::read_to_string(host)?;
+        let mut config: serde_json::Value = serde_json::from_str(&text)?;
+        let cluster = &mut config["clusters"][0]["cluster"];
+        let server = cluster["server"].as_str().context("a server")?;
+        let moved = server.replace("127.0.0.1", "10.0.2.2");
+        cluster["server"] = moved.into();
+        cluster["tls-server-name"] = "127.0.0.1".into();
+        let name = host.file_name().context("a file")?.to_string_lossy().into_owned();
+        fs::write(self.share().join(&name), config.to_string())?;
+        Ok(format!("/share/{name}"))
+    }
+
+    async fn ready(&self) -> anyhow::Result<()> {
+        let console = Log::at(self.folder.path().join("console"));
+        eventually(BOOT, async || {
+            let lines = console.tail(15, 0);
+            anyhow::ensure!(
+                !self.process.has_ended(),
+                "QEMU ended:\n{}\n{lines}",
+                self.process.tail(15)
+            );
+            Ok(Check::that(lines.contains("GUEST READY"), || {
+                format!("guest {} does not boot; its console says:\n{lines}", self.name)
+            }))
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guest").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn strip(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let output = Command::new("strip")
+        .arg("-o")
+        .arg(to)
+        .arg(from)
+        .output()
+        .context("failed to start `strip` (Debian: binutils)")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "`{}`: {}", from.display(), error.trim());
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! What QEMU is told: two NUMA nodes, each with a PCIe switch below a root port
+//! of its own, and two GPUs and two NICs below each switch.
+//!
+//! Display adapters with a GPU vendor's identity stand for GPUs, as the graph
+//! knows a GPU by class and vendor. With these bus numbers the guest's kernel
+//! gives the addresses of [`GPUS`] and [`NICS`]; the devices beside them, on the
+//! machine's own bus, belong to no NUMA node.
+
+use std::path::{Path, PathBuf};
+
+/// The GPUs, with their NUMA node.
+pub const GPUS: [(&str, i64); 4] =
+    [("0000:43:00.0", 0), ("0000:44:00.0", 0), ("0000:83:00.0", 1), ("0000:84:00.0", 1)];
+
+/// The NICs, with their NUMA node.
+pub const NICS: [(&str, i64); 4] =
+    [("0000:45:00.0", 0), ("0000:46:00.0", 0), ("0000:85:00.0", 1), ("0000:86:00.0", 1)];
+
+/// An emulated NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicModel {
+    /// Its interface's parent is a virtio device, and only that one's parent the
+    /// PCI function.
+    Virtio,
+    /// Intel 82574L.
+    E1000e,
+    /// The one of `VMware`.
+    Vmxnet3,
+    /// Intel 82576, with up to 7 virtual functions.
+    Igb,
+}
+
+impl NicModel {
+    const fn device(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio-net-pci,speed=100000,duplex=full",
+            Self::E1000e => "e1000e",
+            Self::Vmxnet3 => "vmxnet3",
+            Self::Igb => "igb",
+        }
+    }
+}
+
+/// The cable between two guests, on the rail of [`NICS`]' first and third.
+#[derive(Clone, Copy, Debug)]
+pub enum Wire {
+    /// The guest that is booted first, on this port of the loopback interface.
+    Listen(u16),
+    /// The other.
+    Connect(u16),
+}
+
+/// A machine to be emulated.
+#[derive(Clone, Debug)]
+pub struct Hardware {
+    /// In the order of [`NICS`].
+    pub nics: [NicModel; 4],
+    /// Tells guests on one wire apart.
+    pub number: u8,
+    /// Cable to another guest.
+    pub wire: Option<Wire>,
+    /// Memory of each NUMA node, in MiB.
+    pub memory: u32,
+    /// An ext4 image that the guest has at `/node`.
+    pub disk: Option<PathBuf>,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self { nics: [NicModel::Virtio; 4], number: 1, wire: None, memory: 384, disk: None }
+    }
+}
+
+impl Hardware {
+    /// QEMU's command line. `shell` is the host's port of the guest's shell.
+    pub(super) fn arguments(&self, image: &Path, folder: &Path, shell: u16) -> Vec<String> {
+        let mut all = self.board(image, folder);
+        all.extend(management(shell));
+        for node in 0..2 {
+            all.extend(switch(node));
+            for slot in 0..2 {
+                all.extend(option(
+                    "-device",
+                    &format!("ati-vga,model=rv100,bus=down{node}{slot},vgamem_mb=16,romfile="),
+                ));
+            }
+            for slot in 0..2 {
+                all.extend(self.nic(node, slot));
+            }
+        }
+        all.extend(self.wire());
+        all
+    }
+
+    fn board(&self, image: &Path, folder: &Path) -> Vec<String> {
+        let memory = self.memory;
+        let (image, folder) = (image.display(), folder.display());
+        let mut all = vec!["-nodefaults".to_owned(), "-no-user-config".into(), "-no-reboot".into()];
+        for (name, value) in [
+            ("-L", format!("{image}/qemu/share")),
+            ("-display", "none".into()),
+            ("-machine", "q35,usb=off,vmport=off".into()),
+            ("-accel", "tcg,thread=multi,tb-size=256".into()),
+            ("-cpu", "max,la57=off,pku=off".into()),
+            ("-smp", "2,sockets=2,cores=1,threads=1".into()),
+            ("-m", (memory * 2).to_string()),
+            ("-object", format!("memory-backend-ram,id=memory0,size={memory}M")),
+            ("-object", format!("memory-backend-ram,id=memory1,size={memory}M")),
+            ("-numa", "node,nodeid=0,cpus=0,memdev=memory0".into()),
+            ("-numa", "node,nodeid=1,cpus=1,memdev=memory1".into()),
+            ("-numa", "dist,src=0,dst=1,val=21".into()),
+            ("-kernel", format!("{image}/vmlinuz")),
+            ("-initrd", format!("{image}/initrd")),
+            ("-append", KERNEL.into()),
+            ("-serial", format!("file:{folder}/console")),
+            // What the guest writes is gone with it.
+            (
+                "-drive",
+                format!(
+                    "if=none,id=root,file={image}/root.ext4,format=raw,snapshot=on,cache=unsafe"
+                ),
+            ),
+            ("-device", "virtio-blk-pci,drive=root,bus=pcie.0".into()),
+            (
+                "-fsdev",
+                format!("local,id=share,path={folder}/share,security_model=none,multidevs=remap"),
+            ),
+            ("-device", "virtio-9p-pci,fsdev=share,mount_tag=share,bus=pcie.0".into()),
+            ("-device", "virtio-rng-pci,bus=pcie.0".into()),
+        ] {
+            all.extend(option(name, &value));
+        }
+        if let Some(disk) = &self.disk {
+            let file = disk.display();
+            all.extend(option(
+                "-drive",
+                &format!("if=none,id=node,file={file},format=raw,readonly=on,cache=unsafe"),
+            ));
+            all.extend(option("-device", "virtio-blk-pci,drive=node,bus=pcie.0"));
+        }
+        all
+    }
+
+    fn nic(&self, node: usize, slot: usize) -> Vec<String> {
+        let device = self.nics[node * 2 + slot].device();
+        let mac = format!("52:54:00:00:0{}:{node}{slot}", self.number);
+        let port = slot + 2;
+        let mut all =
+            option("-netdev", &format!("hubport,id=nic{node}{slot},hubid={slot}")).to_vec();
+        all.extend(option(
+            "-device",
+            &format!("{device},netdev=nic{node}{slot},mac={mac},bus=down{node}{port},romfile="),
+        ));
+        all
+    }
+
+    fn wire(&self) -> Vec<String> {
+        let Some(wire) = self.wire else { return Vec::new() };
+        let end = match wire {
+            Wire::Listen(port) => format!("listen=127.0.0.1:{port}"),
+            Wire::Connect(port) => format!("connect=127.0.0.1:{port}"),
+        };
+        [
+            option("-netdev", &format!("socket,id=wire,{end}")),
+            option("-netdev", "hubport,id=wireport,hubid=0,netdev=wire"),
+        ]
+        .concat()
+    }
+}
+
+/// No mitigations, no watchdogs: it is slow enough. A panic ends it.
+const KERNEL: &str = "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr \
+    no_timer_check audit=0 selinux=0 apparmor=0 nowatchdog random.trust_cpu=on \
+    rcupdate.rcu_expedited=1 cryptomgr.notests";
+
+/// The interface by which the tests reach the guest; its hardware address is
+/// known to `tests/guest/init`.
+fn management(shell: u16) -> Vec<String> {
+    [
+        option("-netdev", &format!("user,id=management,hostfwd=tcp:127.0.0.1:{shell}-:2222")),
+        option(
+            "-device",
+            "virtio-net-pci,netdev=management,mac=52:54:00:00:00:01,bus=pcie.0,romfile=",
+        ),
+    ]
+    .concat()
+}
+
+/// A root complex of a NUMA node, a root port, a switch with four ports.
+fn switch(node: usize) -> Vec<String> {
+    let bus = 64 + node * 64;
+    let chassis = 10 + node;
+    let mut all = Vec::new();
+    for device in [
+        format!("pxb-pcie,id=complex{node},bus=pcie.0,bus_nr={bus},numa_node={node}"),
+        format!("pcie-root-port,id=root{node},bus=complex{node},chassis={chassis},slot={chassis}"),
+        format!("x3130-upstream,id=up{node},bus=root{node}"),
+    ] {
+        all.extend(option("-device", &device));
+    }
+    for port in 0..4 {
+        let (chassis, slot) = (20 + node, 20 + node * 8 + port);
+        all.extend(option(
+            "-device",
+            &format!(
+                "xio3130-downstream,id=down{node}{port},bus=up{node},chassis={chassis},slot={slot}"
+            ),
+        ));
+    }
+    all
+}
+
+fn option(name: &str, value: &str) -> [String; 2] {
+    [name.to_owned(), value.to_owned()]
+}

@@ -1,0 +1,203 @@
+//! A guest as a node: containerd and a kubelet in it, the small GPU driver, and
+//! ours.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::Context;
+use k8s_openapi::api::{core::v1::Node, resource::v1::ResourceSlice};
+use kube::{Api, api::ListParams};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{GPUS, Guest};
+use crate::{
+    Check, ControlPlane, binaries, eventually,
+    node::{containerd, image, kubelet},
+};
+
+/// What the kubelet, containerd and their state lie below, in the guest.
+const FOLDER: &str = "/var/lib/node";
+const CDI: &str = "/etc/cdi";
+const DRIVER_KUBECONFIG: &str = "/run/node-driver.kubeconfig";
+/// The guest's own network: every guest has the same address in it.
+const ADDRESS: &str = "10.0.2.15";
+const SOON: Duration = Duration::from_mins(3);
+
+/// The disk with the programs that a node needs, for
+/// [`Hardware::disk`](super::Hardware).
+pub fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
+    let content = TempDir::new_in(folder)?;
+    let names = [
+        "containerd",
+        "containerd-shim-runc-v2",
+        "ctr",
+        "runc",
+        "bridge",
+        "host-local",
+        "loopback",
+    ];
+    let mut programs = vec![binaries::kubernetes("kubelet")?, binaries::gpu_driver()?];
+    for name in names {
+        programs.push(binaries::node(name)?);
+    }
+    for program in programs {
+        let name = program.file_name().context("a file")?;
+        fs::copy(&program, content.path().join(name))?;
+    }
+    image::write(&content.path().join("busybox.tar"))?;
+    let disk = folder.join("node.ext4");
+    let output = Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-O", "^has_journal", "-d"])
+        .arg(content.path())
+        .arg(&disk)
+        .arg("512M")
+        .output()
+        .context("failed to start `mke2fs` (Debian: e2fsprogs)")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "mke2fs: {}", error.trim());
+    Ok(disk)
+}
+
+/// A guest that has joined the cluster.
+#[derive(Debug)]
+pub struct GuestNode {
+    /// The machine.
+    pub guest: Guest,
+    /// Its name in the cluster.
+    pub name: String,
+}
+
+impl GuestNode {
+    /// Starts containerd and the kubelet with the rights of an administrator, and
+    /// waits until the node is Ready.
+    pub async fn join(plane: &ControlPlane, guest: Guest, name: &str) -> anyhow::Result<Self> {
+        let node = Self { guest, name: name.to_owned() };
+        node.start_containerd().await?;
+        node.start_kubelet(plane).await?;
+        Ok(node)
+    }
+
+    async fn start_containerd(&self) -> anyhow::Result<()> {
+        let folder = Path::new(FOLDER);
+        let programs = Path::new("/node");
+        let config =
+            containerd::configuration(folder, Path::new(CDI), &programs.join("runc"), programs);
+        let share = self.guest.share();
+        fs::write(share.join("containerd.toml"), config)?;
+        fs::write(share.join(containerd::NETWORK), containerd::network(folder))?;
+        let prepare = format!(
+            "modprobe -a overlay veth bridge; mkdir -p {FOLDER}/cni {CDI} /etc/cni/net.d
+            cp /share/{} {FOLDER}/cni/",
+            containerd::NETWORK
+        );
+        self.guest.run(&prepare).await?;
+        self.guest.start("containerd", "/node/containerd --config /share/containerd.toml").await?;
+        let socket = containerd::socket(folder);
+        let import = format!(
+            "until ctr --address {socket} version >/dev/null 2>&1; do sleep 0.2; done
+            ctr --address {socket} --namespace k8s.io images import --local /node/busybox.tar",
+            socket = socket.display()
+        );
+        self.guest
+            .run(&import)
+            .await
+            .with_context(|| format!("containerd wrote:\n{}", self.guest.log("containerd")))?;
+        Ok(())
+    }
+
+    async fn start_kubelet(&self, plane: &ControlPlane) -> anyhow::Result<()> {
+        let config = kubelet::configuration(Path::new(FOLDER), 10248, 10250);
+        fs::write(self.guest.share().join("kubelet.json"), config.to_string())?;
+        let kubeconfig = self.guest.add_kubeconfig(&plane.kubeconfig())?;
+        let command = format!(
+            "/node/kubelet --config=/share/kubelet.json --kubeconfig={kubeconfig} \
+            --hostname-override={} --root-dir={FOLDER}/kubelet --node-ip={ADDRESS} --v=2",
+            self.name
+        );
+        self.guest.start("kubelet", &command).await?;
+        let nodes: Api<Node> = Api::all(plane.client());
+        eventually(SOON, async || {
+            let node = nodes.get_opt(&self.name).await?;
+            let conditions = node.and_then(|node| node.status?.conditions).unwrap_or_default();
+            let ready = conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True");
+            Ok(Check::that(ready, || {
+                format!("not Ready; kubelet wrote:\n{}", self.guest.log("kubelet"))
+            }))
+        })
+        .await
+    }
+
+    /// Starts the small GPU driver: the display devices as GPUs of NVIDIA's
+    /// driver, with the standard attributes that it publishes.
+    pub async fn start_gpu_driver(&self, plane: &ControlPlane) -> anyhow::Result<()> {
+        let device = |(index, (address, numa)): (usize, (&str, i64))| {
+            let root = if numa == 0 { "pci0000:40" } else { "pci0000:80" };
+            json!({"name": format!("gpu-{index}"), "attributes": {
+                "type": {"string": "gpu"},
+                "uuid": {"string": format!("GPU-{}-{index}", self.name)},
+                "resource.kubernetes.io/pciBusID": {"string": address},
+                "resource.kubernetes.io/pcieRoot": {"string": root},
+            }})
+        };
+        let devices: Vec<_> = GPUS.into_iter().enumerate().map(device).collect();
+        fs::write(self.guest.share().join("gpus.json"), serde_json::to_vec(&devices)?)?;
+        let kubeconfig = self.guest.add_kubeconfig(&plane.kubeconfig())?;
+        let command = format!(
+            "/node/gpu-driver {kubeconfig} {} gpu.nvidia.com /share/gpus.json {CDI} {FOLDER}/kubelet",
+            self.name
+        );
+        self.guest.start("gpu-driver", &command).await?;
+        self.published(plane, "gpu.nvidia.com").await
+    }
+
+    /// Installs our driver and starts it; `kubeconfig` is the host's.
+    pub async fn start_driver(
+        &self,
+        plane: &ControlPlane,
+        kubeconfig: &Path,
+    ) -> anyhow::Result<()> {
+        let kubeconfig = self.guest.add_kubeconfig(kubeconfig)?;
+        self.guest.install("node-driver").await?;
+        self.guest.run(&format!("cp {kubeconfig} {DRIVER_KUBECONFIG}")).await?;
+        self.restart_driver().await?;
+        self.published(plane, "dra.net").await
+    }
+
+    /// Starts our driver again, after [`Guest::kill`].
+    pub async fn restart_driver(&self) -> anyhow::Result<()> {
+        let command = format!(
+            "/run/node-driver --node-name {} --kubeconfig {DRIVER_KUBECONFIG} --cloud none \
+            --kubelet-dir {FOLDER}/kubelet --cdi-dir {CDI}",
+            self.name
+        );
+        self.guest.start("node-driver", &command).await
+    }
+
+    async fn published(&self, plane: &ControlPlane, driver: &str) -> anyhow::Result<()> {
+        let slices: Api<ResourceSlice> = Api::all(plane.client());
+        let own = ListParams::default()
+            .fields(&format!("spec.nodeName={},spec.driver={driver}", self.name));
+        eventually(SOON, async || {
+            let found = !slices.list(&own).await?.items.is_empty();
+            Ok(Check::that(found, || {
+                let logs = ["gpu-driver", "node-driver"].map(|name| self.guest.log(name));
+                format!("no slice of {driver}; the drivers wrote:\n{}", logs.join("\n"))
+            }))
+        })
+        .await
+    }
+
+    /// What a pod's container has written.
+    pub async fn pod_log(&self, namespace: &str, pod: &str) -> anyhow::Result<String> {
+        let script =
+            format!("cat {FOLDER}/pod-logs/{namespace}_{pod}_*/*/*.log 2>/dev/null || true");
+        let raw = self.guest.run(&script).await?;
+        // `TIME STREAM F TEXT` (the CRI's log format).
+        Ok(raw.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect::<Vec<_>>().join("\n"))
+    }
+}

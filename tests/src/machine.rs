@@ -1,0 +1,84 @@
+//! Machines other than the GB300: a fixture of topology-graph, whose NICs our
+//! driver publishes, and GPUs in the form in which their driver publishes them.
+
+use std::path::Path;
+
+use anyhow::Context;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use topology_graph::{HostRoot, Topology, fixture, read};
+
+/// A kind of machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Name of the fixture.
+    pub fixture: &'static str,
+    /// Azure's name of its size.
+    pub size: &'static str,
+    /// The GPUs' driver.
+    pub driver: &'static str,
+    /// The extended resource that stands for one GPU.
+    pub resource: &'static str,
+}
+
+/// Eight AMD GPUs and eight InfiniBand NICs, four of each on either NUMA node.
+/// The driver publishes a NUMA node in its own domain.
+pub const MI300X: Machine = Machine {
+    fixture: "azure-mi300x",
+    size: "Standard_ND96isr_MI300X_v5",
+    driver: "gpu.amd.com",
+    resource: "amd.com/gpu",
+};
+
+/// Eight NVIDIA GPUs and eight InfiniBand NICs, four of each on either NUMA node.
+/// The driver (v0.5.0) publishes the standard NUMA node.
+pub const H100: Machine = Machine {
+    fixture: "azure-ndh100v5",
+    size: "Standard_ND96isr_H100_v5",
+    driver: "gpu.nvidia.com",
+    resource: "nvidia.com/gpu",
+};
+
+impl Machine {
+    /// The machine as a folder.
+    pub fn plant(self) -> anyhow::Result<TempDir> {
+        let folder = tempfile::tempdir()?;
+        let text = fixture::machine(self.fixture).context("the fixture is there")?;
+        fixture::plant(text, folder.path())?;
+        Ok(folder)
+    }
+
+    /// The GPUs of the machine below `root` as the driver's slice of a node.
+    pub fn gpu_slice(self, node: &str, root: &Path) -> anyhow::Result<DynamicObject> {
+        let snapshot = read(&HostRoot::at(root))?;
+        let (topology, _) = Topology::build(&snapshot, None);
+        let gpus = topology.gpus().iter().enumerate().map(|(index, gpu)| {
+            let mut attributes = json!({
+                "resource.kubernetes.io/pciBusID": {"string": gpu.address.to_string()},
+            });
+            let numa = gpu.numa.map(|numa| json!({"int": numa.0}));
+            if self.driver == "gpu.amd.com" {
+                attributes["type"] = json!({"string": "amdgpu"});
+                attributes["numaNode"] = numa.unwrap_or_default();
+            } else {
+                attributes["type"] = json!({"string": "gpu"});
+                attributes["uuid"] = json!({"string": format!("GPU-{node}-{index}")});
+                attributes["resource.kubernetes.io/numaNode"] = numa.unwrap_or_default();
+            }
+            json!({"name": format!("gpu-{index}"), "attributes": attributes})
+        });
+        let slice = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": format!("{node}-{}", self.driver)},
+            "spec": {
+                "driver": self.driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "devices": gpus.collect::<Vec<Value>>(),
+            },
+        });
+        Ok(serde_json::from_value(slice)?)
+    }
+}

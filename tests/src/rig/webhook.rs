@@ -1,0 +1,241 @@
+//! Admission behind its Service, as `deploy` installs it, with replicas that are
+//! processes here: each an endpoint of the Service, with the certificate that
+//! their leader makes.
+
+use std::{fs, time::Duration};
+
+use anyhow::Context;
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Pod, Secret},
+    discovery::v1::EndpointSlice,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+use super::{NAMESPACE, Rig, deploy};
+use crate::{Check, Process, eventually, manifest, ports};
+
+const SOON: Duration = Duration::from_secs(30);
+const SERVICE: &str = "admission";
+const MACHINES: &str = "admission-machines";
+/// Seconds after which another replica takes over; the least that is allowed.
+const LEASE_SECONDS: u32 = 3;
+/// Label on the endpoints that are made here.
+const OURS: &str = "dranet-tests=admission";
+
+/// A running replica; dropped, it is killed.
+#[derive(Debug)]
+pub struct Replica {
+    process: Process,
+    /// Port of `/metrics`.
+    pub operations: u16,
+    endpoints: String,
+    url: String,
+}
+
+impl Replica {
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl Rig<'_> {
+    /// Starts admission and registers its webhooks.
+    pub async fn start_admission(&mut self) -> anyhow::Result<()> {
+        self.start_replicas(1, &[]).await
+    }
+
+    /// Starts replicas with more flags, and registers the webhooks; returns when
+    /// kube-apiserver has had an answer from one.
+    pub async fn start_replicas(&mut self, count: usize, args: &[&str]) -> anyhow::Result<()> {
+        self.forget_replicas().await?;
+        for object in manifest::read(&deploy("manifests/admission.yaml"))? {
+            let kind = object.types.as_ref().map(|types| types.kind.as_str());
+            // The Deployment's pods would be bound to the simulated nodes.
+            if kind != Some("Deployment") {
+                manifest::apply(&self.plane.client(), object, NAMESPACE).await?;
+            }
+        }
+        self.scope.apply_file(&deploy("manifests/webhook.yaml")).await?;
+        for index in 0..count {
+            self.start_replica(index, args).await?;
+        }
+        self.answers().await
+    }
+
+    /// Starts one replica more.
+    pub async fn start_replica(&mut self, index: usize, args: &[&str]) -> anyhow::Result<()> {
+        let (address, port, operations) = (ports::address()?, ports::free()?, ports::free()?);
+        let name = format!("{SERVICE}-{index}");
+        let mut all =
+            vec![format!("--listen={address}:{port}"), format!("--lease-seconds={LEASE_SECONDS}")];
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let process = self.spawn(SERVICE, &name, operations, &all).await?;
+        let endpoints = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {
+                "kubernetes.io/service-name": SERVICE,
+                "dranet-tests": "admission",
+            }},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+            "ports": [{"name": "webhook", "port": port}],
+        });
+        manifest::apply(&self.plane.client(), serde_json::from_value(endpoints)?, NAMESPACE)
+            .await?;
+        let url = format!("https://{address}:{port}");
+        self.admission.push(Replica { process, operations, endpoints: name, url });
+        Ok(())
+    }
+
+    /// Kills every replica and leaves the webhooks registered.
+    pub fn kill_admission(&mut self) {
+        self.admission.clear();
+    }
+
+    /// Kills a replica as the kernel does, and takes its endpoint away when that
+    /// has happened, as its kubelet would.
+    pub async fn kill_replica(&mut self, index: usize) -> anyhow::Result<()> {
+        let replica = self.admission.remove(index);
+        let endpoints = replica.endpoints.clone();
+        drop(replica);
+        self.slices().delete(&endpoints, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// The running replicas.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.admission
+    }
+
+    /// Waits until the API server has had an answer: it reads configurations and
+    /// endpoints from watches of its own.
+    pub async fn answers(&self) -> anyhow::Result<()> {
+        let pods: Api<Pod> = self.scope.api();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let probe: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "probe", "annotations": {"dranet.io/aligned-nics": "probe"}},
+            "spec": {"containers": [{"name": "probe", "image": "none"}]},
+        }))?;
+        eventually(SOON, async || match pods.create(&dry_run, &probe).await {
+            Err(kube::Error::Api(status)) if status.message.contains("denied the request") => {
+                Ok(Check::Done(()))
+            }
+            other => Ok(Check::NotYet(format!("the webhook: {other:?}"))),
+        })
+        .await?;
+        let linted: Api<ValidatingWebhookConfiguration> = Api::all(self.plane.client());
+        eventually(SOON, async || {
+            let webhooks = linted.get("lint.dranet.io").await?.webhooks.unwrap_or_default();
+            let trusts = webhooks.iter().all(|hook| hook.client_config.ca_bundle.is_some());
+            Ok(Check::that(trusts, || "lint.dranet.io trusts nobody".into()))
+        })
+        .await
+    }
+
+    /// Removes the authority from the webhook for pods.
+    pub async fn distrust(&self) -> anyhow::Result<()> {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.plane.client());
+        let patch = json!({"webhooks": [
+            {"name": "admission.dranet.io", "clientConfig": {"caBundle": null}},
+        ]});
+        let params = PatchParams::default();
+        api.patch("admission.dranet.io", &params, &Patch::Strategic(patch)).await?;
+        Ok(())
+    }
+
+    /// The Secret with the certificates.
+    pub async fn certificates(&self) -> anyhow::Result<Secret> {
+        let secrets: Api<Secret> = Api::namespaced(self.plane.client(), NAMESPACE);
+        Ok(secrets.get("admission-certificates").await?)
+    }
+
+    /// The leader's identity, once there is one.
+    pub async fn leader(&self) -> anyhow::Result<String> {
+        let leases: Api<Lease> = Api::namespaced(self.plane.client(), NAMESPACE);
+        eventually(SOON, async || {
+            let spec = leases.get(SERVICE).await?.spec.unwrap_or_default();
+            Ok(spec
+                .holder_identity
+                .map_or_else(|| Check::NotYet("nobody leads".into()), Check::Done))
+        })
+        .await
+    }
+
+    /// The replicas of the test before were killed and have left what only they
+    /// would have taken away: endpoints, and the lease.
+    async fn forget_replicas(&mut self) -> anyhow::Result<()> {
+        self.admission.clear();
+        let ours = ListParams::default().labels(OURS);
+        self.slices().delete_collection(&DeleteParams::default(), &ours).await?;
+        let leases: Api<Lease> = Api::namespaced(self.plane.client(), NAMESPACE);
+        let free = Patch::Merge(json!({"spec": {"holderIdentity": null}}));
+        leases.patch(SERVICE, &PatchParams::default(), &free).await.context("the lease")?;
+        let empty = Patch::Merge(json!({"binaryData": null}));
+        self.machines().patch(MACHINES, &PatchParams::default(), &empty).await?;
+        Ok(())
+    }
+
+    /// Waits until a machine is remembered.
+    pub async fn remembered(&self) -> anyhow::Result<()> {
+        eventually(SOON, async || {
+            let entries = self.machines().get(MACHINES).await?.binary_data.unwrap_or_default();
+            Ok(Check::that(!entries.is_empty(), || "nothing is remembered".into()))
+        })
+        .await
+    }
+
+    fn machines(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.plane.client(), NAMESPACE)
+    }
+
+    fn slices(&self) -> Api<EndpointSlice> {
+        Api::namespaced(self.plane.client(), NAMESPACE)
+    }
+}
+
+/// How a client other than kube-apiserver reaches the webhook.
+#[derive(Clone, Debug)]
+pub struct Webhook {
+    /// `https://ADDRESS:PORT`.
+    pub url: String,
+    /// The name that its certificate is for.
+    pub name: String,
+    /// The authority of its certificate, as DER.
+    pub authority: Vec<u8>,
+    /// Its process.
+    pid: u32,
+}
+
+impl Webhook {
+    /// The memory that its process has now, in KiB (`VmRSS` of `/proc/PID/status`).
+    pub fn resident_kib(&self) -> anyhow::Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|rest| rest.split_whitespace().next());
+        number.context("a process has memory")?.parse().context("it is a number")
+    }
+}
+
+impl Rig<'_> {
+    /// The first replica, for clients of the test's own.
+    pub async fn webhook(&self) -> anyhow::Result<Webhook> {
+        let replica = self.admission.first().context("a replica runs")?;
+        let data = self.certificates().await?.data.unwrap_or_default();
+        let pem = data.get("ca.crt").context("it holds an authority")?;
+        Ok(Webhook {
+            url: replica.url.clone(),
+            name: format!("{SERVICE}.{NAMESPACE}.svc"),
+            authority: pem::parse(&pem.0)?.into_contents(),
+            // setpriv becomes the program.
+            pid: replica.process.pid(),
+        })
+    }
+}

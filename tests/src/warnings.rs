@@ -1,0 +1,44 @@
+//! What kubectl shows above an answer: the `Warning` headers of kube-apiserver,
+//! which clients that return objects leave out.
+
+use anyhow::Context;
+use http::{Request, header::WARNING};
+use kube::client::Body;
+
+use crate::ControlPlane;
+
+/// Creates an object in a dry run; returns the warnings that come with the
+/// answer. `group` is `api/v1` or `apis/GROUP/VERSION`.
+pub async fn of_create(
+    plane: &ControlPlane,
+    namespace: &str,
+    group: &str,
+    resource: &str,
+    body: Vec<u8>,
+) -> anyhow::Result<Vec<String>> {
+    let path = format!("/{group}/namespaces/{namespace}/{resource}?dryRun=All");
+    let request =
+        Request::post(path).header("content-type", "application/json").body(Body::from(body))?;
+    let answer = plane.client().send(request).await?;
+    anyhow::ensure!(answer.status().is_success(), "{}", answer.status());
+    let headers = answer.headers().get_all(WARNING).iter();
+    headers.map(|header| text(header.to_str()?)).collect()
+}
+
+/// The text of `299 - "text"`.
+fn text(header: &str) -> anyhow::Result<String> {
+    let quoted = header.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+    let (text, _) = quoted.with_context(|| format!("`{header}` is no warning"))?;
+    Ok(text.replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_warning_is_unquoted() {
+        assert_eq!(text(r#"299 - "say \"a\" \\ b""#).unwrap(), r#"say "a" \ b"#);
+        assert!(text("299 - none").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! A replica dies in the middle of a burst: no pod comes in without its claim,
+//! and none is lost but those that were answered with an error.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaimTemplate};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use serde_json::json;
+use tests::{Check, ControlPlane, Scope, eventually, floor::Test, rig::Rig, with_scope};
+
+const SOON: Duration = Duration::from_secs(30);
+const PODS: usize = 500;
+/// Requests at a time.
+const TOGETHER: usize = 16;
+/// Answers after which the replica is killed.
+const KILL_AFTER: usize = 150;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![no_pod_comes_in_without_its_claim_when_a_replica_dies];
+    all.into_iter().map(Test::alone).collect()
+}
+
+async fn no_pod_comes_in_without_its_claim_when_a_replica_dies(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        rig.gb300("one").await?;
+        rig.start_replicas(2, &[]).await?;
+        let answered = AtomicUsize::new(0);
+        let burst = burst(scope, &answered);
+        let kill = async {
+            let enough = async || {
+                let count = answered.load(Ordering::Relaxed);
+                Ok(Check::that(count >= KILL_AFTER, || format!("{count} answers")))
+            };
+            eventually(SOON, enough).await?;
+            // Of the one connection that kube-apiserver keeps, both are killed in turn
+            // at either end of the burst: whichever it is on, it is lost once.
+            rig.kill_replica(0).await?;
+            rig.start_replica(2, &[]).await?;
+            rig.kill_replica(0).await
+        };
+        let (created, killed) = tokio::join!(burst, kill);
+        killed?;
+        rig.answers().await?;
+        assert!(created.len() > PODS / 2, "{} of {PODS} came in", created.len());
+        check(scope, &created).await
+    })
+    .await
+}
+
+/// Creates the pods; the names of those that were answered with success.
+async fn burst(scope: &Scope, answered: &AtomicUsize) -> BTreeSet<String> {
+    let pods: Api<Pod> = scope.api();
+    let create = async |index: usize| {
+        let created = pods.create(&PostParams::default(), &pod(index)).await;
+        answered.fetch_add(1, Ordering::Relaxed);
+        match created {
+            Ok(pod) => Some(pod.name_any()),
+            Err(kube::Error::Api(_)) => None,
+            Err(error) => panic!("no answer: {error}"),
+        }
+    };
+    let all = stream::iter(0..PODS).map(create).buffer_unordered(TOGETHER);
+    all.filter_map(async |name| name).collect().await
+}
+
+async fn check(scope: &Scope, created: &BTreeSet<String>) -> anyhow::Result<()> {
+    let there = scope.api::<Pod>().list(&ListParams::default()).await?.items;
+    let names: BTreeSet<_> = there.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, *created, "what was answered is there, and nothing else");
+    let templates = scope.api::<ResourceClaimTemplate>().list(&ListParams::default()).await?;
+    let templates: BTreeSet<_> = templates.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(templates.len(), 2, "one for each demand");
+    for pod in &there {
+        let spec = pod.spec.clone().unwrap_or_default();
+        let claims = spec.resource_claims.unwrap_or_default();
+        let refers = |name: &String| templates.contains(name);
+        let aligned = claims.iter().filter_map(|claim| claim.resource_claim_template_name.as_ref());
+        assert!(aligned.into_iter().any(refers), "{} has no claim", pod.name_any());
+        let limits = spec.containers[0].resources.clone().and_then(|resources| resources.limits);
+        assert_eq!(limits.unwrap_or_default().len(), 0, "{} keeps its limits", pod.name_any());
+    }
+    Ok(())
+}
+
+/// Held, so that what is tried here is admission alone.
+fn pod(index: usize) -> Pod {
+    let nics = (index % 2 + 1).to_string();
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": format!("p{index}"),
+            "annotations": {"dranet.io/aligned-nics": nics},
+        },
+        "spec": {
+            "schedulingGates": [{"name": "tests/held"}],
+            "containers": [
+                {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+            ],
+        },
+    }))
+    .unwrap()
+}

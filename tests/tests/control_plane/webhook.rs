@@ -1,0 +1,384 @@
+//! Admission as a server: behind its Service, with two replicas, a certificate
+//! of its own, and the care of what it has made.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use k8s_openapi::api::{
+    authorization::v1::SelfSubjectAccessReview,
+    core::v1::Pod,
+    resource::v1::{ResourceClaim, ResourceClaimTemplate},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::json;
+use tests::{Check, ControlPlane, Scope, eventually, floor::Test, rig::Rig, with_scope};
+
+const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        another_replica_leads_when_the_leader_is_killed,
+        the_authority_is_written_again_where_it_is_lost,
+        a_template_that_nobody_uses_is_collected_and_no_other,
+        a_template_that_is_gone_is_made_again_for_a_waiting_pod,
+        a_copy_in_another_namespace_gets_a_template_there,
+        a_pool_that_is_scaled_to_zero_denies_nothing,
+        a_quota_that_a_claim_escapes_is_told,
+        a_template_written_by_hand_gets_warnings,
+        a_pod_of_nearly_three_mebibytes_is_answered,
+        every_manifest_is_taken_with_all_its_fields,
+        admission_may_touch_its_own_objects_and_no_others,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// Runs a test with one GB300 node and two replicas of admission.
+async fn with_two(
+    plane: Arc<ControlPlane>,
+    args: &[&str],
+    test: impl AsyncFnOnce(&Scope, &mut Rig<'_>, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        let node = rig.gb300("one").await?;
+        rig.start_replicas(2, args).await?;
+        test(scope, &mut rig, &node).await
+    })
+    .await
+}
+
+async fn another_replica_leads_when_the_leader_is_killed(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(plane, &[], async |_, rig, _| {
+        let first = rig.leader().await?;
+        let of = |rig: &Rig<'_>, identity: &str| {
+            let pid = identity.rsplit('_').next().unwrap_or_default().to_owned();
+            rig.replicas().iter().position(|replica| replica.process().pid().to_string() == pid)
+        };
+        let index = of(rig, &first).context("the leader is one of the replicas")?;
+        rig.kill_replica(index).await?;
+        eventually(SOON, async || {
+            let now = rig.leader().await?;
+            Ok(Check::that(of(rig, &now).is_some(), || format!("`{now}` leads")))
+        })
+        .await?;
+        rig.answers().await
+    })
+    .await
+}
+
+async fn the_authority_is_written_again_where_it_is_lost(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(plane, &[], async |scope, rig, _| {
+        let before = rig.certificates().await?.data.context("it holds certificates")?;
+        assert_eq!(before.len(), 4);
+        rig.distrust().await?;
+        eventually(SOON, async || {
+            let refused = create(scope, pod("probe", "x")).await.unwrap_err().to_string();
+            let distrusted = refused.contains("failed calling webhook");
+            Ok(Check::that(distrusted, || refused))
+        })
+        .await?;
+        rig.answers().await?;
+        assert_eq!(rig.certificates().await?.data, Some(before), "nothing was made anew");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_template_that_nobody_uses_is_collected_and_no_other(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(plane, &["--keep-unused-seconds=1"], async |scope, _, _| {
+        scope.apply_yaml(&by_hand("by-hand")).await?;
+        create(scope, pod("one", "1")).await?;
+        create(scope, pod("two", "2")).await?;
+        scope.bound("one", SOON).await?;
+        scope.bound("two", SOON).await?;
+        let used = template_of(scope, "two").await?;
+        let unused = template_of(scope, "one").await?;
+        scope.delete_pod("one").await?;
+        wait_for_templates(scope, |names| !names.contains(&unused)).await?;
+        // Asked again at once, it is made again: the marks took nothing with them.
+        create(scope, pod("again", "1")).await?;
+        assert_eq!(template_of(scope, "again").await?, unused);
+        wait_for_templates(scope, |names| {
+            ["by-hand", &used, &unused].iter().all(|name| names.iter().any(|there| there == name))
+        })
+        .await?;
+        scope.bound("again", SOON).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn a_template_that_is_gone_is_made_again_for_a_waiting_pod(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(plane, &[], async |scope, _, _| {
+        // Held, so that it waits for a node while template and claim go.
+        let mut held = pod("held", "2");
+        held.spec.as_mut().context("it has a spec")?.scheduling_gates =
+            Some(vec![serde_json::from_value(json!({"name": "tests/held"}))?]);
+        create(scope, held).await?;
+        let name = template_of(scope, "held").await?;
+        let templates = scope.api::<ResourceClaimTemplate>();
+        let before = templates.get(&name).await?;
+        templates.delete(&name, &DeleteParams::default()).await?;
+        let claims = scope.api::<ResourceClaim>();
+        claims.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        let after = eventually(SOON, async || {
+            let there = templates.get_opt(&name).await?;
+            Ok(there.map_or_else(|| Check::NotYet(format!("no `{name}`")), Check::Done))
+        })
+        .await?;
+        assert_ne!(before.uid(), after.uid());
+        assert_eq!((before.labels(), &before.spec), (after.labels(), &after.spec));
+        let ungate = kube::api::Patch::Merge(json!({"spec": {"schedulingGates": null}}));
+        scope.api::<Pod>().patch("held", &kube::api::PatchParams::default(), &ungate).await?;
+        scope.bound("held", SOON).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn a_copy_in_another_namespace_gets_a_template_there(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(Arc::clone(&plane), &[], async |scope, _, _| {
+        let first = create(scope, pod("first", "2")).await?;
+        with_scope(plane.client(), async |other| {
+            let mut copy = first.clone();
+            copy.metadata.namespace = None;
+            copy.metadata.resource_version = None;
+            copy.metadata.uid = None;
+            copy.status = None;
+            let copied = create(other, copy).await?;
+            assert_eq!(copied.annotations(), first.annotations());
+            other.bound("first", SOON).await?;
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+async fn a_pool_that_is_scaled_to_zero_denies_nothing(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(plane, &[], async |scope, rig, node| {
+        rig.remembered().await?;
+        let before = create(scope, pod("before", "2")).await?;
+        rig.remove_node(node).await?;
+        eventually(SOON, async || {
+            let denied = create(scope, pod("three", "3")).await.unwrap_err().to_string();
+            Ok(Check::that(denied.contains("remembered"), || denied))
+        })
+        .await?;
+        let after = create(scope, pod("after", "2")).await?;
+        let name = |pod: &Pod| {
+            let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.clone());
+            claims
+                .unwrap_or_default()
+                .first()
+                .and_then(|it| it.resource_claim_template_name.clone())
+        };
+        assert_eq!(name(&after), name(&before), "the same claim as with the node");
+        // And who starts only now knows it too.
+        rig.kill_replica(0).await?;
+        rig.kill_replica(0).await?;
+        rig.start_replica(2, &[]).await?;
+        rig.answers().await?;
+        create(scope, pod("later", "2")).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn a_quota_that_a_claim_escapes_is_told(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_two(Arc::clone(&plane), &[], async |scope, _, _| {
+        let quota = "{apiVersion: v1, kind: ResourceQuota, metadata: {name: gpus}, \
+                     spec: {hard: {requests.nvidia.com/gpu: \"8\"}}}";
+        scope.apply_yaml(quota).await?;
+        let expected = "quota `gpus` limits requests.nvidia.com/gpu, which does not count the \
+                        claim that replaces the limits of this pod; limit \
+                        gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+        eventually(SOON, async || {
+            let body = serde_json::to_vec(&pod("quota", "2"))?;
+            let warnings =
+                tests::warnings::of_create(&plane, scope.namespace(), "api/v1", "pods", body)
+                    .await?;
+            let told = warnings.iter().any(|warning| warning.contains(expected));
+            Ok(Check::that(told, || format!("{warnings:?}")))
+        })
+        .await
+    })
+    .await
+}
+
+async fn a_template_written_by_hand_gets_warnings(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_two(Arc::clone(&plane), &[], async |scope, rig, _| {
+        let template = tests::manifest::parse(&by_hand("by-hand"))?;
+        let create = async |name: &str| {
+            let mut template = template[0].clone();
+            template.metadata.name = Some(name.to_owned());
+            let body = serde_json::to_vec(&template)?;
+            let group = "apis/resource.k8s.io/v1";
+            let resource = "resourceclaimtemplates";
+            tests::warnings::of_create(&plane, scope.namespace(), group, resource, body).await
+        };
+        let warnings = eventually(SOON, async || {
+            let warnings = create("by-hand").await?;
+            let none = warnings.is_empty();
+            Ok(if none { Check::NotYet("no warning".into()) } else { Check::Done(warnings) })
+        })
+        .await?;
+        assert!(warnings.iter().any(|warning| warning.contains("numaNode")), "{warnings:?}");
+        rig.kill_admission();
+        assert_eq!(create("by-hand").await?, Vec::<String>::new(), "it never blocks");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_pod_of_nearly_three_mebibytes_is_answered(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_two(plane, &[], async |scope, _, _| {
+        let mut large = pod("large", "2");
+        let container = &mut large.spec.as_mut().context("it has a spec")?.containers[0];
+        // What one may pass to a process is more than what etcd holds, 1.5 MiB; the
+        // webhook sees it before etcd does.
+        container.args = Some(vec!["x".repeat(100 << 10); 25]);
+        let error = create(scope, large).await.unwrap_err().to_string();
+        assert!(!error.contains("webhook"), "{error}");
+        assert!(error.contains("larger than max"), "it is etcd that refuses it: {error}");
+        Ok(())
+    })
+    .await
+}
+
+async fn every_manifest_is_taken_with_all_its_fields(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        Rig::install(&plane, scope).await?;
+        for file in tests::rig::manifests()? {
+            for object in tests::manifest::read(&file)? {
+                tests::manifest::check(&plane.client(), &object, "dranet-system").await?;
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn admission_may_touch_its_own_objects_and_no_others(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        let client = rig.client_as("admission").await?;
+        let may = async |verb: &str, group: &str, resource: &str, namespace: &str, name: &str| {
+            let review: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {
+                "resourceAttributes": {
+                    "verb": verb, "group": group, "resource": resource,
+                    "namespace": namespace, "name": name,
+                },
+            }}))?;
+            let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            anyhow::Ok(answer.status.is_some_and(|status| status.allowed))
+        };
+        let own = "dranet-system";
+        let hooks = "admissionregistration.k8s.io";
+        for (verb, group, resource, namespace, name, expected) in [
+            ("update", "", "secrets", own, "admission-certificates", true),
+            ("get", "", "secrets", own, "another", false),
+            ("list", "", "secrets", own, "", false),
+            ("create", "", "secrets", own, "", false),
+            ("get", "", "secrets", "default", "admission-certificates", false),
+            ("update", "", "configmaps", own, "admission-machines", true),
+            ("update", "", "configmaps", own, "another", false),
+            ("update", "coordination.k8s.io", "leases", own, "admission", true),
+            ("update", "coordination.k8s.io", "leases", own, "another", false),
+            ("patch", hooks, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
+            ("patch", hooks, "mutatingwebhookconfigurations", "", "another", false),
+            ("patch", hooks, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
+            ("create", hooks, "validatingwebhookconfigurations", "", "", false),
+            ("delete", "resource.k8s.io", "resourceclaimtemplates", "default", "a", true),
+            ("delete", "resource.k8s.io", "resourceclaims", "default", "a", false),
+            ("create", "", "pods", "default", "", false),
+            ("patch", "", "nodes", "", "a", false),
+        ] {
+            let found = may(verb, group, resource, namespace, name).await?;
+            assert_eq!(found, expected, "{verb} {resource} {namespace}/{name}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn create(scope: &Scope, pod: Pod) -> anyhow::Result<Pod> {
+    Ok(scope.api::<Pod>().create(&PostParams::default(), &pod).await?)
+}
+
+async fn template_of(scope: &Scope, pod: &str) -> anyhow::Result<String> {
+    let pods: Api<Pod> = scope.api();
+    let claims = pods.get(pod).await?.spec.and_then(|spec| spec.resource_claims);
+    let name =
+        claims.unwrap_or_default().into_iter().find_map(|it| it.resource_claim_template_name);
+    name.with_context(|| format!("pod `{pod}` refers to a template"))
+}
+
+async fn wait_for_templates(
+    scope: &Scope,
+    wanted: impl Fn(&[String]) -> bool,
+) -> anyhow::Result<()> {
+    let templates = scope.api::<ResourceClaimTemplate>();
+    eventually(SOON, async || {
+        let names: Vec<String> = templates
+            .list(&ListParams::default())
+            .await?
+            .iter()
+            .map(ResourceExt::name_any)
+            .collect();
+        Ok(Check::that(wanted(&names), || format!("templates {names:?}")))
+    })
+    .await
+}
+
+fn pod(name: &str, nics: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": nics}},
+        "spec": {"containers": [
+            {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        ]},
+    }))
+    .unwrap()
+}
+
+/// A template with a constraint that no GPU here can satisfy: upstream's NICs
+/// publish the attribute, the GPUs do not.
+fn by_hand(name: &str) -> String {
+    format!(
+        "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: {name}}}
+spec:
+  spec:
+    devices:
+      requests:
+      - {{name: gpu, exactly: {{deviceClassName: gpu.nvidia.com}}}}
+      - {{name: nic, exactly: {{deviceClassName: dranet.net}}}}
+      constraints:
+      - {{requests: [gpu, nic], matchAttribute: dra.net/numaNode}}
+"
+    )
+}

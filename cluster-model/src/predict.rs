@@ -16,8 +16,14 @@ pub const STEPS_MAX: u64 = 10_000;
 /// What is known of a claim's future on a node.
 #[derive(Clone, Debug)]
 pub enum Prediction {
-    /// It fits, and these devices would be taken, claim by claim.
-    Fits(Vec<ClaimAllocation>),
+    /// It fits.
+    Fits {
+        /// The devices that would be taken, claim by claim.
+        allocations: Vec<ClaimAllocation>,
+        /// Whether it will be these and no others, with all else unchanged. Before 1.36 the
+        /// scheduler takes pools in random order, and this is one of its choices.
+        is_exact: bool,
+    },
     /// It does not fit, for this reason.
     NoFit(String),
     /// Nothing can be said, for this reason.
@@ -64,8 +70,9 @@ pub fn predict_each<'n>(
 }
 
 fn prediction(attempt: Attempt) -> Prediction {
+    let is_exact = attempt.is_exact;
     match attempt.outcome {
-        Outcome::Allocated(allocations) => Prediction::Fits(allocations),
+        Outcome::Allocated(allocations) => Prediction::Fits { allocations, is_exact },
         Outcome::NoFit(reason) => Prediction::NoFit(reason.to_string()),
         Outcome::Failed(error) => Prediction::Unknown(error.to_string()),
         Outcome::OverBudget => Prediction::Unknown(format!("over {STEPS_MAX} search steps")),

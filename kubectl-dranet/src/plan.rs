@@ -108,7 +108,10 @@ fn person(
 
 fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {
     match predict(view, node, std::slice::from_ref(claim)) {
-        Prediction::Fits(allocations) => allocations.iter().map(results).collect(),
+        Prediction::Fits { allocations, is_exact } => {
+            let devices: String = allocations.iter().map(results).collect();
+            if is_exact { devices } else { format!("{devices} (one of several choices)") }
+        }
         Prediction::NoFit(reason) => format!("does not fit: {reason}"),
         Prediction::Unknown(reason) => format!("not known: {reason}"),
     }

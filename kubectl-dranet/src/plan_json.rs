@@ -49,16 +49,20 @@ pub(crate) fn denied(denial: &Denial) -> anyhow::Result<String> {
 }
 
 fn node(view: &ClusterView, name: &str, claim: &Claim) -> Value {
-    let (fits, reason, allocations) = match predict(view, name, std::slice::from_ref(claim)) {
-        Prediction::Fits(allocations) => (Some(true), None, allocations),
-        Prediction::NoFit(reason) => (Some(false), Some(reason), Vec::new()),
-        Prediction::Unknown(reason) => (None, Some(reason), Vec::new()),
+    let (fits, exact, reason, allocations) = match predict(view, name, std::slice::from_ref(claim))
+    {
+        Prediction::Fits { allocations, is_exact } => {
+            (Some(true), Some(is_exact), None, allocations)
+        }
+        Prediction::NoFit(reason) => (Some(false), None, Some(reason), Vec::new()),
+        Prediction::Unknown(reason) => (None, None, Some(reason), Vec::new()),
     };
     let results: Vec<_> =
         allocations.iter().flat_map(|ClaimAllocation { results, .. }| results).collect();
     json!({
         "name": name,
         "fits": fits,
+        "exact": exact,
         "reason": reason,
         "devices": results.iter().map(|result| device(result)).collect::<Vec<_>>(),
         "pairs": pairs(view, name, &results),

@@ -11,6 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Score {
     Predicted,
+    Likely,
     Neutral,
 }
 
@@ -40,6 +41,7 @@ impl Metrics {
     pub(crate) fn count(&self, basis: Basis) {
         let score = match basis {
             Basis::Predicted => Score::Predicted,
+            Basis::Likely => Score::Likely,
             Basis::Unknown => Score::Neutral,
         };
         self.nodes.get_or_create(&Labels { score }).inc();

@@ -20,8 +20,10 @@ pub const NEUTRAL: i64 = SCORE_MAX / 2;
 /// Why a node has its score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// From a predicted allocation.
+    /// From the allocation that the scheduler would make.
     Predicted,
+    /// From one of several that it may make.
+    Likely,
     /// From nothing: the node has no graph, or its future is not known.
     Unknown,
 }
@@ -39,7 +41,7 @@ pub fn prioritize(pod: &Pod, nodes: &[String], view: &ClusterView) -> Vec<(HostP
     };
     let mut predictions = predict_each(view, nodes.iter().map(String::as_str), &claims);
     let score = |node: &String| match score(node, predictions.remove(node.as_str()), view) {
-        Some(score) => (priority(node, score), Basis::Predicted),
+        Some((score, basis)) => (priority(node, score), basis),
         None => (priority(node, NEUTRAL), Basis::Unknown),
     };
     nodes.iter().map(score).collect()
@@ -49,10 +51,13 @@ fn priority(node: &str, score: i64) -> HostPriority {
     HostPriority { host: node.to_owned(), score }
 }
 
-fn score(node: &str, prediction: Option<Prediction>, view: &ClusterView) -> Option<i64> {
+fn score(node: &str, prediction: Option<Prediction>, view: &ClusterView) -> Option<(i64, Basis)> {
     let devices = NodeDevices::of(view, node)?;
     match prediction? {
-        Prediction::Fits(allocations) => Some(kept(&devices, view, &allocations)),
+        Prediction::Fits { allocations, is_exact } => {
+            let basis = if is_exact { Basis::Predicted } else { Basis::Likely };
+            Some((kept(&devices, view, &allocations), basis))
+        }
         // The scheduler found room where the view has none: the view is behind.
         Prediction::NoFit(reason) | Prediction::Unknown(reason) => {
             tracing::debug!(node, reason, "No prediction");

@@ -5,6 +5,7 @@
 
 use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index};
+use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use scheduler_ext::score::prioritize;
@@ -88,9 +89,13 @@ fn from<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 }
 
 fn table(pod: &Pod) -> String {
+    table_of(pod, &view())
+}
+
+fn table_of(pod: &Pod, view: &ClusterView) -> String {
     let nodes: Vec<_> = NODES.iter().copied().chain(["plain"]).map(str::to_owned).collect();
     let mut text = String::new();
-    for (priority, basis) in prioritize(pod, &nodes, &view()) {
+    for (priority, basis) in prioritize(pod, &nodes, view) {
         writeln!(text, "{:<16}{:>2}  {basis:?}", priority.host, priority.score).unwrap();
     }
     text
@@ -100,6 +105,16 @@ fn table(pod: &Pod) -> String {
 fn broken_cells_are_preferred() {
     let pod = pod(&json!([{"name": "dranet", "resourceClaimTemplateName": "one"}]));
     insta::assert_snapshot!(table(&pod));
+}
+
+/// Before 1.36 the scheduler takes pools in random order.
+#[test]
+fn of_an_older_server_scores_are_likely() {
+    let pod = pod(&json!([{"name": "dranet", "resourceClaimTemplateName": "one"}]));
+    let mut older = view();
+    older.set_settings(Settings::defaults_of(MinorVersion::V1_35));
+    assert_eq!(table_of(&pod, &older).matches("Likely").count(), 6);
+    assert_eq!(table(&pod).matches("Predicted").count(), 6);
 }
 
 #[test]

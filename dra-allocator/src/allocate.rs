@@ -12,6 +12,7 @@ mod groups;
 mod prepare;
 mod result;
 mod search;
+mod selectable;
 mod shares;
 
 use std::fmt;

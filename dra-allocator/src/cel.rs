@@ -19,16 +19,18 @@ mod compile;
 mod error;
 mod eval;
 mod functions;
+mod maps;
 mod mentions;
 mod nesting;
+mod node;
 mod value;
 mod work;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use crate::device::{AttributeValue, Device};
+use crate::hash::HashMap;
 use crate::settings::Settings;
 
 pub use error::{CompileError, ErrorClass, RuntimeError};
@@ -42,7 +44,7 @@ pub fn compile(expression: &str) -> Result<CompiledSelector, CompileError> {
 /// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct CompiledSelector {
-    root: Arc<compile::Node>,
+    root: Arc<node::Node>,
 }
 
 impl CompiledSelector {

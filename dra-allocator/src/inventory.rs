@@ -8,7 +8,7 @@ mod held;
 pub(crate) mod likeness;
 mod slices;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node as WireNode;
@@ -16,6 +16,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 
 use crate::claim::Class;
 use crate::device::Device;
+use crate::hash::HashMap;
 use crate::name::{ClaimName, DeviceId, PoolId};
 use crate::node::Node;
 use crate::pools::{GatherError, gather};

@@ -20,6 +20,7 @@ pub mod cel;
 pub mod claim;
 pub mod device;
 pub mod explain;
+mod hash;
 pub mod inventory;
 pub mod name;
 pub mod node;

@@ -5,11 +5,11 @@
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::ptr;
 
 use crate::device::Device;
+use crate::hash::HashSet;
 use crate::inventory::Inventory;
 use crate::name::PoolId;
 use crate::node::{Node, SelectorError};
@@ -236,7 +236,7 @@ fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
 }
 
 pub(crate) fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
-    let mut known = HashSet::with_capacity(names.size_hint().0);
+    let mut known = HashSet::with_capacity_and_hasher(names.size_hint().0, Default::default());
     names.into_iter().find(|name| !known.insert(*name))
 }
 

@@ -4,9 +4,10 @@
 //! is a clone with more in it. Clones share what they have in common. What is held lies by pool,
 //! so that what a node has in use is found with one look per pool.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::hash::HashMap;
 use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::quantity::Quantity;
 

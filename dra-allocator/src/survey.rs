@@ -8,12 +8,12 @@
 
 mod key;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::key::Keys;
 use crate::allocate::{Attempt, Limits, NoFit, Outcome, allocate};
 use crate::claim::Claim;
+use crate::hash::HashMap;
 use crate::inventory::Inventory;
 use crate::name::{DeviceId, PoolId};
 use crate::node::NodeSelector;
@@ -53,7 +53,7 @@ pub fn survey<'i, 'n>(
     };
     let mut groups: Vec<Group<'n>> = Vec::new();
     let mut keys = Keys::new(inventory, claims, state, settings);
-    let mut known: HashMap<Box<[usize]>, usize> = HashMap::new();
+    let mut known: HashMap<Box<[usize]>, usize> = HashMap::default();
     for node in nodes {
         let Some(key) = keys.of(node) else {
             groups.push(ask(node));

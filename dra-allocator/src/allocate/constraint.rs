@@ -4,9 +4,8 @@
 //! `constraint.go`. Values become numbers when a device is first looked at, so that the search
 //! compares numbers and allocates nothing.
 
-use std::collections::HashMap;
-
 use crate::device::AttributeValue;
+use crate::hash::HashMap;
 use crate::settings::Settings;
 
 /// What a constraint sees of a device: one of those named here, or from [`Seen::FIRST`] on the

@@ -2,11 +2,11 @@
 //!
 //! `structured/internal/experimental/compatibility_groups.go`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::counters::is_allocated;
 use crate::device::Device;
+use crate::hash::HashMap;
 use crate::pools::Pool;
 use crate::settings::Settings;
 use crate::state::PoolState;

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use super::MAX_DEVICES;
 use super::capacity::{self, CapacityError};
 use super::constraint::Kind;
-use super::error::{AllocateError, Failure, SelectorFailure, SelectorPlace};
-use crate::cel::Selector;
+use super::error::{AllocateError, Failure};
 use crate::claim::{AllocationMode, Ask, Claim, Class, ConstraintKind, Request};
 use crate::device::Device;
 use crate::inventory::Inventory;
 use crate::node::Node;
-use crate::pools::{GatherError, Pool, PoolHealth};
+use crate::pools::{Pool, PoolHealth};
 use crate::settings::Settings;
-use crate::slice::{Slice, SliceTarget};
+use crate::slice::Slice;
 use crate::state::{AllocatedState, PoolState};
 
 /// The deepest search that fits on a thread's stack without asking.
@@ -348,57 +347,6 @@ impl<'a> Problem<'a> {
             device: device.id.clone(),
             source,
         }
-    }
-
-    /// Whether a device passes the selectors and belongs to the node (`isSelectable`).
-    pub(super) fn is_selectable(
-        &self,
-        claim: &Claim,
-        ask: &PreparedAsk<'_>,
-        candidate: &Candidate<'_>,
-    ) -> Result<bool, Failure> {
-        let device = candidate.device;
-        if !self.settings.gates.binding_conditions && !device.binding_conditions().is_empty() {
-            return Ok(false);
-        }
-        let class = ask.class.selectors.iter();
-        let place = || SelectorPlace::Class(ask.class.name.clone());
-        if !self.passes(class, place, device)? {
-            return Ok(false);
-        }
-        let place = || SelectorPlace::Claim(claim.name.clone());
-        if !self.passes(ask.ask.selectors.iter().flatten(), place, device)? {
-            return Ok(false);
-        }
-        if candidate.slice.target != SliceTarget::PerDevice {
-            return Ok(true);
-        }
-        let Some(target) = device.target() else { return Ok(false) };
-        target.matches(self.node).map_err(|source| {
-            let slice = candidate.slice.name.to_string();
-            let device = device.id.device.to_string();
-            AllocateError::from(GatherError::Device { device, slice, source }).into()
-        })
-    }
-
-    fn passes<'s>(
-        &self,
-        selectors: impl Iterator<Item = &'s Selector>,
-        place: impl Fn() -> SelectorPlace,
-        device: &Device,
-    ) -> Result<bool, Failure> {
-        for (index, selector) in selectors.enumerate() {
-            let failure = |source| AllocateError::Selector { place: place(), index, source };
-            let compiled = selector.compiled();
-            let compiled = compiled.map_err(|e| failure(SelectorFailure::Compile(e.clone())))?;
-            let passes = compiled.matches_with(device, self.settings).map_err(|source| {
-                failure(SelectorFailure::Runtime { device: device.id.clone(), source })
-            })?;
-            if !passes {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// How deep the search may go: a level for each device, and some to get from one request and

@@ -6,8 +6,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::compile::{Comparison, Comprehension, Node};
 use super::error::{ErrorClass, RuntimeError};
+use super::node::{Comparison, Comprehension, Node};
 use super::value::{Value, find};
 use super::work::Work;
 use crate::device::{AttributeValue, Device};
@@ -394,48 +394,5 @@ fn key_text(key: &Value) -> String {
         Value::Double(value) => value.to_string(),
         Value::Bool(value) => value.to_string(),
         other => other.type_name().to_owned(),
-    }
-}
-
-impl Value {
-    /// The value with the maps of the device built, where it is one.
-    pub(super) fn built(&self, device: &Device) -> Evaluated {
-        let driver = &device.id.driver;
-        let string = |text: &str| Self::String(text.into());
-        let mut entries = Vec::new();
-        match self {
-            Self::AttributeDomains | Self::CapacityDomains => {
-                let attributes = matches!(self, Self::AttributeDomains);
-                let names: Vec<_> = if attributes {
-                    device.attributes().map(|(name, _)| name).collect()
-                } else {
-                    device.capacity.iter().map(|(name, _)| name).collect()
-                };
-                let mut domains: Vec<_> =
-                    names.iter().map(|name| name.domain().unwrap_or(driver)).collect();
-                domains.sort_unstable();
-                domains.dedup();
-                for domain in domains {
-                    let inner = if attributes { Value::AttributesOf } else { Value::CapacityOf };
-                    entries.push((string(domain), inner(domain.into()).built(device)?));
-                }
-            }
-            Self::AttributesOf(domain) => {
-                for (name, value) in device.attributes() {
-                    if name.domain().unwrap_or(driver) == &**domain {
-                        entries.push((string(name.id()), Self::of_attribute(value)?));
-                    }
-                }
-            }
-            Self::CapacityOf(domain) => {
-                for (name, capacity) in device.capacity.iter() {
-                    if name.domain().unwrap_or(driver) == &**domain {
-                        entries.push((string(name.id()), Self::of_capacity(capacity)));
-                    }
-                }
-            }
-            other => return Ok(other.clone()),
-        }
-        Ok(Self::Map(entries.into()))
     }
 }

@@ -9,6 +9,7 @@ mod kubernetes;
 mod lists;
 mod macros;
 mod network;
+mod patterns;
 mod strings;
 
 use super::error::RuntimeError;

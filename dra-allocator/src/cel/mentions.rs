@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::compile::{Comparison, Node};
+use super::node::{Comparison, Node};
 use super::value::Value;
 
 /// Attributes by their full names `domain/id`.

@@ -1,7 +1,6 @@
 //! What claims hold, and who holds a device.
 
-use std::collections::HashMap;
-
+use crate::hash::HashMap;
 use crate::name::{ClaimName, DeviceId};
 use crate::state::AllocatedState;
 use crate::wire::HeldDevice;

@@ -22,12 +22,14 @@ pub(crate) struct Likeness {
     pub(crate) frame: Arc<Frame>,
     /// In the order of the frame's names.
     pub(crate) columns: Arc<[Column]>,
+    /// The names of the devices. What machines of one kind call them is mostly the same.
+    pub(crate) roster: Arc<[Arc<str>]>,
 }
 
 /// Of a slice that is not in an index yet.
 impl Default for Likeness {
     fn default() -> Self {
-        Self { frame: Arc::new(Frame::default()), columns: Arc::default() }
+        Self { frame: Arc::new(Frame::default()), columns: Arc::default(), roster: Arc::default() }
     }
 }
 

@@ -3,10 +3,10 @@
 //! Pools are gathered here as slices come and go: what a node has lies ready in the order in
 //! which the allocator walks, and so does its shape.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::likeness::{Shape, ShapeSlice};
+use crate::hash::{HashMap, HashSet};
 use crate::name::PoolId;
 use crate::pools::duplicate;
 use crate::slice::Slice;

@@ -100,7 +100,7 @@ impl<'a> Keys<'a> {
     /// What is in use of a pool, of which these are the slices.
     fn add_uses(&mut self, slices: &[Arc<Slice>]) {
         let in_use = self.state.pool(&slices[0].pool);
-        let devices: usize = slices.iter().map(|slice| slice.devices.len()).sum();
+        let devices: usize = slices.iter().map(|slice| slice.likeness.roster.len()).sum();
         let bits = self.key.len();
         self.key.resize(bits + devices.div_ceil(WORD), 0);
         let shares = self.key.len();
@@ -109,10 +109,10 @@ impl<'a> Keys<'a> {
             return;
         }
         for name in in_use.devices() {
-            let mut all = slices.iter().flat_map(|slice| &slice.devices);
+            let mut all = slices.iter().flat_map(|slice| &*slice.likeness.roster);
             // Mostly both come from the index, which holds a text once.
-            let same = all.clone().position(|device| Arc::ptr_eq(&device.id.device, name));
-            let same = same.or_else(|| all.position(|device| device.id.device == *name));
+            let same = all.clone().position(|known| Arc::ptr_eq(known, name));
+            let same = same.or_else(|| all.position(|known| known == name));
             if let Some(number) = same {
                 self.key[bits + number / WORD] |= 1 << (number % WORD);
             }

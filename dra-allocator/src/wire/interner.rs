@@ -1,10 +1,10 @@
 //! What is held once: texts, and what slices have in common.
 
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::device::Device;
+use crate::hash::HashSet;
 use crate::inventory::likeness::{self, Column, Frame, Likeness};
 use crate::name::QualifiedName;
 use crate::slice::Slice;
@@ -17,6 +17,8 @@ pub(crate) struct Interner {
     schemas: HashSet<Arc<[QualifiedName]>>,
     frames: HashSet<Arc<Frame>>,
     columns: HashSet<Column>,
+    /// Lists of the names of a slice's devices.
+    rosters: HashSet<Arc<[Arc<str>]>>,
     /// How many texts and columns there are when it is next looked which are used no more.
     limit: usize,
 }
@@ -57,7 +59,8 @@ impl Interner {
             None => Arc::new(frame),
         };
         self.frames.insert(frame.clone());
-        Likeness { frame, columns }
+        let roster = slice.devices.iter().map(|device| device.id.device.clone()).collect();
+        Likeness { frame, columns, roster: intern_list(&mut self.rosters, roster) }
     }
 
     /// The names of the attributes of any of the devices; mostly all have the same.
@@ -83,6 +86,7 @@ impl Interner {
     fn shrink(&mut self) {
         self.frames.retain(|frame| Arc::strong_count(frame) > 1);
         self.columns.retain(|column| Arc::strong_count(column) > 1);
+        self.rosters.retain(|roster| Arc::strong_count(roster) > 1);
         self.schemas.retain(|names| Arc::strong_count(names) > 1);
         self.texts.retain(|text| Arc::strong_count(text) > 1);
     }

@@ -1,7 +1,6 @@
 //! What a request thinks of a device whatever else is chosen: found out once, when the search
 //! first meets the two.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use super::{Halt, Search};
 use crate::cel::Selector;
 use crate::claim::Ask;
 use crate::device::{AttributeValue, Device};
+use crate::hash::HashMap;
 
 /// What is known of a device for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! `transformMap` and `transformMapEntry`.
 
 use super::{Evaluated, Function, global, no_such_overload};
-use crate::cel::compile::{Comparison, Comprehension, Node};
 use crate::cel::error::RuntimeError;
+use crate::cel::node::{Comparison, Comprehension, Node};
 use crate::cel::value::{Value, find};
 use crate::device::Device;
 

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use regex::Regex;
-
+use super::patterns::pattern;
 use super::{Evaluated, Function, method, no_such_overload};
 use crate::cel::error::{ErrorClass, RuntimeError};
 use crate::cel::value::Value;
@@ -42,10 +41,6 @@ fn map(arguments: &[Value], map: fn(&str) -> String) -> Evaluated {
         [Value::String(text)] => Ok(Value::String(map(text).into())),
         _ => Err(no_such_overload()),
     }
-}
-
-fn pattern(text: &str) -> Result<Regex, RuntimeError> {
-    Regex::new(text).map_err(|error| RuntimeError::invalid(format!("Illegal regex: {error}")))
 }
 
 fn matches(arguments: &[Value], _: &Device) -> Evaluated {

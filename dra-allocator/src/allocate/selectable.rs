@@ -1,0 +1,62 @@
+//! Which devices a request may have at all, free or not.
+
+use super::error::{AllocateError, Failure, SelectorFailure, SelectorPlace};
+use super::prepare::{Candidate, PreparedAsk, Problem};
+use crate::cel::Selector;
+use crate::claim::Claim;
+use crate::device::Device;
+use crate::pools::GatherError;
+use crate::slice::SliceTarget;
+
+impl Problem<'_> {
+    /// Whether a device passes the selectors and belongs to the node (`isSelectable`).
+    pub(super) fn is_selectable(
+        &self,
+        claim: &Claim,
+        ask: &PreparedAsk<'_>,
+        candidate: &Candidate<'_>,
+    ) -> Result<bool, Failure> {
+        let device = candidate.device;
+        if !self.settings.gates.binding_conditions && !device.binding_conditions().is_empty() {
+            return Ok(false);
+        }
+        let class = ask.class.selectors.iter();
+        let place = || SelectorPlace::Class(ask.class.name.clone());
+        if !self.passes(class, place, device)? {
+            return Ok(false);
+        }
+        let place = || SelectorPlace::Claim(claim.name.clone());
+        if !self.passes(ask.ask.selectors.iter().flatten(), place, device)? {
+            return Ok(false);
+        }
+        if candidate.slice.target != SliceTarget::PerDevice {
+            return Ok(true);
+        }
+        let Some(target) = device.target() else { return Ok(false) };
+        target.matches(self.node).map_err(|source| {
+            let slice = candidate.slice.name.to_string();
+            let device = device.id.device.to_string();
+            AllocateError::from(GatherError::Device { device, slice, source }).into()
+        })
+    }
+
+    fn passes<'s>(
+        &self,
+        selectors: impl Iterator<Item = &'s Selector>,
+        place: impl Fn() -> SelectorPlace,
+        device: &Device,
+    ) -> Result<bool, Failure> {
+        for (index, selector) in selectors.enumerate() {
+            let failure = |source| AllocateError::Selector { place: place(), index, source };
+            let compiled = selector.compiled();
+            let compiled = compiled.map_err(|e| failure(SelectorFailure::Compile(e.clone())))?;
+            let passes = compiled.matches_with(device, self.settings).map_err(|source| {
+                failure(SelectorFailure::Runtime { device: device.id.clone(), source })
+            })?;
+            if !passes {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

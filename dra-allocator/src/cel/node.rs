@@ -1,0 +1,120 @@
+//! A compiled expression: a tree of nodes.
+
+use std::sync::Arc;
+
+use super::functions::Function;
+use super::value::Value;
+
+/// A node of a compiled expression.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Literal(Value),
+    /// A variable of a comprehension or of `cel.bind`.
+    Slot(usize),
+    /// `device.driver`.
+    Driver,
+    /// `device.allowMultipleAllocations`.
+    AllowsMultipleAllocations,
+    /// `device.attributes["domain"].id`, by its full name `domain/id`.
+    Attribute {
+        name: Arc<str>,
+        id: Arc<str>,
+    },
+    Field {
+        of: Box<Self>,
+        field: Arc<str>,
+        optional: bool,
+    },
+    /// `has(of.field)`.
+    Test {
+        of: Box<Self>,
+        field: Arc<str>,
+    },
+    Index {
+        of: Box<Self>,
+        key: Box<Self>,
+        optional: bool,
+    },
+    And(Box<Self>, Box<Self>),
+    Or(Box<Self>, Box<Self>),
+    Not(Box<Self>),
+    NotStrictlyFalse(Box<Self>),
+    Conditional(Box<[Self; 3]>),
+    Compare {
+        operator: Comparison,
+        left: Box<Self>,
+        right: Box<Self>,
+    },
+    Call {
+        function: &'static Function,
+        arguments: Vec<Self>,
+    },
+    /// `or` and `orValue` of optionals evaluate their argument only when it is needed.
+    OrElse {
+        optional: Box<Self>,
+        otherwise: Box<Self>,
+        unwrap: bool,
+    },
+    List(Vec<(Self, bool)>),
+    Map(Vec<(Self, Self, bool)>),
+    Comprehension(Box<Comprehension>),
+    /// `cel.bind`: the value is evaluated once, into the next slot.
+    Bind {
+        value: Box<Self>,
+        body: Box<Self>,
+    },
+}
+
+/// The operators that compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+}
+
+/// A loop over a list or a map. Its slots are, from the first free one: the accumulator, then
+/// the variable or variables of the loop.
+#[derive(Debug)]
+pub(crate) struct Comprehension {
+    pub(crate) range: Node,
+    pub(crate) init: Node,
+    pub(crate) condition: Node,
+    pub(crate) step: Node,
+    pub(crate) result: Node,
+    pub(crate) two_variables: bool,
+}
+
+impl Node {
+    /// The nodes that this one is made of.
+    pub(crate) fn children(&self) -> Vec<&Self> {
+        match self {
+            Self::Literal(_)
+            | Self::Slot(_)
+            | Self::Driver
+            | Self::AllowsMultipleAllocations
+            | Self::Attribute { .. } => Vec::new(),
+            Self::Field { of, .. } | Self::Test { of, .. } => vec![of],
+            Self::Index { of, key, .. } => vec![of, key],
+            Self::And(left, right) | Self::Or(left, right) | Self::Compare { left, right, .. } => {
+                vec![left, right]
+            }
+            Self::Not(operand) | Self::NotStrictlyFalse(operand) => vec![operand],
+            Self::Conditional(branches) => branches.iter().collect(),
+            Self::Call { arguments, .. } => arguments.iter().collect(),
+            Self::OrElse { optional, otherwise, .. } => vec![optional, otherwise],
+            Self::List(elements) => elements.iter().map(|(element, _)| element).collect(),
+            Self::Map(entries) => entries.iter().flat_map(|(k, v, _)| [k, v]).collect(),
+            Self::Comprehension(loop_) => {
+                let Comprehension { range, init, condition, step, result, two_variables: _ } =
+                    &**loop_;
+                vec![range, init, condition, step, result]
+            }
+            Self::Bind { value, body } => vec![value, body],
+        }
+    }
+}

@@ -1,8 +1,6 @@
 //! From text to a tree that can be evaluated: names become slots, field accesses on the device
 //! become look-ups, calls become function pointers.
 
-use std::sync::Arc;
-
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr,
     SelectExpr, operators,

@@ -81,7 +81,7 @@ impl Hash for Affinity {
 }
 
 impl Placement {
-    fn allows(&self, view: &ClusterView, node: &str) -> bool {
+    pub(crate) fn allows(&self, view: &ClusterView, node: &str) -> bool {
         let Some(node) = view.inventory().node(node) else { return false };
         let labelled = |(key, value): (&String, &String)| {
             node.labels.get(key.as_str()).is_some_and(|label| **label == **value)

@@ -21,6 +21,7 @@ pub mod interpod;
 pub mod kind;
 pub mod nodes;
 pub mod pods;
+pub mod preview;
 pub mod release;
 pub mod room;
 pub mod size;

@@ -208,8 +208,7 @@ impl<'a> Choice<'_, 'a> {
         if let Some((_, name)) = fitting.iter().find(|(_, name)| group.reserved() == Some(name)) {
             return Ok(name.clone());
         }
-        let kinds = needs.kinds();
-        let busy = |name: &String| self.settling.get(name).is_some_and(|there| *there != kinds);
+        let busy = |name: &String| self.is_busy(name, needs);
         let open = fitting.iter().filter(|(_, name)| !self.kept.contains(name) && !busy(name));
         let chosen = match group.size {
             Some(_) => open.min_by_key(|(rest, _)| *rest),
@@ -228,6 +227,12 @@ impl<'a> Choice<'_, 'a> {
         let Some((fit, best)) = best else { return Err(Why::NoFabrics) };
         let at_most = self.protect(group, needs);
         Err(Why::NoRoom { best, fit, need: needs.total(), at_most })
+    }
+
+    /// Whether the scheduler is just placing pods on a fabric that need something
+    /// else: it may take other nodes for them than were counted with.
+    fn is_busy(&self, fabric: &str, needs: &Needs<'_>) -> bool {
+        self.settling.get(fabric).is_some_and(|there| *there != needs.kinds())
     }
 
     /// Keeps a fabric for a group that has waited for long: the one with the most

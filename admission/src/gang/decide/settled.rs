@@ -42,10 +42,17 @@ impl Choice<'_, '_> {
             Ok(needs) => needs,
             Err(why) => return self.push(group, Step::Wait(Why::Unknown(why)), None),
         };
+        let busy = self.is_busy(&fabric, &needs);
         let placed = match self.cluster.fabric(&fabric) {
             Some(room) => needs.take(room),
             None => Vec::new(),
         };
+        if busy && !placed.is_empty() {
+            return self.push(group, Step::Wait(Why::Settling { fabric }), None);
+        }
+        if !placed.is_empty() {
+            self.settling.entry(fabric.clone()).or_default().extend(needs.kinds());
+        }
         let ready: usize = needs.pods.iter().map(|(_, members)| members.len()).sum();
         let waiting = ready - placed.len();
         let elsewhere = (waiting + lacking > 0) && self.fits_elsewhere(group, &fabric);

@@ -87,10 +87,9 @@ struct Stored {
 
 type Store = BTreeMap<usize, Stored>;
 
-/// A controller that has its own mind about the fabric, and is at some step.
+/// A controller, with what it has decided to lift and not yet written.
 #[derive(Clone, Debug, Default)]
 struct Controller {
-    listed: Option<Vec<Pod>>,
     lifts: Vec<Lift>,
 }
 
@@ -106,8 +105,8 @@ fn listed(store: &Store) -> Vec<Pod> {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A controller wants this fabric, and marks one pod if it may.
-    Mark { controller: usize, pod: usize, fabric: u8 },
+    /// Some controller wants this fabric, and marks a pod.
+    Mark { pod: usize, fabric: u8 },
     /// A controller lists, and decides what it will lift.
     List { controller: usize, fabric: u8 },
     /// A controller writes one of the lifts that it decided on.
@@ -124,8 +123,7 @@ fn event() -> impl Strategy<Value = Event> {
     let controller = 0..3_usize;
     let pod = 0..4_usize;
     prop_oneof![
-        4 => (controller.clone(), pod.clone(), 0..2_u8)
-            .prop_map(|(controller, pod, fabric)| Event::Mark { controller, pod, fabric }),
+        4 => (pod.clone(), 0..2_u8).prop_map(|(pod, fabric)| Event::Mark { pod, fabric }),
         3 => (controller.clone(), 0..2_u8)
             .prop_map(|(controller, fabric)| Event::List { controller, fabric }),
         4 => (controller, 0..4_usize)
@@ -161,7 +159,7 @@ proptest! {
 fn apply(event: Event, store: &mut Store, controllers: &mut [Controller], version: u64) {
     let all: Vec<String> = (0..4).map(|index| index.to_string()).collect();
     match event {
-        Event::Mark { pod, fabric, .. } => {
+        Event::Mark { pod, fabric } => {
             // The annotation of a released pod means nothing: its affinity stays.
             if let Some(stored) = store.get_mut(&pod).filter(|stored| !stored.released) {
                 *stored = Stored { fabric: Some(fabric), released: false, version };
@@ -172,7 +170,6 @@ fn apply(event: Event, store: &mut Store, controllers: &mut [Controller], versio
             let wanted = all.iter().map(String::as_str).collect();
             controllers[controller].lifts =
                 lifts(&key(), &pods, &fabric.to_string(), &wanted, |_| None).unwrap_or_default();
-            controllers[controller].listed = Some(pods);
         }
         Event::Lift { controller, which } => {
             let Some(lift) = controllers[controller].lifts.get(which).cloned() else { return };

@@ -7,7 +7,8 @@ use crate::denial::Denial;
 use crate::gang::size;
 use crate::intent::{Fabric, Intent};
 use cluster_model::machines::Machine;
-use cluster_model::names::{annotation, attribute};
+use cluster_model::names::{annotation, attribute, label};
+use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -85,19 +86,32 @@ pub(crate) fn check(
     group.map(Some)
 }
 
-/// A fabric can be chosen only where NICs tell theirs.
-pub(crate) fn check_machines(intent: &Intent, machines: &[Machine<'_>]) -> Result<(), Denial> {
+/// A fabric can be chosen only where NICs tell theirs, or an operator has said which
+/// a node is on.
+pub(crate) fn check_machines(
+    intent: &Intent,
+    machines: &[Machine<'_>],
+    view: &ClusterView,
+) -> Result<(), Denial> {
     let Some(fabric) = &intent.fabric else { return Ok(()) };
-    if machines.iter().any(|machine| machine.nics_have(attribute::FABRIC)) {
+    let labelled = |name: &&str| {
+        let node = view.inventory().node(name);
+        node.is_some_and(|node| node.labels.contains_key(label::NODE_FABRIC))
+    };
+    let tells = |machine: &Machine<'_>| {
+        machine.nics_have(attribute::FABRIC) || machine.nodes.iter().any(labelled)
+    };
+    if machines.iter().any(tells) {
         return Ok(());
     }
     Err(Denial::new(
         annotation::FABRIC,
         fabric.to_string(),
         format!(
-            "no node that can serve the pod publishes {} on its NICs, so nobody knows which \
-             fabric they are on",
-            attribute::FABRIC
+            "no node that can serve the pod publishes {} on its NICs or has the label {}, so \
+             nobody knows which fabric they are on",
+            attribute::FABRIC,
+            label::NODE_FABRIC,
         ),
     ))
 }

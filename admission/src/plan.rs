@@ -144,7 +144,7 @@ pub fn plan(
         return Err(supply::nothing(intent, view, &selection, filter));
     }
     nic_config::check_machines(intent, &machines)?;
-    fabric::check_machines(intent, &machines)?;
+    fabric::check_machines(intent, &machines, view)?;
     let classes = selected.classes();
     let question = Question {
         demand: &demand,

@@ -196,9 +196,21 @@ impl Group {
         self.members.iter().filter(|member| member.is_released())
     }
 
-    /// Pods that are there, or were and are not made again.
+    /// Pods that are there, or were and are not made again. The size of a Job counts
+    /// without those that have ended.
     pub fn present(&self) -> usize {
-        self.members.len()
+        let of_job = |member: &&Member| member.owner.as_ref().is_some_and(|it| it.kind == "Job");
+        self.members.iter().filter(|it| it.state != State::Done || !of_job(it)).count()
+    }
+
+    /// Whether there is anything to decide: not of a group that runs as a whole.
+    pub fn is_open(&self) -> bool {
+        let open = |member: &Member| match member.state {
+            State::Held | State::Released => true,
+            State::Bound(_) => member.moves,
+            State::Done => false,
+        };
+        self.members.iter().any(open)
     }
 
     /// The fabric that its released pods are on: that of most nodes, else that of

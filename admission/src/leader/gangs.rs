@@ -98,7 +98,7 @@ impl Leader {
 }
 
 fn decided(view: &SharedView, facts: &Facts, groups: &[Group], rules: &Rules) -> Vec<Decision> {
-    if groups.is_empty() {
+    if !groups.iter().any(Group::is_open) {
         return Vec::new();
     }
     let view = view.read();

@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::every_controllers_pods_are_a_group,
         faults::whenever_the_leader_dies_no_group_is_split,
         campaign::random_gangs_are_never_split_and_all_run,
+        campaign::the_gates_of_a_large_gang_are_lifted_together,
     ];
     all.into_iter().map(Test::alone).collect()
 }

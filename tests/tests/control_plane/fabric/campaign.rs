@@ -2,15 +2,21 @@
 
 use std::{collections::BTreeMap, env, sync::Arc, time::Instant};
 
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use tests::{Check, ControlPlane, Scope, eventually};
 
-use super::site::{SOON, create, fabrics, node, on_fabrics, pod, pods, with_fabrics};
+use super::site::{
+    SOON, create, fabrics, is_held, node, on_fabrics, placed, pod, pods, with_fabrics,
+};
 
 /// The variable by which the large campaign is asked for: 50 gangs on 8 fabrics of
 /// 16 nodes.
 const LARGE: &str = "DRANET_FABRIC_CAMPAIGN";
+
+/// Pods that are made at a time.
+const TOGETHER: usize = 16;
 
 struct Campaign {
     fabrics: usize,
@@ -34,6 +40,32 @@ pub(super) async fn random_gangs_are_never_split_and_all_run(
         run(scope, &campaign).await?;
         report(&format!("{} gangs in {:.1?}", campaign.gangs, begun.elapsed()));
         Ok(())
+    })
+    .await
+}
+
+/// 512 pods with the large campaign, and fewer without it.
+pub(super) async fn the_gates_of_a_large_gang_are_lifted_together(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let nodes = if env::var_os(LARGE).is_some() { 128 } else { 8 };
+    let count = 4 * nodes;
+    with_fabrics(plane, (1, nodes), 1, &[], async |scope, _| {
+        let create_one = async |index: usize| {
+            let mut pod = pod(&format!("p{index}"), "large", count, false);
+            pod.metadata.labels = Some([("gang".to_owned(), "large".to_owned())].into());
+            create(scope, &pod).await
+        };
+        let all = stream::iter(0..count).map(create_one).buffer_unordered(TOGETHER);
+        all.try_collect::<Vec<()>>().await?;
+        let begun = Instant::now();
+        eventually(SOON, async || {
+            let held = pods(scope, "gang").await?.iter().filter(|pod| is_held(pod)).count();
+            Ok(Check::that(held == 0, || format!("{held} of {count} are held")))
+        })
+        .await?;
+        report(&format!("{count} gates lifted {:.1?} after the last pod", begun.elapsed()));
+        placed(scope, "gang", count).await.map(drop)
     })
     .await
 }

@@ -122,15 +122,13 @@ fn person(
 /// Where a group of such pods would go.
 fn fabric_text(preview: Option<&Preview>) -> String {
     let Some(Preview { size, places, answer }) = preview else { return String::new() };
-    let mut out = "\n# Fabric that the group would take\n\n".to_owned();
-    for (fabric, fit) in places {
-        out.push_str(&format!("{fabric}: {fit} such pods fit now\n"));
-    }
-    match answer {
-        Ok(fabric) => out.push_str(&format!("\nA group of {size} would go to {fabric}.\n")),
-        Err(why) => out.push_str(&format!("\nA group of {size} would wait: {why}.\n")),
-    }
-    out
+    let places = places.iter().map(|(fabric, fit)| format!("{fabric}: {fit} such pods fit now\n"));
+    let places: String = places.collect();
+    let answer = match answer {
+        Ok(fabric) => format!("would go to {fabric}"),
+        Err(why) => format!("would wait: {why}"),
+    };
+    format!("\n# Fabric that the group would take\n\n{places}\nA group of {size} {answer}.\n")
 }
 
 fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {

@@ -131,7 +131,7 @@ impl<'a> Rig<'a> {
         let node: Node = self.scope.node(name).await?;
         let owner = node.owner_ref(&()).context("a node has an identity")?;
         let name = node.metadata.name.context("a node has a name")?;
-        let owned = |name: String| ObjectMeta {
+        let metadata = |name: String| ObjectMeta {
             name: Some(name),
             owner_references: Some(vec![owner.clone()]),
             ..ObjectMeta::default()
@@ -140,12 +140,12 @@ impl<'a> Rig<'a> {
         let params = PostParams::default();
         let topologies: Api<NodeTopology> = Api::all(client.clone());
         let mut topology = topologies.get(kind).await?;
-        topology.metadata = owned(name.clone());
+        topology.metadata = metadata(name.clone());
         topologies.create(&params, &topology).await?;
         let slices: Api<ResourceSlice> = Api::all(client);
         let of_kind = ListParams::default().fields(&format!("spec.nodeName={kind}"));
         for mut slice in slices.list(&of_kind).await? {
-            slice.metadata = owned(format!("{name}-{}", slice.spec.driver));
+            slice.metadata = metadata(format!("{name}-{}", slice.spec.driver));
             slice.spec.node_name = Some(name.clone());
             slice.spec.pool.name.clone_from(&name);
             slices.create(&params, &slice).await?;

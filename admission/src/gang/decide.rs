@@ -134,7 +134,7 @@ struct Choice<'r, 'a> {
     decisions: Vec<Decision>,
 }
 
-impl<'a> Choice<'_, 'a> {
+impl Choice<'_, '_> {
     fn push(&mut self, group: &Group, step: Step, warning: Option<Warning>) {
         self.decisions.push(Decision { group: group.key.clone(), step, warning });
     }
@@ -194,14 +194,13 @@ impl<'a> Choice<'_, 'a> {
         let mut fitting = Vec::new();
         let mut best: Option<(usize, String)> = None;
         for (name, fabric) in self.cluster.fabrics_mut() {
-            match needs.rest_on(fabric) {
-                Some(rest) => fitting.push((rest, name.clone())),
-                None => {
-                    let fit = needs.how_many(fabric);
-                    if best.as_ref().is_none_or(|(most, _)| fit > *most) {
-                        best = Some((fit, name.clone()));
-                    }
-                }
+            if let Some(rest) = needs.rest_on(fabric) {
+                fitting.push((rest, name.clone()));
+                continue;
+            }
+            let fit = needs.how_many(fabric);
+            if best.as_ref().is_none_or(|(most, _)| fit > *most) {
+                best = Some((fit, name.clone()));
             }
         }
         // What was chosen before is the group's, whatever is kept for others.

@@ -73,7 +73,9 @@ impl<'a> Cluster<'a> {
             });
             let mut amounts = facts.allocatable.clone();
             let usage = pods.usage(name);
-            usage.iter().for_each(|usage| amounts.subtract(&usage.amounts, 1));
+            if let Some(usage) = usage {
+                amounts.subtract(&usage.amounts, 1);
+            }
             let used = usage.map_or(0, |usage| usage.pods);
             fabric.nodes.push(name.clone());
             fabric.free.push(Free { amounts, pods: facts.pods.saturating_sub(used) });
@@ -107,7 +109,9 @@ impl<'a> Cluster<'a> {
     #[must_use]
     pub fn emptied(&self) -> Self {
         let mut fabrics = self.fabrics.clone();
-        fabrics.values_mut().for_each(|fabric| fabric.empty(self.nodes));
+        for fabric in fabrics.values_mut() {
+            fabric.empty(self.nodes);
+        }
         Self { view: self.view, pods: self.pods, nodes: self.nodes, fabrics }
     }
 }
@@ -210,9 +214,9 @@ impl Fabric<'_> {
         let mut places: Vec<_> =
             (0..self.nodes.len()).filter_map(|node| self.bare_places(node, kind)).collect();
         let domains = self.domains(kind);
-        domains
-            .iter()
-            .for_each(|domain| domain.close(&mut places, |node| self.label(node, domain.key)));
+        for domain in &domains {
+            domain.close(&mut places, |node| self.label(node, domain.key));
+        }
         if !claims.is_empty() {
             // Which domain is taken is known only when all are counted.
             let enough = if domains.is_empty() { enough } else { usize::MAX };
@@ -262,7 +266,9 @@ impl Fabric<'_> {
                     next.push(node);
                 }
             }
-            got.iter().for_each(|allocations| hold(&mut state, allocations));
+            for allocations in &got {
+                hold(&mut state, allocations);
+            }
             open = next;
         }
         for places in places {

@@ -117,7 +117,7 @@ impl Size {
             }
             "ReplicaSet" => together(number(&spec["replicas"]).unwrap_or(1)),
             "JobSet" => job_set(spec),
-            "LeaderWorkerSet" => leader_worker_set(spec),
+            "LeaderWorkerSet" => Some(leader_worker_set(spec)),
             "PodGroup" => {
                 let gang = number(&spec["schedulingPolicy"]["gang"]["minCount"]);
                 together(gang.or_else(|| number(&spec["minMember"]))?)
@@ -155,14 +155,14 @@ fn job_set(spec: &Value) -> Option<Size> {
     Some(Size { pods, at_once: of_group.count() < 2 || !(in_order || depends) })
 }
 
-fn leader_worker_set(spec: &Value) -> Option<Size> {
+fn leader_worker_set(spec: &Value) -> Size {
     let template = &spec["leaderWorkerTemplate"];
     let size = number(&template["size"]).unwrap_or(1);
     let worker = is_of_group(&template["workerTemplate"]);
     let leader = template.get("leaderTemplate").map_or(worker, is_of_group);
     let workers = if worker { size.saturating_sub(1) } else { 0 };
     let waits = spec["startupPolicy"] == "LeaderReady" && leader && workers > 0;
-    Some(Size { pods: usize::from(leader) + workers, at_once: !waits })
+    Size { pods: usize::from(leader) + workers, at_once: !waits }
 }
 
 /// `mpiReplicaSpecs`, `pytorchReplicaSpecs` and the like.

@@ -192,7 +192,7 @@ proptest! {
                     let gang = &labels[label::FABRIC_GROUP];
                     let (_, devices) = gangs.iter().find(|(known, _)| known == gang).unwrap();
                     world.delete(&name);
-                    world.pod(&name, gang, &format!("d{devices}"), json!({}));
+                    world.pod(&name, gang, &format!("d{devices}"), &json!({}));
                 }
                 Event::End { gang } if gang < gangs.len() => {
                     let (gang, _) = gangs.remove(gang);

@@ -45,8 +45,8 @@ fn a_gang_of_three_never_goes_to_a_fabric_of_two() {
 fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
     let mut world = World::new(1, 4);
     world.sizes.insert("a".to_owned(), Size { pods: 3, at_once: true });
-    world.pod("a-0", "a", "d4", json!({}));
-    world.pod("a-1", "a", "d4", json!({}));
+    world.pod("a-0", "a", "d4", &json!({}));
+    world.pod("a-1", "a", "d4", &json!({}));
     assert_told(&world, &[("a", "GroupNotWhole: 2 of the group's 3 pods are there")]);
     world.now = 300;
     assert_eq!(world.told(), told(&[("a", "2 to f0 (Late)")]));
@@ -55,14 +55,14 @@ fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
     world.bind(0);
     world.gang("b", 2, "d4");
     assert_told(&world, &[("b", "NoRoom: no fabric has room: 1 of 2 pods fit on f0")]);
-    world.pod("a-2", "a", "d4", json!({}));
+    world.pod("a-2", "a", "d4", &json!({}));
     assert_eq!(world.told()["a"], "1 to f0");
 }
 
 #[test]
 fn the_fabric_with_the_least_rest_is_taken() {
     let mut world = World::new(1, 8);
-    (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", json!({})));
+    (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", &json!({})));
     world.gang("a", 2, "d4");
     assert_eq!(world.told(), told(&[("a", "2 to small")]));
     // Devices, and not only nodes, are counted: eight of one device each on two nodes.
@@ -107,10 +107,10 @@ fn nodes_that_pods_cannot_use_do_not_count() {
         (much, "TooLarge"),
     ] {
         let mut world = World::new(1, 1);
-        world.add_node("tainted", "f0", taint.clone());
+        world.add_node("tainted", "f0", &taint);
         world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
-        world.pod("a-0", "a", "d1", spec.clone());
-        world.pod("a-1", "a", "d1", spec.clone());
+        world.pod("a-0", "a", "d1", &spec);
+        world.pod("a-1", "a", "d1", &spec);
         let found = world.told();
         assert!(found["a"].starts_with(expected), "{spec}: {found:?}");
     }
@@ -150,7 +150,7 @@ fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
     // Its place is kept meanwhile.
     world.gang("b", 1, "d4");
     assert_eq!(world.told(), told(&[("b", "1 to f1")]));
-    world.pod("a-1", "a", "d4", json!({}));
+    world.pod("a-1", "a", "d4", &json!({}));
     assert_eq!(world.told()["a"], "1 to f0");
     // The other node of the fabric is gone.
     let node = world.nodes_of("a").pop().unwrap();
@@ -169,18 +169,18 @@ fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
     world.rules.when_full = WhenFull::Wait;
     assert_eq!(world.told(), told(&[("a", "moves 1")]));
     world.delete("a-0");
-    world.pod("a-0", "a", "d4", json!({}));
+    world.pod("a-0", "a", "d4", &json!({}));
     assert_eq!(world.told(), told(&[("a", "2 to f1")]));
 }
 
 #[test]
 fn a_gang_of_unknown_size_goes_where_most_room_is() {
     let mut world = World::new(1, 8);
-    (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", json!({})));
-    world.pod("a-0", "a", "d4", json!({}));
+    (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", &json!({})));
+    world.pod("a-0", "a", "d4", &json!({}));
     assert_eq!(world.told(), told(&[("a", "1 to f0 (OneByOne)")]));
     world.release();
-    world.pod("a-1", "a", "d4", json!({}));
+    world.pod("a-1", "a", "d4", &json!({}));
     assert_eq!(world.told(), told(&[("a", "1 to f0")]));
 }
 
@@ -208,7 +208,7 @@ fn a_large_gang_is_not_starved_by_small_ones() {
     world.gang("small", 1, "d4");
     assert_told(&world, &[("large", "NoRoom"), ("small", "1 to f0")]);
     // After a while one fabric takes nobody else, and the other still does.
-    world.rules.starves_after = SignedDuration::from_secs(60);
+    world.rules.starves_after = SignedDuration::from_mins(1);
     world.now = 60;
     world.gang("later", 1, "d4");
     let found = world.told();

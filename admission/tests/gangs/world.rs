@@ -1,6 +1,8 @@
 //! A small cluster whose pods the test makes, binds and takes away as the API
 //! server and the scheduler would.
 
+#![allow(dead_code, reason = "the benchmark uses a part of it")]
+
 use admission::gang::group::GroupKey;
 use admission::gang::nodes::Nodes;
 use admission::gang::pods::Pods;
@@ -59,13 +61,13 @@ impl World {
         };
         for fabric in 0..fabrics {
             for node in 0..nodes {
-                world.add_node(&format!("f{fabric}-n{node}"), &format!("f{fabric}"), json!({}));
+                world.add_node(&format!("f{fabric}-n{node}"), &format!("f{fabric}"), &json!({}));
             }
         }
         world
     }
 
-    pub(crate) fn add_node(&mut self, name: &str, fabric: &str, spec: Value) {
+    pub(crate) fn add_node(&mut self, name: &str, fabric: &str, spec: &Value) {
         let node: Node = from(json!({
             "metadata": {"name": name, "labels": {
                 label::NODE_FABRIC: fabric, "kubernetes.io/hostname": name,
@@ -90,12 +92,12 @@ impl World {
     pub(crate) fn gang(&mut self, name: &str, pods: usize, template: &str) {
         self.sizes.insert(name.to_owned(), Size { pods, at_once: true });
         for index in 0..pods {
-            self.pod(&format!("{name}-{index}"), name, template, json!({}));
+            self.pod(&format!("{name}-{index}"), name, template, &json!({}));
         }
     }
 
     /// Makes one pod of a gang, held.
-    pub(crate) fn pod(&mut self, name: &str, gang: &str, template: &str, spec: Value) {
+    pub(crate) fn pod(&mut self, name: &str, gang: &str, template: &str, spec: &Value) {
         let mut pod = json!({
             "metadata": {
                 "name": name, "namespace": NAMESPACE, "uid": format!("{name}@{}", self.now),
@@ -156,7 +158,9 @@ impl World {
     pub(crate) fn release(&mut self) {
         for decision in self.decide() {
             if let Step::Place { fabric, pods, .. } = &decision.step {
-                pods.iter().for_each(|pod| self.release_one(pod, fabric));
+                for pod in pods {
+                    self.release_one(pod, fabric);
+                }
             }
         }
     }

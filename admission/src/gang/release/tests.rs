@@ -103,7 +103,7 @@ fn listed(store: &Store) -> Vec<Pod> {
     store.iter().map(one).collect()
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// Some controller wants this fabric, and marks a pod.
     Mark { pod: usize, fabric: u8 },
@@ -175,7 +175,8 @@ fn apply(event: Event, store: &mut Store, controllers: &mut [Controller], versio
             let Some(lift) = controllers[controller].lifts.get(which).cloned() else { return };
             let Some(stored) = store.get_mut(&lift.pod.parse().unwrap()) else { return };
             // As the API server does it: refused with an old version.
-            if lift.patch["metadata"]["resourceVersion"] == stored.version.to_string() {
+            let decided_from = &lift.patch["metadata"]["resourceVersion"];
+            if decided_from.as_str() == Some(&*stored.version.to_string()) {
                 let terms = &lift.patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
                     ["nodeSelectorTerms"];
                 let fabric = terms[0]["matchExpressions"][0]["values"][0].as_str().unwrap();

@@ -55,7 +55,9 @@ impl Sizes {
                 }
             }
         }
-        groups.iter_mut().for_each(|group| self.fill_one(group));
+        for group in groups {
+            self.fill_one(group);
+        }
     }
 
     fn fill_one(&self, group: &mut Group) {

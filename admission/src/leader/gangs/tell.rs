@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// For how long something has been so before it is said: most is over by then.
 const MOMENT: Duration = Duration::from_secs(2);
 /// How often the same is said in other words.
-const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_mins(1);
 /// Conditions that are written at a time.
 const TOGETHER: usize = 8;
 

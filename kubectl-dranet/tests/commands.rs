@@ -96,10 +96,19 @@ async fn plan_names_the_fabric_that_a_group_would_take() {
         let (pod, cluster) = (file.path().display().to_string(), cluster.display().to_string());
         let args = ["plan", "-f", &pod, "--snapshot", &cluster, "--fabric-controller"];
         let text = kubectl_dranet(&args).await;
-        let section = text.split_once("# Fabric").map(|(_, section)| section.to_owned());
+        let section = text.split_once("# Fabric that the group would take\n\n");
+        let section = section.map(|(_, section)| section.to_owned());
         sections.push(section.unwrap_or(text));
     }
-    insta::assert_snapshot!(sections.join("---"), @"");
+    insta::assert_snapshot!(sections.join("---\n"), @r"
+    ib-7: 2 such pods fit now
+
+    A group of 2 would go to ib-7.
+    ---
+    ib-7: 2 such pods fit now
+
+    A group of 3 would wait: no fabric is large enough: the group needs 3 places and an empty fabric has at most 2; now 2 fit on ib-7; make the group smaller, or ask less for each pod.
+    ");
 }
 
 #[tokio::test]

@@ -4,23 +4,32 @@
 //! gate; the fabric controller waits for the group, chooses, and lifts the gate.
 
 use crate::denial::Denial;
+use crate::gang::size;
 use crate::intent::{Fabric, Intent};
 use cluster_model::machines::Machine;
-use cluster_model::names::{annotation, attribute};
+use cluster_model::names::{annotation, attribute, label};
+use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Digits of a group's label; two groups of one cluster do not meet by chance.
 const DIGITS: usize = 16;
 
-/// Labels by which a job of several controllers tells its pods: the Jobs of a
-/// `JobSet`, the stateful sets of a `LeaderWorkerSet`, the `PodGroup` of
-/// scheduler-plugins. Such a pod's own controller is only a part of the job.
-const JOB_LABELS: [&str; 3] = [
-    "jobset.sigs.k8s.io/jobset-name",
-    "leaderworkerset.sigs.k8s.io/group-key",
-    "scheduling.x-k8s.io/pod-group",
+/// Length of a label's value.
+const LABEL_MAX: usize = 63;
+
+/// Labels and annotations by which a job of several controllers tells its pods: the
+/// Jobs of a `JobSet`, the stateful sets of a `LeaderWorkerSet`, launcher and workers
+/// of an `MPIJob`, the `PodGroup` of scheduler-plugins and of Volcano. Such a pod's
+/// own controller is only a part of the job.
+const JOB_LABELS: [&str; 5] = [
+    size::label::JOB_SET,
+    size::label::LEADER_WORKER_GROUP,
+    size::label::TRAINING_JOB,
+    size::label::POD_GROUP,
+    size::label::VOLCANO_GROUP,
 ];
 
 /// The group of a pod as a label value: equal for all pods of the job, and for
@@ -32,9 +41,18 @@ pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let labels = metadata.labels.as_ref();
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    let annotations = metadata.annotations.as_ref();
     let by_label = || {
-        let value = |label: &&str| labels.and_then(|labels| labels.get(*label));
-        JOB_LABELS.iter().find_map(|label| Some(hash(&[namespace, label, value(label)?])))
+        let value = |label: &&str| {
+            let of = |map: Option<&BTreeMap<String, String>>| map?.get(*label).cloned();
+            of(labels).or_else(|| of(annotations))
+        };
+        JOB_LABELS.iter().find_map(|label| Some(hash(&[namespace, label, &value(label)?])))
+    };
+    // The workload API of Kubernetes itself.
+    let by_pod_group = || {
+        let group = pod.spec.as_ref()?.scheduling_group.as_ref()?.pod_group_name.as_ref()?;
+        Some(hash(&[namespace, "pod-group", group]))
     };
     let by_controller = || {
         let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
@@ -42,7 +60,7 @@ pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
     };
     match fabric {
         Fabric::Named(name) => Some(hash(&[namespace, "named", name])),
-        Fabric::Same => by_label().or_else(by_controller),
+        Fabric::Same => by_pod_group().or_else(by_label).or_else(by_controller),
     }
 }
 
@@ -57,7 +75,8 @@ pub(crate) fn check(
     if !controller {
         return Err(deny(
             "nothing here places the pods of a job on one fabric: the fabric controller is off; \
-             remove the annotation and choose the nodes by label, or ask the operator",
+             remove the annotation and choose the nodes by label, or ask the operator to start \
+             admission with --fabric-controller",
         ));
     }
     let group = group(pod, fabric).ok_or_else(|| {
@@ -67,21 +86,44 @@ pub(crate) fn check(
     group.map(Some)
 }
 
-/// A fabric can be chosen only where NICs tell theirs.
-pub(crate) fn check_machines(intent: &Intent, machines: &[Machine<'_>]) -> Result<(), Denial> {
+/// A fabric can be chosen only where NICs tell theirs, or an operator has said which
+/// a node is on.
+pub(crate) fn check_machines(
+    intent: &Intent,
+    machines: &[Machine<'_>],
+    view: &ClusterView,
+) -> Result<(), Denial> {
     let Some(fabric) = &intent.fabric else { return Ok(()) };
-    if machines.iter().any(|machine| machine.nics_have(attribute::FABRIC)) {
+    let labelled = |name: &&str| {
+        let node = view.inventory().node(name);
+        node.is_some_and(|node| node.labels.contains_key(label::NODE_FABRIC))
+    };
+    let tells = |machine: &Machine<'_>| {
+        machine.nics_have(attribute::FABRIC) || machine.nodes.iter().any(labelled)
+    };
+    if machines.iter().any(tells) {
         return Ok(());
     }
     Err(Denial::new(
         annotation::FABRIC,
         fabric.to_string(),
         format!(
-            "no node that can serve the pod publishes {} on its NICs, so nobody knows which \
-             fabric they are on",
-            attribute::FABRIC
+            "no node that can serve the pod publishes {} on its NICs or has the label {}, so \
+             nobody knows which fabric they are on",
+            attribute::FABRIC,
+            label::NODE_FABRIC,
         ),
     ))
+}
+
+/// The fabric as the value of a label: itself, or its hash where it cannot be one.
+pub fn label_value(fabric: &str) -> String {
+    let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_label = fabric.len() <= LABEL_MAX
+        && alphanumeric(fabric.chars().next())
+        && alphanumeric(fabric.chars().next_back())
+        && fabric.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if is_label { fabric.to_owned() } else { hash(&["fabric", fabric]) }
 }
 
 fn hash(parts: &[&str]) -> String {
@@ -126,6 +168,24 @@ mod tests {
             assert_eq!(of("1", "n"), of("2", "n"), "{label}");
             assert_ne!(of("1", "n"), of("1", "m"), "{label}");
         }
+    }
+
+    #[test]
+    fn a_fabric_that_is_no_label_is_hashed() {
+        for (fabric, is_kept) in [
+            ("c6c749e8-a38b-470e-8c94-2a7d00001bf0", true),
+            ("rack_7.row-2", true),
+            ("a/b", false),
+            ("-a", false),
+            ("", false),
+            (&*"x".repeat(63), true),
+            (&*"x".repeat(64), false),
+        ] {
+            let label = label_value(fabric);
+            assert_eq!(label == fabric, is_kept, "{fabric}");
+            assert!(is_kept || label.len() == DIGITS, "{label}");
+        }
+        assert_ne!(label_value("a/b"), label_value("a/c"));
     }
 
     #[test]

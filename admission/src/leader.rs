@@ -1,18 +1,23 @@
 //! What one replica does for all: certificates, the care of templates, the
-//! memory of machines. Each is a decision over what is seen, and then one write
+//! memory of machines, the fabrics of nodes and of jobs. Each is a decision over what is seen, and then one write
 //! that carries the version of what it was decided from.
 
 mod care;
 mod certificates;
+mod gangs;
+mod labels;
 mod machines;
 mod remake;
 mod templates;
 
+use crate::gang::Rules;
 use crate::plan::Policy;
 use crate::server::metrics::Metrics;
 use crate::server::templates::Templates;
 use serve::readiness::Readiness;
 use std::time::Duration;
+
+pub(crate) use gangs::GangMetrics;
 
 /// Why a write of the leader's was not made.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +40,8 @@ pub(crate) enum LeaderError {
 pub(crate) struct Leader {
     pub(crate) templates: Templates,
     pub(crate) policy: Policy,
+    /// How groups of pods are placed on fabrics.
+    pub(crate) rules: Rules,
     /// Namespace of its own objects.
     pub(crate) namespace: String,
     /// Names of the certificate that it keeps; `None` where files hold one.
@@ -50,7 +57,12 @@ impl Leader {
     pub(crate) async fn work(&self, synced: &Readiness) {
         let from_view = async {
             synced.ready().await;
-            tokio::join!(self.care_for_templates(), self.remember_machines());
+            tokio::join!(
+                self.care_for_templates(),
+                self.remember_machines(),
+                self.label_nodes(),
+                self.place_groups(),
+            );
         };
         tokio::join!(self.keep_certificates(), from_view);
     }

@@ -11,6 +11,7 @@ mod cost;
 pub mod demand;
 pub mod denial;
 pub mod fabric;
+pub mod gang;
 pub mod intent;
 mod join;
 #[cfg(feature = "server")]

@@ -81,7 +81,7 @@ impl Hash for Affinity {
 }
 
 impl Placement {
-    fn allows(&self, view: &ClusterView, node: &str) -> bool {
+    pub(crate) fn allows(&self, view: &ClusterView, node: &str) -> bool {
         let Some(node) = view.inventory().node(node) else { return false };
         let labelled = |(key, value): (&String, &String)| {
             node.labels.get(key.as_str()).is_some_and(|label| **label == **value)
@@ -144,7 +144,7 @@ pub fn plan(
         return Err(supply::nothing(intent, view, &selection, filter));
     }
     nic_config::check_machines(intent, &machines)?;
-    fabric::check_machines(intent, &machines)?;
+    fabric::check_machines(intent, &machines, view)?;
     let classes = selected.classes();
     let question = Question {
         demand: &demand,

@@ -44,7 +44,12 @@ pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> 
 }
 
 /// Marks the pod as one of a group and holds it until the group's fabric is chosen.
+/// What was chosen for the pod that it is a copy of counts for nothing.
 pub fn hold(pod: &mut Value, group: &str) {
+    if let Some(Value::Object(annotations)) = pod.pointer_mut("/metadata/annotations") {
+        annotations.remove(annotation::FABRIC_CHOSEN);
+        annotations.remove(annotation::FABRIC_MOVES);
+    }
     pod["metadata"]["labels"][label::FABRIC_GROUP] = group.into();
     push(&mut pod["spec"]["schedulingGates"], json!({ "name": GATE_FABRIC }));
 }

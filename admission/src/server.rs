@@ -10,7 +10,7 @@ mod plans;
 mod review;
 pub(crate) mod templates;
 
-pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
+pub use args::{Args, FabricFull, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
 pub use plans::Plans;
 pub use review::{Answer, Needs, answer};
 
@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 /// Runs the webhook until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { server, own, operations, kube, log, lease, policy, leader } = args;
+    let rules = leader.rules();
     serve::logging::init(&log)?;
     let stop = serve::process::stop_on_signal().context("failed to listen for signals")?;
     let client = serve::client::connect(&kube).await?;
@@ -56,6 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let leader = Leader {
         templates: templates.clone(),
         policy: policy.clone(),
+        rules,
         namespace: namespace.clone(),
         names,
         keep_unused: leader.keep_unused(),

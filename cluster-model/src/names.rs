@@ -18,7 +18,12 @@ pub mod label {
     pub const FABRIC_GROUP: &str = "dranet.io/fabric-group";
     /// On a node: the fabric that its NICs are on.
     pub const NODE_FABRIC: &str = "topology.dranet.io/fabric";
+    /// On a node whose label of its fabric was copied: from what.
+    pub const NODE_FABRIC_FROM: &str = "topology.dranet.io/fabric-from";
 }
+
+/// Condition of a pod that waits for the fabric of its group.
+pub const CONDITION_FABRIC: &str = "dranet.io/FabricChosen";
 
 /// Pod annotations, `dranet.io/…`.
 pub mod annotation {
@@ -42,6 +47,11 @@ pub mod annotation {
     pub const FABRIC: &str = "dranet.io/fabric";
     /// How many pods the group on one fabric has.
     pub const FABRIC_SIZE: &str = "dranet.io/fabric-size";
+    /// Written by the fabric controller on a gated pod: the fabric of its group.
+    pub const FABRIC_CHOSEN: &str = "dranet.io/fabric-chosen";
+    /// Written by the fabric controller on the pods of a job that moves to another
+    /// fabric: none of them stays.
+    pub const FABRIC_MOVES: &str = "dranet.io/fabric-moves";
     /// Names of the containers that get the claim.
     pub const CONTAINERS: &str = "dranet.io/containers";
     /// The driver's network configuration as JSON.

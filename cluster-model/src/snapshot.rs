@@ -83,6 +83,15 @@ pub fn load(path: &Path) -> Result<(ClusterView, Found), SnapshotError> {
     Ok((view, found))
 }
 
+/// The objects of a file, or of every file of a folder, as they are.
+pub fn load_objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
+    let mut all = Vec::new();
+    for file in files(path)? {
+        all.extend(objects(&file)?);
+    }
+    Ok(all)
+}
+
 /// The objects of one file, lists taken apart, in order.
 pub fn objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
     let read = |source| SnapshotError::Read { path: path.to_owned(), source };

@@ -64,6 +64,14 @@ where
     Ok(())
 }
 
+/// Reads every object of a kind that no view holds.
+pub async fn objects<K>(client: Client) -> kube::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    Ok(Api::<K>::all(client).list(&ListParams::default()).await?.items)
+}
+
 /// Version and default gates of the cluster.
 async fn settings(client: &Client) -> kube::Result<Settings> {
     let version = client.apiserver_version().await?;

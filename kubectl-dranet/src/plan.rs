@@ -4,20 +4,22 @@ use crate::args::{PlanArgs, PlanFormat};
 use crate::{Output, plan_json, source, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
+use admission::gang::preview::{Preview, preview};
 use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::predict::{Prediction, predict};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation, ClaimName};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
     let pod = read_pod(&args.file)?;
-    let view = source::read(&args.source).await?;
-    let PlanArgs { gpu_class, nic_class, max_steps, output, .. } = args;
-    let (network_namespaces, fabric_controller) = (args.network_namespaces, args.fabric_controller);
+    let mut view = source::read(&args.source).await?;
+    let (output, fabric_controller) = (args.output, args.fabric_controller);
+    let PlanArgs { gpu_class, nic_class, max_steps, network_namespaces, source: from, .. } = args;
     let policy = Policy {
         gpu_class,
         nic_class,
@@ -34,16 +36,27 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
     let Some(planned) = &verdict.planned else {
         return Ok(unchanged(&verdict, output)?.into());
     };
+    let fabric = if policy.fabric_controller {
+        let (pods, nodes) = source::read_for_groups(&from).await?;
+        let facts = (&pods, &nodes);
+        preview(&verdict.pod, &planned.template, &mut view, facts, Timestamp::now())
+    } else {
+        None
+    };
     let mut template = serde_json::to_value(&planned.template)?;
     if let Some(namespace) = pod["metadata"]["namespace"].as_str() {
         template["metadata"]["namespace"] = namespace.into();
     }
     let text = match output {
-        PlanFormat::Text => person(&view, &verdict, planned, &template)?,
+        PlanFormat::Text => {
+            person(&view, &verdict, planned, &template)? + &fabric_text(fabric.as_ref())
+        }
         PlanFormat::Yaml => {
             format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
-        PlanFormat::Json => plan_json::planned(&view, &verdict, planned, &template)?,
+        PlanFormat::Json => {
+            plan_json::planned(&view, &verdict, planned, &template, fabric.as_ref())?
+        }
     };
     Ok(text.into())
 }
@@ -104,6 +117,18 @@ fn person(
         writeln!(out, "{node}: {}", devices(view, node, &claim))?;
     }
     Ok(out)
+}
+
+/// Where a group of such pods would go.
+fn fabric_text(preview: Option<&Preview>) -> String {
+    let Some(Preview { size, places, answer }) = preview else { return String::new() };
+    let places = places.iter().map(|(fabric, fit)| format!("{fabric}: {fit} such pods fit now\n"));
+    let places: String = places.collect();
+    let answer = match answer {
+        Ok(fabric) => format!("would go to {fabric}"),
+        Err(why) => format!("would wait: {why}"),
+    };
+    format!("\n# Fabric that the group would take\n\n{places}\nA group of {size} {answer}.\n")
 }
 
 fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {

@@ -2,12 +2,14 @@
 
 use admission::admit::{Planned, Verdict};
 use admission::denial::Denial;
+use admission::gang::preview::Preview;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{NodeDevices, text};
 use cluster_model::predict::{Prediction, predict};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceResult};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use topology_graph::PciAddress;
 
 /// The plan, and what every node would give for it now.
@@ -16,12 +18,13 @@ pub(crate) fn planned(
     verdict: &Verdict,
     planned: &Planned,
     template: &Value,
+    fabric: Option<&Preview>,
 ) -> anyhow::Result<String> {
     let plan = &planned.plan;
     let claim = Claim::from_spec(ClaimName::new("", "plan"), &plan.claim)?;
     let nodes: Vec<_> =
         view.inventory().node_names().map(|name| node(view, name, &claim)).collect();
-    pretty(&json!({
+    let mut answer = json!({
         "pod": verdict.pod,
         "template": template,
         "join": plan.join,
@@ -30,7 +33,15 @@ pub(crate) fn planned(
         "steps": plan.steps,
         "warnings": verdict.warnings,
         "nodes": nodes,
-    }))
+    });
+    if let Some(Preview { size, places, answer: chosen }) = fabric {
+        let places: BTreeMap<_, _> = places.iter().cloned().collect();
+        answer["fabric"] = match chosen {
+            Ok(fabric) => json!({ "size": size, "places": places, "chosen": fabric }),
+            Err(why) => json!({ "size": size, "places": places, "waits": why }),
+        };
+    }
+    pretty(&answer)
 }
 
 /// The pod as it was.

@@ -74,6 +74,43 @@ async fn plan_as_json_with_devices_in_use() {
     assert!(full[0]["reason"].is_string(), "{full}");
 }
 
+/// Two pods of a group fit on the one labelled node, three do not.
+#[tokio::test]
+async fn plan_names_the_fabric_that_a_group_would_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = fs::read_to_string(format!("{EXAMPLE}/cluster.yaml")).unwrap();
+    let label = "      kubernetes.io/os: linux\n";
+    assert_eq!(cluster.matches(label).count(), 1);
+    let labelled =
+        cluster.replace(label, &format!("{label}      topology.dranet.io/fabric: ib-7\n"));
+    let allocatable = "  spec: {}\n  status: {allocatable: {cpu: 8, memory: 8Gi, pods: 110}}\n";
+    let cluster = folder.path().join("cluster.yaml");
+    fs::write(&cluster, labelled.replacen("  spec: {}\n", allocatable, 1)).unwrap();
+    let pod = fs::read_to_string(format!("{EXAMPLE}/2nic-aligned.yaml")).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut sections = Vec::new();
+    for size in [2, 3] {
+        let trigger = "    dranet.io/aligned-nics: \"2\"\n";
+        let group = format!("    dranet.io/fabric: train\n    dranet.io/fabric-size: \"{size}\"\n");
+        fs::write(file.path(), pod.replace(trigger, &format!("{trigger}{group}"))).unwrap();
+        let (pod, cluster) = (file.path().display().to_string(), cluster.display().to_string());
+        let args = ["plan", "-f", &pod, "--snapshot", &cluster, "--fabric-controller"];
+        let text = kubectl_dranet(&args).await;
+        let section = text.split_once("# Fabric that the group would take\n\n");
+        let section = section.map(|(_, section)| section.to_owned());
+        sections.push(section.unwrap_or(text));
+    }
+    insta::assert_snapshot!(sections.join("---\n"), @r"
+    ib-7: 2 such pods fit now
+
+    A group of 2 would go to ib-7.
+    ---
+    ib-7: 2 such pods fit now
+
+    A group of 3 would wait: no fabric is large enough: the group needs 3 places and an empty fabric has at most 2; now 2 fit on ib-7; make the group smaller, or ask less for each pod.
+    ");
+}
+
 #[tokio::test]
 async fn a_denial_as_json() {
     let folder = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
 };
 use serde_json::{Value, json};
@@ -76,10 +76,15 @@ impl<'a> Rig<'a> {
     /// Makes a GB300 node: GPUs as published live, NICs by a run of our driver.
     /// Returns its name.
     pub async fn gb300(&self, name: &str) -> anyhow::Result<String> {
+        self.gb300_in(name, PLACEMENT_GROUP).await
+    }
+
+    /// The same in a placement group, which is its fabric.
+    pub async fn gb300_in(&self, name: &str, placement_group: &str) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
         self.scope.apply(gb300::gpu_slice(&node)?).await?;
-        let imds = Imds::start(VM_SIZE, PLACEMENT_GROUP).await?;
+        let imds = Imds::start(VM_SIZE, placement_group).await?;
         let machine = gb300_machine(&node)?;
         self.publish(&node, machine.path(), &imds).await?;
         Ok(node)
@@ -118,6 +123,34 @@ impl<'a> Rig<'a> {
             slices.create(&params, &slice).await?;
         }
         Ok(())
+    }
+
+    /// Makes one more node as `kind` is, that is Ready and goes with the scope, with
+    /// what is published for it. Returns its name.
+    pub async fn twin(&self, kind: &str, name: &str) -> anyhow::Result<String> {
+        let node: Node = self.scope.node(name).await?;
+        let owner = node.owner_ref(&()).context("a node has an identity")?;
+        let name = node.metadata.name.context("a node has a name")?;
+        let metadata = |name: String| ObjectMeta {
+            name: Some(name),
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        };
+        let client = self.plane.client();
+        let params = PostParams::default();
+        let topologies: Api<NodeTopology> = Api::all(client.clone());
+        let mut topology = topologies.get(kind).await?;
+        topology.metadata = metadata(name.clone());
+        topologies.create(&params, &topology).await?;
+        let slices: Api<ResourceSlice> = Api::all(client);
+        let of_kind = ListParams::default().fields(&format!("spec.nodeName={kind}"));
+        for mut slice in slices.list(&of_kind).await? {
+            slice.metadata = metadata(format!("{name}-{}", slice.spec.driver));
+            slice.spec.node_name = Some(name.clone());
+            slice.spec.pool.name.clone_from(&name);
+            slices.create(&params, &slice).await?;
+        }
+        Ok(name)
     }
 
     /// Takes a node away, with all that was published for it.

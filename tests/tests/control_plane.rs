@@ -11,6 +11,7 @@ mod control_plane {
     pub(crate) mod churn;
     pub(crate) mod example;
     pub(crate) mod extender;
+    pub(crate) mod fabric;
     pub(crate) mod lifecycle;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
@@ -21,7 +22,7 @@ mod control_plane {
 use std::process::ExitCode;
 
 use control_plane::{
-    burst, churn, example, extender, lifecycle, prediction, scheduling, thin_line, webhook,
+    burst, churn, example, extender, fabric, lifecycle, prediction, scheduling, thin_line, webhook,
 };
 use tests::{Options, floor};
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         webhook::tests(),
         burst::tests(),
         churn::tests(),
+        fabric::tests(),
     ];
     floor::run(Options::default(), all.into_iter().flatten())
 }

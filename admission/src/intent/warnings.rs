@@ -15,6 +15,8 @@ const KNOWN: &[&str] = &[
     annotation::PAIRING,
     annotation::FABRIC,
     annotation::FABRIC_SIZE,
+    annotation::FABRIC_CHOSEN,
+    annotation::FABRIC_MOVES,
     annotation::CONTAINERS,
     annotation::NIC_CONFIG,
     annotation::LIMITS,
@@ -37,7 +39,13 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
                 "annotation {key} is not known to this version of dranet and has no effect{hint}"
             ));
         }
-        let written_by_us = [annotation::PLAN, annotation::LIMITS].contains(&key.as_str());
+        let written_by_us = [
+            annotation::PLAN,
+            annotation::LIMITS,
+            annotation::FABRIC_CHOSEN,
+            annotation::FABRIC_MOVES,
+        ];
+        let written_by_us = written_by_us.contains(&key.as_str());
         let lonely = !triggered && !written_by_us;
         lonely
             .then(|| format!("annotation {key} has no effect without {}", annotation::ALIGNED_NICS))

@@ -9,6 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::time::Instant;
 
 use super::templates::Written;
+use crate::leader::GangMetrics;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -83,6 +84,7 @@ pub(crate) struct Metrics {
     templates: Counter,
     care: Family<CareLabel, Counter>,
     seconds: Histogram,
+    pub(crate) gangs: GangMetrics,
 }
 
 /// How often a plan had been made before.
@@ -107,6 +109,7 @@ impl Metrics {
             templates: Counter::default(),
             care: Family::default(),
             seconds,
+            gangs: GangMetrics::register(registry),
         };
         registry.register("requests", "Objects reviewed", metrics.requests.clone());
         registry.register("plans", "Pods planned, by the join", metrics.plans.clone());

@@ -314,7 +314,13 @@ async fn admission_may_touch_its_own_objects_and_no_others(
             ("delete", "resource.k8s.io", "resourceclaimtemplates", "default", "a", true),
             ("delete", "resource.k8s.io", "resourceclaims", "default", "a", false),
             ("create", "", "pods", "default", "", false),
-            ("patch", "", "nodes", "", "a", false),
+            ("delete", "", "pods", "default", "a", false),
+            ("patch", "", "pods", "default", "a", true),
+            ("get", "batch", "jobs", "default", "a", true),
+            ("patch", "batch", "jobs", "default", "a", false),
+            ("patch", "", "nodes", "", "a", true),
+            ("update", "", "nodes", "", "a", false),
+            ("delete", "", "nodes", "", "a", false),
         ] {
             let found = may(verb, group, resource, namespace, name).await?;
             assert_eq!(found, expected, "{verb} {resource} {namespace}/{name}");

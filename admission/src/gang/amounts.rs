@@ -1,0 +1,139 @@
+//! Amounts of CPU, memory and the like, as the scheduler counts them.
+
+use dra_allocator::Quantity as Parsed;
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+
+/// Thousandths of each resource, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Amounts(BTreeMap<Box<str>, i64>);
+
+impl Amounts {
+    /// As a list of an API object says. What cannot be read is nothing: the API
+    /// server has validated it.
+    pub fn of(list: Option<&BTreeMap<String, Quantity>>) -> Self {
+        let amount = |quantity: &Quantity| Some(quantity.0.parse::<Parsed>().ok()?.milli_value());
+        let all = list.into_iter().flatten();
+        Self(all.filter_map(|(name, it)| Some((name.as_str().into(), amount(it)?))).collect())
+    }
+
+    /// Adds the other amounts.
+    pub fn add(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let sum = self.0.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+
+    /// Takes the other amounts away, so many times.
+    pub fn subtract(&mut self, other: &Self, times: usize) {
+        let times = i64::try_from(times).unwrap_or(i64::MAX);
+        for (name, amount) in &other.0 {
+            let left = self.0.entry(name.clone()).or_default();
+            *left = left.saturating_sub(amount.saturating_mul(times));
+        }
+    }
+
+    /// How often this fits into what is free, at most `max` times.
+    pub fn times_in(&self, free: &Self, max: usize) -> usize {
+        let wanted = self.0.iter().filter(|(_, amount)| **amount > 0);
+        let times = wanted.map(|(name, amount)| {
+            let free = free.0.get(name).copied().unwrap_or_default();
+            usize::try_from(free / amount).unwrap_or(0)
+        });
+        times.min().unwrap_or(max).min(max)
+    }
+
+    fn raise_to(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let known = self.0.entry(name.clone()).or_default();
+            *known = (*known).max(*amount);
+        }
+    }
+}
+
+/// What a pod asks for: its containers together, or the most that one of its init
+/// containers needs beside the sidecars before it (`PodRequests` in
+/// `k8s.io/component-helpers/resource/helpers.go`).
+pub fn requests(spec: &PodSpec) -> Amounts {
+    let mut sum = Amounts::default();
+    spec.containers.iter().for_each(|container| sum.add(&of_container(container)));
+    let (mut sidecars, mut most) = (Amounts::default(), Amounts::default());
+    for container in spec.init_containers.iter().flatten() {
+        let own = of_container(container);
+        let mut now = sidecars.clone();
+        now.add(&own);
+        most.raise_to(&now);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars.add(&own);
+        }
+    }
+    sum.add(&sidecars);
+    sum.raise_to(&most);
+    if let Some(whole) = &spec.resources {
+        sum.0.extend(of_resources(whole).0);
+    }
+    sum.add(&Amounts::of(spec.overhead.as_ref()));
+    sum
+}
+
+fn of_container(container: &Container) -> Amounts {
+    container.resources.as_ref().map(of_resources).unwrap_or_default()
+}
+
+fn of_resources(resources: &ResourceRequirements) -> Amounts {
+    Amounts::of(resources.requests.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn amounts(value: Value) -> Amounts {
+        Amounts::of(Some(&serde_json::from_value(value).unwrap()))
+    }
+
+    #[test]
+    fn containers_add_up_and_init_containers_do_not() {
+        let cpu = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let init = |name: &str, policy: Value, amount: &str| json!({"name": name, "restartPolicy": policy, "resources": cpu(amount)});
+        let containers = json!([
+            {"name": "a", "resources": cpu("1")}, {"name": "b", "resources": cpu("500m")},
+        ]);
+        for (inits, more, expected) in [
+            (json!([]), json!({}), "1500m"),
+            (json!([init("i", Value::Null, "1")]), json!({}), "1500m"),
+            (json!([init("i", Value::Null, "4")]), json!({}), "4"),
+            (json!([init("s", json!("Always"), "2"), init("i", Value::Null, "3")]), json!({}), "5"),
+            (json!([init("s", json!("Always"), "2")]), json!({}), "3500m"),
+            (json!([]), json!({"overhead": {"cpu": "250m"}}), "1750m"),
+            (json!([]), json!({"resources": cpu("8")}), "8"),
+        ] {
+            let mut spec = json!({"containers": containers, "initContainers": inits});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let found = requests(&serde_json::from_value(spec.clone()).unwrap());
+            assert_eq!(found, amounts(json!({"cpu": expected})), "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_fits_is_decided_by_what_is_scarcest() {
+        let free = amounts(json!({"cpu": "8", "memory": "4Gi"}));
+        for (wanted, times) in [
+            (json!({}), 100),
+            (json!({"cpu": "2"}), 4),
+            (json!({"cpu": "2", "memory": "3Gi"}), 1),
+            (json!({"cpu": "9"}), 0),
+            (json!({"example.com/x": "1"}), 0),
+            (json!({"example.com/x": "0"}), 100),
+        ] {
+            let wanted = amounts(wanted);
+            assert_eq!(wanted.times_in(&free, 100), times);
+        }
+        let mut left = free.clone();
+        left.subtract(&amounts(json!({"cpu": "2"})), 4);
+        assert_eq!(amounts(json!({"cpu": "1m"})).times_in(&left, 9), 0);
+    }
+}

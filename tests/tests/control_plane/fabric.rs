@@ -1,0 +1,22 @@
+//! Jobs on one fabric: gangs as real controllers make them, on nodes of several
+//! placement groups, under the real scheduler.
+
+mod campaign;
+mod faults;
+mod gangs;
+mod site;
+
+use tests::floor::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        gangs::two_gangs_on_two_fabrics_both_run,
+        gangs::a_gang_that_fits_nowhere_never_strands,
+        gangs::pods_made_anew_go_to_the_rest,
+        gangs::every_controllers_pods_are_a_group,
+        faults::whenever_the_leader_dies_no_group_is_split,
+        campaign::random_gangs_are_never_split_and_all_run,
+        campaign::the_gates_of_a_large_gang_are_lifted_together,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}

@@ -1,0 +1,80 @@
+//! The leader is killed at any write: another goes on from the pods.
+
+use std::{env, sync::Arc};
+
+use anyhow::Context;
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    api::{DeleteParams, ListParams},
+    runtime::watcher::{self, Event, watcher},
+};
+use tests::{Check, ControlPlane, Scope, eventually, rig::Rig};
+
+use super::site::{SOON, create, placed, pod, pods, with_fabrics};
+
+/// Pods of each gang.
+const PODS: usize = 8;
+/// The variable by which more runs than these are asked for.
+const RUNS_VARIABLE: &str = "DRANET_FABRIC_RUNS";
+const RUNS: usize = 4;
+
+pub(super) async fn whenever_the_leader_dies_no_group_is_split(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let runs = env::var_os(RUNS_VARIABLE).and_then(|text| text.to_str()?.parse().ok());
+    let runs = runs.unwrap_or(RUNS);
+    with_fabrics(plane, (2, 3), 2, &[], async |scope, rig| {
+        for run in 0..runs {
+            // Every write of a gang is a mark or a lifted gate; a prime walks over all.
+            let writes = 1 + run * 7 % (2 * PODS);
+            one(scope, rig, run, writes).await.with_context(|| format!("after {writes} writes"))?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A gang whose leader dies when so many writes of its pods have been seen.
+async fn one(scope: &Scope, rig: &mut Rig<'_>, run: usize, writes: usize) -> anyhow::Result<()> {
+    let labels = format!("gang=g{run}");
+    let leader = leader(rig).await?;
+    let watch = watcher(scope.api::<Pod>(), watcher::Config::default().labels(&labels));
+    let mut watch = std::pin::pin!(watch);
+    // The list, before there is anything.
+    while !matches!(watch.try_next().await?, Some(Event::InitDone) | None) {}
+    for index in 0..PODS {
+        let mut pod = pod(&format!("g{run}-{index}"), &format!("g{run}"), PODS, false);
+        pod.metadata.labels = Some([("gang".to_owned(), format!("g{run}"))].into());
+        create(scope, &pod).await?;
+    }
+    let mut seen = 0;
+    while seen < writes {
+        if let Some(Event::Apply(pod)) = watch.try_next().await? {
+            let annotations = pod.metadata.annotations.unwrap_or_default();
+            seen += usize::from(annotations.contains_key("dranet.io/fabric-chosen"));
+        }
+    }
+    rig.kill_replica(leader).await?;
+    placed(scope, &labels, PODS).await?;
+    rig.start_replica(run + 10, &["--fabric-controller"]).await?;
+    let now = DeleteParams::default().grace_period(0);
+    scope.api::<Pod>().delete_collection(&now, &ListParams::default().labels(&labels)).await?;
+    eventually(SOON, async || {
+        let left = pods(scope, &labels).await?.len();
+        Ok(Check::that(left == 0, || format!("{left} pods left")))
+    })
+    .await
+}
+
+/// The number of the replica that leads.
+async fn leader(rig: &Rig<'_>) -> anyhow::Result<usize> {
+    eventually(SOON, async || {
+        let identity = rig.leader().await?;
+        let pid = identity.rsplit('_').next().unwrap_or_default().to_owned();
+        let mut replicas = rig.replicas().iter();
+        let found = replicas.position(|replica| replica.process().pid().to_string() == pid);
+        Ok(found.map_or_else(|| Check::NotYet(format!("`{identity}` leads")), Check::Done))
+    })
+    .await
+}

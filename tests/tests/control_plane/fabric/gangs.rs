@@ -1,0 +1,227 @@
+//! Gangs, one behaviour after another.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use k8s_openapi::api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Pod, events::v1::Event};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy},
+};
+use serde_json::{Value, json};
+use tests::{Check, ControlPlane, Scope, eventually};
+
+use super::site::{SOON, create, is_held, node, placed, pod, pods, template, waits, with_fabrics};
+
+fn job(name: &str, pods: usize, whole_node: bool) -> Job {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "parallelism": pods, "completions": pods, "completionMode": "Indexed",
+            "template": template("same", whole_node),
+        },
+    }))
+    .unwrap()
+}
+
+async fn run(scope: &Scope, job: &Job) -> anyhow::Result<String> {
+    scope.api::<Job>().create(&PostParams::default(), job).await?;
+    Ok(format!("batch.kubernetes.io/job-name={}", job.name_any()))
+}
+
+async fn end(scope: &Scope, job: &str) -> anyhow::Result<()> {
+    let now = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteParams::default().grace_period(0)
+    };
+    scope.api::<Job>().delete(job, &now).await?;
+    let labels = format!("batch.kubernetes.io/job-name={job}");
+    let of_job = ListParams::default().labels(&labels);
+    scope.api::<Pod>().delete_collection(&DeleteParams::default().grace_period(0), &of_job).await?;
+    eventually(SOON, async || {
+        let left = pods(scope, &labels).await?.len();
+        Ok(Check::that(left == 0, || format!("{left} pods of {job} are left")))
+    })
+    .await
+}
+
+/// With required pod affinity each would get a foot on one fabric and wait for ever.
+pub(super) async fn two_gangs_on_two_fabrics_both_run(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_fabrics(plane, (2, 2), 1, &[], async |scope, _| {
+        let (one, two) = (job("one", 2, true), job("two", 2, true));
+        let (one, two) = tokio::try_join!(run(scope, &one), run(scope, &two))?;
+        let (one, two) = (placed(scope, &one, 2).await?, placed(scope, &two, 2).await?);
+        assert_ne!(one, two, "each has a fabric to itself");
+        // A third waits whole, and says for what; when one ends it runs.
+        let third = run(scope, &job("three", 2, true)).await?;
+        let message = waits(scope, &third, 2, "NoRoom").await?;
+        assert!(message.contains("0 of 2 pods fit on group-"), "{message}");
+        event(scope, "NoRoom").await?;
+        end(scope, "one").await?;
+        assert_eq!(placed(scope, &third, 2).await?, one);
+        event(scope, "FabricChosen").await
+    })
+    .await
+}
+
+pub(super) async fn a_gang_that_fits_nowhere_never_strands(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_fabrics(plane, (2, 2), 1, &[], async |scope, _| {
+        // Not one of ours, beside them: held by another gate, and left alone.
+        let other = json!({
+            "metadata": {"name": "other", "labels": {"dranet.io/fabric-group": "x"}},
+            "spec": {
+                "schedulingGates": [{"name": "tests/held"}, {"name": "dranet.io/fabric"}],
+                "containers": [{"name": "c", "image": "none"}],
+            },
+        });
+        create(scope, &serde_json::from_value(other)?).await?;
+        let before = scope.api::<Pod>().get("other").await?;
+        let three = run(scope, &job("three", 3, true)).await?;
+        let message = waits(scope, &three, 3, "TooLarge").await?;
+        assert!(message.contains("needs 3 places"), "{message}");
+        // The other gates of a group come first: theirs may say where it runs.
+        for name in ["a", "b"] {
+            let mut pod = serde_json::to_value(pod(name, "gated", 2, true))?;
+            pod["metadata"]["labels"] = json!({"gang": "gated"});
+            pod["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/admission"}]);
+            create(scope, &serde_json::from_value(pod)?).await?;
+        }
+        waits(scope, "gang=gated", 2, "OtherGates").await?;
+        for name in ["a", "b"] {
+            let admitted = Patch::Strategic(json!({"spec": {"schedulingGates": [
+                {"name": "kueue.x-k8s.io/admission", "$patch": "delete"},
+            ]}}));
+            scope.api::<Pod>().patch(name, &PatchParams::default(), &admitted).await?;
+        }
+        placed(scope, "gang=gated", 2).await?;
+        // Nobody of the large one has gone ahead.
+        let held = pods(scope, &three).await?;
+        assert!(held.len() == 3 && held.iter().all(is_held), "{held:?}");
+        let after = scope.api::<Pod>().get("other").await?;
+        assert_eq!(before.spec, after.spec);
+        assert_eq!(before.metadata.annotations, after.metadata.annotations);
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn pods_made_anew_go_to_the_rest(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_fabrics(plane, (2, 2), 1, &["--fabric-full=move"], async |scope, _| {
+        let labels = run(scope, &job("train", 2, true)).await?;
+        let fabric = placed(scope, &labels, 2).await?;
+        // One is evicted: the Job makes it again, and it joins the other.
+        let first = pods(scope, &labels).await?.first().context("it has pods")?.name_any();
+        scope.delete_pod(&first).await?;
+        let again = async || {
+            let names: Vec<_> =
+                pods(scope, &labels).await?.iter().map(ResourceExt::name_any).collect();
+            let is_new = names.len() == 2 && !names.contains(&first);
+            Ok(Check::that(is_new, || format!("{names:?}")))
+        };
+        eventually(SOON, again).await?;
+        assert_eq!(placed(scope, &labels, 2).await?, fabric);
+        // Its node is cordoned and it goes again: no room there now, so all move.
+        let pod = pods(scope, &labels).await?.into_iter().next().context("it has pods")?;
+        let cordoned = node(&pod).context("it has a node")?.to_owned();
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(scope.client());
+        nodes.cordon(&cordoned).await?;
+        scope.delete_pod(&pod.name_any()).await?;
+        eventually(SOON, async || {
+            // There is no kubelet that would end what is evicted.
+            for pod in pods(scope, &labels).await? {
+                if pod.metadata.deletion_timestamp.is_some() {
+                    scope.delete_pod(&pod.name_any()).await?;
+                }
+            }
+            let fabrics = super::site::fabrics(scope).await?;
+            let pods = pods(scope, &labels).await?;
+            let bound = pods.iter().filter_map(node).filter_map(|node| fabrics.get(node));
+            let there = bound.filter(|now| **now != fabric).count();
+            Ok(Check::that(there == 2, || format!("{there} of 2 have moved")))
+        })
+        .await
+    })
+    .await
+}
+
+/// Real controllers where they are, else pods with the labels and owners that the
+/// controllers set.
+pub(super) async fn every_controllers_pods_are_a_group(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_fabrics(plane, (2, 4), 1, &[], async |scope, _| {
+        let set: StatefulSet = serde_json::from_value(json!({
+            "metadata": {"name": "set"},
+            "spec": {
+                "replicas": 2, "serviceName": "set",
+                "selector": {"matchLabels": {"app": "set"}},
+                "template": set_template(),
+            },
+        }))?;
+        scope.api::<StatefulSet>().create(&PostParams::default(), &set).await?;
+        // The second is made when the first is ready; its place is kept.
+        let fabric = placed(scope, "app=set", 1).await?;
+        ready(scope, "set-0").await?;
+        assert_eq!(placed(scope, "app=set", 2).await?, fabric);
+        for (name, labels) in [
+            ("jobset", json!({"jobset.sigs.k8s.io/jobset-name": "j"})),
+            ("lws", json!({"leaderworkerset.sigs.k8s.io/group-key": "k"})),
+            ("mpi", json!({"training.kubeflow.org/job-name": "m"})),
+            ("podgroup", json!({"scheduling.x-k8s.io/pod-group": "p"})),
+        ] {
+            for index in 0..2 {
+                create(scope, &of_controller(name, index, &labels)?).await?;
+            }
+            placed(scope, &format!("gang={name}"), 2).await?;
+            scope
+                .api::<Pod>()
+                .delete_collection(
+                    &DeleteParams::default().grace_period(0),
+                    &ListParams::default().labels(&format!("gang={name}")),
+                )
+                .await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn set_template() -> Value {
+    let mut template = template("same", true);
+    template["metadata"]["labels"] = json!({"app": "set"});
+    template["spec"]["restartPolicy"] = "Always".into();
+    template
+}
+
+/// A pod as the controller of a job of several parts makes it, with its labels.
+fn of_controller(name: &str, index: usize, labels: &Value) -> anyhow::Result<Pod> {
+    let mut pod = serde_json::to_value(pod(&format!("{name}-{index}"), "same", 2, false))?;
+    pod["metadata"]["labels"] = labels.clone();
+    pod["metadata"]["labels"]["gang"] = name.into();
+    Ok(serde_json::from_value(pod)?)
+}
+
+/// As its kubelet would say it.
+async fn ready(scope: &Scope, pod: &str) -> anyhow::Result<()> {
+    let status = Patch::Strategic(json!({"status": {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }}));
+    scope.api::<Pod>().patch_status(pod, &PatchParams::default(), &status).await?;
+    Ok(())
+}
+
+/// Waits for an event with this reason.
+async fn event(scope: &Scope, reason: &str) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let events = scope.api::<Event>().list(&ListParams::default()).await?;
+        let reasons: Vec<_> = events.iter().filter_map(|event| event.reason.clone()).collect();
+        let there = reasons.iter().any(|it| it == reason);
+        Ok(Check::that(there, || format!("events {reasons:?}")))
+    })
+    .await
+}

@@ -8,10 +8,12 @@
 
 pub mod args;
 mod authority;
+mod capabilities;
 mod dra;
 pub mod health;
 mod hooks;
 mod install;
+pub mod metrics;
 mod registration;
 pub mod run;
 mod socket;
@@ -31,6 +33,7 @@ use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
+pub use capabilities::{NEEDED, Needed};
 pub use registration::Registered;
 pub use socket::SocketError;
 

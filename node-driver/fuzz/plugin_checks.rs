@@ -60,7 +60,7 @@ pub(crate) fn cdi(bytes: &[u8]) {
     let spec = serde_json::to_value(spec(&plan, &paths, &settings)).expect("a spec has a text");
     let edits = spec["devices"].as_array().into_iter().flatten();
     let edits = edits.map(|device| &device["containerEdits"]).chain([&spec["containerEdits"]]);
-    for mount in edits.flat_map(|edits| edits["mounts"].as_array()).flatten() {
+    for mount in edits.filter_map(|edits| edits["mounts"].as_array()).flatten() {
         for (path, below) in
             [("hostPath", "/var/lib/kubelet/plugins/dra.net/claims"), ("containerPath", "/")]
         {

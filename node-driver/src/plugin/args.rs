@@ -17,6 +17,7 @@ use topology_graph::HostRoot;
 /// Where the kubelet and the container runtime are.
 #[derive(clap::Args, Clone, Debug)]
 #[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct PluginArgs {
     /// Kubelet's root directory, /var/lib/kubelet on most nodes; with it claims
     /// are prepared here, without it devices are only published

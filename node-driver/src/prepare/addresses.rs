@@ -112,14 +112,13 @@ fn choose_all(
         let kept = own.iter().find(|address| {
             is_host(range, **address) && !used.contains(*address) && !is_lost(address)
         });
-        let prefix = match kept {
-            Some(address) => IpPrefix { address: *address, prefix_len: range.prefix_len },
-            None => {
-                let mut taken = used.clone();
-                taken.extend(others.iter().flat_map(|other| &other.addresses));
-                taken.extend(config.routes.iter().filter_map(|route| route.gateway));
-                choose(range, &taken, &format!("{seed}/{index}"))?
-            }
+        let prefix = if let Some(address) = kept {
+            IpPrefix { address: *address, prefix_len: range.prefix_len }
+        } else {
+            let mut taken = used.clone();
+            taken.extend(others.iter().flat_map(|other| &other.addresses));
+            taken.extend(config.routes.iter().filter_map(|route| route.gateway));
+            choose(range, &taken, &format!("{seed}/{index}"))?
         };
         used.insert(prefix.address);
         chosen.push((*index, prefix));

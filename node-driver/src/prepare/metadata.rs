@@ -66,7 +66,7 @@ pub fn stream(plan: &Plan, driver: &str, request: &str) -> String {
         }
         format!("{object:#}\n")
     };
-    VERSIONS.iter().map(|version| object(version)).collect()
+    VERSIONS.iter().map(object).collect()
 }
 
 fn entry(plan: &Plan, driver: &str, device: &PlannedDevice) -> Value {

@@ -287,12 +287,12 @@ async fn claims_have_addresses_of_their_own_from_a_range(
     with_scope(plane.client(), async |scope| {
         let mut machine = machine(&plane, scope, "range", &[NIC]).await?;
         listens(&mut machine).await?;
-        let parameters = json!({
-            "interface": {"name": "net1", "addressRange": "10.9.3.0/29"},
-            "routes": [4, 5, 6].map(|host| json!({
-                "destination": format!("10.{host}.0.0/16"), "gateway": format!("10.9.3.{host}")
-            })),
+        let routes = [4, 5, 6].map(|host| {
+            let destination = format!("10.{host}.0.0/16");
+            json!({"destination": destination, "gateway": format!("10.9.3.{host}")})
         });
+        let interface = json!({"name": "net1", "addressRange": "10.9.3.0/29"});
+        let parameters = json!({"interface": interface, "routes": routes});
         let mut claims = Vec::new();
         for share in 1..5 {
             let place = [&machine.name, &NIC.device(), &format!("0000000{share}-{SHARE}")];

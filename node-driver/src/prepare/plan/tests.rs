@@ -247,8 +247,8 @@ fn share(uid: &str, share: &str, parameters: Option<Value>) -> AllocatedClaim {
     claim(uid, vec![AllocatedDevice { share_id, ..device("eth-0", parameters) }])
 }
 
-fn address(kind: &str, address: &str) -> Option<Value> {
-    Some(json!({"interface": {"type": kind, "addresses": [address]}}))
+fn address(kind: &str, address: &str) -> Value {
+    json!({"interface": {"type": kind, "addresses": [address]}})
 }
 
 #[test]
@@ -263,18 +263,19 @@ fn a_share_has_an_interface_of_its_own_on_the_nics() {
     assert_eq!((one.config.interface.addresses.len(), one.config.routes.len()), (0, 0));
     assert_eq!(mac(&one), mac(&link(&share("u-1", "s-1", None))), "the same in each sandbox");
     assert_ne!(mac(&one), mac(&link(&share("u-2", "s-2", None))));
-    let flat = link(&share("u-1", "s-1", address("ipvlan", "10.9.0.1/24")));
+    let flat = link(&share("u-1", "s-1", Some(address("ipvlan", "10.9.0.1/24"))));
     assert_eq!((flat.child, mac(&flat)), (Some(Child::IpVlan), None));
     // Also for who has all of the NIC.
-    let own = claim("u-1", vec![device("eth-0", address("macvlan", "10.9.0.1/24"))]);
+    let own = claim("u-1", vec![device("eth-0", Some(address("macvlan", "10.9.0.1/24")))]);
     assert_eq!(link(&own).child, Some(Child::MacVlan));
 }
 
 #[test]
 fn shares_of_one_nic_live_side_by_side_or_are_refused() {
-    let one = share("u-1", "s-1", address("macvlan", "10.9.0.1/24"));
+    let one = share("u-1", "s-1", Some(address("macvlan", "10.9.0.1/24")));
     let held = decide(&one, &[]).expect("possible");
-    decide(&share("u-2", "s-2", address("macvlan", "10.9.0.2/24")), &[&held]).expect("possible");
+    decide(&share("u-2", "s-2", Some(address("macvlan", "10.9.0.2/24"))), &[&held])
+        .expect("possible");
     let exclusive = {
         let (inventory, links) = (inventory(), links());
         let netns_mode = NetnsMode::Exclusive;
@@ -282,9 +283,9 @@ fn shares_of_one_nic_live_side_by_side_or_are_refused() {
         Chain(&plan(&one, &facts).expect_err("refused")).to_string()
     };
     let refusals = [
-        refusal(&share("u-2", "s-2", address("macvlan", "10.9.0.1/16")), &[&held]),
-        refusal(&share("u-2", "s-2", address("ipvlan", "10.9.0.2/24")), &[&held]),
-        refusal(&share("u-2", "s-2", address("passthrough", "10.9.0.2/24")), &[&held]),
+        refusal(&share("u-2", "s-2", Some(address("macvlan", "10.9.0.1/16"))), &[&held]),
+        refusal(&share("u-2", "s-2", Some(address("ipvlan", "10.9.0.2/24"))), &[&held]),
+        refusal(&share("u-2", "s-2", Some(address("passthrough", "10.9.0.2/24"))), &[&held]),
         refusal(&share("u-2", "s-1", None), &[&held]),
         exclusive,
     ];

@@ -173,7 +173,12 @@ impl Effects {
         self.faults.reached("unprepare:cdi:after");
         self.detach(plan)?;
         self.faults.reached("unprepare:links:after");
-        durable::remove(&self.paths.attached(uid))?;
+        let attached = self.paths.attached(uid);
+        durable::remove(&attached)?;
+        // The pod is gone, and so are its hooks; one may have been killed.
+        if let Some(folder) = attached.parent() {
+            durable::sweep(folder, &durable::temporaries_of(&attached))?;
+        }
         self.namespaces.release(uid);
         durable::remove_dir(&self.paths.claim(uid))?;
         self.faults.reached("unprepare:files:after");

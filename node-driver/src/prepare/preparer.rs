@@ -212,6 +212,7 @@ impl Node {
     /// Makes checkpoint and machine agree, after a start.
     pub fn reconcile(&self) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
+        self.sweep()?;
         let mut checkpoint = self.load()?;
         let files = self.claims_with_files();
         let is_whole = |uid: &&String| {
@@ -226,6 +227,22 @@ impl Node {
         self.hold_namespaces(&checkpoint);
         self.count(&checkpoint);
         Ok(())
+    }
+
+    /// Runs work that no other instance may do at the same time.
+    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, PrepareError> {
+        let _turn = self.turn()?;
+        Ok(work())
+    }
+
+    /// What a driver that was killed was writing. Every writer has the turn.
+    fn sweep(&self) -> Result<(), FileError> {
+        let paths = &self.effects.paths;
+        durable::sweep(&paths.plugin(), &durable::temporaries_of(&paths.checkpoint()))?;
+        durable::sweep(&paths.cdi, &format!(".{}", paths.cdi_prefix()))?;
+        let hook = paths.hook();
+        let name = hook.file_name().unwrap_or_default().to_string_lossy();
+        hook.parent().map_or(Ok(()), |folder| durable::sweep(folder, &format!("{name}.")))
     }
 
     fn count(&self, checkpoint: &Checkpoint) {

@@ -239,11 +239,18 @@ impl Machine {
     }
 
     /// Everything that the driver keeps on this machine: CDI specs, claims,
-    /// attach records, and the claims of its checkpoint.
+    /// attach records, what a write that was cut short has left, and the claims of
+    /// its checkpoint.
     pub fn driver_files(&self) -> anyhow::Result<Vec<String>> {
         let mut left = names_in(&self.folder.path().join("cdi"));
         left.extend(names_in(&self.plugin_dir().join("claims")));
         left.extend(names_in(&self.folder.path().join("run/attached")));
+        let plugin = names_in(&self.plugin_dir()).into_iter();
+        left.extend(
+            plugin
+                .chain(names_in(&self.plugin_dir().join("bin")))
+                .filter(|name| name.ends_with(".tmp")),
+        );
         let path = self.plugin_dir().join("checkpoint.json");
         if path.exists() {
             let checkpoint: serde_json::Value = serde_json::from_slice(&fs::read(path)?)?;

@@ -128,7 +128,7 @@ pub(crate) async fn listens(machine: &Machine) -> anyhow::Result<bool> {
 pub(crate) struct Sandbox {
     name: String,
     thread: u32,
-    _stay: mpsc::Sender<()>,
+    stay: Option<mpsc::Sender<()>>,
     inside: Option<JoinHandle<()>>,
 }
 
@@ -147,7 +147,7 @@ impl Sandbox {
             let _ = stop.recv();
         });
         let thread = enter.recv()??.as_raw_nonzero().get().unsigned_abs();
-        Ok(Self { name: name.to_owned(), thread, _stay: stay, inside: Some(inside) })
+        Ok(Self { name: name.to_owned(), thread, stay: Some(stay), inside: Some(inside) })
     }
 
     /// Its interfaces' names and addresses, as text.
@@ -167,13 +167,21 @@ impl Sandbox {
 
     /// Ends it, as a runtime does before the kubelet unprepares a claim.
     pub(crate) fn close(mut self) -> anyhow::Result<()> {
-        let Self { name, inside, .. } = &mut self;
-        let (name, inside) = (name.clone(), inside.take());
-        drop(self);
-        if let Some(inside) = inside {
-            inside.join().ok().context("the thread in the namespace panicked")?;
-        }
-        shell(&format!("ip netns del {name}")).map(drop)
+        self.end()
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.stay = None;
+        let Some(inside) = self.inside.take() else { return Ok(()) };
+        inside.join().ok().context("the thread in the namespace panicked")?;
+        shell(&format!("ip netns del {}", self.name)).map(drop)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // Of a test that fails, whose error is the one to tell.
+        let _ = self.end();
     }
 }
 

@@ -87,9 +87,9 @@ impl Plugin {
         let (reconciling, hook) = (Arc::clone(&node), paths.hook());
         let begin = move || {
             reconciling.reconcile()?;
-            Ok::<_, PluginError>(reconciling.alone(|| install::install(&hook))??)
+            reconciling.alone(|| install::install(&hook))
         };
-        tokio::task::spawn_blocking(begin).await??;
+        tokio::task::spawn_blocking(begin).await???;
         let suffix = instance.as_deref();
         let endpoint = Socket::bind(&paths.plugin(), &name("dra", suffix))?;
         let registration = Socket::bind(&paths.registry(), &registry_name(&paths, suffix))?;

@@ -249,7 +249,7 @@ impl Machine {
         left.extend(
             plugin
                 .chain(names_in(&self.plugin_dir().join("bin")))
-                .filter(|name| name.ends_with(".tmp")),
+                .filter(|name| Path::new(name).extension().is_some_and(|it| it == "tmp")),
         );
         let path = self.plugin_dir().join("checkpoint.json");
         if path.exists() {

@@ -49,24 +49,25 @@ fn graphs_survive_nccl() {
 }
 
 /// Of a part of the devices the same is told as of all: no path between two of them
-/// changes, and no other device is named.
+/// changes, and no other device is named. One of unknown NUMA node is left out.
 #[test]
 fn a_part_is_told_as_in_the_whole() {
+    let mut parts = 0;
     for (name, text) in FILES {
         let whole = topology(text);
         let endpoints = |topology: &Topology| -> Vec<PciAddress> {
-            let gpus = topology.gpus().iter().map(|gpu| gpu.address);
-            gpus.chain(topology.nics().iter().map(|nic| nic.address)).collect()
+            let gpus = topology.gpus().iter().map(|gpu| (gpu.address, gpu.numa));
+            let nics = topology.nics().iter().map(|nic| (nic.address, nic.numa));
+            gpus.chain(nics).filter_map(|(address, numa)| numa.map(|_| address)).collect()
         };
         let all = endpoints(&whole);
-        assert_eq!(
-            nccl_xml_of(&whole, &all.iter().copied().collect()).unwrap(),
-            nccl_xml(&whole),
-            "{name}"
-        );
+        let told = nccl_xml_of(&whole, &all.iter().copied().collect());
+        assert_eq!(told.is_none(), all.is_empty(), "{name}");
+        assert!(told.is_none_or(|told| told == nccl_xml(&whole)), "{name}");
         for step in 2..4 {
             let kept: Vec<PciAddress> = all.iter().step_by(step).copied().collect();
-            let text = nccl_xml_of(&whole, &kept.iter().copied().collect()).unwrap();
+            let Some(text) = nccl_xml_of(&whole, &kept.iter().copied().collect()) else { continue };
+            parts += 1;
             let part = topology(&text);
             assert_eq!(endpoints(&part), kept, "{name}");
             for (a, b) in kept.iter().flat_map(|a| kept.iter().map(move |b| (*a, *b))) {
@@ -78,6 +79,7 @@ fn a_part_is_told_as_in_the_whole() {
         }
         assert_eq!(nccl_xml_of(&whole, &BTreeSet::new()), None, "{name}");
     }
+    assert!(parts >= 8, "{parts}");
 }
 
 #[test]

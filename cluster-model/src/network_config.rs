@@ -40,12 +40,19 @@ pub struct NetworkConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InterfaceConfig {
+    /// How the pod gets it. Absent: the NIC's own where the claim has all of the NIC,
+    /// a macvlan where it has a share.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<InterfaceKind>,
     /// Name in the pod; the host's where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<LinkName>,
     /// Addresses; the host's where absent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpPrefix>,
+    /// A range to take one address from that no other claim has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address_range: Option<IpPrefix>,
     /// Ask a DHCP server for the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<bool>,
@@ -82,6 +89,18 @@ pub struct InterfaceConfig {
     /// Virtual routing domain to put the interface in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf: Option<VrfConfig>,
+}
+
+/// How a pod gets an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InterfaceKind {
+    /// The NIC's own, moved into the pod.
+    Passthrough,
+    /// One made on the NIC's, with a hardware address of its own.
+    MacVlan,
+    /// One made on the NIC's, with the NIC's hardware address.
+    IpVlan,
 }
 
 /// A virtual routing domain in the pod.

@@ -7,6 +7,7 @@
 //! driver, when the claim is unprepared. All effects, no decision: both do what
 //! the plan says.
 
+mod children;
 pub mod enter;
 pub mod hook;
 pub mod leave;

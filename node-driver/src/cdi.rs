@@ -5,7 +5,9 @@
 //! Devices go in per container and by the runtime itself, so a container
 //! without them does not start.
 
+use crate::prepare::claim::base_request;
 use crate::prepare::inventory::CharDevice;
+use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
 use serde::Serialize;
@@ -18,23 +20,36 @@ const CDI_VERSION: &str = "0.5.0";
 const INFINIBAND: &str = "/dev/infiniband";
 /// Where containers find the list of their devices.
 const DEVICES_FILE: &str = "/etc/dranet/devices.json";
+/// Where containers find the topology file for NCCL.
+const NCCL_FILE: &str = "/etc/dranet/nccl-topology.xml";
 /// Longest that the hook may take before the runtime gives up.
 const HOOK_TIMEOUT_SECONDS: u32 = 30;
 
 /// What the environment of a container tells, each switchable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Environment {
     /// `NCCL_IB_HCA`.
     pub nccl_ib_hca: bool,
     /// `UCX_NET_DEVICES`.
     pub ucx_net_devices: bool,
+    /// `NCCL_TOPO_FILE`, where the machine's graph tells anything of the devices.
+    pub nccl_topo_file: bool,
     /// `/etc/dranet/devices.json`.
     pub devices_file: bool,
+    /// Device metadata files (KEP-5304).
+    pub device_metadata: bool,
 }
 
 impl Default for Environment {
     fn default() -> Self {
-        Self { nccl_ib_hca: true, ucx_net_devices: true, devices_file: true }
+        Self {
+            nccl_ib_hca: true,
+            ucx_net_devices: true,
+            nccl_topo_file: true,
+            devices_file: true,
+            device_metadata: true,
+        }
     }
 }
 
@@ -85,7 +100,7 @@ struct DeviceNode {
 #[serde(rename_all = "camelCase")]
 struct Mount {
     host_path: PathBuf,
-    container_path: &'static str,
+    container_path: String,
     options: Vec<&'static str>,
 }
 
@@ -127,10 +142,17 @@ fn device_name(plan: &Plan, device: &PlannedDevice) -> String {
     format!("{}-{}", plan.claim.uid, device.device)
 }
 
+/// A file of the host that a container may read.
+fn mount(host_path: PathBuf, container_path: impl Into<String>) -> Mount {
+    let options = vec!["ro", "nosuid", "nodev", "bind"];
+    Mount { host_path, container_path: container_path.into(), options }
+}
+
 /// The spec of one claim.
 pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
     // Two shares of one device are one CDI device.
     let mut seen = BTreeSet::new();
+    let mut told = BTreeSet::new();
     let devices = plan
         .devices
         .iter()
@@ -142,6 +164,7 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
                 // claim's; and a device without any edit would be refused.
                 env: vec![own_variable(device)],
                 device_nodes: device_nodes(device.rdma.as_ref(), settings),
+                mounts: metadata_mount(plan, device, paths, settings, &mut told),
                 ..Edits::default()
             },
         })
@@ -171,6 +194,23 @@ fn node(char: &CharDevice, settings: &Settings) -> DeviceNode {
     DeviceNode { path, host_path, kind: "c", major, minor, permissions: "rw" }
 }
 
+/// The metadata file of a request comes with the request's first device.
+fn metadata_mount<'p>(
+    plan: &'p Plan,
+    device: &'p PlannedDevice,
+    paths: &Paths,
+    settings: &Settings,
+    told: &mut BTreeSet<&'p str>,
+) -> Vec<Mount> {
+    let request = base_request(&device.request);
+    let is_told = settings.environment.device_metadata
+        && metadata::requests(plan).contains(request)
+        && told.insert(request);
+    let inside = is_told.then(|| metadata::container_path(plan, &paths.driver, request));
+    let file = |inside| mount(paths.metadata(&plan.claim.uid, request), inside);
+    inside.flatten().map(file).into_iter().collect()
+}
+
 /// What any device of the claim brings, once.
 fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let uid = &plan.claim.uid;
@@ -187,15 +227,14 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
         ],
         timeout: HOOK_TIMEOUT_SECONDS,
     });
-    let file = settings.environment.devices_file.then(|| Mount {
-        host_path: paths.devices(uid),
-        container_path: DEVICES_FILE,
-        options: vec!["ro", "nosuid", "nodev", "bind"],
-    });
+    let Environment { nccl_topo_file, devices_file, .. } = settings.environment;
+    let devices = devices_file.then(|| mount(paths.devices(uid), DEVICES_FILE));
+    let has_nccl = nccl_topo_file && plan.wiring.nccl.is_some();
+    let nccl = has_nccl.then(|| mount(paths.nccl(uid), NCCL_FILE));
     Edits {
         env: variables(plan, settings.environment),
         device_nodes: plan.rdma_cm.iter().map(|char| node(char, settings)).collect(),
-        mounts: file.into_iter().collect(),
+        mounts: devices.into_iter().chain(nccl).collect(),
         hooks: hook.into_iter().collect(),
     }
 }
@@ -203,17 +242,17 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
 /// NCCL takes exact names behind `=`; UCX takes devices with their ports.
 fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     let rdma: Vec<_> = plan.devices.iter().filter_map(|device| device.rdma.as_ref()).collect();
-    if rdma.is_empty() {
-        return Vec::new();
-    }
+    let has_rdma = !rdma.is_empty();
+    let has_nccl = plan.wiring.nccl.is_some();
     let names: Vec<_> = rdma.iter().map(|rdma| rdma.name.as_str()).collect();
     let ports: Vec<_> = rdma
         .iter()
         .flat_map(|rdma| rdma.ports.iter().map(|port| format!("{}:{port}", rdma.name)))
         .collect();
     [
-        (environment.nccl_ib_hca, format!("NCCL_IB_HCA=={}", names.join(","))),
-        (environment.ucx_net_devices, format!("UCX_NET_DEVICES={}", ports.join(","))),
+        (environment.nccl_ib_hca && has_rdma, format!("NCCL_IB_HCA=={}", names.join(","))),
+        (environment.ucx_net_devices && has_rdma, format!("UCX_NET_DEVICES={}", ports.join(","))),
+        (environment.nccl_topo_file && has_nccl, format!("NCCL_TOPO_FILE={NCCL_FILE}")),
     ]
     .into_iter()
     .filter_map(|(is_on, variable)| is_on.then_some(variable))

@@ -107,14 +107,20 @@ impl Checkpoint {
         }
     }
 
-    fn text(&self) -> serde_json::Result<Vec<u8>> {
+    /// Reads the text of a file of this version or an older one.
+    pub fn from_text(text: &str) -> Option<Self> {
+        parse(text).ok()
+    }
+
+    /// The text of a file.
+    pub fn to_text(&self) -> serde_json::Result<Vec<u8>> {
         let data = serde_json::value::to_raw_value(self)?;
         serde_json::to_vec(&File { version: VERSION, checksum: checksum(data.get()), data })
     }
 
     /// Replaces the file.
     pub fn store(&self, path: &Path) -> Result<(), CheckpointError> {
-        let text = self.text().map_err(|error| FileError::new("write", path, error.into()))?;
+        let text = self.to_text().map_err(|error| FileError::new("write", path, error.into()))?;
         Ok(durable::write(path, &text)?)
     }
 }

@@ -78,7 +78,8 @@ fn conditions(device: &PlannedDevice, progress: Progress, now: Timestamp) -> Vec
     ["Ready", "NetworkReady"].map(|kind| condition(kind, attached, reason, message)).into()
 }
 
-fn network_data(link: &PlannedLink) -> Value {
+/// An interface as the API tells it (`NetworkDeviceData`).
+pub(crate) fn network_data(link: &PlannedLink) -> Value {
     let interface = &link.config.interface;
     let address = interface.hardware_addr.as_ref().or(link.host.hardware_addr.as_ref());
     let ips: Vec<_> = interface.addresses.iter().map(ToString::to_string).collect();

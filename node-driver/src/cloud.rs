@@ -19,6 +19,7 @@ use cluster_model::names::attribute;
 use http::{MetadataError, MetadataService, Patience};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use topology_graph::HostRoot;
 
 /// Which cloud to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,11 @@ impl FromIterator<(String, Text)> for CloudMetadata {
     fn from_iter<I: IntoIterator<Item = (String, Text)>>(attributes: I) -> Self {
         Self(attributes.into_iter().collect())
     }
+}
+
+/// What the cloud has said of this machine during this boot.
+pub(crate) fn kept(host: &HostRoot) -> Option<CloudMetadata> {
+    checkpoint::Checkpoint::of(host)?.load()
 }
 
 /// Asks the metadata service of a cloud.

@@ -13,6 +13,7 @@ use crate::host;
 use crate::network::NetworkFacts;
 use crate::network::kernel::{Changes, Kernel};
 use crate::node::NodeIdentity;
+use crate::plugin::metrics::PluginMetrics;
 use crate::plugin::run::beside;
 use crate::publish::{Published, Publisher};
 use crate::watch::Known;
@@ -52,9 +53,16 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         driver.publish(&decision).await?;
         return Ok(());
     }
-    let surroundings =
-        Surroundings { changes, client: client.clone(), cloud: source, cloud_answered };
-    tokio::try_join!(steady::run(driver, surroundings, &args), beside(&args, &client, &host))?;
+    let plugin = PluginMetrics::default();
+    let surroundings = Surroundings {
+        changes,
+        client: client.clone(),
+        cloud: source,
+        cloud_answered,
+        plugin: plugin.clone(),
+    };
+    let steady = steady::run(driver, surroundings, &args);
+    tokio::try_join!(steady, beside(&args, &client, &host, &plugin))?;
     Ok(())
 }
 

@@ -8,10 +8,12 @@
 
 pub mod args;
 mod authority;
+mod capabilities;
 mod dra;
 pub mod health;
 mod hooks;
 mod install;
+pub mod metrics;
 mod registration;
 pub mod run;
 mod socket;
@@ -31,6 +33,7 @@ use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
+pub use capabilities::{NEEDED, Needed};
 pub use registration::Registered;
 pub use socket::SocketError;
 
@@ -81,10 +84,12 @@ impl Plugin {
     /// Puts right what an earlier run left, then serves until told to stop.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PluginError> {
         let Self { paths, instance, node, preparer, health } = self;
-        let reconciling = Arc::clone(&node);
-        tokio::task::spawn_blocking(move || reconciling.reconcile()).await??;
-        let hook = paths.hook();
-        tokio::task::spawn_blocking(move || install::install(&hook)).await??;
+        let (reconciling, hook) = (Arc::clone(&node), paths.hook());
+        let begin = move || {
+            reconciling.reconcile()?;
+            reconciling.alone(|| install::install(&hook))
+        };
+        tokio::task::spawn_blocking(begin).await???;
         let suffix = instance.as_deref();
         let endpoint = Socket::bind(&paths.plugin(), &name("dra", suffix))?;
         let registration = Socket::bind(&paths.registry(), &registry_name(&paths, suffix))?;

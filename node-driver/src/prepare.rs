@@ -6,15 +6,19 @@
 //! after. Keyed by claim UID and idempotent, as the kubelet demands: either call
 //! may be repeated after a failure, by a kubelet or a driver that was restarted.
 
+mod addresses;
 pub mod claim;
 pub mod durable;
 pub mod effects;
 pub mod host_link;
 pub mod inventory;
+pub mod metadata;
 pub mod paths;
 pub mod plan;
 pub mod preparer;
+pub mod published;
 mod reconcile;
+pub mod wiring;
 
 pub use claim::ClaimRef;
 pub use plan::Plan;

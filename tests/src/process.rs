@@ -142,6 +142,12 @@ impl Process {
         !matches!(waitid(WaitId::Pid(self.group()), options), Ok(None))
     }
 
+    /// The signal that ended it; none while it runs, or where it ended by itself.
+    pub fn ended_by_signal(&self) -> Option<i32> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(self.group()), options).ok()??.terminating_signal()
+    }
+
     /// Waits until `url` answers with a success; fails where the program ends
     /// before, with the last lines that it wrote.
     pub async fn wait_until_ready(&self, url: &str, max: Duration) -> anyhow::Result<()> {

@@ -6,17 +6,23 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod node {
+    pub(crate) mod campaign;
+    pub(crate) mod dice;
+    pub(crate) mod door;
     pub(crate) mod interfaces;
+    pub(crate) mod plugin;
     pub(crate) mod rdma;
+    pub(crate) mod trouble;
 }
 
 use std::process::ExitCode;
 
-use node::{interfaces, rdma};
+use node::{campaign, interfaces, rdma, trouble};
 use tests::{Options, floor, node::isolated};
 
 fn main() -> ExitCode {
     isolated(|| {
-        floor::run(Options::default(), [rdma::tests(), interfaces::tests()].into_iter().flatten())
+        let all = [rdma::tests(), interfaces::tests(), campaign::tests(), trouble::tests()];
+        floor::run(Options::default(), all.into_iter().flatten())
     })
 }

@@ -54,7 +54,7 @@ pub use evidence::{Evidence, ParseEvidenceError};
 pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
 pub use gdr::{Gdr, ParseGdrError};
 pub use link::PcieLink;
-pub use nccl::{NcclXml, NcclXmlError, nccl_xml};
+pub use nccl::{NcclXml, NcclXmlError, nccl_xml, nccl_xml_of};
 pub use node_topology::{
     DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, NicSpec, NodeTopology,
     NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec, SocketSpec,

@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 use roxmltree::{Document, Node, ParsingOptions};
 
-pub use export::nccl_xml;
+pub use export::{nccl_xml, nccl_xml_of};
 
 /// Versions that this crate knows.
 const VERSION: &str = "1";

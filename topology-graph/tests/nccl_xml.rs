@@ -3,9 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use topology_graph::{Level, NcclXml, Overlay, Topology, matrix, nccl_xml};
+use topology_graph::{
+    Level, NcclXml, Overlay, PciAddress, Topology, matrix, nccl_xml, nccl_xml_of,
+};
 
 /// The seven files that the crate carries.
 const FILES: [(&str, &str); 7] = [
@@ -43,6 +46,40 @@ fn graphs_survive_nccl() {
         }
         assert_eq!(after.pairs(), before.pairs(), "{name}");
     }
+}
+
+/// Of a part of the devices the same is told as of all: no path between two of them
+/// changes, and no other device is named. One of unknown NUMA node is left out.
+#[test]
+fn a_part_is_told_as_in_the_whole() {
+    let mut parts = 0;
+    for (name, text) in FILES {
+        let whole = topology(text);
+        let endpoints = |topology: &Topology| -> Vec<PciAddress> {
+            let gpus = topology.gpus().iter().map(|gpu| (gpu.address, gpu.numa));
+            let nics = topology.nics().iter().map(|nic| (nic.address, nic.numa));
+            gpus.chain(nics).filter_map(|(address, numa)| numa.map(|_| address)).collect()
+        };
+        let all = endpoints(&whole);
+        let told = nccl_xml_of(&whole, &all.iter().copied().collect());
+        assert_eq!(told.is_none(), all.is_empty(), "{name}");
+        assert!(told.is_none_or(|told| told == nccl_xml(&whole)), "{name}");
+        for step in 2..4 {
+            let kept: Vec<PciAddress> = all.iter().step_by(step).copied().collect();
+            let Some(text) = nccl_xml_of(&whole, &kept.iter().copied().collect()) else { continue };
+            parts += 1;
+            let part = topology(&text);
+            assert_eq!(endpoints(&part), kept, "{name}");
+            for (a, b) in kept.iter().flat_map(|a| kept.iter().map(move |b| (*a, *b))) {
+                let (before, after) = (whole.path(a, b), part.path(a, b));
+                // NVLinks are NCCL's own to find, from each GPU's driver.
+                let is_link = before.to_string().starts_with("NV");
+                assert!(after == before || is_link, "{name}: {a} {b} {before} {after}");
+            }
+        }
+        assert_eq!(nccl_xml_of(&whole, &BTreeSet::new()), None, "{name}");
+    }
+    assert!(parts >= 8, "{parts}");
 }
 
 #[test]

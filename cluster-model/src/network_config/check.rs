@@ -1,6 +1,8 @@
 //! Ranges, and fields that exclude each other.
 
-use super::{ConfigError, InterfaceConfig, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
+use super::{
+    ConfigError, InterfaceConfig, InterfaceKind, NetworkConfig, RouteConfig, RuleConfig, VrfConfig,
+};
 use std::net::IpAddr;
 
 /// Smallest MTU that the kernel takes for IPv4 (`ETH_MIN_MTU`).
@@ -53,6 +55,12 @@ impl InterfaceConfig {
     fn check(&self) -> Check {
         let dhcp_and_addresses = self.dhcp == Some(true) && !self.addresses.is_empty();
         ensure(!dhcp_and_addresses, "interface.dhcp", "cannot go with `interface.addresses`")?;
+        let named = self.dhcp == Some(true) || !self.addresses.is_empty();
+        ensure(
+            !named || self.address_range.is_none(),
+            "interface.addressRange",
+            "cannot go with `interface.addresses` or `interface.dhcp`",
+        )?;
         ensure(
             self.mtu.is_none_or(|mtu| mtu >= MTU_MIN && i32::try_from(mtu).is_ok()),
             "interface.mtu",
@@ -71,6 +79,11 @@ impl InterfaceConfig {
         ensure(ignore, "interface.arpIgnore", "must be one of 0, 1, 2, 3, 8")?;
         let announce = self.arp_announce.is_none_or(|value| value <= 2);
         ensure(announce, "interface.arpAnnounce", "must be one of 0, 1, 2")?;
+        ensure(
+            self.kind != Some(InterfaceKind::IpVlan) || self.hardware_addr.is_none(),
+            "interface.hardwareAddr",
+            "cannot go with `interface.type` `ipvlan`, which has the NIC's",
+        )?;
         self.vrf.as_ref().map_or(Ok(()), VrfConfig::check)
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::attach::link::{add_address, add_route, by_name};
 use crate::attach::netns::NetNs;
-use crate::attach::{AttachError, leave, rdma, sysctl};
+use crate::attach::{AttachError, children, leave, rdma, sysctl};
 use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::{
@@ -49,7 +49,10 @@ fn attach_device(device: &PlannedDevice, host: &NetNs, pod: &NetNs) -> Result<()
         rdma::enter(&moving.name, host, pod)?;
     }
     let Some(link) = &device.link else { return Ok(()) };
-    enter(link, host, pod)?;
+    match link.child {
+        None => enter(link, host, pod)?,
+        Some(child) => children::make(link, child, host, pod)?,
+    }
     configure(link, pod)
 }
 

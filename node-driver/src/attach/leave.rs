@@ -3,7 +3,7 @@
 
 use crate::attach::link::{add_address, add_route, by_name, by_parent, name_of};
 use crate::attach::netns::NetNs;
-use crate::attach::{AttachError, rdma};
+use crate::attach::{AttachError, children, rdma};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::plan::{PlannedDevice, PlannedLink};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub enum Returned {
     /// The host has it, as it was.
     Restored,
+    /// It was made for the pod, and is no more.
+    Removed,
     /// It is nowhere: it was unplugged, or ended with its namespace as a
     /// virtual one does.
     Gone,
@@ -42,6 +44,9 @@ pub(super) fn detach_device(
 /// From the pod's namespace to the host's. One that is not in the pod is left
 /// to [`restore`].
 pub fn bring_back(link: &PlannedLink, host: &NetNs, pod: &NetNs) -> Result<Returned, AttachError> {
+    if let Some(child) = link.child {
+        return children::remove(link, child, pod);
+    }
     let name = link.name.as_str();
     if host.id()? != pod.id()? {
         pod.run(async |handle| {
@@ -63,6 +68,10 @@ pub fn bring_back(link: &PlannedLink, host: &NetNs, pod: &NetNs) -> Result<Retur
 
 /// Makes the host's interface what it was, wherever the kernel put it.
 pub fn restore(link: &PlannedLink, host: &NetNs) -> Result<Returned, AttachError> {
+    if link.child.is_some() {
+        // It ended with the pod's namespace.
+        return Ok(Returned::Removed);
+    }
     host.run(async |handle| {
         let Some(found) = find(&handle, &link.host).await? else { return Ok(Returned::Gone) };
         let index = found.header.index;

@@ -2,11 +2,20 @@
 
 use super::*;
 use crate::prepare::claim::ClaimRef;
+use crate::prepare::wiring::Wiring;
 use std::fs;
 
 fn plan(uid: &str) -> Plan {
     let claim = ClaimRef { namespace: "team".into(), name: "nics".into(), uid: uid.into() };
-    Plan { claim, pods: vec![], devices: vec![], rdma_cm: None, others: vec![] }
+    Plan {
+        claim,
+        pods: vec![],
+        devices: vec![],
+        rdma_cm: None,
+        others: vec![],
+        pod_claim_name: None,
+        wiring: Wiring::default(),
+    }
 }
 
 fn checkpoint() -> Checkpoint {

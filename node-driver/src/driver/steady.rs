@@ -9,6 +9,7 @@ use crate::decision::Decision;
 use crate::metrics::Metrics;
 use crate::network::kernel::Changes;
 use crate::pace::Pace;
+use crate::plugin::metrics::PluginMetrics;
 use crate::watch::{self, Known};
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -41,6 +42,8 @@ pub(super) struct Surroundings {
     pub(super) cloud: CloudSource,
     /// Whether the cloud has answered already.
     pub(super) cloud_answered: bool,
+    /// What the plugin beside counts.
+    pub(super) plugin: PluginMetrics,
 }
 
 /// Publishes until told to stop. What was published stays: a restart makes no
@@ -56,12 +59,13 @@ pub(super) async fn run(
     let operations = Bound::plain(args.operations.operations_listen)?;
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
+    surroundings.plugin.register(&mut registry);
     let router = operations::router(readiness, registry);
     let served = tokio::spawn(operations.serve(router, stop.clone()));
 
     let mut tasks = JoinSet::new();
     let wake = Arc::new(Notify::new());
-    let Surroundings { changes, client, cloud, cloud_answered } = surroundings;
+    let Surroundings { changes, client, cloud, cloud_answered, plugin: _ } = surroundings;
     // Listening begins before the first look, so that no change falls between.
     if let Some(changes) = changes {
         watch::kernel(&mut tasks, changes, &wake);

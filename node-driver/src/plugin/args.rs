@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::attach::hook::AttachArgs;
 use crate::attach::namespaces::Namespaces;
 use crate::cdi;
+use crate::plugin::metrics::PluginMetrics;
 use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::paths::Paths;
 use crate::prepare::preparer::Node;
@@ -16,6 +17,7 @@ use topology_graph::HostRoot;
 /// Where the kubelet and the container runtime are.
 #[derive(clap::Args, Clone, Debug)]
 #[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct PluginArgs {
     /// Kubelet's root directory, /var/lib/kubelet on most nodes; with it claims
     /// are prepared here, without it devices are only published
@@ -43,9 +45,16 @@ pub struct PluginArgs {
     /// Tell containers their RDMA devices by UCX_NET_DEVICES
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub ucx_net_devices: bool,
-    /// Tell containers their devices in /etc/dranet/devices.json
+    /// Tell containers the way between their devices by NCCL_TOPO_FILE
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub container_nccl_topo_file: bool,
+    /// Tell containers their devices, and which NIC goes with which GPU, in
+    /// /etc/dranet/devices.json
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub devices_file: bool,
+    /// Tell containers their devices' attributes in metadata files (KEP-5304)
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub device_metadata: bool,
     /// Kill the driver at this point of its work, for tests of restarts
     #[cfg(feature = "faults")]
     #[arg(long, value_name = "POINT")]
@@ -65,11 +74,13 @@ impl PluginArgs {
     }
 
     /// The machine's side.
-    pub fn node(&self, host: HostRoot, paths: Paths) -> Node {
+    pub fn node(&self, host: HostRoot, paths: Paths, metrics: PluginMetrics) -> Node {
         let environment = cdi::Environment {
             nccl_ib_hca: self.nccl_ib_hca,
             ucx_net_devices: self.ucx_net_devices,
+            nccl_topo_file: self.container_nccl_topo_file,
             devices_file: self.devices_file,
+            device_metadata: self.device_metadata,
         };
         #[cfg(feature = "faults")]
         let faults = Faults::kill_at(self.kill_at.clone());
@@ -77,7 +88,7 @@ impl PluginArgs {
         let faults = Faults::default();
         let namespaces = Arc::new(Namespaces::new(&paths.netns));
         let settings = cdi::Settings { runtime_root: self.runtime_root.clone(), environment };
-        Node { host, effects: Effects { paths, settings, namespaces, faults } }
+        Node { host, effects: Effects { paths, settings, namespaces, faults }, metrics }
     }
 }
 

@@ -2,11 +2,13 @@
 //! render. Every claim that is asked for is answered, by devices or by an error
 //! of its own; one bad claim never spoils the others.
 
+use crate::plugin::metrics::Method;
 use crate::plugin::wire::{dra_v1, dra_v1beta1};
 use crate::prepare::ClaimRef;
 use crate::prepare::preparer::{PreparedDevice, Preparer};
 use serve::chain::Chain;
 use std::collections::BTreeMap;
+use std::time::Instant;
 use tonic::{Request, Response, Status};
 
 /// The service; clones share all.
@@ -21,7 +23,10 @@ impl DraService {
     }
 
     async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, String> {
-        self.preparer.prepare(claim).await.map_or_else(
+        let begin = Instant::now();
+        let prepared = self.preparer.prepare(claim).await;
+        self.preparer.metrics().observe(Method::Prepare, prepared.is_ok(), begin.elapsed());
+        prepared.map_or_else(
             |error| {
                 let error = Chain(&error).to_string();
                 tracing::warn!(%claim, uid = claim.uid, error, "Claim is not prepared");
@@ -35,7 +40,10 @@ impl DraService {
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> String {
-        match self.preparer.unprepare(claim).await {
+        let begin = Instant::now();
+        let unprepared = self.preparer.unprepare(claim).await;
+        self.preparer.metrics().observe(Method::Unprepare, unprepared.is_ok(), begin.elapsed());
+        match unprepared {
             Ok(()) => {
                 tracing::info!(%claim, uid = claim.uid, "Claim is unprepared");
                 String::new()

@@ -2,10 +2,12 @@
 
 use crate::claim_status::Progress;
 use crate::plugin::PluginError;
+use crate::plugin::metrics::Method;
 use crate::plugin::socket::Published;
 use crate::prepare::preparer::{Node, Preparer};
 use serve::chain::Chain;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 
@@ -25,11 +27,15 @@ pub(super) async fn serve(
         let Some(Ok(stream)) = stream else { continue };
         let node = Arc::clone(&node);
         let answer = tokio::task::spawn_blocking(move || {
+            let begin = Instant::now();
             let answered = stream.into_std().map(|stream| {
                 // The peer is a hook of ours, which writes at once.
                 stream.set_nonblocking(false).map(|()| node.answer_hook(&stream))
             });
-            match answered.flatten() {
+            let answered = answered.flatten();
+            let is_done = matches!(answered, Ok(Ok(_)));
+            node.metrics.observe(Method::Attach, is_done, begin.elapsed());
+            match answered {
                 Ok(Ok(attached)) => return attached,
                 Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "Hook not answered"),
                 Err(error) => tracing::warn!(%error, "Hook not answered"),

@@ -1,10 +1,12 @@
 //! The plugin beside the publication of devices, in one process.
 
 use crate::args::Args;
-use crate::plugin::Plugin;
 use crate::plugin::health::{self, DeviceHealth};
+use crate::plugin::metrics::PluginMetrics;
+use crate::plugin::{Plugin, capabilities};
 use crate::prepare::inventory::Inventory;
 use crate::prepare::preparer::Preparer;
+use anyhow::Context;
 use cluster_model::names::DRIVER;
 use kube::Client;
 use serve::chain::Chain;
@@ -18,10 +20,16 @@ use topology_graph::HostRoot;
 const HEALTH_PERIOD: Duration = Duration::from_secs(5);
 
 /// Serves the kubelet until a signal; nothing where no kubelet is named.
-pub async fn beside(args: &Args, client: &Client, host: &HostRoot) -> anyhow::Result<()> {
+pub async fn beside(
+    args: &Args,
+    client: &Client,
+    host: &HostRoot,
+    metrics: &PluginMetrics,
+) -> anyhow::Result<()> {
     let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
+    capabilities::check().context("failed to read this process's capabilities")?;
     let stop = serve::process::stop_on_signal()?;
-    let node = Arc::new(args.plugin.node(host.clone(), paths.clone()));
+    let node = Arc::new(args.plugin.node(host.clone(), paths.clone(), metrics.clone()));
     let preparer = Preparer::new(client.clone(), &args.node_name, Arc::clone(&node));
     let (sender, health) = watch::channel(Vec::new());
     let watching = watch_health(host.clone(), args.node_name.clone(), sender, stop.clone());

@@ -4,6 +4,7 @@ use super::*;
 use crate::attach::namespaces::Namespaces;
 use crate::cdi;
 use crate::plugin::health::{DeviceHealth, HealthState};
+use crate::plugin::metrics::PluginMetrics;
 use crate::plugin::wire::dra_v1::dra_plugin_client::DraPluginClient as ClientV1;
 use crate::plugin::wire::dra_v1beta1::dra_plugin_client::DraPluginClient as ClientV1Beta1;
 use crate::plugin::wire::health_v1::dra_resource_health_client::DraResourceHealthClient;
@@ -61,7 +62,7 @@ impl Bench {
         let effects =
             Effects { paths: paths.clone(), settings, namespaces, faults: Faults::default() };
         let host = HostRoot::at(folder.path().join("root"));
-        let node = Arc::new(Node { host, effects });
+        let node = Arc::new(Node { host, effects, metrics: PluginMetrics::default() });
         let client = Client::new(Router::new().fallback(claims), "default");
         let preparer = Preparer::new(client, NODE, Arc::clone(&node));
         let (health, watched) = watch::channel(Vec::new());
@@ -313,4 +314,44 @@ async fn a_new_instance_puts_right_what_the_old_one_left() {
         serde_json::from_slice(&fs::read(paths.checkpoint()).unwrap()).unwrap();
     assert_eq!(bench_value["data"]["claims"], json!({}));
     bench.end().await.unwrap();
+}
+
+/// As in a rolling update of a DaemonSet with `maxSurge`.
+#[tokio::test]
+async fn two_instances_serve_side_by_side() {
+    let old = Bench::start(Some("old")).await;
+    let paths = old.paths();
+    let client = async |name: &str| ClientV1::new(old.channel(paths.plugin().join(name)).await);
+    let mut through_old = client("dra-old.sock").await;
+    let answer = prepare(&mut through_old, &["nic-0"]).await;
+
+    let (task, stop, _health) = Bench::run(&old.folder, Some("new"));
+    old.appears("dra.net-new-reg.sock").await;
+    assert_eq!(files(&paths.registry()), ["dra.net-new-reg.sock", "dra.net-old-reg.sock"]);
+    let mut through_new = client("dra-new.sock").await;
+    // One state, whoever is asked.
+    let again = prepare(&mut through_new, &["nic-0"]).await;
+    assert_eq!(again.claims["uid-nic-0"], answer.claims["uid-nic-0"]);
+    prepare(&mut through_new, &["nic-1"]).await;
+    let refused = prepare(&mut through_old, &["both"]).await;
+    assert!(refused.claims["uid-both"].error.contains("is held by"), "{refused:?}");
+    let both =
+        tokio::join!(prepare(&mut through_old, &["nic-2"]), prepare(&mut through_new, &["nic-3"]));
+    assert_eq!(
+        [&both.0.claims["uid-nic-2"].error, &both.1.claims["uid-nic-3"].error],
+        ["", ""],
+        "at the same time"
+    );
+
+    let Bench { folder: _folder, stop: stop_old, task: old_task, health: _ } = old;
+    stop_old.cancel();
+    old_task.await.unwrap().unwrap();
+    assert_eq!(files(&paths.registry()), ["dra.net-new-reg.sock"]);
+    assert!(paths.namespaces_socket().exists(), "the new instance answers hooks");
+    for name in ["nic-0", "nic-1", "nic-2", "nic-3"] {
+        assert_eq!(unprepare(&mut through_new, name).await, "");
+    }
+    assert_eq!(files(&paths.cdi), [""; 0]);
+    stop.cancel();
+    task.await.unwrap().unwrap();
 }

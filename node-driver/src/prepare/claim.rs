@@ -3,11 +3,15 @@
 //!
 //! Follows `k8s.io/api/resource/v1` and the rules of the kubelet's DRA manager.
 
+use cluster_model::network_config::IpPrefix;
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// On a claim from a template: its name in the pod (`PodResourceClaimAnnotation`).
+const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// A claim as the kubelet names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,6 +58,8 @@ pub struct AllocatedClaim {
     pub claim: ClaimRef,
     /// The pods that it is reserved for.
     pub pods: Vec<PodRef>,
+    /// Its name in the pod, where it was made from a template.
+    pub pod_claim_name: Option<String>,
     /// This driver's devices, in the order of the allocation.
     pub devices: Vec<AllocatedDevice>,
     /// Other drivers' devices: the GPUs beside our NICs.
@@ -75,6 +81,8 @@ pub struct AllocatedDevice {
     pub admin_access: bool,
     /// The opaque parameters that apply to it.
     pub parameters: Option<serde_json::Value>,
+    /// What it was given of the range that its parameters name.
+    pub address: Option<IpPrefix>,
 }
 
 /// A device of another driver in the same claim.
@@ -157,6 +165,11 @@ impl AllocatedClaim {
         Ok(Self {
             claim: asked.clone(),
             pods: pods(claim),
+            pod_claim_name: claim
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(POD_CLAIM_NAME).cloned()),
             devices,
             others: others.into_iter().map(OtherDevice::from).collect(),
         })
@@ -185,6 +198,7 @@ impl AllocatedClaim {
                 share_id: result.share_id.clone(),
                 admin_access: result.admin_access.unwrap_or_default(),
                 parameters: parameters(allocation, driver, &result.request),
+                address: None,
             })
         };
         ours.into_iter().map(device).collect()

@@ -21,6 +21,9 @@ impl FileError {
     }
 }
 
+/// How the names of temporary files end.
+const TEMPORARY: &str = ".tmp";
+
 /// Replaces a file: temporary file beside it, fsync, rename, fsync of the folder.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary_of(path);
@@ -47,6 +50,25 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
+/// Removes temporary files that writers of such a name left when they were killed. Only
+/// for who knows that nobody is writing one now.
+pub fn sweep(folder: &Path, prefix: &str) -> Result<(), FileError> {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_left =
+            name.to_str().is_some_and(|it| it.starts_with(prefix) && it.ends_with(TEMPORARY));
+        if is_left {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The beginning of the names of a file's temporaries.
+pub fn temporaries_of(path: &Path) -> String {
+    format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy())
+}
+
 /// Removes a directory with what is in it; one that is not there is removed already.
 pub fn remove_dir(path: &Path) -> Result<(), FileError> {
     match fs::remove_dir_all(path) {
@@ -62,8 +84,7 @@ pub fn create_dir(path: &Path) -> Result<(), FileError> {
 
 /// A name that no reader of the directory takes for a file of its own.
 fn temporary_of(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
+    path.with_file_name(format!("{}{}{TEMPORARY}", temporaries_of(path), std::process::id()))
 }
 
 fn replace(temporary: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
@@ -93,6 +114,24 @@ mod tests {
         remove(&path).unwrap();
         remove(&path).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = [".a.json.1.tmp", ".a.json.22.tmp"];
+        let others = [".b.json.1.tmp", "a.json", ".a.json.1"];
+        for name in left.iter().chain(&others) {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let path = dir.path().join("a.json");
+        assert_eq!(
+            temporary_of(&path).file_name().unwrap().to_str().unwrap().find(".a.json."),
+            Some(0)
+        );
+        sweep(dir.path(), &temporaries_of(&path)).unwrap();
+        assert!(left.iter().all(|name| !dir.path().join(name).exists()));
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
     }
 
     #[test]

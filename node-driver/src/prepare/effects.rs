@@ -11,9 +11,12 @@ use crate::attach::{AttachError, rdma};
 use crate::cdi;
 use crate::prepare::claim::{ClaimRef, OtherDevice};
 use crate::prepare::durable::{self, FileError};
+use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
+use crate::prepare::wiring::PlannedGpu;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// An effect failed.
@@ -75,6 +78,7 @@ pub struct DevicesFile<'a> {
     version: u32,
     claim: &'a ClaimRef,
     nics: Vec<NicEntry<'a>>,
+    gpus: &'a [PlannedGpu],
     others: &'a [OtherDevice],
 }
 
@@ -106,7 +110,13 @@ impl<'a> NicEntry<'a> {
 /// Content of `/etc/dranet/devices.json` in a container.
 pub fn devices_file(plan: &Plan) -> DevicesFile<'_> {
     let nics = plan.devices.iter().map(NicEntry::of).collect();
-    DevicesFile { version: 1, claim: &plan.claim, nics, others: &plan.others }
+    let gpus = &plan.wiring.gpus;
+    DevicesFile { version: 1, claim: &plan.claim, nics, gpus, others: &plan.others }
+}
+
+fn devices_text(plan: &Plan) -> Vec<u8> {
+    // Texts and lists of texts: JSON has a form for all of it.
+    serde_json::to_vec_pretty(&devices_file(plan)).unwrap_or_default()
 }
 
 impl Effects {
@@ -117,8 +127,8 @@ impl Effects {
         durable::create_dir(&self.paths.claim(uid))?;
         durable::write_json(&self.paths.plan(uid), plan)?;
         self.faults.reached("prepare:files:between");
-        if self.settings.environment.devices_file {
-            durable::write_json(&self.paths.devices(uid), &devices_file(plan))?;
+        for (path, content) in self.files(plan) {
+            durable::write(&path, &content)?;
         }
         self.faults.reached("prepare:files:after");
         durable::create_dir(&self.paths.cdi)?;
@@ -131,10 +141,28 @@ impl Effects {
     /// Whether all that [`Self::apply`] makes is there.
     pub fn is_applied(&self, plan: &Plan) -> bool {
         let uid = &plan.claim.uid;
-        let needs_devices = self.settings.environment.devices_file;
         self.paths.cdi_spec(uid).is_file()
             && self.paths.plan(uid).is_file()
-            && (!needs_devices || self.paths.devices(uid).is_file())
+            && self.files(plan).iter().all(|(path, _)| path.is_file())
+    }
+
+    /// The files that a container of the claim reads.
+    fn files(&self, plan: &Plan) -> Vec<(PathBuf, Vec<u8>)> {
+        let uid = &plan.claim.uid;
+        let cdi::Environment { nccl_topo_file, devices_file, device_metadata, .. } =
+            self.settings.environment;
+        let mut files = Vec::new();
+        if devices_file {
+            files.push((self.paths.devices(uid), devices_text(plan)));
+        }
+        if let Some(nccl) = plan.wiring.nccl.as_ref().filter(|_| nccl_topo_file) {
+            files.push((self.paths.nccl(uid), nccl.clone().into_bytes()));
+        }
+        for request in metadata::requests(plan).into_iter().filter(|_| device_metadata) {
+            let text = metadata::stream(plan, &self.paths.driver, request);
+            files.push((self.paths.metadata(uid, request), text.into_bytes()));
+        }
+        files
     }
 
     /// Removes the spec, brings the interfaces back, removes the files.
@@ -145,7 +173,12 @@ impl Effects {
         self.faults.reached("unprepare:cdi:after");
         self.detach(plan)?;
         self.faults.reached("unprepare:links:after");
-        durable::remove(&self.paths.attached(uid))?;
+        let attached = self.paths.attached(uid);
+        durable::remove(&attached)?;
+        // The pod is gone, and so are its hooks; one may have been killed.
+        if let Some(folder) = attached.parent() {
+            durable::sweep(folder, &durable::temporaries_of(&attached))?;
+        }
         self.namespaces.release(uid);
         durable::remove_dir(&self.paths.claim(uid))?;
         self.faults.reached("unprepare:files:after");
@@ -179,6 +212,7 @@ fn report(plan: &Plan, link: &PlannedLink, returned: Returned) {
     let (claim, netdev) = (&plan.claim, &link.host.name);
     match returned {
         Returned::Restored => tracing::info!(%claim, netdev, "Interface is the host's again"),
+        Returned::Removed => tracing::info!(%claim, netdev, "Interface on it is removed"),
         Returned::Gone => tracing::warn!(%claim, netdev, "Interface is gone"),
     }
 }

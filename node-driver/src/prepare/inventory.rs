@@ -65,9 +65,13 @@ pub struct CharDevice {
 impl Inventory {
     /// Reads the machine.
     pub fn read(host: &HostRoot) -> Result<Self, ReadError> {
-        let snapshot = topology_graph::read(host)?;
+        Ok(Self::with(&topology_graph::read(host)?, host))
+    }
+
+    /// The NICs of a machine that was read, with the character devices that are there.
+    pub fn with(snapshot: &Snapshot, host: &HostRoot) -> Self {
         let dev = host.dev().join(INFINIBAND);
-        Ok(Self::of(&snapshot, |name| char_device(&dev, name)))
+        Self::of(snapshot, |name| char_device(&dev, name))
     }
 
     /// The NICs of a snapshot; `find` looks for a character device.

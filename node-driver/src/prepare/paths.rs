@@ -61,6 +61,16 @@ impl Paths {
         self.claim(uid).join("devices.json")
     }
 
+    /// What a container is given as `NCCL_TOPO_FILE`.
+    pub fn nccl(&self, uid: &str) -> PathBuf {
+        self.claim(uid).join("nccl-topology.xml")
+    }
+
+    /// The device metadata of one request of a claim.
+    pub fn metadata(&self, uid: &str, request: &str) -> PathBuf {
+        self.claim(uid).join(format!("metadata-{request}.json"))
+    }
+
     /// The CDI spec of one claim.
     pub fn cdi_spec(&self, uid: &str) -> PathBuf {
         self.cdi.join(format!("{}{uid}.json", self.cdi_prefix()))

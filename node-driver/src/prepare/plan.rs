@@ -6,11 +6,15 @@ use crate::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::{CharDevice, Inventory, NicFacts};
+use crate::prepare::wiring::Wiring;
 use cluster_model::network_config::{
-    ConfigError, InterfaceConfig, LinkName, NetworkConfig, RouteConfig,
+    ConfigError, InterfaceConfig, InterfaceKind, LinkName, MacAddress, NetworkConfig, RouteConfig,
 };
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
 
 /// What one claim gets on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +30,12 @@ pub struct Plan {
     pub rdma_cm: Option<CharDevice>,
     /// Other drivers' devices in the claim.
     pub others: Vec<OtherDevice>,
+    /// Its name in the pod, where it was made from a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_claim_name: Option<String>,
+    /// How its devices lie, as files in the container tell.
+    #[serde(default)]
+    pub wiring: Wiring,
 }
 
 /// One device.
@@ -86,10 +96,32 @@ impl PlannedDevice {
 pub struct PlannedLink {
     /// How the host has it, and shall have it again.
     pub host: HostLink,
+    /// Where the pod gets a child of it, and the host keeps it: of what kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<Child>,
     /// Its name in the pod.
     pub name: LinkName,
     /// Its whole configuration in the pod: the claim's, completed from the host's.
     pub config: NetworkConfig,
+}
+
+/// An interface that is made on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Child {
+    /// Bridge mode: the children of one NIC reach each other.
+    MacVlan,
+    /// Mode `l2`.
+    IpVlan,
+}
+
+impl fmt::Display for Child {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::MacVlan => "macvlan",
+            Self::IpVlan => "ipvlan",
+        })
+    }
 }
 
 /// What the decision reads besides the claim.
@@ -172,6 +204,46 @@ pub enum PlanError {
         /// How many.
         pods: usize,
     },
+    /// Nor can the subsystem share one then.
+    #[error(
+        "device `{device}` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set it to shared mode, or give whole devices"
+    )]
+    ExclusiveShare {
+        /// The device.
+        device: String,
+    },
+    /// A share is no whole interface.
+    #[error(
+        "device `{device}` is shared, and its interface stays with the host; set `interface.type` to `macvlan` or `ipvlan`"
+    )]
+    SharedLink {
+        /// The device.
+        device: String,
+    },
+    /// The kernel has children of one kind on an interface.
+    #[error(
+        "device `{device}`: claim `{holder}` has a {theirs} of it, and an interface has no {asked} beside that; set `interface.type` to `{theirs}`"
+    )]
+    OtherChild {
+        /// The device.
+        device: String,
+        /// Whose child is there.
+        holder: ClaimRef,
+        /// Of which kind it is.
+        theirs: Child,
+        /// What is asked for.
+        asked: Child,
+    },
+    /// Two pods on one NIC would have one address.
+    #[error("device `{device}`: address `{address}` is that of claim `{holder}` on the same NIC")]
+    SameAddress {
+        /// The device.
+        device: String,
+        /// The address.
+        address: IpAddr,
+        /// Who has it.
+        holder: ClaimRef,
+    },
     /// Two interfaces of one claim would have one name.
     #[error(
         "two devices of the claim would be named `{name}` in the pod; name them by separate configurations"
@@ -198,7 +270,8 @@ pub enum PlanError {
     },
 }
 
-/// Decides.
+/// Decides what the claim's pod gets; [`wiring`](super::wiring::wiring) tells then
+/// how it lies.
 pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError> {
     let devices: Vec<PlannedDevice> = claim
         .devices
@@ -213,6 +286,8 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         devices,
         rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
         others: claim.others.clone(),
+        pod_claim_name: claim.pod_claim_name.clone(),
+        wiring: Wiring::default(),
     })
 }
 
@@ -268,9 +343,18 @@ fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
         (interface.disable_ebpf_programs == Some(true), "interface.disableEbpfPrograms"),
     ];
     let field = unsupported.into_iter().find_map(|(is_set, field)| is_set.then_some(field));
-    field.map_or(Ok(config), |field| {
-        Err(PlanError::Unsupported { device: device.device.clone(), field })
-    })
+    if let Some(field) = field {
+        return Err(PlanError::Unsupported { device: device.device.clone(), field });
+    }
+    Ok(with_address(device, config))
+}
+
+/// The address that was found in a range stands as if it had been named.
+fn with_address(device: &AllocatedDevice, mut config: NetworkConfig) -> NetworkConfig {
+    if config.interface.address_range.take().is_some() {
+        config.interface.addresses = device.address.into_iter().collect();
+    }
+    config
 }
 
 fn rdma(
@@ -281,6 +365,9 @@ fn rdma(
 ) -> Result<Option<PlannedRdma>, PlanError> {
     let Some(rdma) = &nic.rdma else { return Ok(None) };
     let moves = mode == NetnsMode::Exclusive && !device.admin_access;
+    if moves && device.share_id.is_some() {
+        return Err(PlanError::ExclusiveShare { device: device.device.clone() });
+    }
     if moves && claim.pods.len() > 1 {
         return Err(PlanError::ExclusiveRdma {
             device: device.device.clone(),
@@ -317,7 +404,10 @@ fn link(
         let wrap = |source| PlanError::Config { device: name(), source };
         return config.check_rdma_only().map(|()| None).map_err(wrap);
     };
-    if host.is_uplink() {
+    let child = child(device, &config)?;
+    if let Some(asked) = child {
+        refuse_beside(device, &config, asked, facts.held)?;
+    } else if host.is_uplink() {
         return Err(PlanError::Uplink { device: name(), link: host.name.clone() });
     }
     if claim.pods.len() > 1 {
@@ -325,9 +415,71 @@ fn link(
     }
     Ok(Some(PlannedLink {
         host: host.clone(),
+        child,
         name: pod_name(host, &config),
-        config: completed(host, config),
+        config: match child {
+            None => completed(host, config),
+            Some(child) => with_own_address(claim, device, child, config),
+        },
     }))
+}
+
+/// The NIC's own interface is for who has all of the NIC.
+fn child(device: &AllocatedDevice, config: &NetworkConfig) -> Result<Option<Child>, PlanError> {
+    let is_share = device.share_id.is_some();
+    match config.interface.kind {
+        Some(InterfaceKind::Passthrough) if is_share => {
+            Err(PlanError::SharedLink { device: device.device.clone() })
+        }
+        Some(InterfaceKind::IpVlan) => Ok(Some(Child::IpVlan)),
+        Some(InterfaceKind::MacVlan) => Ok(Some(Child::MacVlan)),
+        None if is_share => Ok(Some(Child::MacVlan)),
+        None | Some(InterfaceKind::Passthrough) => Ok(None),
+    }
+}
+
+/// Children of one NIC live side by side: of one kind, with addresses of their own.
+fn refuse_beside(
+    device: &AllocatedDevice,
+    config: &NetworkConfig,
+    asked: Child,
+    held: &[&Plan],
+) -> Result<(), PlanError> {
+    let children = held.iter().flat_map(|plan| {
+        let same = plan.devices.iter().filter(|other| other.device == device.device);
+        let links = same.filter_map(|other| other.link.as_ref());
+        links.filter_map(move |link| Some((&plan.claim, link.child?, link)))
+    });
+    for (holder, theirs, link) in children {
+        let (device, holder) = (device.device.clone(), holder.clone());
+        if theirs != asked {
+            return Err(PlanError::OtherChild { device, holder, theirs, asked });
+        }
+        let theirs: Vec<IpAddr> =
+            link.config.interface.addresses.iter().map(|prefix| prefix.address).collect();
+        let mut own = config.interface.addresses.iter().map(|prefix| prefix.address);
+        if let Some(address) = own.find(|address| theirs.contains(address)) {
+            return Err(PlanError::SameAddress { device, address, holder });
+        }
+    }
+    Ok(())
+}
+
+/// A macvlan has the same hardware address in each sandbox of its pod, and it is known
+/// before: made of the claim's UID and the device's name, locally administered.
+fn with_own_address(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    child: Child,
+    config: NetworkConfig,
+) -> NetworkConfig {
+    if child == Child::IpVlan || config.interface.hardware_addr.is_some() {
+        return config;
+    }
+    let digest = Sha256::digest(format!("{}/{}", claim.claim.uid, device.device));
+    let bytes = [0x02, digest[0], digest[1], digest[2], digest[3], digest[4]];
+    let hardware_addr = MacAddress::from_bytes(&bytes);
+    NetworkConfig { interface: InterfaceConfig { hardware_addr, ..config.interface }, ..config }
 }
 
 /// The name that is asked for, else the host's, as the kernel allows more than

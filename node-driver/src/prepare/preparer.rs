@@ -14,14 +14,20 @@ use crate::attach::{AttachError, namespaces, rdma};
 use crate::cdi;
 use crate::checkpoint::{Checkpoint, CheckpointError, Loaded, Phase, Record};
 use crate::claim_status::{self, Progress};
+use crate::cloud;
 use crate::host::is_this_machine;
+use crate::plugin::metrics::PluginMetrics;
+use crate::prepare::addresses;
 use crate::prepare::claim::{AllocatedClaim, ClaimError, ClaimRef, base_request, is_safe_uid};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::effects::{EffectError, Effects};
 use crate::prepare::inventory::Inventory;
 use crate::prepare::plan::{Facts, Plan, PlanError, PlannedDevice, plan};
+use crate::prepare::published::Published;
 use crate::prepare::reconcile::{Step, steps};
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use crate::prepare::wiring::wiring;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use kube::api::ListParams;
 use kube::{Api, Client};
 use serve::chain::Chain;
 use std::collections::BTreeSet;
@@ -30,10 +36,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use topology_graph::{HostRoot, ReadError};
+use topology_graph::{HostRoot, Overlay, ReadError, Topology};
 
 /// Longest wait for the API server, well below the kubelet's 45 s.
 const API_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The same for the slices, which a claim can do without.
+const SLICES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A claim could not be prepared or unprepared.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +86,28 @@ pub enum PrepareError {
         /// Why not.
         source: Box<PlanError>,
     },
+    /// The claims' addresses could not be read or written.
+    #[error("claim `{claim}`: failed to find an address in its range")]
+    Addresses {
+        /// Which claim.
+        claim: ClaimRef,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// Every address of a range is another claim's.
+    #[error(
+        "claim `{claim}`: no address of `interface.addressRange` is free; widen it, or delete claims that are not used"
+    )]
+    RangeFull {
+        /// Which claim.
+        claim: ClaimRef,
+    },
+    /// Others were faster each time.
+    #[error("claim `{claim}`: other claims took each address that it chose; it is tried again")]
+    RangeContended {
+        /// Which claim.
+        claim: ClaimRef,
+    },
     /// The machine could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -119,6 +150,8 @@ pub struct Node {
     pub host: HostRoot,
     /// What plans do.
     pub effects: Effects,
+    /// What is counted.
+    pub metrics: PluginMetrics,
 }
 
 impl Node {
@@ -135,14 +168,18 @@ impl Node {
     }
 
     /// Prepares a claim. What a failed effect leaves is undone.
-    pub fn prepare(&self, claim: &AllocatedClaim) -> Result<Plan, PrepareError> {
+    pub fn prepare(
+        &self,
+        claim: &AllocatedClaim,
+        published: &Published,
+    ) -> Result<Plan, PrepareError> {
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
         let uid = claim.claim.uid.clone();
         if let Some(unfinished) = checkpoint.claims.get(&uid).cloned() {
             self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
         }
-        let plan = self.plan(claim, &checkpoint)?;
+        let plan = self.plan(claim, published, &checkpoint)?;
         self.effects.faults.reached("prepare:checkpoint:before");
         self.set(&mut checkpoint, &plan, Phase::Preparing)?;
         self.effects.faults.reached("prepare:checkpoint:after");
@@ -175,6 +212,7 @@ impl Node {
     /// Makes checkpoint and machine agree, after a start.
     pub fn reconcile(&self) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
+        self.sweep()?;
         let mut checkpoint = self.load()?;
         let files = self.claims_with_files();
         let is_whole = |uid: &&String| {
@@ -187,7 +225,30 @@ impl Node {
             self.take(&step, &mut checkpoint)?;
         }
         self.hold_namespaces(&checkpoint);
+        self.count(&checkpoint);
         Ok(())
+    }
+
+    /// Runs work that no other instance may do at the same time.
+    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, PrepareError> {
+        let _turn = self.turn()?;
+        Ok(work())
+    }
+
+    /// What a driver that was killed was writing. Every writer has the turn.
+    fn sweep(&self) -> Result<(), FileError> {
+        let paths = &self.effects.paths;
+        durable::sweep(&paths.plugin(), &durable::temporaries_of(&paths.checkpoint()))?;
+        durable::sweep(&paths.cdi, &format!(".{}", paths.cdi_prefix()))?;
+        let hook = paths.hook();
+        let name = hook.file_name().unwrap_or_default().to_string_lossy();
+        hook.parent().map_or(Ok(()), |folder| durable::sweep(folder, &format!("{name}.")))
+    }
+
+    fn count(&self, checkpoint: &Checkpoint) {
+        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.claims.set(whole(checkpoint.claims.len()));
+        self.metrics.namespaces.set(whole(self.effects.namespaces.count()));
     }
 
     /// Answers one hook: holds its namespace, and takes back what an earlier
@@ -212,6 +273,7 @@ impl Node {
             self.effects.detach(&record.plan)?;
         }
         self.effects.namespaces.hold(&uid, namespace);
+        self.count(&checkpoint);
         self.acknowledge(stream)?;
         Ok(None)
     }
@@ -222,8 +284,14 @@ impl Node {
         Ok(answered.map_err(|source| FileError::new("answer on", &socket, source))?)
     }
 
-    fn plan(&self, claim: &AllocatedClaim, checkpoint: &Checkpoint) -> Result<Plan, PrepareError> {
-        let inventory = Inventory::read(&self.host)?;
+    fn plan(
+        &self,
+        claim: &AllocatedClaim,
+        published: &Published,
+        checkpoint: &Checkpoint,
+    ) -> Result<Plan, PrepareError> {
+        let snapshot = topology_graph::read(&self.host)?;
+        let inventory = Inventory::with(&snapshot, &self.host);
         let netdevs = claim
             .devices
             .iter()
@@ -235,7 +303,16 @@ impl Node {
         let facts = Facts { inventory: &inventory, links: &links, netns_mode, held: &held };
         let wrap =
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
-        plan(claim, &facts).map_err(wrap)
+        let plan = plan(claim, &facts).map_err(wrap)?;
+        let overlay = self.machine_type().as_deref().and_then(Overlay::built_in);
+        let (topology, _) = Topology::build(&snapshot, overlay.as_ref());
+        let wiring = wiring(&plan, &self.effects.paths.driver, &topology, published);
+        Ok(Plan { wiring, ..plan })
+    }
+
+    /// What the cloud calls this machine, where it has said so during this boot.
+    fn machine_type(&self) -> Option<String> {
+        cloud::kept(&self.host)?.machine_type().map(str::to_owned)
     }
 
     /// A recorded machine has no kernel to ask.
@@ -271,7 +348,7 @@ impl Node {
     ) -> Result<(), PrepareError> {
         let record = Record { phase, plan: plan.clone() };
         checkpoint.claims.insert(plan.claim.uid.clone(), record);
-        Ok(checkpoint.store(&self.effects.paths.checkpoint())?)
+        self.store(checkpoint)
     }
 
     /// Undoes the effects and forgets the claim, in this order.
@@ -283,7 +360,13 @@ impl Node {
     ) -> Result<(), PrepareError> {
         self.effects.undo(plan)?;
         checkpoint.claims.remove(uid);
-        Ok(checkpoint.store(&self.effects.paths.checkpoint())?)
+        self.store(checkpoint)
+    }
+
+    fn store(&self, checkpoint: &Checkpoint) -> Result<(), PrepareError> {
+        checkpoint.store(&self.effects.paths.checkpoint())?;
+        self.count(checkpoint);
+        Ok(())
     }
 
     /// The exclusive right to change anything, until dropped.
@@ -418,8 +501,10 @@ impl Preparer {
         }
         let object = self.get(claim).await?;
         let driver = &self.node.effects.paths.driver;
-        let allocated = AllocatedClaim::read(&object, claim, driver, &self.name)?;
-        let plan = self.on_node(move |node| node.prepare(&allocated)).await?;
+        let mut allocated = AllocatedClaim::read(&object, claim, driver, &self.name)?;
+        addresses::reserve(&self.client, driver, &mut allocated).await?;
+        let published = self.published().await;
+        let plan = self.on_node(move |node| node.prepare(&allocated, &published)).await?;
         let devices = self.node.devices(&plan);
         self.publish_status(plan, Progress::Prepared);
         Ok(devices)
@@ -436,6 +521,24 @@ impl Preparer {
     pub async fn unprepare(&self, claim: &ClaimRef) -> Result<(), PrepareError> {
         let uid = claim.uid.clone();
         self.on_node(move |node| node.unprepare(&uid)).await
+    }
+
+    /// The slices of this node. Without them the claim is prepared all the same, and
+    /// its files tell less.
+    async fn published(&self) -> Published {
+        let slices: Api<ResourceSlice> = Api::all(self.client.clone());
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={}", self.name));
+        match tokio::time::timeout(SLICES_PATIENCE, slices.list(&of_node)).await {
+            Ok(Ok(list)) => return Published::of(list.items),
+            Ok(Err(error)) => tracing::warn!(%error, "ResourceSlices not read"),
+            Err(_) => tracing::warn!("ResourceSlices not read in time"),
+        }
+        Published::default()
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &PluginMetrics {
+        &self.node.metrics
     }
 
     async fn get(&self, claim: &ClaimRef) -> Result<ResourceClaim, PrepareError> {

@@ -20,6 +20,8 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_mins(1);
+/// Of util-linux.
+const SETPRIV: &str = "/usr/bin/setpriv";
 
 /// An Ethernet NIC: a PCI function of the planted machine whose interface is a
 /// real link.
@@ -53,6 +55,8 @@ pub struct Machine {
     driver: Option<Process>,
     kubelet: Option<Process>,
     containerd: Option<Process>,
+    /// What the driver may do; everything where nothing is said.
+    capabilities: Option<String>,
     folder: TempDir,
 }
 
@@ -81,10 +85,40 @@ impl Machine {
             driver: None,
             kubelet: Some(kubelet),
             containerd: Some(containerd),
+            capabilities: None,
             folder,
         };
         machine.ready().await?;
         Ok(machine)
+    }
+
+    /// A node without kubelet and container runtime, for a test that plays their
+    /// parts. The node's object is somebody else's to make.
+    pub fn alone(plane: &ControlPlane, name: &str, nics: &[Nic]) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?;
+        plant(&folder.path().join("root"), nics)?;
+        Ok(Self {
+            name: name.to_owned(),
+            client: plane.client(),
+            kubeconfig: plane.kubeconfig(),
+            logs: plane.logs(),
+            driver: None,
+            kubelet: None,
+            containerd: None,
+            capabilities: None,
+            folder,
+        })
+    }
+
+    /// From now on the driver has these capabilities only, `net_admin`.
+    pub fn limit_driver(&mut self, capabilities: &[&str]) {
+        let kept = capabilities.iter().map(|capability| format!(",+{capability}"));
+        self.capabilities = Some(format!("-all{}", kept.collect::<String>()));
+    }
+
+    /// From now on the driver asks the API server that this file names.
+    pub fn use_kubeconfig(&mut self, path: PathBuf) {
+        self.kubeconfig = path;
     }
 
     /// Starts our driver with these arguments besides, and waits until the
@@ -103,7 +137,17 @@ impl Machine {
     /// Starts our driver and does not wait.
     pub fn spawn_driver(&mut self, more: &[&str]) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
-        let program = crate::Program::new(crate::binaries::ours("node-driver")?, &self.logs);
+        let path_of_driver = crate::binaries::ours("node-driver")?;
+        let mut program = crate::Program::new(&path_of_driver, &self.logs);
+        if let Some(capabilities) = &self.capabilities {
+            // Root's, and so the program's, are what its bounding set lets through.
+            program = crate::Program::new(SETPRIV, &self.logs).args([
+                "--bounding-set".to_owned(),
+                capabilities.clone(),
+                "--".to_owned(),
+                path_of_driver.display().to_string(),
+            ]);
+        }
         let driver = program
             .named(&format!("{}-driver", self.name))
             .args([
@@ -135,6 +179,11 @@ impl Machine {
         self.driver = None;
     }
 
+    /// Our driver's process, while it was not killed by [`Self::kill_driver`].
+    pub fn driver(&self) -> Option<&Process> {
+        self.driver.as_ref()
+    }
+
     /// Whether the driver has ended by itself.
     pub fn driver_has_ended(&self) -> bool {
         self.driver.as_ref().is_none_or(Process::has_ended)
@@ -164,6 +213,11 @@ impl Machine {
         self.kubelet_dir().join("plugins/dra.net")
     }
 
+    /// The CDI spec of one claim.
+    pub fn cdi_spec(&self, uid: &str) -> PathBuf {
+        self.folder.path().join(format!("cdi/dra.net-claim-{uid}.json"))
+    }
+
     /// What a pod's container has written.
     pub fn pod_log(&self, namespace: &str, pod: &str) -> anyhow::Result<String> {
         let logs = self.folder.path().join("pod-logs");
@@ -185,11 +239,18 @@ impl Machine {
     }
 
     /// Everything that the driver keeps on this machine: CDI specs, claims,
-    /// attach records, and the claims of its checkpoint.
+    /// attach records, what a write that was cut short has left, and the claims of
+    /// its checkpoint.
     pub fn driver_files(&self) -> anyhow::Result<Vec<String>> {
         let mut left = names_in(&self.folder.path().join("cdi"));
         left.extend(names_in(&self.plugin_dir().join("claims")));
         left.extend(names_in(&self.folder.path().join("run/attached")));
+        let plugin = names_in(&self.plugin_dir()).into_iter();
+        left.extend(
+            plugin
+                .chain(names_in(&self.plugin_dir().join("bin")))
+                .filter(|name| Path::new(name).extension().is_some_and(|it| it == "tmp")),
+        );
         let path = self.plugin_dir().join("checkpoint.json");
         if path.exists() {
             let checkpoint: serde_json::Value = serde_json::from_slice(&fs::read(path)?)?;

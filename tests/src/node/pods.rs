@@ -16,11 +16,13 @@ use crate::{Check, Scope, eventually};
 /// Longest that a pod may take to run, or to be gone.
 pub const POD: Duration = Duration::from_mins(1);
 
-/// What a container writes first: its devices, its variables, its interfaces.
+/// What a container writes first: its devices, its variables, its interfaces, and the
+/// files that tell of its devices.
 const TELL: &str = "for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; \
     env | while read v; do echo ENV $v; done; ip -o addr | while read a; do echo IP $a; done; \
     ip link | while read l; do echo LINK $l; done; ip route | while read r; do echo ROUTE $r; done; \
-    while read l; do echo FILE $l; done < /etc/dranet/devices.json; echo TOLD; exec sleep 100000";
+    for f in /etc/dranet/* /var/run/kubernetes.io/dra-device-attributes/*/*/*/*; do echo FILE $f; \
+    while read l; do echo FILE $l; done < $f; done; echo TOLD; exec sleep 100000";
 
 /// A pod for one node with one claim from a template or by name.
 pub fn pod(name: &str, node: &str, claim: Value) -> anyhow::Result<Pod> {
@@ -59,6 +61,30 @@ pub async fn allocated_claim(
     device: &str,
     parameters: Option<Value>,
 ) -> anyhow::Result<()> {
+    let result = json!({"driver": "dra.net", "pool": node, "device": device, "request": "nic"});
+    allocated(scope, name, node, result, parameters).await
+}
+
+/// The same with a share of the device.
+pub async fn allocated_share(
+    scope: &Scope,
+    name: &str,
+    [node, device, share]: [&str; 3],
+    parameters: Option<Value>,
+) -> anyhow::Result<()> {
+    let result = json!({
+        "driver": "dra.net", "pool": node, "device": device, "request": "nic", "shareID": share,
+    });
+    allocated(scope, name, node, result, parameters).await
+}
+
+async fn allocated(
+    scope: &Scope,
+    name: &str,
+    node: &str,
+    result: Value,
+    parameters: Option<Value>,
+) -> anyhow::Result<()> {
     let claims: Api<ResourceClaim> = scope.api();
     let claim = serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -77,7 +103,7 @@ pub async fn allocated_claim(
     let status = json!({"status": {"allocation": {
         "nodeSelector": selector,
         "devices": {
-            "results": [{"driver": "dra.net", "pool": node, "device": device, "request": "nic"}],
+            "results": [result],
             "config": config,
         },
     }}});

@@ -97,7 +97,8 @@ async fn comes_back(machine: &Machine, before: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn without_pods(mut state: Value) -> Value {
+/// Without what the CNI plugin has made.
+pub(crate) fn without_pods(mut state: Value) -> Value {
     let of_pods = |item: &Value| {
         ["ifname", "dev"].iter().any(|field| {
             item[field].as_str().is_some_and(|name| name == "pods0" || name.starts_with("veth"))
@@ -111,7 +112,8 @@ fn without_pods(mut state: Value) -> Value {
     state
 }
 
-fn difference(before: &Value, after: &Value) -> String {
+/// What is missing, and what is more.
+pub(crate) fn difference(before: &Value, after: &Value) -> String {
     let mut text = String::new();
     for part in ["addresses", "routes", "routes6", "rules"] {
         let items = |value: &Value| value[part].as_array().cloned().unwrap_or_default();

@@ -43,6 +43,16 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
             let own = format!("ENV DRANET_PCI_010{bus}_00_00_0=010{bus}:00:00.0\n");
             assert!(told.0.contains(&own), "{told:?}");
             assert!(told.0.contains(&format!("\"rdmaDevice\": \"mlx5_{number}\"")), "{told:?}");
+            for line in [
+                "ENV NCCL_TOPO_FILE=/etc/dranet/nccl-topology.xml\n",
+                &format!("<pci busid=\"010{bus}:00:00.0\""),
+                "/resourceclaimtemplates/nics/nics/dra.net-metadata.json\n",
+                "\"apiVersion\": \"metadata.resource.k8s.io/v1beta1\"",
+                &format!("\"string\": \"mlx5_{number}\""),
+            ] {
+                assert!(told.0.contains(line), "`{line}` is not in {told:?}");
+            }
+            assert_eq!(told.0.matches("<pci ").count(), 1, "no other device: {told:?}");
         }
         for pod in ["first", "second"] {
             pods::delete(scope, pod).await?;

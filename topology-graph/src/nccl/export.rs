@@ -5,33 +5,47 @@
 //! element, as NCCL climbs two bridges at a time. A device of unknown NUMA node
 //! is left out, since NCCL would take any place given for the truth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Element, NcclXml, VERSION};
 use crate::class::PCI_BRIDGE;
 use crate::graph::switch_of;
 use crate::shape::{NumaVertex, Place, Role, Vertex};
-use crate::{NumaNode, PcieLink, Topology};
+use crate::{NumaNode, PciAddress, PcieLink, Topology};
 
 /// The graph as an NCCL topology file.
 pub fn nccl_xml(topology: &Topology) -> String {
-    let mut system = Element::new("system").with("version", &VERSION);
-    let mut nodes: Vec<NumaNode> =
-        topology.shape.devices().filter_map(|(_, vertex)| vertex.numa).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    system.children = nodes.into_iter().map(|node| cpu(topology, node)).collect();
-    NcclXml { system }.write()
+    let all = topology.shape.devices().map(|(address, _)| address).collect();
+    NcclXml { system: system(topology, &all) }.write()
 }
 
-fn cpu(topology: &Topology, node: NumaNode) -> Element {
+/// The part of the graph that these devices are in as an NCCL topology file: they,
+/// what is above them, and their NUMA nodes. Nothing where none of them has a NUMA
+/// node, since such a file would tell NCCL nothing.
+pub fn nccl_xml_of(topology: &Topology, devices: &BTreeSet<PciAddress>) -> Option<String> {
+    let system = system(topology, devices);
+    (!system.children.is_empty()).then(|| NcclXml { system }.write())
+}
+
+fn system(topology: &Topology, kept: &BTreeSet<PciAddress>) -> Element {
+    let mut system = Element::new("system").with("version", &VERSION);
+    let devices = topology.shape.devices().filter(|(address, _)| kept.contains(address));
+    let nodes: BTreeSet<NumaNode> = devices.filter_map(|(_, vertex)| vertex.numa).collect();
+    system.children = nodes.into_iter().map(|node| cpu(topology, node, kept)).collect();
+    system
+}
+
+fn cpu(topology: &Topology, node: NumaNode, kept: &BTreeSet<PciAddress>) -> Element {
     let vertex = topology.shape.numa.iter().find(|vertex| vertex.node == node);
     let affinity = vertex.map(|NumaVertex { cpus, .. }| cpus).filter(|cpus| !cpus.is_empty());
     let mut cpu = Element::new("cpu").with("numaid", &node);
     if let Some(cpus) = affinity {
         cpu = cpu.with("affinity", &cpus.mask());
     }
-    let devices = topology.shape.devices().filter(|(_, vertex)| vertex.numa == Some(node));
+    let devices = topology
+        .shape
+        .devices()
+        .filter(|(address, vertex)| vertex.numa == Some(node) && kept.contains(address));
     let chains: Vec<Vec<&Vertex>> = devices.map(|(device, _)| topology.chain(device)).collect();
     cpu.children = forest(&chains);
     cpu

@@ -101,6 +101,7 @@ fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
         share_id: None,
         admin_access: false,
         parameters,
+        address: None,
     }
 }
 
@@ -109,6 +110,7 @@ fn claim(uid: &str, devices: Vec<AllocatedDevice>) -> AllocatedClaim {
         claim: ClaimRef { namespace: "team".into(), name: "nics".into(), uid: uid.into() },
         pods: vec![PodRef { name: "train-0".into(), uid: "p-1".into() }],
         devices,
+        pod_claim_name: None,
         others: vec![OtherDevice {
             request: "gpus".into(),
             driver: "gpu.nvidia.com".into(),
@@ -157,12 +159,18 @@ fn what_a_container_gets() {
 
 #[test]
 fn every_part_of_the_environment_is_switchable() {
-    let plan = decide(&claim("u-1", vec![device("ib-0", None)]), &[]).expect("possible");
-    let environment =
-        cdi::Environment { nccl_ib_hca: false, ucx_net_devices: false, devices_file: false };
+    let mut plan = decide(&claim("u-1", vec![device("ib-0", None)]), &[]).expect("possible");
+    plan.wiring.nccl = Some("<system/>".to_owned());
+    let environment = cdi::Environment {
+        nccl_ib_hca: false,
+        ucx_net_devices: false,
+        nccl_topo_file: false,
+        devices_file: false,
+        device_metadata: false,
+    };
     let settings = cdi::Settings { runtime_root: "/".into(), environment };
     let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).expect("JSON");
-    for absent in ["NCCL_IB_HCA", "UCX_NET_DEVICES", "mounts"] {
+    for absent in ["NCCL_IB_HCA", "UCX_NET_DEVICES", "NCCL_TOPO_FILE", "mounts"] {
         assert!(!text.contains(absent), "{text}");
     }
 }
@@ -232,6 +240,62 @@ fn shares_and_monitoring_go_beside_a_holder() {
     decide(&with(None, true), &[&held]).expect("monitoring");
     decide(&with(Some("s-1"), false), &[&held]).expect_err("the same share");
     decide(&with(None, false), &[&held]).expect_err("all of it");
+}
+
+fn share(uid: &str, share: &str, parameters: Option<Value>) -> AllocatedClaim {
+    let share_id = Some(share.to_owned());
+    claim(uid, vec![AllocatedDevice { share_id, ..device("eth-0", parameters) }])
+}
+
+fn address(kind: &str, address: &str) -> Value {
+    json!({"interface": {"type": kind, "addresses": [address]}})
+}
+
+#[test]
+fn a_share_has_an_interface_of_its_own_on_the_nics() {
+    let link = |claim: &AllocatedClaim| {
+        decide(claim, &[]).expect("possible").devices[0].link.clone().expect("an interface")
+    };
+    let one = link(&share("u-1", "s-1", None));
+    let mac = |link: &PlannedLink| link.config.interface.hardware_addr.clone();
+    assert_eq!(one.child, Some(Child::MacVlan));
+    // What the host has stays with the host.
+    assert_eq!((one.config.interface.addresses.len(), one.config.routes.len()), (0, 0));
+    assert_eq!(mac(&one), mac(&link(&share("u-1", "s-1", None))), "the same in each sandbox");
+    assert_ne!(mac(&one), mac(&link(&share("u-2", "s-2", None))));
+    let flat = link(&share("u-1", "s-1", Some(address("ipvlan", "10.9.0.1/24"))));
+    assert_eq!((flat.child, mac(&flat)), (Some(Child::IpVlan), None));
+    // Also for who has all of the NIC.
+    let own = claim("u-1", vec![device("eth-0", Some(address("macvlan", "10.9.0.1/24")))]);
+    assert_eq!(link(&own).child, Some(Child::MacVlan));
+}
+
+#[test]
+fn shares_of_one_nic_live_side_by_side_or_are_refused() {
+    let one = share("u-1", "s-1", Some(address("macvlan", "10.9.0.1/24")));
+    let held = decide(&one, &[]).expect("possible");
+    decide(&share("u-2", "s-2", Some(address("macvlan", "10.9.0.2/24"))), &[&held])
+        .expect("possible");
+    let exclusive = {
+        let (inventory, links) = (inventory(), links());
+        let netns_mode = NetnsMode::Exclusive;
+        let facts = Facts { inventory: &inventory, links: &links, netns_mode, held: &[] };
+        Chain(&plan(&one, &facts).expect_err("refused")).to_string()
+    };
+    let refusals = [
+        refusal(&share("u-2", "s-2", Some(address("macvlan", "10.9.0.1/16"))), &[&held]),
+        refusal(&share("u-2", "s-2", Some(address("ipvlan", "10.9.0.2/24"))), &[&held]),
+        refusal(&share("u-2", "s-2", Some(address("passthrough", "10.9.0.2/24"))), &[&held]),
+        refusal(&share("u-2", "s-1", None), &[&held]),
+        exclusive,
+    ];
+    insta::assert_snapshot!(refusals.join("\n"), @r"
+    device `eth-0`: address `10.9.0.1` is that of claim `team/nics` on the same NIC
+    device `eth-0`: claim `team/nics` has a macvlan of it, and an interface has no ipvlan beside that; set `interface.type` to `macvlan`
+    device `eth-0` is shared, and its interface stays with the host; set `interface.type` to `macvlan` or `ipvlan`
+    device `eth-0` is held by claim `team/nics`, whose pod still uses it
+    device `eth-0` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set it to shared mode, or give whole devices
+    ");
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! What must hold of foreign bytes that preparation reads. The fuzz targets try it on
+//! bytes at random, the test `plugin_corpus` on those that are kept.
+
+use std::path::{Component, Path};
+
+use cluster_model::network_config::NetworkConfig;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use node_driver::cdi::{Environment, Settings, spec};
+use node_driver::checkpoint::Checkpoint;
+use node_driver::prepare::claim::{AllocatedClaim, ClaimRef, is_safe_uid};
+use node_driver::prepare::effects::devices_file;
+use node_driver::prepare::metadata;
+use node_driver::prepare::paths::Paths;
+use node_driver::prepare::plan::Plan;
+
+/// Any text is a network configuration or an error; what is one survives its text.
+pub(crate) fn network_config(bytes: &[u8]) {
+    let Ok(config) = NetworkConfig::from_json(bytes) else { return };
+    let text = serde_json::to_vec(&config).expect("a configuration has a text");
+    assert_eq!(NetworkConfig::from_json(&text).expect("its own text"), config);
+}
+
+/// Any text is a checkpoint or damaged; what is one survives its text.
+pub(crate) fn checkpoint(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Some(checkpoint) = Checkpoint::from_text(text) else { return };
+    let text = String::from_utf8(checkpoint.to_text().expect("a checkpoint has a text"));
+    assert_eq!(Checkpoint::from_text(&text.expect("JSON")), Some(checkpoint));
+}
+
+/// Any claim is read or refused, whoever wrote its status.
+pub(crate) fn claim(bytes: &[u8]) {
+    let Ok(claim) = serde_json::from_slice::<ResourceClaim>(bytes) else { return };
+    let asked = ClaimRef {
+        namespace: claim.metadata.namespace.clone().unwrap_or_default(),
+        name: claim.metadata.name.clone().unwrap_or_default(),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
+    };
+    if let Ok(read) = AllocatedClaim::read(&claim, &asked, "dra.net", "node-1") {
+        assert!(is_safe_uid(&read.claim.uid));
+        assert!(read.devices.iter().all(|device| device.pool == "node-1"));
+    }
+}
+
+/// Any plan that lies on the disk has a spec, and no path of it leads out of the
+/// directories that are this driver's, on the host or in the container.
+pub(crate) fn cdi(bytes: &[u8]) {
+    let Ok(plan) = serde_json::from_slice::<Plan>(bytes) else { return };
+    if !is_safe_uid(&plan.claim.uid) {
+        return;
+    }
+    let paths = Paths {
+        kubelet: "/var/lib/kubelet".into(),
+        driver: "dra.net".into(),
+        cdi: "/var/run/cdi".into(),
+        run: "/run/dranet".into(),
+        netns: "/run/netns".into(),
+    };
+    let settings = Settings { runtime_root: "/".into(), environment: Environment::default() };
+    let spec = serde_json::to_value(spec(&plan, &paths, &settings)).expect("a spec has a text");
+    let edits = spec["devices"].as_array().into_iter().flatten();
+    let edits = edits.map(|device| &device["containerEdits"]).chain([&spec["containerEdits"]]);
+    for mount in edits.filter_map(|edits| edits["mounts"].as_array()).flatten() {
+        for (path, below) in
+            [("hostPath", "/var/lib/kubelet/plugins/dra.net/claims"), ("containerPath", "/")]
+        {
+            let path = Path::new(mount[path].as_str().expect("a path"));
+            let leads_up = path.components().any(|part| part == Component::ParentDir);
+            assert!(path.starts_with(below) && !leads_up, "{}", path.display());
+        }
+    }
+    for request in metadata::requests(&plan) {
+        drop(metadata::stream(&plan, "dra.net", request));
+    }
+    drop(serde_json::to_vec(&devices_file(&plan)).expect("a file has a text"));
+}

@@ -1,0 +1,78 @@
+//! What the ResourceSlices of this node say of a claim's devices, other drivers'
+//! included: the GPUs beside our NICs are known by them alone.
+//!
+//! Nothing waits for it. What is not known is left out of the files that a
+//! container reads.
+
+use cluster_model::gpu_drivers;
+use cluster_model::names::{attribute::PCI_BUS_ID, split};
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use topology_graph::{PciAddress, Topology};
+
+/// Attributes by name.
+pub type Attributes = BTreeMap<String, DeviceAttribute>;
+
+/// The devices of this node's slices, by driver, pool and name.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    devices: BTreeMap<[String; 3], Attributes>,
+}
+
+impl Published {
+    /// The devices of these slices. Of two generations of a pool the newer counts.
+    pub fn of(mut slices: Vec<ResourceSlice>) -> Self {
+        slices.sort_by_key(|slice| slice.spec.pool.generation);
+        let devices = slices.into_iter().flat_map(|slice| {
+            let spec = slice.spec;
+            let key = move |device: &Device| {
+                [spec.driver.clone(), spec.pool.name.clone(), device.name.clone()]
+            };
+            let devices = spec.devices.unwrap_or_default().into_iter();
+            devices.map(move |device| (key(&device), device.attributes.unwrap_or_default()))
+        });
+        Self { devices: devices.collect() }
+    }
+
+    /// The attributes of one device; none where it is not known.
+    pub fn attributes(&self, driver: &str, pool: &str, device: &str) -> Option<&Attributes> {
+        self.devices.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()])
+    }
+
+    /// The same as they stand in a slice.
+    pub fn json(&self, driver: &str, pool: &str, device: &str) -> BTreeMap<String, Value> {
+        let attributes = self.attributes(driver, pool, device).into_iter().flatten();
+        attributes
+            .filter_map(|(name, value)| Some((name.clone(), serde_json::to_value(value).ok()?)))
+            .collect()
+    }
+
+    /// Where another driver's device is, and its UUID: as its driver says, else as
+    /// this machine's graph has it under that UUID.
+    pub fn place(
+        &self,
+        [driver, pool, device]: [&str; 3],
+        topology: &Topology,
+    ) -> (Option<PciAddress>, Option<String>) {
+        let Some(attributes) = self.attributes(driver, pool, device) else { return (None, None) };
+        let text = |name: &str| text(attributes, driver, name);
+        let known = gpu_drivers::by_name(driver);
+        let uuid = known.and_then(|known| known.uuid_attribute).and_then(text);
+        let said = text(PCI_BUS_ID).and_then(|address| address.parse().ok());
+        let by_uuid = || {
+            let uuid = uuid?;
+            topology.gpus().iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid))
+        };
+        let address = said.or_else(|| by_uuid().map(|gpu| gpu.address));
+        (address, uuid.map(str::to_owned))
+    }
+}
+
+/// A string under its qualified name, or under the plain one that means the same
+/// in a slice of this driver.
+fn text<'a>(attributes: &'a Attributes, driver: &str, name: &str) -> Option<&'a str> {
+    let plain = split(name).filter(|(domain, _)| *domain == driver).map(|(_, plain)| plain);
+    let found = attributes.get(name).or_else(|| attributes.get(plain?));
+    found?.string.as_deref()
+}

@@ -1,0 +1,136 @@
+//! What a container is told of how its devices lie to each other: which NIC goes
+//! with which GPU, and the machine's graph for NCCL, both restricted to what the
+//! claim holds. A pure function of the plan, the graph and the slices.
+
+use crate::prepare::plan::{Plan, PlannedDevice};
+use crate::prepare::published::Published;
+use cluster_model::gpu_drivers;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::{Pair, PciAddress, PlanRequest, Topology, nccl_xml_of};
+
+/// How the devices of a claim lie, and what is known of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Wiring {
+    /// The GPUs of the claim, in the order of the allocation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<PlannedGpu>,
+    /// The graph as an NCCL topology file, where it tells anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<String>,
+    /// Attributes of our devices by name, as the slice has them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+/// A GPU of another driver in the claim, and the NICs that go with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedGpu {
+    /// The request that it satisfies.
+    pub request: String,
+    /// Its driver.
+    pub driver: String,
+    /// Its name in the slice.
+    pub device: String,
+    /// Where it is, where its driver tells.
+    #[serde(default, rename = "pciBusID", skip_serializing_if = "Option::is_none")]
+    pub pci_bus_id: Option<String>,
+    /// Its UUID, where its driver tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// The NICs of the claim that are for it, nearest first.
+    pub nics: Vec<NearNic>,
+}
+
+/// A NIC beside a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NearNic {
+    /// Its name in the slice.
+    pub device: String,
+    /// Its RDMA device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma_device: Option<String>,
+    /// How far it is, in the words of `nvidia-smi topo -m`.
+    pub path: String,
+}
+
+/// Decides.
+pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Published) -> Wiring {
+    let (mut gpus, places) = gpus(plan, topology, published);
+    let nics: BTreeMap<PciAddress, &PlannedDevice> = plan
+        .devices
+        .iter()
+        .filter_map(|device| Some((device.pci_bus_id.parse().ok()?, device)))
+        .collect();
+    let held: Vec<PciAddress> = places.iter().flatten().copied().collect();
+    let pairs = pairs(topology, &held, &nics.keys().copied().collect::<Vec<_>>());
+    for (gpu, place) in gpus.iter_mut().zip(&places) {
+        gpu.nics = near(&pairs, *place, &nics);
+    }
+    let devices: BTreeSet<PciAddress> = held.iter().chain(nics.keys()).copied().collect();
+    let attributes = |device: &PlannedDevice| {
+        (device.device.clone(), published.json(driver, &device.pool, &device.device))
+    };
+    Wiring {
+        gpus,
+        nccl: nccl_xml_of(topology, &devices),
+        attributes: plan.devices.iter().map(attributes).collect(),
+    }
+}
+
+/// The claim's GPUs without their NICs, and where they are.
+fn gpus(
+    plan: &Plan,
+    topology: &Topology,
+    published: &Published,
+) -> (Vec<PlannedGpu>, Vec<Option<PciAddress>>) {
+    let gpus = plan.others.iter().filter_map(|other| {
+        let key = [other.driver.as_str(), other.pool.as_str(), other.device.as_str()];
+        let (address, uuid) = published.place(key, topology);
+        let is_gpu = gpu_drivers::by_name(&other.driver).is_some()
+            || address.is_some_and(|address| topology.gpu(address).is_some());
+        let gpu = PlannedGpu {
+            request: other.request.clone(),
+            driver: other.driver.clone(),
+            device: other.device.clone(),
+            pci_bus_id: address.map(|address| address.to_string()),
+            uuid,
+            nics: Vec::new(),
+        };
+        is_gpu.then_some((gpu, address))
+    });
+    gpus.unzip()
+}
+
+/// Every NIC with one GPU, the GPUs with equally many; where there are fewer NICs
+/// than GPUs, each is shared by the GPUs that it is near.
+fn pairs(topology: &Topology, gpus: &[PciAddress], nics: &[PciAddress]) -> Vec<Pair> {
+    let per_gpu = nics.len().div_ceil(gpus.len().max(1));
+    let shared = nics.len() < gpus.len();
+    topology.plan(&PlanRequest { shared, ..PlanRequest::each(gpus, nics, per_gpu) })
+}
+
+fn near(
+    pairs: &[Pair],
+    gpu: Option<PciAddress>,
+    nics: &BTreeMap<PciAddress, &PlannedDevice>,
+) -> Vec<NearNic> {
+    let mut own: Vec<&Pair> = pairs.iter().filter(|pair| Some(pair.gpu) == gpu).collect();
+    own.sort_by_key(|pair| (pair.path, pair.nic));
+    let nic = |pair: &&Pair| {
+        let device = nics.get(&pair.nic)?;
+        Some(NearNic {
+            device: device.device.clone(),
+            rdma_device: device.rdma.as_ref().map(|rdma| rdma.name.clone()),
+            path: pair.path.to_string(),
+        })
+    };
+    own.iter().filter_map(nic).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! A claim on a GB300 machine, with its slices as they were published live, and
+//! what a container reads then.
+
+use super::*;
+use crate::cdi;
+use crate::live;
+use crate::prepare::metadata;
+use crate::prepare::paths::Paths;
+use serde_json::json;
+use topology_graph::Overlay;
+
+const NODE: &str = "node-1";
+
+fn topology() -> Topology {
+    let facts = live::facts("aks-gb300");
+    let overlay = facts.cloud.machine_type().and_then(Overlay::built_in);
+    Topology::build(&facts.snapshot, overlay.as_ref()).0
+}
+
+/// GPU 0 and 1 are beside NIC 0101 and 0102, GPU 2 and 3 beside 0103 and 0104.
+fn published() -> Published {
+    let gpu = |(number, address): (usize, &str)| {
+        json!({"name": format!("gpu-{number}"), "attributes": {
+            "type": {"string": "gpu"},
+            "uuid": {"string": format!("GPU-0000000{number}")},
+            "resource.kubernetes.io/pciBusID": {"string": address},
+        }})
+    };
+    let addresses = ["0008:06:00.0", "0009:06:00.0", "0018:06:00.0", "0019:06:00.0"];
+    let gpus: Vec<_> = addresses.into_iter().enumerate().map(gpu).collect();
+    let nics: Vec<_> = live::published_by_upstream("aks-gb300");
+    let slice = |driver: &str, devices: Value| {
+        let slice = json!({"metadata": {}, "spec": {
+            "driver": driver, "nodeName": NODE, "devices": devices,
+            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        }});
+        serde_json::from_value(slice).unwrap()
+    };
+    Published::of(vec![
+        slice("gpu.nvidia.com", json!(gpus)),
+        slice("dra.net", serde_json::to_value(nics).unwrap()),
+    ])
+}
+
+fn plan(nics: &[u32], gpus: &[u32]) -> Plan {
+    let nic = |number: &u32| {
+        json!({
+            "request": "nics/near", "pool": NODE, "device": format!("pci-010{number}-00-00-0"),
+            "pciBusId": format!("010{number}:00:00.0"), "link": null,
+            "rdma": {"name": format!("mlx5_{}", number - 1), "ports": [1], "chars": []},
+        })
+    };
+    let gpu = |number: &u32| {
+        json!({"request": "gpus", "driver": "gpu.nvidia.com", "pool": NODE,
+            "device": format!("gpu-{number}")})
+    };
+    serde_json::from_value(json!({
+        "claim": {"namespace": "team", "name": "train-0-nics-x7x2p", "uid": "u-1"},
+        "pods": [], "rdma_cm": null, "podClaimName": "nics",
+        "devices": nics.iter().map(nic).collect::<Vec<_>>(),
+        "others": gpus.iter().map(gpu).collect::<Vec<_>>(),
+    }))
+    .unwrap()
+}
+
+/// `gpu-0: pci-0101-00-00-0 NODE`, GPU by GPU.
+fn map(wiring: &Wiring) -> Vec<String> {
+    let line = |gpu: &PlannedGpu| {
+        let nics: Vec<_> =
+            gpu.nics.iter().map(|nic| format!("{} {}", nic.device, nic.path)).collect();
+        format!("{}: {}", gpu.device, nics.join(", "))
+    };
+    wiring.gpus.iter().map(line).collect()
+}
+
+fn decide(nics: &[u32], gpus: &[u32]) -> Wiring {
+    wiring(&plan(nics, gpus), "dra.net", &topology(), &published())
+}
+
+#[test]
+fn every_gpu_has_nics_of_its_own_near_it() {
+    assert_eq!(
+        map(&decide(&[4, 3, 2, 1], &[0, 1, 2, 3])),
+        [
+            "gpu-0: pci-0101-00-00-0 NODE",
+            "gpu-1: pci-0102-00-00-0 NODE",
+            "gpu-2: pci-0103-00-00-0 NODE",
+            "gpu-3: pci-0104-00-00-0 NODE",
+        ]
+    );
+    let two_each = decide(&[1, 2], &[0]);
+    assert_eq!(map(&two_each), ["gpu-0: pci-0101-00-00-0 NODE, pci-0102-00-00-0 NODE"]);
+    let shared = decide(&[3], &[2, 3]);
+    assert_eq!(map(&shared), ["gpu-2: pci-0103-00-00-0 NODE", "gpu-3: pci-0103-00-00-0 NODE"]);
+    // None of the claim's NICs is near it.
+    assert_eq!(map(&decide(&[1], &[3])), ["gpu-3: "]);
+}
+
+#[test]
+fn nccl_is_told_of_the_claims_devices_alone() {
+    let nccl = decide(&[3, 4], &[2]).nccl.expect("a graph");
+    for (address, is_held) in [
+        ("0103:00:00.0", true),
+        ("0104:00:00.0", true),
+        ("0018:06:00.0", true),
+        ("0101:00:00.0", false),
+        ("0008:06:00.0", false),
+        ("0019:06:00.0", false),
+    ] {
+        assert_eq!(nccl.contains(&format!("busid=\"{address}\"")), is_held, "{address}:\n{nccl}");
+    }
+    topology_graph::NcclXml::parse(&nccl).expect("a file for NCCL");
+}
+
+#[test]
+fn a_gpu_that_nobody_tells_of_is_named_without_its_place() {
+    let plan = plan(&[1], &[0]);
+    let wiring = wiring(&plan, "dra.net", &topology(), &Published::default());
+    assert_eq!((map(&wiring), &wiring.gpus[0].pci_bus_id), (vec!["gpu-0: ".to_owned()], &None));
+    assert_eq!(wiring.attributes["pci-0101-00-00-0"].len(), 0);
+}
+
+#[test]
+fn a_gpu_is_found_by_its_uuid_where_its_address_is_not_told() {
+    let topology = topology();
+    let Some((uuid, address)) =
+        topology.gpus().iter().find_map(|gpu| Some((gpu.uuid.clone()?, gpu.address)))
+    else {
+        panic!("the machine tells UUIDs");
+    };
+    let slice = json!({"metadata": {}, "spec": {
+        "driver": "gpu.nvidia.com", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0", "attributes": {"uuid": {"string": uuid}}}],
+    }});
+    let published = Published::of(vec![serde_json::from_value(slice).unwrap()]);
+    let place = published.place(["gpu.nvidia.com", "p", "gpu-0"], &topology);
+    assert_eq!(place, (Some(address), Some(uuid)));
+}
+
+#[test]
+fn what_a_container_reads() {
+    let mut plan = plan(&[1, 2], &[0]);
+    plan.wiring = wiring(&plan, "dra.net", &topology(), &published());
+    let stream = metadata::stream(&plan, "dra.net", "nics");
+    let objects: Vec<Value> =
+        serde_json::Deserializer::from_str(&stream).into_iter().collect::<Result<_, _>>().unwrap();
+    let versions: Vec<_> = objects.iter().map(|object| object["apiVersion"].as_str()).collect();
+    let expected = ["metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"];
+    assert_eq!(versions, expected.map(Some));
+    insta::assert_snapshot!("metadata", format!("{:#}", objects[0]));
+    insta::assert_snapshot!("nccl", plan.wiring.nccl.clone().unwrap());
+    assert_eq!(
+        metadata::container_path(&plan, "dra.net", "nics").unwrap(),
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/nics/nics/dra.net-metadata.json"
+    );
+    plan.pod_claim_name = None;
+    assert_eq!(
+        metadata::container_path(&plan, "dra.net", "nics").unwrap(),
+        "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/train-0-nics-x7x2p/nics/dra.net-metadata.json"
+    );
+}
+
+#[test]
+fn a_request_of_two_devices_has_one_metadata_file() {
+    let plan = plan(&[1, 2], &[]);
+    let paths = Paths {
+        kubelet: "/var/lib/kubelet".into(),
+        driver: "dra.net".into(),
+        cdi: "/var/run/cdi".into(),
+        run: "/run/dranet".into(),
+        netns: "/run/netns".into(),
+    };
+    let settings =
+        cdi::Settings { runtime_root: "/".into(), environment: cdi::Environment::default() };
+    let spec = serde_json::to_value(cdi::spec(&plan, &paths, &settings)).unwrap();
+    let mounts = |device: usize| spec["devices"][device]["containerEdits"]["mounts"].clone();
+    assert_eq!(mounts(1), Value::Null);
+    assert_eq!(
+        mounts(0)[0]["hostPath"],
+        "/var/lib/kubelet/plugins/dra.net/claims/u-1/metadata-nics.json"
+    );
+}

@@ -1,0 +1,41 @@
+//! Random choices that are the same in every run.
+
+use std::time::Duration;
+
+/// `SplitMix64` (Steele, Lea and Flood, 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Whether one of so many equal chances came.
+    pub(crate) fn one_in(&mut self, chances: u64) -> bool {
+        self.roll() % chances == 0
+    }
+
+    /// A time shorter than this.
+    pub(crate) fn below(&mut self, time: Duration) -> Duration {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
+        Duration::from_micros(self.roll() % micros)
+    }
+
+    /// One of these.
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.index(items.len())]
+    }
+
+    /// A number below this.
+    pub(crate) fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.roll() % count.max(1) as u64).unwrap_or_default()
+    }
+}

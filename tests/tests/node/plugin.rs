@@ -1,0 +1,253 @@
+//! The kubelet's and the container runtime's parts, played by the test: gRPC over
+//! the plugin's own socket, named network namespaces as sandboxes, and the hook that
+//! the CDI spec names. Everything else is real. A claim's whole life takes a moment
+//! instead of seconds, so that it can be lived many times.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::mpsc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::Context;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use node_driver::plugin::wire::dra_v1::{
+    Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
+    dra_plugin_client::DraPluginClient,
+};
+use rustix::{
+    fd::AsFd,
+    thread::{LinkNameSpaceType, gettid, move_into_link_name_space},
+};
+use serde_json::{Value, json};
+use tests::{
+    Check, Scope, eventually,
+    node::{Machine, links::shell, pods},
+};
+use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
+use tonic::transport::{Channel, Endpoint};
+
+/// Longest that the driver may take to listen, or to end.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+/// Where `ip netns` keeps its names.
+const NAMED: &str = "/run/netns";
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) enum Call<T> {
+    /// The driver did it.
+    Done(T),
+    /// It refused, in these words.
+    Refused(String),
+    /// It ended while it was at it, or was not there.
+    Lost,
+}
+
+/// A claim that is allocated to one device.
+pub(crate) async fn claim(
+    scope: &Scope,
+    name: &str,
+    [node, device]: [&str; 2],
+    parameters: Option<Value>,
+) -> anyhow::Result<Claim> {
+    pods::allocated_claim(scope, name, node, device, parameters).await?;
+    reference(scope, name).await
+}
+
+/// A claim that is allocated to a share of a device.
+pub(crate) async fn share(
+    scope: &Scope,
+    name: &str,
+    place: [&str; 3],
+    parameters: Value,
+) -> anyhow::Result<Claim> {
+    pods::allocated_share(scope, name, place, Some(parameters)).await?;
+    reference(scope, name).await
+}
+
+/// The claim as the kubelet names it.
+async fn reference(scope: &Scope, name: &str) -> anyhow::Result<Claim> {
+    let claims: Api<ResourceClaim> = scope.api();
+    let uid = claims.get(name).await?.metadata.uid.context("a claim has a UID")?;
+    Ok(Claim { namespace: scope.namespace().to_owned(), name: name.to_owned(), uid })
+}
+
+/// Asks as the kubelet does. `Done` has the CDI names.
+pub(crate) async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String>> {
+    let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
+    let request = NodePrepareResourcesRequest { claims: vec![claim.clone()] };
+    let Ok(answer) = plugin.node_prepare_resources(request).await else { return Call::Lost };
+    match answer.into_inner().claims.remove(&claim.uid) {
+        Some(answer) if answer.error.is_empty() => {
+            Call::Done(answer.devices.into_iter().flat_map(|it| it.cdi_device_ids).collect())
+        }
+        Some(answer) => Call::Refused(answer.error),
+        None => Call::Refused("the claim is not in the answer".to_owned()),
+    }
+}
+
+/// The way back.
+pub(crate) async fn unprepare(machine: &Machine, claim: &Claim) -> Call<()> {
+    let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
+    let request = NodeUnprepareResourcesRequest { claims: vec![claim.clone()] };
+    let Ok(answer) = plugin.node_unprepare_resources(request).await else { return Call::Lost };
+    match answer.into_inner().claims.remove(&claim.uid) {
+        Some(answer) if answer.error.is_empty() => Call::Done(()),
+        Some(answer) => Call::Refused(answer.error),
+        None => Call::Refused("the claim is not in the answer".to_owned()),
+    }
+}
+
+async fn connect(machine: &Machine) -> anyhow::Result<DraPluginClient<Channel>> {
+    let socket = machine.plugin_dir().join("dra.sock");
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
+    Ok(DraPluginClient::new(endpoint.connect().await?))
+}
+
+/// Waits until the driver listens. `false` where it ended before: a test told it to.
+pub(crate) async fn listens(machine: &Machine) -> anyhow::Result<bool> {
+    eventually(SOON, async || {
+        if connect(machine).await.is_ok() {
+            return Ok(Check::Done(true));
+        }
+        Ok(if machine.driver_has_ended() {
+            Check::Done(false)
+        } else {
+            Check::NotYet("the driver does not listen".to_owned())
+        })
+    })
+    .await
+}
+
+/// A pod's network namespace, with a thread in it that stands for its processes.
+pub(crate) struct Sandbox {
+    name: String,
+    thread: u32,
+    stay: Option<mpsc::Sender<()>>,
+    inside: Option<JoinHandle<()>>,
+}
+
+impl Sandbox {
+    /// Makes it.
+    pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
+        shell(&format!("ip netns add {name}"))?;
+        let namespace = File::open(Path::new(NAMED).join(name))?;
+        let (entered, enter) = mpsc::channel();
+        let (stay, stop) = mpsc::channel::<()>();
+        let inside = thread::spawn(move || {
+            let network = Some(LinkNameSpaceType::Network);
+            let moved = move_into_link_name_space(namespace.as_fd(), network);
+            let _ = entered.send(moved.map(|()| gettid()));
+            // Ends when the sender is dropped.
+            let _ = stop.recv();
+        });
+        let thread = enter.recv()??.as_raw_nonzero().get().unsigned_abs();
+        Ok(Self { name: name.to_owned(), thread, stay: Some(stay), inside: Some(inside) })
+    }
+
+    /// Its interfaces' names and addresses, as text.
+    pub(crate) fn addresses(&self) -> anyhow::Result<String> {
+        shell(&format!("ip -n {} -o addr", self.name))
+    }
+
+    /// Runs a command line of `ip` in it.
+    pub(crate) fn ip(&self, line: &str) -> anyhow::Result<String> {
+        shell(&format!("ip -n {} {line}", self.name))
+    }
+
+    /// Whether a host at this address answers to a process in it.
+    pub(crate) fn reaches(&self, address: &str) -> bool {
+        shell(&format!("ip netns exec {} busybox ping -c 1 -W 5 {address}", self.name)).is_ok()
+    }
+
+    /// Ends it, as a runtime does before the kubelet unprepares a claim.
+    pub(crate) fn close(mut self) -> anyhow::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.stay = None;
+        let Some(inside) = self.inside.take() else { return Ok(()) };
+        inside.join().ok().context("the thread in the namespace panicked")?;
+        shell(&format!("ip netns del {}", self.name)).map(drop)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // Of a test that fails, whose error is the one to tell.
+        let _ = self.end();
+    }
+}
+
+/// What a hook came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// It went well.
+    Attached,
+    /// It failed, and wrote this.
+    Failed(String),
+    /// It was killed.
+    Killed,
+}
+
+/// Starts a container of the sandbox as the runtime does: with the hook of the
+/// claim's CDI spec, which is killed after this time where one is given.
+pub(crate) async fn start_container(
+    machine: &Machine,
+    claim: &Claim,
+    sandbox: &Sandbox,
+    killed_after: Option<Duration>,
+) -> anyhow::Result<Hook> {
+    let (path, arguments) = hook_of(machine, claim)?;
+    let mut hook = Command::new(path)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("failed to start the hook")?;
+    let state = json!({"ociVersion": "1.2.0", "pid": sandbox.thread, "status": "creating"});
+    let mut stdin = hook.stdin.take().context("it is piped")?;
+    stdin.write_all(state.to_string().as_bytes()).await?;
+    drop(stdin);
+    let ended = match killed_after {
+        Some(time) => match timeout(time, hook.wait()).await {
+            Ok(status) => status?,
+            Err(_) => {
+                hook.kill().await?;
+                return Ok(Hook::Killed);
+            }
+        },
+        None => timeout(SOON, hook.wait()).await.context("the hook does not end")??,
+    };
+    if ended.success() {
+        return Ok(Hook::Attached);
+    }
+    let output = hook.wait_with_output().await?;
+    Ok(Hook::Failed(String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+/// Program and arguments, the first of which is the program's own name.
+fn hook_of(machine: &Machine, claim: &Claim) -> anyhow::Result<(PathBuf, Vec<String>)> {
+    let path = machine.cdi_spec(&claim.uid);
+    let text = fs::read(&path).with_context(|| format!("`{}` is not there", path.display()))?;
+    let spec: Value = serde_json::from_slice(&text)?;
+    let hook = &spec["containerEdits"]["hooks"][0];
+    anyhow::ensure!(hook["hookName"] == "createRuntime", "no hook in {spec:#}");
+    let words = hook["args"].as_array().context("arguments")?.iter().skip(1);
+    let words = words.filter_map(|word| word.as_str().map(str::to_owned)).collect();
+    Ok((hook["path"].as_str().context("a path")?.into(), words))
+}
+
+/// The names of all sandboxes that there are.
+pub(crate) fn sandboxes() -> Vec<String> {
+    let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}

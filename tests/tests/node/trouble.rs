@@ -1,0 +1,459 @@
+//! What happens to a node while pods come and go: a disk that is full, an API server
+//! that is away, interfaces that vanish; and 110 pods, of which nothing is left.
+//!
+//! `$DRANET_CHURN` says how many pods (110).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use anyhow::Context;
+use node_driver::plugin::{NEEDED, wire::dra_v1::Claim};
+use serde_json::json;
+use tests::{
+    Check, ControlPlane, Scope, eventually,
+    floor::Test,
+    gb300,
+    node::{
+        Machine, Nic,
+        links::{self, shell},
+    },
+    simulated_node, with_scope,
+};
+
+use super::{
+    dice::Dice,
+    door::Door,
+    interfaces::{difference, without_pods},
+    plugin::{self, Call, Hook, SOON, Sandbox},
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        with_a_full_disk_nothing_is_promised_and_nothing_lost,
+        without_the_api_server_prepared_claims_live_on,
+        an_interface_that_vanishes_is_no_hindrance,
+        pods_share_a_nic,
+        claims_have_addresses_of_their_own_from_a_range,
+        a_missing_capability_is_named_and_no_other_is_needed,
+        of_many_pods_nothing_is_left,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
+const OTHER: Nic = Nic { address: "0202:00:00.0", link: "rail1" };
+
+fn make(link: &str) -> anyhow::Result<()> {
+    let _ = shell(&format!("ip link del {link}-peer"));
+    shell(&format!("ip link add {link} type veth peer name {link}-peer"))?;
+    shell(&format!("ip link set {link} up"))?;
+    // Without it the link has no carrier.
+    shell(&format!("ip link set {link}-peer up")).map(drop)
+}
+
+async fn machine(
+    plane: &ControlPlane,
+    scope: &Scope,
+    name: &str,
+    nics: &[Nic],
+) -> anyhow::Result<Machine> {
+    nics.iter().try_for_each(|nic| make(nic.link))?;
+    simulated_node::apply(&plane.client(), name).await?;
+    scope.apply_file(&gb300::file("device-classes.yaml")).await?;
+    Machine::alone(plane, name, nics)
+}
+
+async fn listens(machine: &mut Machine) -> anyhow::Result<()> {
+    machine.spawn_driver(&[])?;
+    anyhow::ensure!(plugin::listens(machine).await?, "the driver ended");
+    Ok(())
+}
+
+async fn claim_on(
+    scope: &Scope,
+    machine: &Machine,
+    name: &str,
+    nic: &Nic,
+) -> anyhow::Result<Claim> {
+    plugin::claim(scope, name, [&machine.name, &nic.device()], None).await
+}
+
+fn done<T>(call: Call<T>) -> anyhow::Result<T> {
+    match call {
+        Call::Done(value) => Ok(value),
+        Call::Refused(error) => anyhow::bail!("refused: {error}"),
+        Call::Lost => anyhow::bail!("the driver did not answer"),
+    }
+}
+
+fn refused<T>(call: Call<T>) -> anyhow::Result<String> {
+    match call {
+        Call::Refused(error) => Ok(error),
+        Call::Done(_) => anyhow::bail!("it was done"),
+        Call::Lost => anyhow::bail!("the driver did not answer"),
+    }
+}
+
+fn nothing_left(machine: &Machine) -> anyhow::Result<()> {
+    let left = machine.driver_files()?;
+    anyhow::ensure!(left.is_empty(), "left: {left:?}");
+    Ok(())
+}
+
+/// A file system of its own for the driver's state, as large as it is told to be.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(folder: PathBuf) -> anyhow::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        shell(&format!("mount -t tmpfs -o size=2g tmpfs {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    /// Leaves no more room than what is in use takes.
+    fn fill(&self) -> anyhow::Result<()> {
+        let used = shell(&format!("df --block-size=1 --output=used {}", self.0.display()))?;
+        let used = used.lines().last().context("a number")?.trim().to_owned();
+        self.resize(&used)
+    }
+
+    fn empty(&self) -> anyhow::Result<()> {
+        self.resize("2g")
+    }
+
+    fn resize(&self, size: &str) -> anyhow::Result<()> {
+        shell(&format!("mount -o remount,size={size} {}", self.0.display())).map(drop)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = shell(&format!("umount -l {}", self.0.display()));
+    }
+}
+
+async fn with_a_full_disk_nothing_is_promised_and_nothing_lost(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "full", &[NIC]).await?;
+        let disk = Disk::mount(machine.plugin_dir())?;
+        listens(&mut machine).await?;
+        let claim = claim_on(scope, &machine, "full", &NIC).await?;
+        disk.fill()?;
+        let error = refused(plugin::prepare(&machine, &claim).await)?;
+        assert!(error.contains("checkpoint.json`: No space left on device"), "{error}");
+        nothing_left(&machine)?;
+        disk.empty()?;
+        let devices = done(plugin::prepare(&machine, &claim).await)?;
+
+        disk.fill()?;
+        let error = refused(plugin::unprepare(&machine, &claim).await)?;
+        assert!(error.contains("checkpoint.json`: No space left on device"), "{error}");
+        assert_eq!(done(plugin::prepare(&machine, &claim).await)?, devices, "promised still");
+        // A driver that starts now changes nothing either.
+        machine.kill_driver();
+        disk.empty()?;
+        listens(&mut machine).await?;
+        assert_eq!(done(plugin::prepare(&machine, &claim).await)?, devices);
+        done(plugin::unprepare(&machine, &claim).await)?;
+        nothing_left(&machine)
+    })
+    .await
+}
+
+async fn without_the_api_server_prepared_claims_live_on(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "away", &[NIC, OTHER]).await?;
+        let before = without_pods(links::state()?);
+        let door = Door::open(&plane).await?;
+        machine.use_kubeconfig(door.kubeconfig(&plane)?);
+        listens(&mut machine).await?;
+        let known = claim_on(scope, &machine, "known", &NIC).await?;
+        let new = claim_on(scope, &machine, "new", &OTHER).await?;
+        let devices = done(plugin::prepare(&machine, &known).await)?;
+
+        door.shut();
+        assert_eq!(done(plugin::prepare(&machine, &known).await)?, devices);
+        let sandbox = Sandbox::open("known")?;
+        let started = plugin::start_container(&machine, &known, &sandbox, None).await?;
+        assert_eq!(started, Hook::Attached);
+        let error = refused(plugin::prepare(&machine, &new).await)?;
+        let name = format!("failed to get claim `{}/new`", scope.namespace());
+        assert!(error.starts_with(&name), "{error}");
+        done(plugin::unprepare(&machine, &known).await)?;
+        sandbox.close()?;
+
+        door.open_again();
+        eventually(SOON, async || {
+            Ok(match plugin::prepare(&machine, &new).await {
+                Call::Done(_) => Check::Done(()),
+                other => Check::NotYet(format!("{other:?}")),
+            })
+        })
+        .await?;
+        done(plugin::unprepare(&machine, &new).await)?;
+        nothing_left(&machine)?;
+        eventually(SOON, async || {
+            let after = without_pods(links::state()?);
+            Ok(Check::that(after == before, || difference(&before, &after)))
+        })
+        .await
+    })
+    .await
+}
+
+async fn an_interface_that_vanishes_is_no_hindrance(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "vanish", &[NIC]).await?;
+        listens(&mut machine).await?;
+        let claim = claim_on(scope, &machine, "vanish", &NIC).await?;
+        let sandbox = Sandbox::open("vanish")?;
+        done(plugin::prepare(&machine, &claim).await)?;
+        shell("ip link del rail0-peer")?;
+        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        assert!(error.contains("`rail0` is not in the host's network namespace"), "{error}");
+        done(plugin::unprepare(&machine, &claim).await)?;
+        nothing_left(&machine)?;
+        let error = refused(plugin::prepare(&machine, &claim).await)?;
+        assert!(error.contains("has no interface in the host's network namespace"), "{error}");
+
+        make(NIC.link)?;
+        done(plugin::prepare(&machine, &claim).await)?;
+        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+        assert_eq!(started, Hook::Attached);
+        sandbox.ip("link del rail0")?;
+        done(plugin::unprepare(&machine, &claim).await)?;
+        nothing_left(&machine)?;
+        sandbox.close()
+    })
+    .await
+}
+
+/// Two pods on one NIC, and two on another, each with an interface made on the NIC's. A
+/// kernel that has no ipvlan says so to the pod, and nothing of it is left.
+async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "shared", &[NIC, OTHER]).await?;
+        let before = without_pods(links::state()?);
+        listens(&mut machine).await?;
+        for (kind, nic, number) in [("macvlan", NIC, 1), ("ipvlan", OTHER, 2)] {
+            let mut pods = Vec::new();
+            let has_kind = kernel_has(kind, nic.link);
+            for host in 1..3 {
+                let place = [&machine.name, &nic.device(), &format!("0000000{host}-{SHARE}")];
+                let parameters = json!({"interface": {
+                    "name": "net1", "type": kind, "addresses": [format!("10.9.{number}.{host}/24")]
+                }});
+                let name = format!("{kind}-{host}");
+                let claim =
+                    plugin::share(scope, &name, place.map(String::as_str), parameters).await?;
+                done(plugin::prepare(&machine, &claim).await)?;
+                let sandbox = Sandbox::open(&name)?;
+                // The second container of a pod finds it there.
+                for _ in 0..2 {
+                    let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+                    if has_kind {
+                        assert_eq!(started, Hook::Attached);
+                    } else {
+                        let Hook::Failed(error) = started else { anyhow::bail!("it started") };
+                        let verb = format!("failed to make {kind} `net1` on it");
+                        assert!(error.contains(&verb), "{error}");
+                    }
+                }
+                pods.push((claim, sandbox));
+            }
+            if has_kind {
+                let link = pods[0].1.ip("-d link show net1")?;
+                assert!(link.contains(kind), "{link}");
+                assert!(pods[0].1.reaches(&format!("10.9.{number}.2")), "one reaches the other");
+            }
+            shell(&format!("ip link show {}", nic.link)).context("the NIC's stays")?;
+            for (claim, sandbox) in pods {
+                done(plugin::unprepare(&machine, &claim).await)?;
+                assert!(sandbox.ip("link show net1").is_err(), "it is removed");
+                sandbox.close()?;
+            }
+        }
+        nothing_left(&machine)?;
+        let after = without_pods(links::state()?);
+        assert_eq!(difference(&before, &after), "");
+        Ok(())
+    })
+    .await
+}
+
+/// Whether the kernel knows interfaces of this kind.
+fn kernel_has(kind: &str, link: &str) -> bool {
+    let made = shell(&format!("ip link add probe0 link {link} type {kind}"));
+    let _ = shell("ip link del probe0");
+    made.is_ok()
+}
+
+/// A range with three hosts beside its gateways, and four claims.
+async fn claims_have_addresses_of_their_own_from_a_range(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "range", &[NIC]).await?;
+        listens(&mut machine).await?;
+        let routes = [4, 5, 6].map(|host| {
+            let destination = format!("10.{host}.0.0/16");
+            json!({"destination": destination, "gateway": format!("10.9.3.{host}")})
+        });
+        let interface = json!({"name": "net1", "addressRange": "10.9.3.0/29"});
+        let parameters = json!({"interface": interface, "routes": routes});
+        let mut claims = Vec::new();
+        for share in 1..5 {
+            let place = [&machine.name, &NIC.device(), &format!("0000000{share}-{SHARE}")];
+            let name = format!("range-{share}");
+            let place = place.map(String::as_str);
+            claims.push(plugin::share(scope, &name, place, parameters.clone()).await?);
+        }
+        let mut seen = BTreeSet::new();
+        for claim in &claims[..3] {
+            done(plugin::prepare(&machine, claim).await)?;
+            let sandbox = Sandbox::open(&claim.name)?;
+            let started = plugin::start_container(&machine, claim, &sandbox, None).await?;
+            assert_eq!(started, Hook::Attached);
+            let inside = sandbox.addresses()?;
+            let address = (1..=3).map(|host| format!("10.9.3.{host}/29"));
+            let address: Vec<_> = address.filter(|address| inside.contains(address)).collect();
+            assert_eq!(address.len(), 1, "{inside}");
+            seen.extend(address);
+            done(plugin::unprepare(&machine, claim).await)?;
+            sandbox.close()?;
+        }
+        assert_eq!(seen.len(), 3, "each its own, until the claim is deleted: {seen:?}");
+        let error = refused(plugin::prepare(&machine, &claims[3]).await)?;
+        assert!(error.contains("no address of `interface.addressRange` is free"), "{error}");
+        nothing_left(&machine)
+    })
+    .await
+}
+
+/// The rest of a share's UUID.
+const SHARE: &str = "0000-4000-8000-000000000000";
+
+async fn a_missing_capability_is_named_and_no_other_is_needed(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "rights", &[NIC]).await?;
+        let claim = claim_on(scope, &machine, "rights", &NIC).await?;
+        machine.limit_driver(&["net_admin"]);
+        listens(&mut machine).await?;
+        let log = machine.driver().context("it runs")?.tail(50);
+        assert!(log.contains("A capability is missing"), "{log}");
+        assert!(log.contains("SYS_ADMIN") && !log.contains("NET_ADMIN"), "{log}");
+        machine.kill_driver();
+
+        let needed = NEEDED.map(|needed| needed.name.to_lowercase());
+        machine.limit_driver(&needed.each_ref().map(String::as_str));
+        listens(&mut machine).await?;
+        let sandbox = Sandbox::open("rights")?;
+        done(plugin::prepare(&machine, &claim).await)?;
+        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+        assert_eq!(started, Hook::Attached);
+        done(plugin::unprepare(&machine, &claim).await)?;
+        shell("ip link show rail0").context("it is the host's again")?;
+        let log = machine.driver().context("it runs")?.tail(50);
+        assert!(!log.contains("A capability is missing"), "{log}");
+        sandbox.close()?;
+        nothing_left(&machine)
+    })
+    .await
+}
+
+/// As many as a kubelet allows by default.
+const PODS: usize = 110;
+
+async fn of_many_pods_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let count = env::var("DRANET_CHURN").map_or(Ok(PODS), |text| text.parse())?;
+    let nics: Vec<Nic> = (0..count).map(nic).collect();
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "churn", &nics).await?;
+        let before = without_pods(links::state()?);
+        listens(&mut machine).await?;
+        let mut coming = Vec::new();
+        for nic in &nics {
+            coming.push(claim_on(scope, &machine, nic.link, nic).await?);
+        }
+        let descriptors = descriptors(&machine)?;
+        let mut dice = Dice::new(110);
+        let mut running: Vec<(Claim, Sandbox)> = Vec::new();
+        // Nearly all of them run at once before the first of them ends for good.
+        while !coming.is_empty() || !running.is_empty() {
+            if !coming.is_empty() && (running.is_empty() || !dice.one_in(5)) {
+                let claim = coming.swap_remove(dice.index(coming.len()));
+                done(plugin::prepare(&machine, &claim).await)?;
+                let sandbox = Sandbox::open(&claim.name)?;
+                let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+                anyhow::ensure!(started == Hook::Attached, "{}: {started:?}", claim.name);
+                running.push((claim, sandbox));
+            } else {
+                let (claim, sandbox) = running.swap_remove(dice.index(running.len()));
+                done(plugin::unprepare(&machine, &claim).await)?;
+                sandbox.close()?;
+            }
+            let held = namespaces(&machine)?;
+            anyhow::ensure!(held == running.len(), "{held} namespaces for {} pods", running.len());
+        }
+        nothing_left(&machine)?;
+        assert_eq!(plugin::sandboxes(), [""; 0]);
+        eventually(SOON, async || {
+            let now = self::descriptors(&machine)?;
+            Ok(Check::that(now <= descriptors, || format!("{now} descriptors, not {descriptors}")))
+        })
+        .await?;
+        let after = without_pods(links::state()?);
+        assert_eq!(difference(&before, &after), "");
+        Ok(())
+    })
+    .await?;
+    nics.iter().try_for_each(|nic| shell(&format!("ip link del {}-peer", nic.link)).map(drop))
+}
+
+/// The names are few and are needed to the end.
+fn nic(number: usize) -> Nic {
+    let address = format!("03{number:02x}:00:00.0").leak();
+    Nic { address, link: format!("pod{number}").leak() }
+}
+
+/// What the driver has open, by what it is.
+fn open(machine: &Machine) -> anyhow::Result<BTreeMap<String, usize>> {
+    let pid = machine.driver().context("the driver runs")?.pid();
+    let mut kinds = BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        // One that was closed meanwhile is not open.
+        let Ok(target) = fs::read_link(entry.path()) else { continue };
+        let target = target.display().to_string();
+        let kind = target.split_once(":[").map_or(target.as_str(), |(kind, _)| kind);
+        *kinds.entry(kind.to_owned()).or_default() += 1;
+    }
+    Ok(kinds)
+}
+
+/// How many, but for a few connections to the API server, which come and go.
+fn descriptors(machine: &Machine) -> anyhow::Result<usize> {
+    let mut open = open(machine)?;
+    let sockets = open.remove("socket").unwrap_or_default();
+    Ok(open.values().sum::<usize>() + sockets.saturating_sub(SOCKETS))
+}
+
+/// Far below one for each pod.
+const SOCKETS: usize = 40;
+
+/// Network namespaces of pods that the driver keeps alive.
+fn namespaces(machine: &Machine) -> anyhow::Result<usize> {
+    Ok(open(machine)?.get("net").copied().unwrap_or_default())
+}

@@ -9,6 +9,7 @@
 mod control_plane {
     pub(crate) mod burst;
     pub(crate) mod churn;
+    pub(crate) mod driver_policy;
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod lifecycle;
@@ -21,7 +22,8 @@ mod control_plane {
 use std::process::ExitCode;
 
 use control_plane::{
-    burst, churn, example, extender, lifecycle, prediction, scheduling, thin_line, webhook,
+    burst, churn, driver_policy, example, extender, lifecycle, prediction, scheduling,
+    thin_line, webhook,
 };
 use tests::{Options, floor};
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         webhook::tests(),
         burst::tests(),
         churn::tests(),
+        driver_policy::tests(),
     ];
     floor::run(Options::default(), all.into_iter().flatten())
 }

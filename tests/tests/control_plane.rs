@@ -12,6 +12,7 @@ mod control_plane {
     pub(crate) mod driver_policy;
     pub(crate) mod example;
     pub(crate) mod extender;
+    pub(crate) mod fleet;
     pub(crate) mod lifecycle;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
@@ -22,7 +23,7 @@ mod control_plane {
 use std::process::ExitCode;
 
 use control_plane::{
-    burst, churn, driver_policy, example, extender, lifecycle, prediction, scheduling,
+    burst, churn, driver_policy, example, extender, fleet, lifecycle, prediction, scheduling,
     thin_line, webhook,
 };
 use tests::{Options, floor};
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         burst::tests(),
         churn::tests(),
         driver_policy::tests(),
+        fleet::tests(),
     ];
     floor::run(Options::default(), all.into_iter().flatten())
 }

@@ -6,7 +6,7 @@
 //! tick is an hour. How many rounds: `DRANET_CAMPAIGN_ROUNDS` (16), from the seed
 //! `DRANET_CAMPAIGN_SEED` (1).
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../src/fake_server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
@@ -66,7 +66,7 @@ async fn published_is_what_a_fresh_discovery_finds() {
     let fresh_config = kubeconfig(&fresh, &folder.path().join("fresh")).await;
     let running = Running { child: watched, begin: Instant::now() };
     for round in 0..rounds {
-        for _ in 0..1 + links.draw(CHANGES) {
+        for _ in 0..=links.draw(CHANGES) {
             links.change().await;
         }
         settle(round, &server, &fresh, &fresh_config, &links).await;

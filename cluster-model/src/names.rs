@@ -78,6 +78,12 @@ pub mod object {
     pub const LINT_WEBHOOK: &str = "lint.dranet.io";
 }
 
+/// Device capacities by fully qualified name.
+pub mod capacity {
+    /// What a NIC carries in bits per second, where claims can share it.
+    pub const BANDWIDTH: &str = "dranet.io/bandwidth";
+}
+
 /// Device attributes by fully qualified name.
 pub mod attribute {
     /// PCI address, `0101:00:00.0`. Standard since Kubernetes 1.36.

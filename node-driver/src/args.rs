@@ -1,9 +1,10 @@
 //! The command line.
 
 use crate::cloud::CloudProvider;
-use crate::decision::TaintEffect;
 use crate::filter::{self, Filter};
+use crate::health::taint::TaintArgs;
 use crate::plugin::args::PluginArgs;
+use crate::sharing::Sharing;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
 use serve::args::{KubeArgs, LogArgs, OperationsArgs};
@@ -43,9 +44,12 @@ pub struct Args {
     /// with the fields `StringValue`, `IntValue`, `BoolValue`; empty publishes all
     #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
     pub filter: Filter,
-    /// What an InfiniBand NIC is tainted with while its port is down
-    #[arg(long, value_enum, default_value_t = TaintEffect::NoSchedule)]
-    pub port_down_taint: TaintEffect,
+    /// Whether claims can share a NIC, by consumable capacity `dranet.io/bandwidth`
+    #[arg(long, value_enum, default_value_t = Sharing::None)]
+    pub sharing: Sharing,
+    /// What NICs with problems are tainted with
+    #[command(flatten)]
+    pub taints: TaintArgs,
     /// Publish once and exit
     #[arg(long)]
     pub once: bool,

@@ -7,7 +7,6 @@
 mod alibaba;
 mod aws;
 mod azure;
-mod checkpoint;
 mod dmi;
 mod gce;
 pub mod http;

@@ -4,13 +4,17 @@
 use crate::attributes::{self, Machine};
 use crate::cloud::CloudMetadata;
 use crate::filter::Filter;
-use crate::health::{Health, PORT_DOWN};
+use crate::health::taint::TaintArgs;
+use crate::health::{Problems, Vitals};
 use crate::network::NetworkFacts;
 use crate::nic::{self, LinkType, Nic};
-use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
-use std::collections::BTreeMap;
-use std::time::Instant;
-use topology_graph::{Anomaly, NodeTopologySpec, Overlay, PortState, Snapshot, Topology};
+use crate::order;
+use crate::sharing::Sharing;
+use k8s_openapi::api::resource::v1::Device;
+use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::{
+    Anomaly, NodeTopologySpec, Overlay, PciFunction, PortState, Snapshot, Topology,
+};
 
 /// All that is known of the machine.
 #[derive(Clone, Debug)]
@@ -28,8 +32,8 @@ pub struct Facts {
 pub struct Decision {
     /// The NICs.
     pub devices: Vec<Device>,
-    /// Of each NIC whose port's state matters: whether the port is up.
-    pub ports: BTreeMap<String, bool>,
+    /// What is seen of each NIC's health.
+    pub vitals: BTreeMap<String, Vitals>,
     /// The graph.
     pub topology: NodeTopologySpec,
     /// What is strange about the machine.
@@ -37,63 +41,67 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Adds devices that pods have and the machine has no more.
+    #[must_use]
+    pub fn with_gone(mut self, gone: Vec<Device>) -> Self {
+        for device in gone {
+            let vitals = Vitals { gone: true, ..Vitals::default() };
+            self.vitals.insert(device.name.clone(), vitals);
+            self.devices.push(device);
+        }
+        self
+    }
+
     /// Leaves out the NICs that the administrator does not want.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
         self.devices.retain(|device| filter.keeps(device));
+        let kept: BTreeSet<&str> = self.devices.iter().map(|device| device.name.as_str()).collect();
+        self.vitals.retain(|name, _| kept.contains(name.as_str()));
         self
     }
 
-    /// Taints the NICs that must not be given away now.
+    /// Lets claims share the NICs, or not.
     #[must_use]
-    pub fn tainted(mut self, health: &Health, effect: TaintEffect, now: Instant) -> Self {
-        let Some(effect) = effect.word() else { return self };
+    pub fn shared(mut self, sharing: Sharing) -> Self {
+        self.devices = self.devices.into_iter().map(|device| sharing.apply(device)).collect();
+        self
+    }
+
+    /// Taints the NICs that have problems.
+    #[must_use]
+    pub fn tainted(mut self, problems: &Problems, effects: TaintArgs) -> Self {
         for device in &mut self.devices {
-            if health.is_tainted(&device.name, now) {
-                let taint = DeviceTaint {
-                    key: PORT_DOWN.to_owned(),
-                    effect: effect.to_owned(),
-                    ..DeviceTaint::default()
-                };
-                device.taints.get_or_insert_default().push(taint);
-            }
+            let Some(problems) = problems.get(&device.name) else { continue };
+            let taints = effects.taints(problems);
+            device.taints = Some(taints).filter(|taints| !taints.is_empty());
         }
         self
     }
 }
 
-/// What a NIC whose port is down is tainted with.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaintEffect {
-    /// Nothing.
-    None,
-    /// It is given to no new pod.
-    NoSchedule,
-    /// And the pods that have it are evicted.
-    NoExecute,
-}
-
-impl TaintEffect {
-    /// The API's word.
-    fn word(self) -> Option<&'static str> {
-        match self {
-            Self::None => None,
-            Self::NoSchedule => Some("NoSchedule"),
-            Self::NoExecute => Some("NoExecute"),
-        }
-    }
-}
-
-/// InfiniBand NICs whose port's state is known.
-fn ports(nics: &[Nic<'_>]) -> BTreeMap<String, bool> {
-    let infiniband = nics.iter().filter(|nic| nic.link_type == LinkType::InfiniBand);
-    let state = |nic: &Nic<'_>| {
-        let states = nic.rdma?.ports.iter().filter_map(|port| port.state);
-        let states: Vec<_> = states.collect();
-        let is_up = states.contains(&PortState::Active);
-        (!states.is_empty()).then(|| (nic.name.clone(), is_up))
+/// What is seen of each NIC's health, where anything is.
+fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
+    let vitals = |nic: &Nic<'_>| {
+        let link_degraded = nic.function.and_then(link_degraded);
+        let vitals = Vitals { port_up: port_up(nic), link_degraded, gone: false };
+        (vitals != Vitals::default()).then(|| (nic.name.clone(), vitals))
     };
-    infiniband.filter_map(state).collect()
+    nics.iter().filter_map(vitals).collect()
+}
+
+/// Whether an InfiniBand NIC has a port that carries data.
+fn port_up(nic: &Nic<'_>) -> Option<bool> {
+    let rdma = nic.rdma.filter(|_| nic.link_type == LinkType::InfiniBand)?;
+    let mut states = rdma.ports.iter().filter_map(|port| port.state).peekable();
+    states.peek()?;
+    Some(states.any(|state| state == PortState::Active))
+}
+
+/// Whether a function's link runs slower or narrower than it could.
+pub(crate) fn link_degraded(function: &PciFunction) -> Option<bool> {
+    let (now, best) = (function.current_link?, function.max_link?);
+    Some(now.megatransfers < best.megatransfers || now.width < best.width)
 }
 
 /// Decides.
@@ -103,6 +111,8 @@ pub fn decide(facts: &Facts) -> Decision {
     let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
     let topology = topology.on_fabric(cloud.fabric().map(|fabric| fabric.as_str().to_owned()));
     let nics = nic::nics(snapshot, network);
-    let devices = attributes::devices(&nics, &Machine::new(&topology, cloud, &nics));
-    Decision { devices, ports: ports(&nics), topology: topology.to_spec(), anomalies }
+    let machine = Machine::new(&topology, cloud, &nics);
+    let nics = order::by_cells(nics, &topology);
+    let devices = attributes::devices(&nics, &machine);
+    Decision { devices, vitals: vitals(&nics), topology: topology.to_spec(), anomalies }
 }

@@ -4,23 +4,35 @@
 mod steady;
 
 use crate::args::{Args, Mode};
+use crate::boot_file::BootFile;
 use crate::cloud::CloudMetadata;
 use crate::cloud::source::CloudSource;
-use crate::decision::{Decision, Facts, TaintEffect, decide};
+use crate::decision::{Decision, Facts, decide};
 use crate::filter::Filter;
-use crate::health::Health;
+use crate::health::taint::TaintArgs;
+use crate::health::{Health, Problems};
+use crate::held::Claims;
 use crate::host;
 use crate::network::NetworkFacts;
 use crate::network::kernel::{Changes, Kernel};
+use crate::network::server;
 use crate::node::NodeIdentity;
 use crate::plugin::metrics::PluginMetrics;
 use crate::plugin::run::beside;
 use crate::publish::{Published, Publisher};
+use crate::seen::Seen;
+use crate::sharing::Sharing;
 use crate::watch::Known;
+use cluster_model::names::DRIVER;
 use serve::chain::Chain;
 use std::time::Instant;
 use steady::Surroundings;
 use topology_graph::{HostRoot, Snapshot};
+
+/// The file with what NICs were before pods got them.
+const SEEN: &str = "nics.json";
+/// The form of that file.
+const SEEN_VERSION: u32 = 1;
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -29,7 +41,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     // A root without a sysfs is a wrong flag: said before anything is asked of
     // the cluster.
     let snapshot = topology_graph::read(&host)?;
-    let client = serve::client::connect(&args.kube).await?;
+    let (client, server) = serve::client::connect_to(&args.kube).await?;
     let node = NodeIdentity::get(&client, &args.node_name).await?;
     let publisher = Publisher::new(&client, node);
     if args.cleanup {
@@ -38,6 +50,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let (kernel, changes) = open_kernel(&host);
+    let kernel = match kernel {
+        Some(kernel) => Some(kernel.reaching(server::addresses(&server).await)),
+        None => None,
+    };
     let source = CloudSource::new(&args, &host);
     let (cloud, cloud_answered) = source.read().await;
     let mut driver = Driver {
@@ -45,6 +61,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         kernel,
         cloud,
         health: Health::default(),
+        problems: Problems::default(),
+        memory: Memory::of(&host),
+        claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
         settings: Settings::from(&args),
         publisher,
     };
@@ -97,8 +116,37 @@ struct Driver {
     kernel: Option<Kernel>,
     cloud: CloudMetadata,
     health: Health,
+    /// What was wrong at the last look.
+    problems: Problems,
+    memory: Memory,
+    claims: Claims,
     settings: Settings,
     publisher: Publisher,
+}
+
+/// What NICs were before pods got them, over restarts of the driver.
+#[derive(Debug, Default)]
+struct Memory {
+    seen: Seen,
+    file: Option<BootFile<Seen>>,
+}
+
+impl Memory {
+    fn of(host: &HostRoot) -> Self {
+        let file = BootFile::of(host, SEEN, SEEN_VERSION);
+        Self { seen: file.as_ref().and_then(BootFile::load).unwrap_or_default(), file }
+    }
+
+    /// Takes in another value, and keeps it where it is another.
+    fn set(&mut self, seen: Seen) {
+        if seen == self.seen {
+            return;
+        }
+        self.seen = seen;
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.store(&self.seen)) {
+            tracing::warn!(%error, "Not kept for a restart what NICs are before pods get them");
+        }
+    }
 }
 
 /// What the administrator wants.
@@ -106,12 +154,18 @@ struct Driver {
 struct Settings {
     mode: Mode,
     filter: Filter,
-    port_down_taint: TaintEffect,
+    sharing: Sharing,
+    taints: TaintArgs,
 }
 
 impl From<&Args> for Settings {
     fn from(args: &Args) -> Self {
-        Self { mode: args.mode, filter: args.filter.clone(), port_down_taint: args.port_down_taint }
+        Self {
+            mode: args.mode,
+            filter: args.filter.clone(),
+            sharing: args.sharing,
+            taints: args.taints,
+        }
     }
 }
 
@@ -123,15 +177,28 @@ impl Driver {
     }
 
     async fn decide(&mut self, snapshot: Snapshot) -> Decision {
-        let decision =
-            decide(&Facts { snapshot, network: self.network().await, cloud: self.cloud.clone() });
+        let network = self.network().await;
+        let mut facts = Facts { snapshot, network, cloud: self.cloud.clone() };
+        let held = self.claims.held();
+        self.memory.seen.complete(&mut facts, &held);
+        let decision = decide(&facts);
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Strange machine");
         }
-        let now = Instant::now();
-        self.health.observe(&decision.ports, now);
-        let Settings { filter, port_down_taint, .. } = &self.settings;
-        decision.filtered(filter).tainted(&self.health, *port_down_taint, now)
+        let gone = self.memory.seen.gone(&facts.snapshot, &held);
+        let mut seen = self.memory.seen.clone();
+        seen.remember(&decision.devices, &facts, &held);
+        self.memory.set(seen);
+        let Settings { filter, sharing, .. } = &self.settings;
+        let wanted = decision.with_gone(gone).filtered(filter).shared(*sharing);
+        self.judge(wanted, Instant::now())
+    }
+
+    /// What is wrong with the NICs, and what follows from it.
+    fn judge(&mut self, decision: Decision, now: Instant) -> Decision {
+        self.health.observe(&decision.vitals, now);
+        self.problems = self.health.problems(now);
+        decision.tainted(&self.problems, self.settings.taints)
     }
 
     /// The interfaces; none, with a warning, where the kernel does not tell.

@@ -52,6 +52,7 @@ struct Event {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const NODES: &str = "/api/v1/nodes";
+pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 pub(crate) const TOPOLOGIES: &str = "/apis/topology.dranet.io/v1alpha1/nodetopologies";
 
@@ -59,7 +60,7 @@ impl FakeServer {
     /// A server with one node and the custom resource.
     pub(crate) fn with_node(name: &str) -> Self {
         let server = Self { inner: Arc::default() };
-        server.inner().collections = vec![NODES, SLICES, TOPOLOGIES];
+        server.inner().collections = vec![NODES, SLICES, TOPOLOGIES, EVENTS];
         let node =
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": "n-1"}});
         server.inner().objects.insert(format!("{NODES}/{name}"), node);
@@ -73,8 +74,12 @@ impl FakeServer {
     }
 
     pub(crate) fn client(&self) -> Client {
-        let router = Router::new().fallback(handle).with_state(self.clone());
-        Client::new(router, "default")
+        Client::new(self.router(), "default")
+    }
+
+    /// The server, to be served on a socket.
+    pub(crate) fn router(&self) -> Router {
+        Router::new().fallback(handle).with_state(self.clone())
     }
 
     /// What was written so far, `POST /apis/…`; forgotten by asking.

@@ -1,178 +1,127 @@
-//! Which NICs must not be given away because their port is down: a taint that
-//! comes at once and goes only when the port has stayed up. Pure; time is an
-//! argument.
+//! What is wrong with the NICs of a node: a problem comes at once and goes only
+//! when its cause has stayed away. Pure; time is an argument.
 //!
-//! Only InfiniBand ports count. An Ethernet port is down as long as nobody sets
-//! its interface up, which is the pod's business.
+//! Of ports only those of InfiniBand count. An Ethernet port is down as long as
+//! nobody sets its interface up, which is the pod's business.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+mod signal;
+pub mod taint;
 
-/// The taint's key.
-pub const PORT_DOWN: &str = "dranet.io/port-down";
+use signal::Signal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Instant;
 
-/// How long a port must stay up until its NIC is given away again.
-const STEADY: Duration = Duration::from_secs(10);
-/// The same for a port that flaps.
-const STEADY_AFTER_FLAPPING: Duration = Duration::from_mins(2);
-/// Falls within [`WINDOW`] that make a port one that flaps.
-const FLAPS: usize = 3;
-/// How long a fall is remembered.
-const WINDOW: Duration = Duration::from_mins(10);
-
-/// The ports of a node by device name.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    ports: BTreeMap<String, Port>,
+/// What can be wrong with a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Problem {
+    /// No port carries data, or none has for long enough.
+    PortDown,
+    /// Its port goes down again and again.
+    PortFlapping,
+    /// Its `PCIe` link is slower or narrower than the function could.
+    LinkDegraded,
+    /// A pod has it, and the machine has it no more.
+    Gone,
 }
 
-#[derive(Clone, Debug)]
-struct Port {
-    is_up: bool,
-    /// When it last came up or went down.
-    since: Instant,
-    /// Its latest falls, oldest first.
-    falls: Vec<Instant>,
+/// The problems of each NIC that has any, by device name.
+pub type Problems = BTreeMap<String, BTreeSet<Problem>>;
+
+/// What is seen of one NIC now; nothing where the machine does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Whether a port is up.
+    pub port_up: Option<bool>,
+    /// Whether the link runs below what it could.
+    pub link_degraded: Option<bool>,
+    /// Whether the device is gone although a pod has it.
+    pub gone: bool,
+}
+
+/// What was seen of the NICs of a node by device name.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    nics: BTreeMap<String, Nic>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Nic {
+    port: Option<Signal>,
+    link: Option<Signal>,
+    gone: bool,
+}
+
+impl Problem {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::PortDown, Self::PortFlapping, Self::LinkDegraded, Self::Gone];
+
+    /// The word for it, in metrics and after `dranet.io/` in taints.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::PortDown => "port-down",
+            Self::PortFlapping => "port-flapping",
+            Self::LinkDegraded => "link-degraded",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
 }
 
 impl Health {
-    /// Takes in what is seen now, a device and whether its port is up; forgets
-    /// devices that are gone.
-    pub fn observe(&mut self, seen: &BTreeMap<String, bool>, now: Instant) {
-        self.ports.retain(|device, _| seen.contains_key(device));
-        for (device, &is_up) in seen {
-            match self.ports.get_mut(device) {
-                Some(port) => port.observe(is_up, now),
-                None => {
-                    self.ports.insert(device.clone(), Port::new(is_up, now));
-                }
-            }
+    /// Takes in what is seen now; forgets NICs that nothing is seen of.
+    pub fn observe(&mut self, seen: &BTreeMap<String, Vitals>, now: Instant) {
+        self.nics.retain(|device, _| seen.contains_key(device));
+        for (device, vitals) in seen {
+            let Vitals { port_up, link_degraded, gone } = *vitals;
+            let nic = self.nics.entry(device.clone()).or_default();
+            observe(&mut nic.port, port_up.map(|is_up| !is_up), now);
+            observe(&mut nic.link, link_degraded, now);
+            nic.gone = gone;
         }
     }
 
-    /// Whether a device must not be given away now.
-    pub fn is_tainted(&self, device: &str, now: Instant) -> bool {
-        self.ports.get(device).is_some_and(|port| !port.is_up || port.steady_at(now) > now)
+    /// What is wrong now.
+    pub fn problems(&self, now: Instant) -> Problems {
+        let of = |(device, nic): (&String, &Nic)| (device.clone(), nic.problems(now));
+        self.nics.iter().map(of).filter(|(_, problems)| !problems.is_empty()).collect()
     }
 
-    /// When a taint will go without anything being heard.
+    /// When a problem will go without anything being heard.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
-        let up = self.ports.values().filter(|port| port.is_up);
-        up.map(|port| port.steady_at(now)).filter(|at| *at > now).min()
+        let signals = self.nics.values().flat_map(|nic| nic.port.iter().chain(&nic.link));
+        signals.filter_map(|signal| signal.next_change(now)).min()
     }
 }
 
-impl Port {
-    /// A port seen for the first time: what it did before is not known, and held
-    /// against nobody.
-    fn new(is_up: bool, now: Instant) -> Self {
-        Self { is_up, since: now, falls: if is_up { Vec::new() } else { vec![now] } }
+/// What is not told any more is not held against anybody.
+fn observe(signal: &mut Option<Signal>, is_bad: Option<bool>, now: Instant) {
+    match (signal.as_mut(), is_bad) {
+        (Some(signal), Some(is_bad)) => signal.observe(is_bad, now),
+        (None, Some(is_bad)) => *signal = Some(Signal::new(is_bad, now)),
+        (_, None) => *signal = None,
     }
+}
 
-    fn observe(&mut self, is_up: bool, now: Instant) {
-        if is_up == self.is_up {
-            return;
-        }
-        (self.is_up, self.since) = (is_up, now);
-        self.falls.retain(|fall| now.duration_since(*fall) < WINDOW);
-        if !is_up {
-            self.falls.push(now);
-        }
-    }
-
-    /// When a port that is up counts as staying up.
-    fn steady_at(&self, now: Instant) -> Instant {
-        let recent = self.falls.iter().filter(|fall| now.duration_since(**fall) < WINDOW).count();
-        match recent {
-            0 => self.since,
-            1.. if recent < FLAPS => self.since + STEADY,
-            _ => self.since + STEADY_AFTER_FLAPPING,
-        }
+impl Nic {
+    fn problems(&self, now: Instant) -> BTreeSet<Problem> {
+        let is = |signal: &Option<Signal>, judge: fn(&Signal, Instant) -> bool| {
+            signal.as_ref().is_some_and(|signal| judge(signal, now))
+        };
+        let found = [
+            (Problem::PortDown, is(&self.port, Signal::is_bad)),
+            (Problem::PortFlapping, is(&self.port, Signal::is_flapping)),
+            (Problem::LinkDegraded, is(&self.link, Signal::is_bad)),
+            (Problem::Gone, self.gone),
+        ];
+        found.into_iter().filter_map(|(problem, is_so)| is_so.then_some(problem)).collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Walks through `SECONDS up|down|gone|look` and tells at each step whether
-    /// the NIC is tainted.
-    fn walk(steps: &[(u64, &str)]) -> Vec<bool> {
-        let start = Instant::now();
-        let mut health = Health::default();
-        let step = |(seconds, what): &(u64, &str)| {
-            let now = start + Duration::from_secs(*seconds);
-            match *what {
-                "look" => {}
-                "gone" => health.observe(&BTreeMap::new(), now),
-                state => health.observe(&BTreeMap::from([("nic".to_owned(), state == "up")]), now),
-            }
-            health.is_tainted("nic", now)
-        };
-        steps.iter().map(step).collect()
-    }
-
-    #[test]
-    fn a_taint_comes_at_once_and_goes_slowly() {
-        for (what, steps, expected) in [
-            ("never down", &[(0, "up"), (5, "up")][..], &[false, false][..]),
-            (
-                "down from the start",
-                &[(0, "down"), (5, "up"), (14, "look"), (15, "look")],
-                &[true, true, true, false],
-            ),
-            (
-                "down later",
-                &[(0, "up"), (5, "down"), (6, "up"), (15, "up"), (16, "look")],
-                &[false, true, true, true, false],
-            ),
-            (
-                "flapping",
-                &[
-                    (0, "up"),
-                    (1, "down"),
-                    (2, "up"),
-                    (3, "down"),
-                    (4, "up"),
-                    (5, "down"),
-                    (6, "up"),
-                    (17, "look"),
-                    (125, "look"),
-                    (126, "look"),
-                ],
-                &[false, true, true, true, true, true, true, true, true, false],
-            ),
-            (
-                "three falls in an hour are no flapping",
-                &[
-                    (0, "down"),
-                    (1000, "up"),
-                    (2000, "down"),
-                    (3000, "up"),
-                    (3600, "down"),
-                    (3601, "up"),
-                    (3611, "look"),
-                ],
-                &[true, false, true, false, true, true, false],
-            ),
-            ("gone and back", &[(0, "down"), (1, "gone"), (2, "up")], &[true, false, false]),
-        ] {
-            assert_eq!(walk(steps), expected, "{what}");
-        }
-    }
-
-    #[test]
-    fn it_says_when_to_look_again() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut health = Health::default();
-        let mut observe = |state, now| {
-            health.observe(&BTreeMap::from([("nic".to_owned(), state)]), now);
-            health.next_change(now)
-        };
-        assert_eq!(observe(true, at(0)), None);
-        assert_eq!(observe(false, at(1)), None, "a port that is down is heard of when it comes up");
-        assert_eq!(observe(true, at(2)), Some(at(12)));
-        assert_eq!(observe(true, at(12)), None);
-    }
-}
+mod tests;

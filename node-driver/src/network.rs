@@ -6,6 +6,7 @@
 //! not seen: a NIC whose interface is in a pod is known by its PCI function.
 
 pub mod kernel;
+pub mod server;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -20,6 +21,8 @@ pub struct NetworkFacts {
     pub interfaces: Vec<Interface>,
     /// Default routes of the main table.
     pub default_routes: Vec<DefaultRoute>,
+    /// Indices of the interfaces by which the host reaches its API server.
+    pub to_server: BTreeSet<u32>,
 }
 
 /// One network interface.
@@ -129,8 +132,8 @@ impl NetworkFacts {
     }
 
     /// Indices of the interfaces that the host lives by: those of the default
-    /// routes in force, the interfaces that they are made on, and the members of
-    /// bonds and bridges among them.
+    /// routes in force and of the way to the API server, the interfaces that
+    /// they are made on, and the members of bonds and bridges among them.
     ///
     /// A default route that a router advertised counts only where there is no
     /// IPv4 one: routers on a backend network have been seen to advertise
@@ -139,7 +142,7 @@ impl NetworkFacts {
         let v4 = self.default_routes_in_force(|route| !route.ipv6);
         let v6 = self
             .default_routes_in_force(|route| route.ipv6 && (!route.advertised || v4.is_empty()));
-        let mut uplinks: BTreeSet<u32> = v4.union(&v6).copied().collect();
+        let mut uplinks: BTreeSet<u32> = v4.union(&v6).chain(&self.to_server).copied().collect();
         loop {
             let more: BTreeSet<u32> = self
                 .interfaces

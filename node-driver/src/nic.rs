@@ -167,7 +167,7 @@ fn of_interface<'a>(interface: &'a Interface, uplinks: &BTreeSet<u32>) -> Option
 
 /// Name of a virtual interface in a slice: its own, where that is a DNS label,
 /// else `net-` and its bytes in hexadecimal.
-fn interface_device_name(name: &str) -> String {
+pub(crate) fn interface_device_name(name: &str) -> String {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_label = name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-');
     if is_label && !name.starts_with("pci-") && !name.starts_with("net-") {

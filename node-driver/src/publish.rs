@@ -106,12 +106,18 @@ impl Publisher {
         }
     }
 
+    /// The node.
+    pub fn node(&self) -> &NodeIdentity {
+        &self.node
+    }
+
     /// Makes the node's slices hold these devices.
     pub async fn slices(&mut self, devices: &[Device]) -> Result<Published, PublishError> {
         let mut published = Published::default();
         let mut attempt = 1;
         loop {
             let existing = self.list().await?;
+            self.memory.saw(&self.node, &existing);
             let plan = slices::plan(&self.node, devices, &existing, &self.memory);
             match self.carry_out(plan, &mut published).await {
                 Err(error) if error.is_race() && attempt < ATTEMPTS => {

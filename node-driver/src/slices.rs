@@ -39,7 +39,7 @@ impl SlicePlan {
     }
 }
 
-/// What this process knows from its own writes.
+/// What this process knows of the pool from its own looks and writes.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// The highest generation of the pool, so that a pool whose slices someone
@@ -51,6 +51,11 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Takes in what is there.
+    pub fn saw(&mut self, node: &NodeIdentity, existing: &[ResourceSlice]) {
+        self.generation = self.generation.max(highest_generation(existing, node));
+    }
+
     /// Takes in a write and its answer; whether the server dropped anything.
     pub fn wrote(&mut self, sent: &ResourceSliceSpec, kept: &ResourceSliceSpec) -> bool {
         self.generation = self.generation.max(sent.pool.generation);

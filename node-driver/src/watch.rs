@@ -2,6 +2,7 @@
 //! what the API server has. Each source is a task that wakes one sleeper; many
 //! changes at once are one wake.
 
+use crate::held::Claims;
 use crate::network::kernel::Changes;
 use crate::ports::{self, Ports};
 use crate::uevents::Uevents;
@@ -14,6 +15,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serve::chain::Chain;
 use std::fmt::Debug;
+use std::mem;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -86,14 +88,16 @@ pub(crate) fn kernel(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<N
     });
 }
 
-/// Starts to look at the ports of RDMA devices.
-pub(crate) fn ports(tasks: &mut JoinSet<()>, host: &HostRoot, wake: &Arc<Notify>) {
-    let (mut ports, wake) = (Ports::of(host), Arc::clone(wake));
+/// Starts to look at what nobody tells of: the ports of RDMA devices, and which
+/// devices pods have.
+pub(crate) fn polled(tasks: &mut JoinSet<()>, host: &HostRoot, claims: Claims, wake: &Arc<Notify>) {
+    let (mut ports, mut stamp, wake) = (Ports::of(host), claims.stamp(), Arc::clone(wake));
     tasks.spawn(async move {
         let mut tick = tokio::time::interval(ports::PERIOD);
         loop {
             tick.tick().await;
-            if ports.changed() {
+            let before = mem::replace(&mut stamp, claims.stamp());
+            if ports.changed() || stamp != before {
                 wake.notify_one();
             }
         }

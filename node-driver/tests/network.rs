@@ -14,6 +14,7 @@ use node_driver::network::kernel::{Changes, Kernel};
 use node_driver::network::{DefaultRoute, Encapsulation, NetworkFacts};
 use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
 use rtnetlink::{Handle, LinkBridge, LinkMacVlan, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("links_addresses_and_routes", links_addresses_and_routes),
         trial("every_change_is_heard", every_change_is_heard),
+        trial("the_way_to_the_api_server_is_an_uplink", the_way_to_the_api_server_is_an_uplink),
     ];
     // All tests are in one namespace, and each begins with an empty one.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -164,6 +166,37 @@ async fn every_change_is_heard(namespace: Namespace) {
     namespace.delete("renamed").await;
     heard(&mut changes, "deleted").await;
     assert_eq!(kernel.read().await.unwrap().interface("right"), None);
+}
+
+/// Without a default route, and after the way has changed.
+async fn the_way_to_the_api_server_is_an_uplink(namespace: Namespace) {
+    let [server, unreachable] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(192, 0, 2, 1)];
+    let servers = BTreeSet::from([server, unreachable].map(IpAddr::V4));
+    let (kernel, _changes) = Kernel::open().unwrap();
+    let kernel = kernel.reaching(servers);
+    let mut links = Vec::new();
+    for (name, peer, last) in [("left", "left-peer", 4), ("right", "right-peer", 5)] {
+        namespace.add(LinkVeth::new(name, peer).build()).await;
+        let index = namespace.index(name).await;
+        namespace.set(LinkUnspec::new_with_index(index).up().build()).await;
+        let address = IpAddr::V4(Ipv4Addr::new(10, 0, last, 1));
+        namespace.handle.address().add(index, address, 24).execute().await.unwrap();
+        links.push(index);
+    }
+    assert!(kernel.read().await.unwrap().uplinks().is_empty(), "there is no way yet");
+    for (link, other, metric) in [(links[0], links[1], 200), (links[1], links[0], 100)] {
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(server, 32)
+            .output_interface(link)
+            .priority(metric)
+            .build();
+        namespace.handle.route().add(route).execute().await.unwrap();
+        let facts = kernel.read().await.unwrap();
+        assert_eq!(facts.to_server, BTreeSet::from([link]));
+        let uplinks = facts.uplinks();
+        assert!(uplinks.contains(&link) && !uplinks.contains(&other), "{uplinks:?}");
+        assert!(facts.default_routes.is_empty());
+    }
 }
 
 /// Waits for a change, and forgets what else was told of it: the kernel tells

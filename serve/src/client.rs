@@ -30,10 +30,30 @@ pub enum ClientError {
     },
 }
 
+/// Where the API server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its name or address, that of IPv6 without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
 /// Builds the client. It connects at its first request.
 pub async fn connect(args: &KubeArgs) -> Result<Client, ClientError> {
+    Ok(connect_to(args).await?.0)
+}
+
+/// Builds the client, and says to which server.
+pub async fn connect_to(args: &KubeArgs) -> Result<(Client, Server), ClientError> {
     let config = config(args).await?;
-    Client::try_from(config).map_err(|source| ClientError::Build { source: Box::new(source) })
+    let url = &config.cluster_url;
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    let server = Server { host, port: url.port_u16().unwrap_or(default) };
+    let client = Client::try_from(config)
+        .map_err(|source| ClientError::Build { source: Box::new(source) })?;
+    Ok((client, server))
 }
 
 async fn config(args: &KubeArgs) -> Result<Config, ClientError> {

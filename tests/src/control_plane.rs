@@ -54,7 +54,9 @@ pub struct ControlPlane {
     controller_manager: Process,
     /// The URL of the controllers' health.
     controllers: String,
-    apiserver: Process,
+    /// Empty while it restarts.
+    apiserver: Mutex<Option<Process>>,
+    apiserver_args: Vec<String>,
     etcd: Process,
     site: Site,
     client: Client,
@@ -79,7 +81,8 @@ impl ControlPlane {
             scheduler: Mutex::new(Some(scheduler)),
             controller_manager,
             controllers,
-            apiserver,
+            apiserver: Mutex::new(Some(apiserver)),
+            apiserver_args,
             etcd,
             site,
             client,
@@ -128,6 +131,14 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// Kills kube-apiserver and starts it again where it was; returns when it is ready.
+    pub async fn restart_apiserver(&self) -> anyhow::Result<()> {
+        drop(held(&self.apiserver).take());
+        let new = self.site.apiserver_again(&self.apiserver_args).await?;
+        *held(&self.apiserver) = Some(new);
+        Ok(())
+    }
+
     /// The names of the controllers that run.
     pub async fn controllers(&self) -> anyhow::Result<Vec<String>> {
         let probe = Probe::new(&format!("{}?verbose", self.controllers))?;
@@ -138,8 +149,9 @@ impl ControlPlane {
 
     /// The ids of its processes.
     pub fn pids(&self) -> Vec<u32> {
-        let others = [&self.etcd, &self.apiserver, &self.controller_manager];
-        others.into_iter().chain(self.scheduler().as_ref()).map(Process::pid).collect()
+        let (apiserver, scheduler) = (held(&self.apiserver), self.scheduler());
+        let all = [Some(&self.etcd), apiserver.as_ref(), Some(&self.controller_manager)];
+        all.into_iter().chain([scheduler.as_ref()]).flatten().map(Process::pid).collect()
     }
 
     /// One of this workspace's binaries, to be started beside: `node-driver`. Its
@@ -156,8 +168,12 @@ impl ControlPlane {
 
 impl ControlPlane {
     fn scheduler(&self) -> MutexGuard<'_, Option<Process>> {
-        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
+        held(&self.scheduler)
     }
+}
+
+fn held(process: &Mutex<Option<Process>>) -> MutexGuard<'_, Option<Process>> {
+    process.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for ControlPlane {

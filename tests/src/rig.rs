@@ -60,6 +60,7 @@ impl<'a> Rig<'a> {
             "namespace.yaml",
             "crd-nodetopologies.yaml",
             "node-driver-rbac.yaml",
+            "node-driver-policy.yaml",
             "admission-rbac.yaml",
             "admission-state.yaml",
             "scheduler-ext-rbac.yaml",
@@ -167,7 +168,7 @@ impl<'a> Rig<'a> {
     /// Runs our driver once for a node whose machine lies below `root`; returns
     /// what it wrote to its log.
     pub async fn publish(&self, node: &str, root: &Path, imds: &Imds) -> anyhow::Result<String> {
-        let kubeconfig = self.kubeconfig("node-driver").await?;
+        let kubeconfig = self.node_kubeconfig("node-driver", node).await?;
         let driver = self
             .plane
             .program("node-driver")?

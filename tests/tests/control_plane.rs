@@ -9,9 +9,11 @@
 mod control_plane {
     pub(crate) mod burst;
     pub(crate) mod churn;
+    pub(crate) mod driver_policy;
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod fabric;
+    pub(crate) mod fleet;
     pub(crate) mod lifecycle;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
@@ -22,7 +24,8 @@ mod control_plane {
 use std::process::ExitCode;
 
 use control_plane::{
-    burst, churn, example, extender, fabric, lifecycle, prediction, scheduling, thin_line, webhook,
+    burst, churn, driver_policy, example, extender, fabric, fleet, lifecycle, prediction,
+    scheduling, thin_line, webhook,
 };
 use tests::{Options, floor};
 
@@ -38,6 +41,8 @@ fn main() -> ExitCode {
         burst::tests(),
         churn::tests(),
         fabric::tests(),
+        driver_policy::tests(),
+        fleet::tests(),
     ];
     floor::run(Options::default(), all.into_iter().flatten())
 }

@@ -3,6 +3,7 @@
 
 use super::Machine;
 use crate::attribute::{MAX_TEXT_BYTES, Value};
+use crate::decision::link_degraded;
 use crate::network::Interface;
 use crate::nic::Nic;
 use crate::pci_names;
@@ -198,8 +199,5 @@ pub(super) fn rate_gbps(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
 
 /// Whether the `PCIe` link runs slower or narrower than the function could.
 pub(super) fn degraded(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
-    let function = function(nic)?;
-    let (current, max) = (function.current_link?, function.max_link?);
-    let is_degraded = current.megatransfers < max.megatransfers || current.width < max.width;
-    Some(Value::Bool(is_degraded))
+    link_degraded(function(nic)?).map(Value::Bool)
 }

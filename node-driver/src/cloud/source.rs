@@ -1,18 +1,25 @@
 //! Where the cloud's attributes come from: the service, or what it said before.
 
-use super::checkpoint::Checkpoint;
 use super::http::{MetadataError, Patience};
 use super::{CloudMetadata, CloudProvider, dmi, read};
 use crate::args::{Args, Cloud};
+use crate::boot_file::BootFile;
 use serve::chain::Chain;
 use topology_graph::HostRoot;
+
+/// What the cloud said during this boot: a metadata service that is away when
+/// the driver restarts must not make templates unschedulable that rely on it. A
+/// virtual machine that boots again may be elsewhere.
+const KEPT: &str = "cloud.json";
+/// The form of that file.
+const KEPT_VERSION: u32 = 2;
 
 /// One machine's cloud.
 #[derive(Clone, Debug)]
 pub struct CloudSource {
     provider: CloudProvider,
     base: String,
-    checkpoint: Option<Checkpoint>,
+    kept: Option<BootFile<CloudMetadata>>,
 }
 
 impl CloudSource {
@@ -23,7 +30,7 @@ impl CloudSource {
             Cloud::Provider(provider) => provider,
         };
         let base = args.imds_url.clone().unwrap_or_else(|| provider.metadata_url().to_owned());
-        Self { provider, base, checkpoint: Checkpoint::of(host) }
+        Self { provider, base, kept: BootFile::of(host, KEPT, KEPT_VERSION) }
     }
 
     /// What the service says, and whether it said it now. A service that is away
@@ -32,7 +39,7 @@ impl CloudSource {
         match self.ask().await {
             Ok(metadata) => (metadata, true),
             Err(error) => {
-                let kept = self.checkpoint.as_ref().and_then(Checkpoint::load);
+                let kept = self.kept.as_ref().and_then(BootFile::load);
                 let attributes = kept.as_ref().map_or(0, |metadata| metadata.iter().count());
                 let error = Chain(&error);
                 tracing::warn!(%error, attributes, "Metadata service away; kept attributes count");
@@ -44,10 +51,8 @@ impl CloudSource {
     /// What the service says now, kept for a restart.
     pub async fn ask(&self) -> Result<CloudMetadata, MetadataError> {
         let metadata = read(self.provider, &self.base, Patience::default()).await?;
-        let store = |checkpoint: &Checkpoint| checkpoint.store(&metadata);
-        if let Some(Err(error)) =
-            self.checkpoint.as_ref().filter(|_| self.provider != CloudProvider::None).map(store)
-        {
+        let kept = self.kept.as_ref().filter(|_| self.provider != CloudProvider::None);
+        if let Some(Err(error)) = kept.map(|file| file.store(&metadata)) {
             tracing::warn!(%error, "Attributes of the cloud not kept for a restart");
         }
         Ok(metadata)

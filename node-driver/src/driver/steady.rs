@@ -6,6 +6,8 @@ use crate::args::Args;
 use crate::cloud::CloudMetadata;
 use crate::cloud::source::CloudSource;
 use crate::decision::Decision;
+use crate::events::{NodeEvents, notices};
+use crate::health::Problem;
 use crate::metrics::Metrics;
 use crate::network::kernel::Changes;
 use crate::pace::Pace;
@@ -70,13 +72,15 @@ pub(super) async fn run(
     if let Some(changes) = changes {
         watch::kernel(&mut tasks, changes, &wake);
     }
-    watch::ports(&mut tasks, &driver.host, &wake);
+    watch::polled(&mut tasks, &driver.host, driver.claims.clone(), &wake);
     let (sender, metadata) = value::channel(driver.cloud.clone());
     if !cloud_answered {
         tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));
     }
     let known = watch::objects(&mut tasks, &client, &args.node_name, &wake);
-    let steady = Steady { driver, metadata, known, first: Some(first), failures: 0, metrics };
+    let events = NodeEvents::new(&client, driver.publisher.node().clone());
+    let steady =
+        Steady { driver, metadata, known, events, first: Some(first), failures: 0, metrics };
     steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &stop).await;
     tasks.shutdown().await;
     served.await??;
@@ -111,6 +115,7 @@ struct Steady {
     driver: Driver,
     metadata: value::Receiver<CloudMetadata>,
     known: Known,
+    events: NodeEvents,
     /// Dropped at the first publication.
     first: Option<Wait>,
     /// Publications that failed since the last one that did not.
@@ -178,12 +183,22 @@ impl Steady {
     }
 
     async fn look_and_publish(&mut self) -> anyhow::Result<usize> {
+        let before = self.driver.problems.clone();
         let decision = self.driver.look().await?;
         self.count(&decision);
-        if self.first.is_none() && self.driver.is_published(&decision, &self.known) {
+        let notices = notices(&before, &self.driver.problems);
+        self.metrics.notices.inc_by(u64::try_from(notices.len()).unwrap_or(u64::MAX));
+        let published = self.publish(&decision).await;
+        // After the slices, which pods wait for.
+        self.events.say(notices).await;
+        published
+    }
+
+    async fn publish(&mut self, decision: &Decision) -> anyhow::Result<usize> {
+        if self.first.is_none() && self.driver.is_published(decision, &self.known) {
             return Ok(0);
         }
-        let published = self.driver.publish(&decision).await?;
+        let published = self.driver.publish(decision).await?;
         self.first = None;
         self.metrics.writes.inc_by(u64::try_from(published.writes).unwrap_or(u64::MAX));
         Ok(published.writes)
@@ -196,6 +211,10 @@ impl Steady {
         self.metrics.devices.set(gauge(decision.devices.len()));
         self.metrics.tainted_devices.set(gauge(tainted));
         self.metrics.anomalies.set(gauge(decision.anomalies.len()));
+        for problem in Problem::ALL {
+            let having = self.driver.problems.values().filter(|all| all.contains(&problem));
+            self.metrics.problems_of(problem).set(gauge(having.count()));
+        }
     }
 }
 

@@ -1,31 +1,42 @@
 //! A whole run: a planted machine in, objects on an API server in process out.
 
 use super::*;
+use crate::checkpoint::{Checkpoint, Phase, Record};
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use crate::filter;
 use crate::live;
 use cluster_model::names::attribute;
+use serde_json::json;
 use std::fs;
 use tempfile::TempDir;
 
-const NODE: &str = "aks-gpu-45139532-vmss000081";
+pub(super) const NODE: &str = "aks-gpu-45139532-vmss000081";
+
+/// Where a planted machine has the plugin's checkpoint.
+const CHECKPOINT: &str = "checkpoint.json";
 
 pub(super) fn settings() -> Settings {
     Settings {
         mode: Mode::Full,
         filter: filter::DEFAULT.parse().unwrap(),
-        port_down_taint: TaintEffect::NoSchedule,
+        sharing: Sharing::None,
+        taints: TaintArgs::default(),
     }
 }
 
-async fn driver(server: &FakeServer, root: &TempDir) -> Driver {
+/// A driver of a planted machine, before its first look.
+pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMetadata) -> Driver {
     let client = server.client();
     let node = NodeIdentity::get(&client, NODE).await.unwrap();
+    let checkpoint = root.path().join(CHECKPOINT);
     Driver {
         host: HostRoot::at(root.path()),
         kernel: None,
-        cloud: live::cloud("aks-gb300"),
+        cloud,
         health: Health::default(),
+        problems: Problems::default(),
+        memory: Memory::of(&HostRoot::at(root.path())),
+        claims: Claims::of(Some(checkpoint)),
         settings: settings(),
         publisher: Publisher::new(&client, node),
     }
@@ -33,7 +44,7 @@ async fn driver(server: &FakeServer, root: &TempDir) -> Driver {
 
 /// One look and one publication.
 async fn publish(server: &FakeServer, root: &TempDir) -> anyhow::Result<Published> {
-    let mut driver = driver(server, root).await;
+    let mut driver = driver(server, root, live::cloud("aks-gb300")).await;
     let decision = driver.look().await?;
     driver.publish(&decision).await
 }
@@ -68,4 +79,68 @@ async fn nics_are_published_where_the_topology_cannot_be() {
     let error = publish(&server, &live::plant("aks-gb300")).await.unwrap_err();
     assert!(format!("{error:#}").contains("CustomResourceDefinition"), "{error:#}");
     assert_eq!(server.take_writes(), [format!("POST {SLICES}")]);
+}
+
+/// Lets a pod have a NIC with its RDMA device, or nobody.
+fn hold(root: &TempDir, device: Option<(&str, &str)>) {
+    let record = device.map(|(device, rdma)| {
+        let rdma = json!({"name": rdma, "ports": [1], "chars": [], "moves": true});
+        let planned = json!({
+            "request": "nic", "pool": NODE, "device": device, "pciBusId": "", "rdma": rdma,
+            "link": null,
+        });
+        let claim = json!({"namespace": "default", "name": "claim", "uid": "c-1"});
+        let plan =
+            json!({"claim": claim, "pods": [], "devices": [planned], "rdmaCm": null, "others": []});
+        let record = Record { phase: Phase::Prepared, plan: serde_json::from_value(plan).unwrap() };
+        ("c-1".to_owned(), record)
+    });
+    let checkpoint = Checkpoint { claims: record.into_iter().collect() };
+    checkpoint.store(&root.path().join(CHECKPOINT)).unwrap();
+}
+
+#[tokio::test]
+async fn a_nic_in_a_pod_stays_published_also_over_a_restart() {
+    let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
+    let boot = root.path().join("proc/sys/kernel/random");
+    fs::create_dir_all(&boot).unwrap();
+    fs::write(boot.join("boot_id"), "1b1c2d3e-0000-4000-8000-000000000001\n").unwrap();
+    publish(&server, &root).await.unwrap();
+    server.take_writes();
+
+    hold(&root, Some(("pci-0103-00-00-0", "mlx5_2")));
+    let infiniband = root.path().join("sys/class/infiniband");
+    fs::rename(infiniband.join("mlx5_2"), root.path().join("mlx5_2")).unwrap();
+    publish(&server, &root).await.unwrap();
+    assert_eq!(server.take_writes(), [""; 0], "the pod has it, and it is as it was");
+
+    hold(&root, None);
+    fs::rename(root.path().join("mlx5_2"), infiniband.join("mlx5_2")).unwrap();
+    publish(&server, &root).await.unwrap();
+    assert_eq!(server.take_writes(), [""; 0], "it came back as it was");
+
+    fs::rename(infiniband.join("mlx5_2"), root.path().join("mlx5_2")).unwrap();
+    publish(&server, &root).await.unwrap();
+    assert!(!server.take_writes().is_empty(), "nobody has it: it is away");
+}
+
+#[tokio::test]
+async fn a_nic_that_is_gone_is_tainted_while_a_pod_has_it() {
+    let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
+    let mut driver = driver(&server, &root, CloudMetadata::default()).await;
+    let names = |decision: &Decision| {
+        let tainted = decision.devices.iter().filter(|device| device.taints.is_some());
+        (decision.devices.len(), tainted.map(|device| device.name.clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(names(&driver.look().await.unwrap()), (4, vec![]));
+    hold(&root, Some(("pci-0103-00-00-0", "mlx5_2")));
+    driver.look().await.unwrap();
+    fs::remove_file(root.path().join("sys/bus/pci/devices/0103:00:00.0")).unwrap();
+    let gone = vec!["pci-0103-00-00-0".to_owned()];
+    let decision = driver.look().await.unwrap();
+    assert_eq!(names(&decision), (4, gone));
+    let taints = decision.devices.iter().find_map(|device| device.taints.clone()).unwrap();
+    assert_eq!(taints[0].key, "dranet.io/gone");
+    hold(&root, None);
+    assert_eq!(names(&driver.look().await.unwrap()), (3, vec![]));
 }

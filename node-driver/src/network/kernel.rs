@@ -8,19 +8,19 @@ use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::stream::StreamExt;
 use futures::{FutureExt, TryStreamExt};
-use rtnetlink::packet_core::NetlinkMessage;
-use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{
     InfoKind, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage, State,
 };
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::SocketAddr;
 use rtnetlink::{Handle, IpVersion, MulticastGroup, RouteMessageBuilder};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tokio::task::JoinHandle;
 
 /// `RT_TABLE_MAIN`.
@@ -49,6 +49,8 @@ pub enum NetworkError {
 pub struct Kernel {
     handle: Handle,
     connection: JoinHandle<()>,
+    /// Addresses of the API server.
+    servers: BTreeSet<IpAddr>,
 }
 
 /// What the kernel tells of changes.
@@ -80,7 +82,15 @@ impl Kernel {
         ];
         let (connection, handle, changes) = rtnetlink::new_multicast_connection(&groups)
             .map_err(|source| NetworkError::Open { source })?;
-        Ok((Self { handle, connection: tokio::spawn(connection) }, Changes(changes)))
+        let connection = tokio::spawn(connection);
+        Ok((Self { handle, connection, servers: BTreeSet::new() }, Changes(changes)))
+    }
+
+    /// Looks for the ways to these addresses of the API server as well.
+    #[must_use]
+    pub fn reaching(mut self, servers: BTreeSet<IpAddr>) -> Self {
+        self.servers = servers;
+        self
     }
 
     /// Reads everything.
@@ -90,36 +100,78 @@ impl Kernel {
         let links: Vec<_> = links.try_collect().await.map_err(failed("interfaces"))?;
         let addresses = self.handle.address().get().execute();
         let addresses: Vec<_> = addresses.try_collect().await.map_err(failed("addresses"))?;
-        let mut interfaces: Vec<_> = links.into_iter().filter_map(interface).collect();
-        let mut by_index = addresses_by_index(addresses);
-        for interface in &mut interfaces {
-            interface.addresses = by_index.remove(&interface.index).unwrap_or_default();
-            interface.addresses.sort();
-        }
-        interfaces.sort_by(|a, b| a.name.cmp(&b.name));
-        let mut default_routes = self.default_routes(IpVersion::V4).await?;
-        default_routes.extend(self.default_routes(IpVersion::V6).await?);
-        default_routes.sort();
-        Ok(NetworkFacts { interfaces, default_routes })
+        let mut routes = self.routes(IpVersion::V4).await?;
+        routes.extend(self.routes(IpVersion::V6).await?);
+        let to_server = self.to_server().await;
+        Ok(NetworkFacts { to_server, ..facts(links, addresses, &routes) })
     }
 
-    async fn default_routes(&self, version: IpVersion) -> Result<Vec<DefaultRoute>, NetworkError> {
-        let ipv6 = version == IpVersion::V6;
+    /// Interfaces by which the kernel would send to the API server now
+    /// (`RTM_GETROUTE` with an address). Without a way there is none.
+    async fn to_server(&self) -> BTreeSet<u32> {
+        let mut interfaces = BTreeSet::new();
+        for server in &self.servers {
+            let Some(question) = question(*server) else { continue };
+            let answer = self.handle.route().get(question).execute().try_collect::<Vec<_>>().await;
+            let routes = answer.unwrap_or_else(|error| {
+                tracing::debug!(%server, %error, "No way to the API server");
+                Vec::new()
+            });
+            interfaces.extend(routes.iter().flat_map(interfaces_of));
+        }
+        interfaces
+    }
+
+    async fn routes(&self, version: IpVersion) -> Result<Vec<RouteMessage>, NetworkError> {
         let message = match version {
             IpVersion::V4 => RouteMessageBuilder::<Ipv4Addr>::new().build(),
             IpVersion::V6 => RouteMessageBuilder::<Ipv6Addr>::new().build(),
         };
         let routes = self.handle.route().get(message).execute();
-        let routes: Vec<_> = routes
+        routes
             .try_collect()
             .await
-            .map_err(|error| NetworkError::List { what: "routes", source: Box::new(error) })?;
-        Ok(routes
-            .iter()
-            .filter(|route| is_default(route))
-            .flat_map(|route| default_route(route, ipv6))
-            .collect())
+            .map_err(|error| NetworkError::List { what: "routes", source: Box::new(error) })
     }
+}
+
+/// The facts in a recorded stream of rtnetlink messages, one after the other.
+/// What is no message ends it; what no fact is in is passed over.
+pub fn facts_in(mut bytes: &[u8]) -> NetworkFacts {
+    let (mut links, mut addresses, mut routes) = (Vec::new(), Vec::new(), Vec::new());
+    while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
+        let length = (message.header.length as usize).next_multiple_of(4);
+        match message.payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => links.push(link),
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) => {
+                addresses.push(address);
+            }
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+                routes.push(route);
+            }
+            _ => {}
+        }
+        bytes = bytes.get(length.max(1)..).unwrap_or_default();
+    }
+    facts(links, addresses, &routes)
+}
+
+fn facts(
+    links: Vec<LinkMessage>,
+    addresses: Vec<AddressMessage>,
+    routes: &[RouteMessage],
+) -> NetworkFacts {
+    let mut interfaces: Vec<_> = links.into_iter().filter_map(interface).collect();
+    let mut by_index = addresses_by_index(addresses);
+    for interface in &mut interfaces {
+        interface.addresses = by_index.remove(&interface.index).unwrap_or_default();
+        interface.addresses.sort();
+    }
+    interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut default_routes: Vec<_> =
+        routes.iter().filter(|route| is_default(route)).flat_map(default_route).collect();
+    default_routes.sort();
+    NetworkFacts { interfaces, default_routes, ..NetworkFacts::default() }
 }
 
 impl fmt::Debug for Kernel {
@@ -220,6 +272,23 @@ fn hardware_address(bytes: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+/// Asks for the way to one address.
+fn question(address: IpAddr) -> Option<RouteMessage> {
+    let length = if address.is_ipv4() { 32 } else { 128 };
+    let builder = RouteMessageBuilder::<IpAddr>::new();
+    Some(builder.destination_prefix(address, length).ok()?.build())
+}
+
+/// The interfaces that a route leads through.
+fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
+    let interfaces = route.attributes.iter().flat_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => vec![*index],
+        RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
+        _ => Vec::new(),
+    });
+    interfaces.collect()
+}
+
 /// Whether a route of the main table leads everywhere.
 fn is_default(route: &RouteMessage) -> bool {
     let table = route.attributes.iter().find_map(|attribute| match attribute {
@@ -232,18 +301,14 @@ fn is_default(route: &RouteMessage) -> bool {
 }
 
 /// One entry for each interface that the route leads through.
-fn default_route(route: &RouteMessage, ipv6: bool) -> Vec<DefaultRoute> {
+fn default_route(route: &RouteMessage) -> Vec<DefaultRoute> {
+    let ipv6 = route.header.address_family == AddressFamily::Inet6;
     let metric = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Priority(metric) => Some(*metric),
         _ => None,
     });
-    let interfaces = route.attributes.iter().flat_map(|attribute| match attribute {
-        RouteAttribute::Oif(index) => vec![*index],
-        RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
-        _ => Vec::new(),
-    });
     let advertised = route.header.protocol == RouteProtocol::Ra;
-    interfaces
-        .map(|interface| DefaultRoute { ipv6, metric: metric.unwrap_or(0), interface, advertised })
-        .collect()
+    let metric = metric.unwrap_or(0);
+    let through = |interface| DefaultRoute { ipv6, metric, interface, advertised };
+    interfaces_of(route).into_iter().map(through).collect()
 }

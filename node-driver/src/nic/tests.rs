@@ -69,6 +69,7 @@ fn functions_by_what_their_ports_say() {
     let network = NetworkFacts {
         interfaces: vec![interface(2, "eth0", None), interface(3, "ib0", Some("ipoib"))],
         default_routes: Vec::new(),
+        ..NetworkFacts::default()
     };
     assert_eq!(
         render(&snapshot, &network),
@@ -100,6 +101,7 @@ fn what_the_host_lives_by_is_no_nic() {
             interface(4, "ib0", Some("ipoib")),
         ],
         default_routes: Vec::new(),
+        ..NetworkFacts::default()
     };
     assert_eq!(render(&snapshot, &network).len(), 3);
     let mut lose = |interface, expected: &[&str]| {
@@ -143,6 +145,7 @@ fn virtual_interfaces() {
             interface(9, "ifb0", Some("ifb")),
         ],
         default_routes: Vec::new(),
+        ..NetworkFacts::default()
     };
     assert_eq!(
         render(&snapshot, &network),

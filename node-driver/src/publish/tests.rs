@@ -35,6 +35,18 @@ async fn a_second_run_writes_nothing() {
 }
 
 #[tokio::test]
+async fn a_pool_goes_on_counting_for_a_driver_that_only_looked() {
+    let server = FakeServer::with_node(NODE);
+    publisher(&server).await.slices(&devices(65)).await.unwrap();
+    publisher(&server).await.slices(&devices(130)).await.unwrap();
+    let mut restarted = publisher(&server).await;
+    assert_eq!(restarted.slices(&devices(130)).await.unwrap().writes, 0);
+    server.edit(|objects| objects.retain(|path, _| !path.starts_with(SLICES)));
+    restarted.slices(&devices(130)).await.unwrap();
+    assert_eq!(server.objects(SLICES)[0]["spec"]["pool"]["generation"], 3);
+}
+
+#[tokio::test]
 async fn slices_of_others_are_left_alone() {
     let server = FakeServer::with_node(NODE);
     server.edit(|objects| {

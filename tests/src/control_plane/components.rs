@@ -101,39 +101,47 @@ impl Site {
     }
 
     pub(super) async fn apiserver(&mut self, more: &[String]) -> anyhow::Result<Process> {
-        let (process, port) = on_free_port(async |port| {
-            let program = Program::new(binaries::kubernetes("kube-apiserver")?, self.logs())
-                .args([
-                    format!("--etcd-servers={}", self.etcd_url),
-                    format!("--etcd-cafile={}", self.file("ca.crt")),
-                    format!("--etcd-certfile={}", self.serving.certificate.display()),
-                    format!("--etcd-keyfile={}", self.serving.key.display()),
-                    format!("--token-auth-file={}", self.file("tokens")),
-                    format!("--service-account-key-file={}", self.file("service-accounts.pub")),
-                    format!(
-                        "--service-account-signing-key-file={}",
-                        self.file("service-accounts.key")
-                    ),
-                    "--service-account-issuer=https://kubernetes.default.svc".into(),
-                    "--service-cluster-ip-range=10.96.0.0/16".into(),
-                    "--authorization-mode=Node,RBAC".into(),
-                    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
-                    // It has no other use for an address than to advertise it.
-                    "--advertise-address=127.0.0.1".into(),
-                    "--endpoint-reconciler-type=none".into(),
-                    // Calls webhooks at their endpoints: nothing here routes the
-                    // addresses of Services.
-                    "--enable-aggregator-routing=true".into(),
-                ])
-                .args(self.secure_serving(port))
-                .args(more.iter().cloned());
-            Ok((program, format!("https://127.0.0.1:{port}/readyz")))
-        })
-        .await?;
+        let (process, port) = on_free_port(async |port| self.apiserver_program(port, more)).await?;
         self.apiserver_url = format!("https://127.0.0.1:{port}");
         let kubeconfig = kubeconfig::kubeconfig(&self.apiserver_url, &self.authority.pem());
         write(&self.kubeconfig(), &format!("{kubeconfig:#}\n"))?;
         Ok(process)
+    }
+
+    /// Starts it again, after its end, where it was.
+    pub(super) async fn apiserver_again(&self, more: &[String]) -> anyhow::Result<Process> {
+        let (_, port) = self.apiserver_url.rsplit_once(':').context("it was started before")?;
+        let (program, health) = self.apiserver_program(port.parse()?, more)?;
+        let process = program.spawn()?;
+        process.wait_until_ready(&health, READY).await?;
+        Ok(process)
+    }
+
+    /// The program, and the URL of its health.
+    fn apiserver_program(&self, port: u16, more: &[String]) -> anyhow::Result<(Program, String)> {
+        let program = Program::new(binaries::kubernetes("kube-apiserver")?, self.logs())
+            .args([
+                format!("--etcd-servers={}", self.etcd_url),
+                format!("--etcd-cafile={}", self.file("ca.crt")),
+                format!("--etcd-certfile={}", self.serving.certificate.display()),
+                format!("--etcd-keyfile={}", self.serving.key.display()),
+                format!("--token-auth-file={}", self.file("tokens")),
+                format!("--service-account-key-file={}", self.file("service-accounts.pub")),
+                format!("--service-account-signing-key-file={}", self.file("service-accounts.key")),
+                "--service-account-issuer=https://kubernetes.default.svc".into(),
+                "--service-cluster-ip-range=10.96.0.0/16".into(),
+                "--authorization-mode=Node,RBAC".into(),
+                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
+                // It has no other use for an address than to advertise it.
+                "--advertise-address=127.0.0.1".into(),
+                "--endpoint-reconciler-type=none".into(),
+                // Calls webhooks at their endpoints: nothing here routes the
+                // addresses of Services.
+                "--enable-aggregator-routing=true".into(),
+            ])
+            .args(self.secure_serving(port))
+            .args(more.iter().cloned());
+        Ok((program, format!("https://127.0.0.1:{port}/readyz")))
     }
 
     /// The process, and the URL of its health.

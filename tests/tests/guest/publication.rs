@@ -69,7 +69,8 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     async fn start(&self, rig: &Rig<'_>) -> anyhow::Result<()> {
-        let kubeconfig = self.guest.add_kubeconfig(&rig.kubeconfig("node-driver").await?)?;
+        let kubeconfig = rig.node_kubeconfig("node-driver", self.node).await?;
+        let kubeconfig = self.guest.add_kubeconfig(&kubeconfig)?;
         self.guest.install("node-driver").await?;
         let command = format!(
             "/run/node-driver --node-name {} --kubeconfig {kubeconfig} --cloud none",

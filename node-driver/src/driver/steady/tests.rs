@@ -2,18 +2,13 @@
 //! what changes on the machine is published, and nothing else is written.
 
 use super::*;
-use crate::driver::tests::settings;
-use crate::fake_server::{FakeServer, Objects, SLICES, TOPOLOGIES};
-use crate::health::Health;
+use crate::driver::tests::{NODE, driver};
+use crate::fake_server::{EVENTS, FakeServer, Objects, SLICES, TOPOLOGIES};
 use crate::live;
 use crate::node::NodeIdentity;
-use crate::publish::Publisher;
 use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
-use topology_graph::HostRoot;
-
-const NODE: &str = "gb300-0";
 
 /// A driver at work on a planted machine.
 struct Running {
@@ -29,21 +24,14 @@ async fn start() -> Running {
     let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
     let (wake, mut tasks) = (Arc::new(Notify::new()), JoinSet::new());
     let client = server.client();
-    let node = NodeIdentity::get(&client, NODE).await.unwrap();
-    let driver = Driver {
-        host: HostRoot::at(root.path()),
-        kernel: None,
-        cloud: CloudMetadata::default(),
-        health: Health::default(),
-        settings: settings(),
-        publisher: Publisher::new(&client, node),
-    };
+    let driver = driver(&server, &root, CloudMetadata::default()).await;
+    let events = NodeEvents::new(&client, NodeIdentity::get(&client, NODE).await.unwrap());
     let (cloud, metadata) = value::channel(CloudMetadata::default());
-    watch::ports(&mut tasks, &driver.host, &wake);
+    watch::polled(&mut tasks, &driver.host, driver.claims.clone(), &wake);
     let known = watch::objects(&mut tasks, &client, NODE, &wake);
     let first = Some(Readiness::default().wait_for("the first publication"));
     let steady =
-        Steady { driver, metadata, known, first, failures: 0, metrics: Metrics::default() };
+        Steady { driver, metadata, known, events, first, failures: 0, metrics: Metrics::default() };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {
         let never = CancellationToken::new();
@@ -96,7 +84,13 @@ async fn a_port_that_goes_down_is_published() {
         (&taint["key"], &taint["effect"]),
         (&json!("dranet.io/port-down"), &json!("NoSchedule"))
     );
-    assert_eq!(running.server.take_writes().len(), 1, "one fact is one write");
+    running.server.until(EVENTS, |events| events.len() == 1).await;
+    let event = &running.server.objects(EVENTS)[0];
+    assert_eq!((&event["reason"], &event["type"]), (&json!("NICPortDown"), &json!("Warning")));
+    assert_eq!(event["regarding"]["name"], NODE);
+    let writes = running.server.take_writes();
+    let slices = writes.iter().filter(|write| write.contains(SLICES)).count();
+    assert_eq!((slices, writes.len()), (1, 2), "one fact is one write of a slice, and an event");
 }
 
 #[tokio::test]
@@ -130,7 +124,9 @@ async fn many_changes_at_once_are_one_write_and_no_change_is_none() {
             .count()
     };
     running.server.until(SLICES, |slices| initializing(slices) == 4).await;
-    assert!(running.server.take_writes().len() <= 2, "two looks at most fall into the burst");
+    let writes = running.server.take_writes();
+    let slices = writes.iter().filter(|write| write.contains(SLICES)).count();
+    assert!(slices <= 2, "two looks at most fall into the burst: {writes:?}");
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! What must hold of foreign bytes that are facts of a machine. The fuzz targets
+//! try it on bytes at random, the test `publication_corpus` on those that are kept.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::Device;
+use node_driver::cloud::http::Patience;
+use node_driver::cloud::{CloudMetadata, CloudProvider, read};
+use node_driver::decision::{Facts, decide};
+use node_driver::network::NetworkFacts;
+use node_driver::network::kernel::facts_in;
+use node_driver::sharing::Sharing;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use topology_graph::fixture::{machine, plant};
+use topology_graph::{HostRoot, Snapshot};
+
+/// Any bytes are interfaces and routes, or nothing.
+pub(crate) fn netlink(bytes: &[u8]) {
+    let network = facts_in(bytes);
+    drop(network.uplinks());
+    publish(network, CloudMetadata::default());
+}
+
+/// Any interfaces and metadata give devices that the API server takes.
+pub(crate) fn facts(bytes: &[u8]) {
+    let Ok((network, cloud)) = serde_json::from_slice(bytes) else { return };
+    publish(network, cloud);
+}
+
+/// Any answer of a metadata service is metadata or an error: the first byte says
+/// of which cloud, the rest is what comes over the wire.
+pub(crate) fn metadata(bytes: &[u8]) {
+    let Some((cloud, answer)) = bytes.split_first() else { return };
+    let cloud = CLOUDS[usize::from(*cloud) % CLOUDS.len()];
+    if let Some(metadata) = RUNTIME.block_on(ask(cloud, answer)) {
+        assert!(metadata.iter().all(|(_, text)| (1..=64).contains(&text.as_str().len())));
+    }
+}
+
+const CLOUDS: [CloudProvider; 5] = [
+    CloudProvider::Alibaba,
+    CloudProvider::Aws,
+    CloudProvider::Azure,
+    CloudProvider::Gce,
+    CloudProvider::Oci,
+];
+
+/// One attempt, and not for long.
+const PATIENCE: Patience =
+    Patience { request: Duration::from_millis(100), attempts: 1, pause: Duration::ZERO };
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_current_thread().enable_all().build().expect("a runtime can be made")
+});
+
+/// Asks a service that answers everything in the same way.
+async fn ask(cloud: CloudProvider, answer: &[u8]) -> Option<CloudMetadata> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let serve = async {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            // Who has closed the connection has heard enough.
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(answer).await;
+        }
+    };
+    tokio::select! {
+        answer = read(cloud, &url, PATIENCE) => answer.ok(),
+        () = serve => None,
+    }
+}
+
+/// A machine with NICs of all sorts.
+static MACHINE: LazyLock<Snapshot> = LazyLock::new(|| {
+    let root = tempfile::tempdir().expect("a folder can be made");
+    let text = machine("x86-adapters").expect("the crate carries it");
+    plant(text, root.path()).expect("it is sound");
+    topology_graph::read(&HostRoot::at(root.path())).expect("it has a sysfs")
+});
+
+/// `IFNAMSIZ` with the zero at the end.
+const MAX_NAME_BYTES: usize = 15;
+
+fn publish(mut network: NetworkFacts, cloud: CloudMetadata) {
+    // What the kernel never says.
+    network.interfaces.retain(|it| (1..=MAX_NAME_BYTES).contains(&it.name.len()));
+    network.interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+    network.interfaces.dedup_by(|a, b| a.name == b.name);
+    let facts = Facts { snapshot: MACHINE.clone(), network, cloud };
+    let devices = decide(&facts).devices;
+    let names: BTreeSet<_> = devices.iter().map(|device| &device.name).collect();
+    assert_eq!(names.len(), devices.len(), "every device has a name of its own");
+    for device in devices {
+        let shared = Sharing::Bandwidth.apply(device.clone());
+        [device, shared].iter().for_each(is_taken);
+    }
+}
+
+/// The limits of `resource.k8s.io/v1`, but for the number of a cloud's attributes,
+/// which a service does not choose.
+fn is_taken(device: &Device) {
+    let is_label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let name = &device.name;
+    assert!(name.bytes().all(is_label) && (1..=63).contains(&name.len()), "{name}");
+    assert!(!name.starts_with('-') && !name.ends_with('-'), "{name}");
+    for (name, value) in device.attributes.iter().flatten() {
+        assert!(value.string.as_ref().is_none_or(|text| (1..=64).contains(&text.len())), "{name}");
+        assert!(value.int.is_none_or(|int| int >= 0), "{name}");
+    }
+}

@@ -1,0 +1,129 @@
+//! What a NIC with a problem is tainted with: the administrator's choice.
+
+use super::Problem;
+use k8s_openapi::api::resource::v1::DeviceTaint;
+use std::collections::BTreeSet;
+
+/// The effect of each problem.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaintArgs {
+    /// What an InfiniBand NIC is tainted with while its port is down
+    #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
+    pub port_down_taint: TaintEffect,
+    /// What it is tainted with while its port goes down again and again
+    #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
+    pub port_flapping_taint: TaintEffect,
+    /// What a NIC is tainted with while its PCIe link runs slower or narrower than the NIC could;
+    /// a NIC in a slot that is too slow for it is always so
+    #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::None)]
+    pub link_degraded_taint: TaintEffect,
+    /// What a NIC is tainted with that a pod has and the machine has no more
+    #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
+    pub gone_taint: TaintEffect,
+}
+
+/// What a taint does.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaintEffect {
+    /// There is no taint.
+    None,
+    /// The NIC is given to no new pod.
+    NoSchedule,
+    /// And the pods that have it are evicted.
+    NoExecute,
+}
+
+impl TaintArgs {
+    /// The taints of a NIC that has these problems.
+    pub fn taints(self, problems: &BTreeSet<Problem>) -> Vec<DeviceTaint> {
+        let taint = |problem: &Problem| {
+            let effect = self.effect(*problem).word()?.to_owned();
+            Some(DeviceTaint {
+                key: format!("dranet.io/{problem}"),
+                effect,
+                ..DeviceTaint::default()
+            })
+        };
+        problems.iter().filter_map(taint).collect()
+    }
+
+    fn effect(self, problem: Problem) -> TaintEffect {
+        match problem {
+            Problem::PortDown => self.port_down_taint,
+            Problem::PortFlapping => self.port_flapping_taint,
+            Problem::LinkDegraded => self.link_degraded_taint,
+            Problem::Gone => self.gone_taint,
+        }
+    }
+}
+
+impl Default for TaintArgs {
+    fn default() -> Self {
+        Self {
+            port_down_taint: TaintEffect::NoSchedule,
+            port_flapping_taint: TaintEffect::NoSchedule,
+            link_degraded_taint: TaintEffect::None,
+            gone_taint: TaintEffect::NoSchedule,
+        }
+    }
+}
+
+impl TaintEffect {
+    /// The API's word.
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::NoSchedule => Some("NoSchedule"),
+            Self::NoExecute => Some("NoExecute"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        taints: TaintArgs,
+    }
+
+    fn parsed(flags: &[&str]) -> TaintArgs {
+        Flags::parse_from([&["driver"], flags].concat()).taints
+    }
+
+    #[test]
+    fn each_problem_has_the_effect_that_is_set() {
+        assert_eq!(parsed(&[]), TaintArgs::default());
+        let all = Problem::ALL.into_iter().collect();
+        let text = |args: TaintArgs| {
+            let taints = args.taints(&all).into_iter();
+            taints.map(|taint| format!("{}:{}", taint.key, taint.effect)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            text(TaintArgs::default()),
+            [
+                "dranet.io/port-down:NoSchedule",
+                "dranet.io/port-flapping:NoSchedule",
+                "dranet.io/gone:NoSchedule"
+            ]
+        );
+        let flags = [
+            "--port-down-taint=none",
+            "--port-flapping-taint=no-execute",
+            "--link-degraded-taint=no-schedule",
+            "--gone-taint=no-execute",
+        ];
+        assert_eq!(
+            text(parsed(&flags)),
+            [
+                "dranet.io/port-flapping:NoExecute",
+                "dranet.io/link-degraded:NoSchedule",
+                "dranet.io/gone:NoExecute"
+            ]
+        );
+        assert!(TaintArgs::default().taints(&BTreeSet::new()).is_empty());
+    }
+}

@@ -1,0 +1,23 @@
+//! The inputs from which the fuzz targets begin, each checked as they check it.
+
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+
+use std::fs;
+use std::path::Path;
+
+#[path = "../fuzz/publication_checks.rs"]
+mod publication_checks;
+
+/// How many inputs of a target held.
+fn held(target: &str, check: fn(&[u8])) -> usize {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let files = fs::read_dir(seeds).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| check(&fs::read(path).unwrap())).count()
+}
+
+#[test]
+fn seeds_hold() {
+    assert!(held("facts", publication_checks::facts) >= 3);
+    assert!(held("metadata", publication_checks::metadata) >= 5);
+    assert!(held("netlink", publication_checks::netlink) >= 2);
+}

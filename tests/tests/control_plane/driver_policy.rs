@@ -1,0 +1,214 @@
+//! The driver of a node writes and deletes what belongs to that node, and to no
+//! other: with the tokens of pods on two nodes, and with all rights that RBAC can
+//! give, so that the admission policy alone is in the way.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicy, resource::v1::ResourceSlice,
+};
+use kube::{
+    Api, Client, Error, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tests::{
+    Check, ControlPlane, control_plane::client, eventually, floor::Test, rig::Rig, with_scope,
+};
+use topology_graph::{NodeTopology, NodeTopologySpec};
+
+const SOON: Duration = Duration::from_secs(30);
+const POLICY: &str = "node-driver.dranet.io";
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![a_driver_writes_for_its_own_node_only, the_policy_is_sound,]
+}
+
+async fn a_driver_writes_for_its_own_node_only(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        scope.apply_yaml(ALL_RIGHTS).await?;
+        let own = scope.node("own").await?.name_any();
+        let other = scope.node("other").await?.name_any();
+        let driver = |node| {
+            let rig = &rig;
+            async move { client(&rig.node_kubeconfig("node-driver", node).await?).await }
+        };
+        let unbound = rig.client_as("node-driver").await?;
+        let cluster = Cluster { own: &own, other: &other };
+        in_force(&unbound, cluster).await?;
+
+        // What is there of both nodes, each by its own driver.
+        for node in [&own, &other] {
+            let client = driver(node).await?;
+            slices(&client).create(&once(), &cluster.slice(node, node)).await?;
+            topologies(&client).create(&once(), &topology(node)).await?;
+        }
+        let (own_client, admin) = (driver(&own).await?, plane.client());
+        cluster.forbids_what_is_not_its_own(&own_client, &admin).await?;
+        cluster.forbids_everything(&unbound).await?;
+        cluster.allows_its_own(&own_client).await?;
+        slices(&admin).delete(&format!("{other}-slice"), &DeleteParams::default()).await?;
+        topologies(&admin).delete(&other, &DeleteParams::default()).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Kubernetes checks the types of a policy's expressions, and says so in its status.
+async fn the_policy_is_sound(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let _rig = Rig::install(&plane, scope).await?;
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(plane.client());
+        eventually(SOON, async || {
+            let policy = policies.get(POLICY).await?;
+            let status = policy.status.unwrap_or_default();
+            let is_current = status.observed_generation == policy.metadata.generation;
+            let checking = status.type_checking.unwrap_or_default();
+            let warnings = checking.expression_warnings.unwrap_or_default();
+            anyhow::ensure!(warnings.is_empty(), "{warnings:#?}");
+            Ok(Check::that(is_current, || "it is not checked yet".to_owned()))
+        })
+        .await
+    })
+    .await
+}
+
+const ALL_RIGHTS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: node-driver-with-all-rights}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: node-driver, namespace: dranet-system}]
+";
+
+/// A policy is in force some time after it is written.
+async fn in_force(unbound: &Client, cluster: Cluster<'_>) -> anyhow::Result<()> {
+    let probe = PostParams { dry_run: true, ..PostParams::default() };
+    let slice = cluster.slice("probe", cluster.own);
+    eventually(SOON, async || {
+        let answer = slices(unbound).create(&probe, &slice).await;
+        let refused = answer.as_ref().is_err_and(is_by_policy);
+        Ok(Check::that(refused, || format!("{answer:?}")))
+    })
+    .await
+}
+
+fn slices(client: &Client) -> Api<ResourceSlice> {
+    Api::all(client.clone())
+}
+
+fn topologies(client: &Client) -> Api<NodeTopology> {
+    Api::all(client.clone())
+}
+
+fn once() -> PostParams {
+    PostParams::default()
+}
+
+fn topology(node: &str) -> NodeTopology {
+    let mut spec = NodeTopologySpec::default();
+    spec.shape.hash = "0123456789abcdef".to_owned();
+    NodeTopology::new(node, spec)
+}
+
+fn is_by_policy(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 403 && status.message.contains(POLICY))
+}
+
+/// That a request is refused, and by the policy.
+#[track_caller]
+fn forbidden<T>(what: &str, answer: Result<T, Error>) {
+    match answer {
+        Err(error) => assert!(is_by_policy(&error), "{what}: {error}"),
+        Ok(_) => panic!("{what}: allowed"),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Cluster<'a> {
+    own: &'a str,
+    other: &'a str,
+}
+
+impl Cluster<'_> {
+    fn slice(self, name: &str, node: &str) -> ResourceSlice {
+        let place = json!({"nodeName": node});
+        self.slice_at(name, "dra.net", &place)
+    }
+
+    fn slice_at(self, name: &str, driver: &str, place: &Value) -> ResourceSlice {
+        let pool = json!({"name": name, "generation": 1, "resourceSliceCount": 1});
+        let mut spec = json!({"driver": driver, "pool": pool});
+        if let (Some(spec), Some(place)) = (spec.as_object_mut(), place.as_object()) {
+            spec.extend(place.clone());
+        }
+        let slice = json!({"metadata": {"name": format!("{name}-slice")}, "spec": spec});
+        serde_json::from_value(slice).unwrap()
+    }
+
+    async fn forbids_what_is_not_its_own(
+        self,
+        driver: &Client,
+        admin: &Client,
+    ) -> anyhow::Result<()> {
+        let (slices, topologies) = (slices(driver), topologies(driver));
+        let other = self.other;
+        let elsewhere = json!({"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": [other]}]}]}});
+        for (what, slice) in [
+            ("another node's slice", self.slice("forged", other)),
+            ("all nodes", self.slice_at("forged", "dra.net", &json!({"allNodes": true}))),
+            ("nodes by selector", self.slice_at("forged", "dra.net", &elsewhere)),
+            (
+                "another driver's slice",
+                self.slice_at("forged", "gpu.nvidia.com", &json!({"nodeName": self.own})),
+            ),
+        ] {
+            forbidden(what, slices.create(&once(), &slice).await);
+        }
+        let name = format!("{other}-slice");
+        let merge = |patch: Value| (PatchParams::default(), Patch::Merge(patch));
+        let (params, patch) = merge(json!({"spec": {"pool": {"generation": 2}}}));
+        forbidden("changing a slice", slices.patch(&name, &params, &patch).await);
+        forbidden("deleting a slice", slices.delete(&name, &DeleteParams::default()).await);
+        let (now, every) = (DeleteParams::default(), ListParams::default());
+        forbidden("deleting slices", slices.delete_collection(&now, &every).await);
+
+        forbidden("another node's graph", topologies.create(&once(), &topology("forged")).await);
+        let (params, patch) = merge(json!({"spec": {"fabric": "forged"}}));
+        forbidden("changing a graph", topologies.patch(other, &params, &patch).await);
+        let (params, patch) = merge(json!({"status": {"conditions": []}}));
+        forbidden("its status", topologies.patch_status(other, &params, &patch).await);
+        forbidden("deleting a graph", topologies.delete(other, &DeleteParams::default()).await);
+        forbidden("deleting graphs", topologies.delete_collection(&now, &every).await);
+
+        let left = Api::<ResourceSlice>::all(admin.clone()).get_opt(&name).await?;
+        assert!(left.is_some_and(|slice| slice.spec.pool.generation == 1), "it is as it was");
+        Ok(())
+    }
+
+    /// A token that is bound to no node may nothing, on any.
+    async fn forbids_everything(self, unbound: &Client) -> anyhow::Result<()> {
+        let slice = self.slice("unbound", self.own);
+        forbidden("without a node", slices(unbound).create(&once(), &slice).await);
+        let deleted = topologies(unbound).delete(self.own, &DeleteParams::default()).await;
+        forbidden("without a node", deleted);
+        Ok(())
+    }
+
+    async fn allows_its_own(self, driver: &Client) -> anyhow::Result<()> {
+        let (slices, topologies) = (slices(driver), topologies(driver));
+        let name = format!("{}-slice", self.own);
+        let mut slice = slices.get(&name).await?;
+        slice.spec.pool.generation = 2;
+        slices.replace(&name, &once(), &slice).await?;
+        slices.delete(&name, &DeleteParams::default()).await?;
+        let mut graph = topologies.get(self.own).await?;
+        graph.spec.fabric = Some("fabric-1".to_owned());
+        let graph = topologies.replace(self.own, &once(), &graph).await?;
+        topologies.replace_status(self.own, &once(), &graph).await?;
+        topologies.delete(self.own, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+//! Many drivers at once, each with the token of its node: machines change,
+//! drivers are killed, others write over their slices, and the API server
+//! restarts. In the end every slice says what its machine is, and no pool's
+//! generation ever went back.
+//!
+//! How many: `DRANET_DRIVERS` (8).
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use futures::TryStreamExt;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tests::{
+    Check, ControlPlane, Process, Scope, eventually,
+    floor::Test,
+    rig::{Rig, gb300_machine},
+    with_scope,
+};
+use tokio::task::JoinSet;
+
+/// Longest time until all slices say what they must, on a busy machine.
+const SOON: Duration = Duration::from_mins(3);
+const ROUNDS: usize = 3;
+/// NICs of a GB300 machine.
+const NICS: usize = 4;
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![slices_converge_whatever_happens].into_iter().map(Test::alone).collect()
+}
+
+async fn slices_converge_whatever_happens(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        let mut fleet = Fleet::start(&plane, &rig, scope).await?;
+        fleet.converges("at first").await?;
+        let pools = Pools::watch(&plane.client());
+        for round in 0..ROUNDS {
+            fleet.change_machines(round)?;
+            fleet.restart_some(round)?;
+            fleet.write_over_some(round).await?;
+            if round == 1 {
+                plane.restart_apiserver().await?;
+            }
+            fleet.converges(&format!("after round {round}")).await?;
+        }
+        pools.never_went_back()
+    })
+    .await
+}
+
+/// The drivers and their machines.
+struct Fleet<'a> {
+    plane: &'a ControlPlane,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: String,
+    machine: TempDir,
+    kubeconfig: PathBuf,
+    driver: Option<Process>,
+    /// How many of its ports are down.
+    down: usize,
+}
+
+impl<'a> Fleet<'a> {
+    async fn start(plane: &'a ControlPlane, rig: &Rig<'_>, scope: &Scope) -> anyhow::Result<Self> {
+        let mut nodes = Vec::new();
+        for index in 0..count()? {
+            let name = scope.node(&format!("fleet-{index}")).await?.name_any();
+            let kubeconfig = rig.node_kubeconfig("node-driver", &name).await?;
+            let machine = gb300_machine(&name)?;
+            nodes.push(Node { name, machine, kubeconfig, driver: None, down: 0 });
+        }
+        let mut fleet = Self { plane, nodes };
+        for index in 0..fleet.nodes.len() {
+            fleet.launch(index)?;
+        }
+        Ok(fleet)
+    }
+
+    fn launch(&mut self, index: usize) -> anyhow::Result<()> {
+        let node = &mut self.nodes[index];
+        let program = self.plane.program("node-driver")?.named(&node.name);
+        let root = node.machine.path().display().to_string();
+        node.driver = None;
+        node.driver = Some(
+            program
+                .args(["--node-name", &node.name, "--root", &root, "--cloud", "none"])
+                .args(["--operations-listen", "127.0.0.1:0", "--rescan-seconds", "3600"])
+                .args(["--kubeconfig".to_owned(), node.kubeconfig.display().to_string()])
+                .spawn()?,
+        );
+        Ok(())
+    }
+
+    /// Of each machine another number of ports is down than before.
+    fn change_machines(&mut self, round: usize) -> anyhow::Result<()> {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            node.down = (index + round) % (NICS + 1);
+            for port in 0..NICS {
+                let state = format!("sys/class/infiniband/mlx5_{port}/ports/1/state");
+                let text = if port < node.down { "1: DOWN\n" } else { "4: ACTIVE\n" };
+                fs::write(node.machine.path().join(state), text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restart_some(&mut self, round: usize) -> anyhow::Result<()> {
+        (round..self.nodes.len()).step_by(3).try_for_each(|index| self.launch(index))
+    }
+
+    /// Someone who may everything deletes slices, and empties others.
+    async fn write_over_some(&self, round: usize) -> anyhow::Result<()> {
+        let slices: Api<ResourceSlice> = Api::all(self.plane.client());
+        for (index, node) in self.nodes.iter().enumerate().skip((round + 1) % 2).step_by(2) {
+            for slice in of_node(&slices, &node.name).await? {
+                let name = slice.name_any();
+                if index % 4 < 2 {
+                    let empty = json!({"spec": {"devices": []}});
+                    let patch = Patch::Merge(empty);
+                    let answer = slices.patch(&name, &PatchParams::default(), &patch).await;
+                    absent_or(answer.map(drop))?;
+                } else if !self.was_restarted(index, round) {
+                    // A driver that starts knows no generation but that of what is there.
+                    let answer = slices.delete(&name, &DeleteParams::default()).await;
+                    absent_or(answer.map(drop))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn was_restarted(&self, index: usize, round: usize) -> bool {
+        index >= round && (index - round).is_multiple_of(3)
+    }
+
+    /// A driver that starts while the server is away ends, and is started again,
+    /// as a kubelet does.
+    fn revive(&mut self) -> anyhow::Result<()> {
+        let has_ended = |node: &Node| node.driver.as_ref().is_none_or(Process::has_ended);
+        for index in 0..self.nodes.len() {
+            if has_ended(&self.nodes[index]) {
+                self.launch(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every node has one slice with all its NICs, in their state.
+    async fn converges(&mut self, when: &str) -> anyhow::Result<()> {
+        let slices: Api<ResourceSlice> = Api::all(self.plane.client());
+        let begin = Instant::now();
+        eventually(SOON, async || {
+            self.revive()?;
+            let mut wrong = Vec::new();
+            for node in &self.nodes {
+                let found = match of_node(&slices, &node.name).await {
+                    Ok(found) => found,
+                    // The server has just restarted.
+                    Err(error) => return Ok(Check::NotYet(format!("{when}: {error:#}"))),
+                };
+                let down = found.iter().map(down).sum::<usize>();
+                let devices: usize =
+                    found.iter().map(|slice| slice.spec.devices.iter().flatten().count()).sum();
+                if (found.len(), devices, down) != (1, NICS, node.down) {
+                    let log = node.driver.as_ref().map(|driver| driver.tail(3));
+                    wrong.push(format!(
+                        "{}: {} slices, {devices} NICs, {down} down instead of {}: {log:?}",
+                        node.name,
+                        found.len(),
+                        node.down
+                    ));
+                }
+            }
+            Ok(Check::that(wrong.is_empty(), || format!("{when}: {wrong:#?}")))
+        })
+        .await?;
+        report(&format!("{when}: {} drivers in {:.1?}", self.nodes.len(), begin.elapsed()));
+        Ok(())
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "how long it took is worth reading")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}
+
+/// How many ports a slice says are down.
+fn down(slice: &ResourceSlice) -> usize {
+    let devices = slice.spec.devices.iter().flatten();
+    let is_down = |device: &&k8s_openapi::api::resource::v1::Device| {
+        let attributes = device.attributes.as_ref();
+        let state = attributes.and_then(|attributes| attributes.get("dranet.io/portState"));
+        state.and_then(|state| state.string.as_deref()) == Some("Down")
+    };
+    devices.filter(is_down).count()
+}
+
+async fn of_node(slices: &Api<ResourceSlice>, node: &str) -> anyhow::Result<Vec<ResourceSlice>> {
+    let own = ListParams::default().fields(&format!("spec.driver=dra.net,spec.nodeName={node}"));
+    Ok(slices.list(&own).await?.items)
+}
+
+/// A driver may have written in between.
+fn absent_or(answer: Result<(), kube::Error>) -> anyhow::Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        answer => Ok(answer?),
+    }
+}
+
+/// The generation of each pool, as it goes.
+struct Pools {
+    seen: Arc<Mutex<Seen>>,
+    _task: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Seen {
+    highest: BTreeMap<String, i64>,
+    events: usize,
+    violations: Vec<String>,
+}
+
+impl Pools {
+    fn watch(client: &Client) -> Self {
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let config = watcher::Config::default().fields("spec.driver=dra.net");
+        let slices = watcher(Api::<ResourceSlice>::all(client.clone()), config).default_backoff();
+        let told = Arc::clone(&seen);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut slices = Box::pin(slices.applied_objects());
+            loop {
+                match slices.try_next().await {
+                    Ok(Some(slice)) => {
+                        told.lock().unwrap_or_else(PoisonError::into_inner).observe(&slice)
+                    }
+                    Ok(None) => return,
+                    // The server is away; the watch comes back.
+                    Err(_) => {}
+                }
+            }
+        });
+        Self { seen, _task: tasks }
+    }
+
+    fn never_went_back(self) -> anyhow::Result<()> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        anyhow::ensure!(seen.violations.is_empty(), "{:#?}", seen.violations);
+        anyhow::ensure!(seen.events > 0, "nothing was seen of the slices");
+        Ok(())
+    }
+}
+
+impl Seen {
+    fn observe(&mut self, slice: &ResourceSlice) {
+        self.events += 1;
+        let pool = &slice.spec.pool;
+        let highest = self.highest.entry(pool.name.clone()).or_default();
+        if pool.generation < *highest {
+            let went = format!("{}: from {highest} to {}", pool.name, pool.generation);
+            self.violations.push(went);
+        }
+        *highest = pool.generation.max(*highest);
+    }
+}
+
+/// How many drivers.
+#[expect(clippy::disallowed_methods, reason = "the setting of this test")]
+fn count() -> anyhow::Result<usize> {
+    let text = std::env::var("DRANET_DRIVERS").unwrap_or_else(|_| "8".to_owned());
+    text.parse().with_context(|| format!("`{text}` is no number of drivers"))
+}

@@ -1,7 +1,8 @@
 //! `plan`: what admission would make of a pod, and where it would land.
 
 use crate::args::{PlanArgs, PlanFormat};
-use crate::{Output, plan_json, source, text};
+use crate::source::{self, Seen};
+use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
 use admission::plan::Policy;
@@ -14,8 +15,18 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
-    let pod = read_pod(&args.file)?;
-    let view = source::read(&args.source).await?;
+    let mut pod = read_pod(&args.file)?;
+    let namespace = pod["metadata"]["namespace"].as_str();
+    let Seen { view, namespace, notes } =
+        source::read_as_admission(&args.source, &args.admission, namespace).await?;
+    if let Some(namespace) = namespace {
+        pod["metadata"]["namespace"] = namespace.into();
+    }
+    let output = decide(&pod, &view, args)?;
+    Ok(Output { notes, ..output })
+}
+
+fn decide(pod: &Value, view: &ClusterView, args: PlanArgs) -> anyhow::Result<Output> {
     let PlanArgs { gpu_class, nic_class, max_steps, output, .. } = args;
     let (network_namespaces, fabric_controller) = (args.network_namespaces, args.fabric_controller);
     let policy = Policy {
@@ -26,7 +37,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
         fabric_controller,
         ..Policy::default()
     };
-    let verdict = match admit(&pod, &view, &policy) {
+    let verdict = match admit(pod, view, &policy) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
         Err(error) => return Err(error.into()),
@@ -39,11 +50,11 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
         template["metadata"]["namespace"] = namespace.into();
     }
     let text = match output {
-        PlanFormat::Text => person(&view, &verdict, planned, &template)?,
+        PlanFormat::Text => person(view, &verdict, planned, &template)?,
         PlanFormat::Yaml => {
             format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
-        PlanFormat::Json => plan_json::planned(&view, &verdict, planned, &template)?,
+        PlanFormat::Json => plan_json::planned(view, &verdict, planned, &template)?,
     };
     Ok(text.into())
 }
@@ -53,7 +64,7 @@ fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
         PlanFormat::Json => plan_json::denied(denial)?,
         PlanFormat::Text | PlanFormat::Yaml => format!("denied: {denial}\n"),
     };
-    Ok(Output { text, denied: true })
+    Ok(Output { text, denied: true, notes: Vec::new() })
 }
 
 fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<String> {
@@ -100,10 +111,16 @@ fn person(
     writeln!(out, "# Pod as admission would rewrite it\n\n{}", text::yaml(&verdict.pod)?)?;
     writeln!(out, "# Devices that it would get, node by node\n")?;
     let claim = Claim::from_spec(ClaimName::new("", name), &planned.plan.claim)?;
-    for node in view.inventory().node_names() {
+    for node in nodes(view) {
         writeln!(out, "{node}: {}", devices(view, node, &claim))?;
     }
     Ok(out)
+}
+
+/// The nodes that are there.
+pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
+    let names = view.inventory().node_names().map(|name| &**name);
+    names.filter(|name| !view.is_remembered(name))
 }
 
 fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {

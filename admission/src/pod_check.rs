@@ -38,7 +38,7 @@ fn spec<'a>(
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
     if let Some(name) = &entry.resource_claim_name {
-        return view.claim(&key(name))?.spec.as_ref();
+        return view.claim(&key(name))?.spec.as_deref();
     }
     view.template(&key(entry.resource_claim_template_name.as_ref()?))?.spec.as_ref()
 }

@@ -61,9 +61,7 @@ pub fn original(pod: &Value) -> Value {
     let mut pod = if is_kept { without_extended_resources(pod) } else { pod.clone() };
     remove(&mut pod["spec"], "resourceClaims", CLAIM);
     remove(&mut pod["spec"], "schedulingGates", GATE_FABRIC);
-    if let Some(Value::Object(labels)) = pod.pointer_mut("/metadata/labels") {
-        labels.remove(label::FABRIC_GROUP);
-    }
+    unlabel(&mut pod["metadata"], label::FABRIC_GROUP);
     for container in containers(&mut pod) {
         if let Some(resources) = container.get_mut("resources") {
             remove(resources, "claims", CLAIM);
@@ -90,6 +88,14 @@ fn remove(parent: &mut Value, list: &str, name: &str) {
     entries.retain(|entry| entry["name"] != name);
     if entries.is_empty() {
         parent.as_object_mut().map(|parent| parent.remove(list));
+    }
+}
+
+/// Removes a label, and labels that are left empty.
+fn unlabel(metadata: &mut Value, label: &str) {
+    let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) else { return };
+    if labels.remove(label).is_some() && labels.is_empty() {
+        metadata.as_object_mut().map(|metadata| metadata.remove("labels"));
     }
 }
 
@@ -228,6 +234,26 @@ mod tests {
             let again = with_claim(&before, &grants, TEMPLATE, "why");
             assert_eq!(again, after);
             assert_eq!(original(&again), before);
+        }
+    }
+
+    /// A copy that kept the gate would wait for ever where nobody lifts it, and
+    /// one that kept the label would be of a group that it has not asked for.
+    #[test]
+    fn a_held_pod_leads_back_to_one_that_is_not() {
+        let plain = pod();
+        let mut labelled = pod();
+        labelled["metadata"]["labels"] = json!({ "app": "x" });
+        labelled["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
+        for pod in [plain, labelled] {
+            let mut held = with_claim(&pod, &to("nccl"), TEMPLATE, "why");
+            let rewritten = held.clone();
+            hold(&mut held, "0123456789abcdef");
+            assert_eq!(held["metadata"]["labels"][label::FABRIC_GROUP], "0123456789abcdef");
+            let before = original(&held);
+            assert_eq!(before, original(&rewritten));
+            assert_eq!(before["metadata"].get("labels"), pod["metadata"].get("labels"));
+            assert_eq!(before["spec"].get("schedulingGates"), pod["spec"].get("schedulingGates"));
         }
     }
 

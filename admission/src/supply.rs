@@ -6,9 +6,10 @@ use crate::join::Question;
 use crate::join::form::{CLAIM_PARTS_MAX, WAYS_MAX};
 use crate::nearness::Nearness;
 use cluster_model::machines::{Machine, Selection};
-use cluster_model::names::{self, annotation};
-use cluster_model::node_devices::NodeDevices;
+use cluster_model::names::{self, annotation, attribute};
+use cluster_model::node_devices::{NodeDevices, is_true};
 use cluster_model::view::ClusterView;
+use dra_allocator::Device;
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, ShapeHash};
 
@@ -33,7 +34,12 @@ pub(crate) fn nothing(
     let has_gpus =
         |devices: &&NodeDevices<'_>| devices.gpus.values().any(|gpu| *gpu.id().driver == *driver);
     let with_gpus = devices.iter().filter(has_gpus).count();
-    let with_nics = devices.iter().filter(|devices| !devices.nics.is_empty()).count();
+    let counts = |nic: &Device| {
+        is_true(nic, attribute::dranet::RDMA)
+            && !(intent.host_network && nic.attribute(attribute::dranet::IF_NAME).is_some())
+    };
+    let with_nics = |devices: &&NodeDevices<'_>| devices.nics.values().any(|nic| counts(nic));
+    let with_nics = devices.iter().filter(with_nics).count();
     let plugins = selection.gpu_driver.extended_resources.iter().flat_map(|resource| {
         view.nodes_with_plugin(resource).filter(|node| filter(node)).map(move |_| *resource)
     });
@@ -59,11 +65,12 @@ pub(crate) fn nothing(
         _ => format!(
             "no node that the pod can run on has a graph, GPUs of driver {driver} in class `{}` and \
              RDMA NICs of driver {} in class `{}` together: of {} with a graph {with_gpus} have \
-             such GPUs and {with_nics} such NICs",
+             such GPUs and {with_nics} such NICs{}",
             selection.gpu_class.name,
             names::DRIVER,
             selection.nic_class.name,
             count(devices.len(), "node"),
+            on_the_host(intent),
         ),
     };
     intent.deny(what)
@@ -123,7 +130,17 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
             _ => unsayable(question),
         },
     };
-    format!("{asked}; {limit} ({})", describe(&shapes))
+    format!("{asked}; {limit} ({}){}", describe(&shapes), on_the_host(intent))
+}
+
+/// Which NICs do not count for a pod on the host's network.
+fn on_the_host(intent: &Intent) -> &'static str {
+    if intent.host_network {
+        "; the pod shares the host's network (hostNetwork), out of which no interface can be moved, \
+         so that only NICs without one count"
+    } else {
+        ""
+    }
 }
 
 /// Why a claim cannot say what the graph knows.
@@ -156,9 +173,10 @@ fn total_shortage(intent: &Intent, question: Question<'_>) -> String {
         return format!("asks {asked}, near ones first; {}", unlisted(question));
     }
     format!(
-        "asks {asked}; no node here has more than {} + {} with RDMA",
+        "asks {asked}; no node here has more than {} + {} with RDMA{}",
         count(gpus, "GPU"),
-        count(nics, "NIC")
+        count(nics, "NIC"),
+        on_the_host(intent)
     )
 }
 

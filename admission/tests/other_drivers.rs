@@ -10,12 +10,13 @@ use admission::admit::admit;
 use admission::plan::Policy;
 use cluster::{H100, add, cluster, pod};
 use cluster_model::snapshot;
-use cluster_model::view::{ClusterView, Index};
+use cluster_model::view::{ClusterView, Index, ObjectKey};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
+use topology_graph::NodeTopology;
 
 const INTENTS: &[(u32, &[(&str, &str)])] = &[
     (1, &[("aligned-nics", "1")]),
@@ -80,10 +81,8 @@ fn a_size_stands_in_for_the_graph() {
             } })
         })
         .collect();
-    let graphs: Vec<_> = view.node_topologies().map(|(_, object)| object.clone()).collect();
-    for object in &graphs {
-        view.delete(object);
-    }
+    Index::<NodeTopology>::delete(&mut view, &ObjectKey::cluster_wide("node"));
+    assert!(!view.has_graphs(), "its type of machine is all that is known of the node");
     let slice = json!({ "metadata": { "name": "node-dra.net" }, "spec": {
         "driver": "dra.net", "nodeName": "node", "devices": nics,
         "pool": { "name": "node", "generation": 1, "resourceSliceCount": 1 },

@@ -1,7 +1,7 @@
 //! Pods as people and controllers write them, and what becomes of each: the
 //! claim and who gets what of it, or the refusal.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "plans/cluster.rs"]
 mod cluster;
@@ -10,7 +10,8 @@ use admission::admit::{AdmitError, Verdict, admit};
 use admission::plan::Policy;
 use cluster::{GB300, Gpus, H100, MI300X, classes, cluster, pod};
 use cluster_model::view::{ClusterView, Index};
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
+use dra_allocator::AttributeValue;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate, ResourceSlice};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -256,6 +257,8 @@ fn drivers_and_classes() {
     insta::assert_snapshot!(text);
 }
 
+const ROUTES: &str = r#"{"routes":[{"destination":"10.0.0.0/8","gateway":"10.1.0.1"}]}"#;
+
 #[test]
 fn network_configuration() {
     let view = cluster(&[cluster::P4D]);
@@ -263,18 +266,11 @@ fn network_configuration() {
     let open = Policy { network_namespaces: vec!["default".to_owned()], ..Policy::default() };
     let other = Policy { network_namespaces: vec!["net".to_owned()], ..Policy::default() };
     let closed = Policy::default();
+    let everywhere = Policy { network_namespaces: vec!["*".to_owned()], ..Policy::default() };
     let mut text = String::new();
     for (name, policy, json) in [
-        (
-            "routes, nowhere allowed",
-            &closed,
-            r#"{"routes":[{"destination":"10.0.0.0/8","gateway":"10.1.0.1"}]}"#,
-        ),
-        (
-            "routes, allowed elsewhere",
-            &other,
-            r#"{"routes":[{"destination":"10.0.0.0/8","gateway":"10.1.0.1"}]}"#,
-        ),
+        ("routes, nowhere allowed", &closed, ROUTES),
+        ("routes, allowed elsewhere", &other, ROUTES),
         ("an address, not allowed", &closed, r#"{"interface":{"addresses":["10.1.0.7/24"]}}"#),
         ("a routing domain, not allowed", &closed, r#"{"interface":{"vrf":{"name":"blue"}}}"#),
         ("no such field", &open, r#"{"interface":{"colour":"red"}}"#),
@@ -283,7 +279,116 @@ fn network_configuration() {
     ] {
         text.push_str(&report(name, &config(json), &view, policy));
     }
+    for (name, policy, json) in [
+        ("routes, allowed here", &open, ROUTES),
+        ("routes, allowed everywhere", &everywhere, ROUTES),
+        ("an MTU, which reaches no farther than the pod", &closed, r#"{"interface":{"mtu":9000}}"#),
+    ] {
+        text.push_str(&report(name, &config(json), &view, policy));
+        let verdict = admit(&config(json), &view, policy).unwrap();
+        let claim = verdict.planned.unwrap().plan.claim;
+        let parts = serde_json::to_value(claim.devices.unwrap().config).unwrap();
+        writeln!(text, "    config: {parts}").unwrap();
+    }
     insta::assert_snapshot!(text);
+}
+
+/// The cluster with other attributes on its NICs, each by its number on its node.
+fn with_nics(
+    mut view: ClusterView,
+    change: impl Fn(usize, &mut serde_json::Map<String, Value>),
+) -> ClusterView {
+    let slices: Vec<_> = view.inventory().slices().map(|slice| slice.name.to_string()).collect();
+    for name in slices {
+        let slice = view.inventory().slice(&name).unwrap();
+        if *slice.pool.driver != *"dra.net" {
+            continue;
+        }
+        let devices = slice.devices.iter().enumerate().map(|(index, device)| {
+            let values = device.attributes().map(|(name, value)| (name.to_string(), wire(value)));
+            let mut attributes: serde_json::Map<_, _> = values.collect();
+            change(index, &mut attributes);
+            json!({ "name": device.id().device.to_string(), "attributes": attributes })
+        });
+        let node = slice.node_name().unwrap().to_string();
+        let slice = json!({ "metadata": { "name": name }, "spec": {
+            "driver": "dra.net", "nodeName": node, "devices": devices.collect::<Vec<_>>(),
+            "pool": { "name": node, "generation": 1, "resourceSliceCount": 1 },
+        } });
+        view.apply(serde_json::from_value::<ResourceSlice>(slice).unwrap()).unwrap();
+    }
+    view
+}
+
+/// A value as a slice has it.
+fn wire(value: &AttributeValue) -> Value {
+    match value {
+        AttributeValue::Bool(it) => json!({ "bool": it }),
+        AttributeValue::Int(it) => json!({ "int": it }),
+        AttributeValue::String(it) => json!({ "string": &**it }),
+        other => panic!("no NIC of ours publishes {other}"),
+    }
+}
+
+/// An interface cannot be moved into a pod that shares the host's network; an
+/// InfiniBand NIC without one is given as its character devices alone.
+#[test]
+fn the_hosts_network() {
+    let host = |nics: &str| {
+        let mut pod = annotated(&[("aligned-nics", nics)]);
+        pod["spec"]["hostNetwork"] = true.into();
+        pod
+    };
+    let interface = |index: usize, attributes: &mut serde_json::Map<_, _>| {
+        let name = json!({ "string": format!("rdma{index}") });
+        attributes.insert("dra.net/ifName".to_owned(), name);
+    };
+    let all = with_nics(cluster(&[H100]), interface);
+    let some = with_nics(cluster(&[H100]), |index, attributes| {
+        if index % 2 == 0 {
+            interface(index, attributes);
+        }
+    });
+    let mut configured = host("1");
+    configured["metadata"]["annotations"]["dranet.io/nic-config"] =
+        r#"{"interface":{"mtu":9000}}"#.into();
+    let policy = Policy::default();
+    let cases = [
+        ("every NIC has an interface", &all, host("1")),
+        ("every second has one, one NIC", &some, host("1")),
+        ("every second has one, two NICs", &some, host("2")),
+        ("every second has one, four NICs", &some, host("4")),
+        ("its own network, every NIC has an interface", &all, annotated(&[("aligned-nics", "1")])),
+        ("a configuration of an interface", &some, configured),
+    ];
+    let text: String =
+        cases.iter().map(|(name, view, pod)| report(name, pod, view, &policy)).collect();
+    insta::assert_snapshot!(text);
+    let planned = admit(&host("1"), &some, &policy).unwrap().planned.unwrap();
+    let claim = serde_json::to_string(&planned.plan.claim).unwrap();
+    assert!(claim.contains("ifName"), "the claim itself leaves interfaces out: {claim}");
+}
+
+/// A NIC without the attribute never satisfies a constraint on it, even alone: it
+/// is made where every NIC has it, and not where one has not.
+#[test]
+fn one_placement_group_is_asked_for_only_where_every_nic_tells_its_own() {
+    let group = "azure.dra.net/placementGroupId";
+    let without = |nics: usize| {
+        with_nics(cluster(&[GB300]), move |index, attributes| {
+            if index < nics {
+                attributes.remove(group);
+            }
+        })
+    };
+    for (nics, expected) in [(0, true), (1, false), (2, false), (4, false)] {
+        let pod = annotated(&[("aligned-nics", "2")]);
+        let planned = admit(&pod, &without(nics), &Policy::default()).unwrap().planned.unwrap();
+        let constraints = planned.plan.claim.devices.unwrap().constraints.unwrap_or_default();
+        let mut of_group =
+            constraints.iter().filter(|it| it.match_attribute.as_deref() == Some(group));
+        assert_eq!(of_group.next().is_some(), expected, "{nics} NICs do not tell");
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! names of annotations and attributes, the table of GPU drivers, and the view
 //! of a cluster that watches or a snapshot feed.
 //!
-//! It knows neither a server nor a socket: [`watch`] takes a ready client, and
-//! [`snapshot`] reads files.
+//! It knows neither a server nor a socket: [`watch`] and [`read`] take a ready
+//! client, and [`snapshot`] reads files.
 
 pub mod gpu_drivers;
 pub mod machines;
@@ -11,6 +11,7 @@ pub mod names;
 pub mod network_config;
 pub mod node_devices;
 pub mod predict;
+pub mod read;
 pub mod remembered;
 pub mod snapshot;
 mod stand_in;

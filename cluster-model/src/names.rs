@@ -64,6 +64,9 @@ pub mod annotation {
     pub const PLAN: &str = "dranet.io/plan";
 }
 
+/// Namespace in which admission is installed by `deploy`.
+pub const ADMISSION_NAMESPACE: &str = "dranet-system";
+
 /// Objects of admission's own, in its namespace; `deploy` holds them, empty.
 pub mod object {
     /// The Lease of its leader.

@@ -113,11 +113,10 @@ fn open_claim(
     let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
     // The watch may lag behind the scheduler's.
     let Some(claim) = view.claim(&key) else { return template(view, namespace, entry).map(Some) };
-    let allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
-    if allocated {
+    if claim.is_allocated {
         return Ok(None);
     }
-    parse(&key, claim.spec.as_ref()).map(Some)
+    parse(&key, claim.spec.as_deref()).map(Some)
 }
 
 /// The claim as its template says; templates cannot change.

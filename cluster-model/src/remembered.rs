@@ -159,7 +159,7 @@ fn appearance(devices: &NodeDevices<'_>) -> Vec<(PciAddress, Vec<String>)> {
 mod tests {
     use super::*;
     use crate::snapshot;
-    use crate::view::Index;
+    use crate::view::{Index, ObjectKey};
     use k8s_openapi::ByteString;
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde::de::DeserializeOwned;
@@ -208,11 +208,17 @@ mod tests {
         let name = recall::name(key);
         view.apply(map(key, machine().encode().unwrap())).unwrap();
         assert!(unremembered(&view).is_empty(), "it is remembered now");
-        Index::<Node>::reset(&mut view, Vec::new());
-        Index::<ResourceSlice>::reset(&mut view, Vec::new());
-        Index::<NodeTopology>::reset(&mut view, Vec::new());
+        for node in all::<Node>("Node") {
+            Index::<Node>::delete(&mut view, &ObjectKey::of(&node.metadata));
+        }
+        for slice in all::<ResourceSlice>("ResourceSlice") {
+            Index::<ResourceSlice>::delete(&mut view, &ObjectKey::of(&slice.metadata));
+        }
+        for graph in all::<NodeTopology>("NodeTopology") {
+            Index::<NodeTopology>::delete(&mut view, &ObjectKey::of(&graph.metadata));
+        }
         assert_eq!(counts(&view, &name), Some((4, 4)));
-        view.delete(&ConfigMap::default());
+        Index::<ConfigMap>::delete(&mut view, &ObjectKey::cluster_wide("any"));
         assert_eq!(counts(&view, &name), None);
         assert_eq!(view.inventory().slices().count(), 0);
     }

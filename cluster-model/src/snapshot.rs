@@ -1,6 +1,7 @@
 //! A cluster from files: Kubernetes objects as `kubectl get -o yaml` writes
 //! them, in lists, in several documents of one file, or in JSON.
 
+use crate::names;
 use crate::view::{ClusterView, Index, ViewError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -68,9 +69,11 @@ pub struct Found {
     pub ignored: BTreeMap<String, usize>,
 }
 
-/// Reads a file, or every `.yaml`, `.yml` and `.json` file of a folder.
+/// Reads a file, or every `.yaml`, `.yml` and `.json` file of a folder. The view
+/// keeps every `NodeTopology`.
 pub fn load(path: &Path) -> Result<(ClusterView, Found), SnapshotError> {
     let mut view = ClusterView::default();
+    view.keep_topologies();
     let mut found = Found::default();
     for file in files(path)? {
         for object in objects(&file)? {
@@ -156,12 +159,15 @@ fn take(
     path: &Path,
     object: Value,
 ) -> Result<(), SnapshotError> {
-    use k8s_openapi::api::core::v1::{Node, ResourceQuota};
+    use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
     use k8s_openapi::api::resource::v1 as resource;
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let count = match (version.as_str(), kind.as_str()) {
         ("v1", "Node") => apply::<Node>(view, path, object),
+        ("v1", "ConfigMap") if object["metadata"]["name"] == names::object::MACHINES => {
+            apply::<ConfigMap>(view, path, object)
+        }
         ("v1", "ResourceQuota") => apply::<ResourceQuota>(view, path, object),
         ("resource.k8s.io/v1", "ResourceSlice") => {
             apply::<resource::ResourceSlice>(view, path, object)

@@ -31,19 +31,18 @@ pub(crate) struct StandIns {
 
 impl StandIns {
     pub(crate) fn apply(&mut self, slice: &ResourceSlice) {
-        self.delete(slice);
+        let name = slice.metadata.name.as_deref().unwrap_or_default();
+        self.delete(name);
         let Some((node, machine)) = machine(slice) else { return };
         if !self.graphs.contains_key(machine) {
             let Some(topology) = described(machine) else { return };
             self.graphs.insert(machine.to_owned(), Arc::new(topology));
         }
-        let name = slice.metadata.name.clone().unwrap_or_default();
-        self.slices.insert(name, (node.to_owned(), machine.to_owned()));
+        self.slices.insert(name.to_owned(), (node.to_owned(), machine.to_owned()));
         self.nodes.insert(node.to_owned(), machine.to_owned());
     }
 
-    pub(crate) fn delete(&mut self, slice: &ResourceSlice) {
-        let name = slice.metadata.name.as_deref().unwrap_or_default();
+    pub(crate) fn delete(&mut self, name: &str) {
         let Some((node, _)) = self.slices.remove(name) else { return };
         if !self.slices.values().any(|(other, _)| *other == node) {
             self.nodes.remove(&node);

@@ -1,27 +1,29 @@
 //! The cluster as decisions see it: slices, classes, claims, nodes and their
 //! topologies, indexed.
 //!
-//! Watches and snapshots feed it by the same three verbs; whoever decides reads
+//! Watches and snapshots feed it by the same two verbs; whoever decides reads
 //! it. No IO, no clock.
 
+mod claims;
+mod devices;
+mod graphs;
 mod quotas;
 pub(crate) mod recall;
 
+pub use claims::KnownClaim;
 pub use quotas::Quotas;
 
-use crate::gpu_drivers::GPU_DRIVERS;
 use crate::remembered::{Remembered, RememberedError};
 use crate::stand_in::StandIns;
-use dra_allocator::{ClaimName, Inventory, InventoryError, MinorVersion, Settings};
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{
-    DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec, ResourceSlice,
-};
+use claims::Claims;
+use dra_allocator::{Inventory, InventoryError, MinorVersion, Settings};
+use graphs::Graphs;
+use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use topology_graph::{NodeTopology, ShapeHash, SpecError, Topology};
+use topology_graph::{NodeTopology, SpecError, Topology};
 
 /// An object could not be taken into the view; the view is as before.
 #[derive(Debug, thiserror::Error)]
@@ -59,10 +61,7 @@ pub trait Index<K> {
     /// Adds the object, or replaces the one of its name.
     fn apply(&mut self, object: K) -> Result<(), ViewError>;
     /// Removes the object of this name.
-    fn delete(&mut self, object: &K);
-    /// Replaces all objects of the kind; returns an error for each that was
-    /// left out.
-    fn reset(&mut self, objects: Vec<K>) -> Vec<ViewError>;
+    fn delete(&mut self, key: &ObjectKey);
 }
 
 /// Namespace and name.
@@ -74,9 +73,27 @@ pub struct ObjectKey {
     pub name: String,
 }
 
+impl ObjectKey {
+    /// The key of an object.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The key of an object that is in no namespace.
+    pub fn cluster_wide(name: &str) -> Self {
+        Self { namespace: String::new(), name: name.to_owned() }
+    }
+}
+
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
     }
 }
 
@@ -85,10 +102,8 @@ impl fmt::Display for ObjectKey {
 pub struct ClusterView {
     inventory: Inventory,
     settings: Settings,
-    nodes: BTreeMap<String, ShapeHash>,
-    shapes: BTreeMap<ShapeHash, Arc<Topology>>,
-    topologies: BTreeMap<String, NodeTopology>,
-    claims: BTreeMap<ObjectKey, ResourceClaim>,
+    graphs: Graphs,
+    claims: Claims,
     templates: BTreeMap<ObjectKey, ResourceClaimTemplate>,
     quotas: Quotas,
     remembered: BTreeMap<String, Remembered>,
@@ -107,10 +122,8 @@ impl Default for ClusterView {
         Self {
             inventory: Inventory::new(),
             settings: Settings::defaults_of(MinorVersion::V1_37),
-            nodes: BTreeMap::new(),
-            shapes: BTreeMap::new(),
-            topologies: BTreeMap::new(),
-            claims: BTreeMap::new(),
+            graphs: Graphs::default(),
+            claims: Claims::default(),
             templates: BTreeMap::new(),
             quotas: Quotas::default(),
             remembered: BTreeMap::new(),
@@ -135,8 +148,8 @@ impl ClusterView {
 
     /// Says which version and gates the scheduler has.
     pub fn set_settings(&mut self, settings: Settings) {
+        self.epoch += u64::from(self.settings != settings);
         self.settings = settings;
-        self.epoch += 1;
     }
 
     /// A number that changes with everything that a plan is made from: slices,
@@ -167,27 +180,37 @@ impl ClusterView {
     /// machine. Nodes of one shape share it, so its identities (UUIDs, names) are
     /// those of any of them.
     pub fn topology(&self, node: &str) -> Option<&Arc<Topology>> {
-        let own = self.nodes.get(node).and_then(|shape| self.shapes.get(shape));
-        own.or_else(|| self.stand_ins.topology(node))
+        self.graphs.of(node).or_else(|| self.stand_ins.topology(node))
     }
 
-    /// The NodeTopology of a node, with its own identities.
+    /// Whether any node has published a graph.
+    pub fn has_graphs(&self) -> bool {
+        !self.graphs.is_empty()
+    }
+
+    /// Keeps every `NodeTopology` that comes from here on as it is published: for
+    /// who shows them. Decisions take the graph of the shape, which is held once.
+    pub fn keep_topologies(&mut self) {
+        self.graphs.keep_objects();
+    }
+
+    /// The `NodeTopology` of a node, with its own identities, where they are kept.
     pub fn node_topology(&self, node: &str) -> Option<&NodeTopology> {
-        self.topologies.get(node)
+        self.graphs.object(node)
     }
 
-    /// Every published NodeTopology, by node name.
+    /// Every `NodeTopology` that is kept, by node name.
     pub fn node_topologies(&self) -> impl Iterator<Item = (&str, &NodeTopology)> {
-        self.topologies.iter().map(|(name, object)| (name.as_str(), object))
+        self.graphs.objects()
     }
 
     /// A claim.
-    pub fn claim(&self, key: &ObjectKey) -> Option<&ResourceClaim> {
+    pub fn claim(&self, key: &ObjectKey) -> Option<&KnownClaim> {
         self.claims.get(key)
     }
 
     /// Every claim.
-    pub fn claims(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceClaim)> {
+    pub fn claims(&self) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
         self.claims.iter()
     }
 
@@ -215,201 +238,24 @@ impl ClusterView {
     pub fn is_remembered(&self, node: &str) -> bool {
         recall::is_name(node)
     }
-
-    fn forget_topology(&mut self, node: &str) {
-        self.topologies.remove(node);
-        let Some(hash) = self.nodes.remove(node) else { return };
-        if !self.nodes.values().any(|other| *other == hash) {
-            self.shapes.remove(&hash);
-        }
-    }
-}
-
-impl Index<NodeTopology> for ClusterView {
-    fn apply(&mut self, object: NodeTopology) -> Result<(), ViewError> {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let topology = Topology::from_spec(&object.spec)
-            .map_err(|source| ViewError::Topology { name: name.clone(), source })?;
-        self.epoch += 1;
-        self.forget_topology(&name);
-        let hash = topology.shape();
-        self.shapes.entry(hash).or_insert_with(|| Arc::new(topology));
-        self.nodes.insert(name.clone(), hash);
-        self.topologies.insert(name, object);
-        Ok(())
-    }
-
-    fn delete(&mut self, object: &NodeTopology) {
-        self.epoch += 1;
-        self.forget_topology(object.metadata.name.as_deref().unwrap_or_default());
-    }
-
-    fn reset(&mut self, objects: Vec<NodeTopology>) -> Vec<ViewError> {
-        self.epoch += 1;
-        self.nodes.clear();
-        self.shapes.clear();
-        self.topologies.clear();
-        let errors = apply_all(self, objects);
-        self.recall();
-        errors
-    }
 }
 
 impl Index<ResourceClaimTemplate> for ClusterView {
     fn apply(&mut self, mut object: ResourceClaimTemplate) -> Result<(), ViewError> {
         object.metadata.managed_fields = None;
-        self.templates.insert(key(&object.metadata), object);
+        self.templates.insert(ObjectKey::of(&object.metadata), object);
         Ok(())
     }
 
-    fn delete(&mut self, object: &ResourceClaimTemplate) {
-        self.templates.remove(&key(&object.metadata));
+    fn delete(&mut self, key: &ObjectKey) {
+        self.templates.remove(key);
     }
-
-    fn reset(&mut self, objects: Vec<ResourceClaimTemplate>) -> Vec<ViewError> {
-        self.templates.clear();
-        apply_all(self, objects)
-    }
-}
-
-impl Index<ResourceClaim> for ClusterView {
-    fn apply(&mut self, object: ResourceClaim) -> Result<(), ViewError> {
-        self.inventory.apply_claim(&object).map_err(|source| ViewError::Inventory {
-            kind: "ResourceClaim",
-            name: key(&object.metadata).to_string(),
-            source,
-        })?;
-        self.claims.insert(key(&object.metadata), object);
-        Ok(())
-    }
-
-    fn delete(&mut self, object: &ResourceClaim) {
-        let key = key(&object.metadata);
-        self.inventory.delete_claim(&ClaimName::new(key.namespace.as_str(), key.name.as_str()));
-        self.claims.remove(&key);
-    }
-
-    fn reset(&mut self, objects: Vec<ResourceClaim>) -> Vec<ViewError> {
-        self.claims.clear();
-        // Emptied first; each object then goes through `apply`, which keeps it here too.
-        self.inventory.reset_claims([]);
-        apply_all(self, objects)
-    }
-}
-
-impl Index<ResourceSlice> for ClusterView {
-    fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
-        self.epoch += 1;
-        self.stand_ins.apply(&object);
-        let result = self.inventory.apply_slice(&object);
-        result.map_err(|source| inventory_error("ResourceSlice", &object.metadata, source))
-    }
-
-    fn delete(&mut self, object: &ResourceSlice) {
-        self.epoch += 1;
-        self.stand_ins.delete(object);
-        self.inventory.delete_slice(name(&object.metadata));
-    }
-
-    fn reset(&mut self, objects: Vec<ResourceSlice>) -> Vec<ViewError> {
-        self.epoch += 1;
-        self.stand_ins = StandIns::default();
-        self.inventory.reset_slices([]);
-        let errors = apply_all(self, objects);
-        self.recall();
-        errors
-    }
-}
-
-impl Index<DeviceClass> for ClusterView {
-    fn apply(&mut self, object: DeviceClass) -> Result<(), ViewError> {
-        self.epoch += 1;
-        let result = self.inventory.apply_class(&object);
-        result.map_err(|source| inventory_error("DeviceClass", &object.metadata, source))?;
-        let class = name(&object.metadata).to_owned();
-        match object.spec.and_then(|spec| spec.extended_resource_name) {
-            Some(resource) => self.extended.insert(class, resource),
-            None => self.extended.remove(&class),
-        };
-        Ok(())
-    }
-
-    fn delete(&mut self, object: &DeviceClass) {
-        self.epoch += 1;
-        self.extended.remove(name(&object.metadata));
-        self.inventory.delete_class(name(&object.metadata));
-    }
-
-    fn reset(&mut self, objects: Vec<DeviceClass>) -> Vec<ViewError> {
-        self.epoch += 1;
-        self.extended.clear();
-        self.inventory.reset_classes([]);
-        apply_all(self, objects)
-    }
-}
-
-impl Index<Node> for ClusterView {
-    fn apply(&mut self, object: Node) -> Result<(), ViewError> {
-        let before = self.inventory.node(name(&object.metadata)).cloned();
-        let result = self.inventory.apply_node(&object);
-        result.map_err(|source| inventory_error("Node", &object.metadata, source))?;
-        // A node's status changes all the time; what plans see of it does not.
-        let plugins = plugins(&object);
-        let node = name(&object.metadata);
-        let same = self.inventory.node(node) == before.as_ref()
-            && self.plugins.get(node).map(Vec::as_slice).unwrap_or_default() == plugins;
-        self.epoch += u64::from(!same);
-        if plugins.is_empty() {
-            self.plugins.remove(node);
-        } else {
-            self.plugins.insert(node.to_owned(), plugins);
-        }
-        Ok(())
-    }
-
-    fn delete(&mut self, object: &Node) {
-        self.epoch += 1;
-        self.plugins.remove(name(&object.metadata));
-        self.inventory.delete_node(name(&object.metadata));
-    }
-
-    fn reset(&mut self, objects: Vec<Node>) -> Vec<ViewError> {
-        self.epoch += 1;
-        self.plugins.clear();
-        self.inventory.reset_nodes([]);
-        let errors = apply_all(self, objects);
-        self.recall();
-        errors
-    }
-}
-
-/// The extended resources of GPUs that device plugins offer on a node.
-fn plugins(node: &Node) -> Vec<String> {
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let known = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
-    let offered = |resource: &&&str| {
-        allocatable
-            .and_then(|allocatable| allocatable.get(**resource))
-            .is_some_and(|quantity| quantity.0 != "0")
-    };
-    known.filter(offered).map(|resource| (*resource).to_owned()).collect()
 }
 
 fn inventory_error(kind: &'static str, metadata: &ObjectMeta, source: InventoryError) -> ViewError {
-    ViewError::Inventory { kind, name: name(metadata).to_owned(), source }
+    ViewError::Inventory { kind, name: ObjectKey::of(metadata).to_string(), source }
 }
 
 fn name(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
-}
-
-fn apply_all<K>(view: &mut impl Index<K>, objects: Vec<K>) -> Vec<ViewError> {
-    objects.into_iter().filter_map(|object| view.apply(object).err()).collect()
-}
-
-fn key(metadata: &ObjectMeta) -> ObjectKey {
-    ObjectKey {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
-    }
 }

@@ -3,18 +3,18 @@
 //! One task per kind is the only asynchronous part; all that is decided from
 //! the view is decided elsewhere.
 
-use crate::view::{ClusterView, Index, ViewError};
+use crate::view::{ClusterView, Index, ObjectKey, ViewError};
 use dra_allocator::{MinorVersion, Settings};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
-use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -25,6 +25,11 @@ use topology_graph::NodeTopology;
 const VERSION_PERIOD: Duration = Duration::from_mins(5);
 /// How soon it is asked for again where there was no answer.
 const VERSION_RETRY: Duration = Duration::from_secs(2);
+
+/// Objects that are asked for at a time when a kind is listed. Slices are the
+/// largest, some fifty kilobytes each in memory; the default of 500 is a peak of
+/// tens of megabytes.
+const PAGE: u32 = 100;
 
 /// A view that watches write and handlers read.
 #[derive(Clone, Debug, Default)]
@@ -41,39 +46,8 @@ impl SharedView {
     }
 }
 
-/// Reads every kind of the view once.
-pub async fn read(client: Client) -> kube::Result<ClusterView> {
-    let mut view = ClusterView::default();
-    view.set_settings(settings(&client).await?);
-    list::<Node>(&client, &mut view).await?;
-    list::<ResourceSlice>(&client, &mut view).await?;
-    list::<DeviceClass>(&client, &mut view).await?;
-    list::<ResourceClaim>(&client, &mut view).await?;
-    list::<ResourceClaimTemplate>(&client, &mut view).await?;
-    list::<NodeTopology>(&client, &mut view).await?;
-    Ok(view)
-}
-
-async fn list<K>(client: &Client, view: &mut ClusterView) -> kube::Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    ClusterView: Index<K>,
-{
-    let objects = Api::<K>::all(client.clone()).list(&ListParams::default()).await?;
-    view.reset(objects.items).iter().for_each(report);
-    Ok(())
-}
-
-/// Reads every object of a kind that no view holds.
-pub async fn objects<K>(client: Client) -> kube::Result<Vec<K>>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    Ok(Api::<K>::all(client).list(&ListParams::default()).await?.items)
-}
-
 /// Version and default gates of the cluster.
-async fn settings(client: &Client) -> kube::Result<Settings> {
+pub(crate) async fn settings(client: &Client) -> kube::Result<Settings> {
     let version = client.apiserver_version().await?;
     // Managed clusters write `37+`.
     let minor = version.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
@@ -129,7 +103,8 @@ where
     ClusterView: Index<K>,
 {
     let api: Api<K> = Api::all(client);
-    follow_stream(watcher(api, watcher::Config::default()).default_backoff().boxed(), view, listed)
+    let config = watcher::Config::default().page_size(PAGE);
+    follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
 }
 
 /// Follows the one object of a kind that has this name.
@@ -157,30 +132,117 @@ async fn follow_stream<K, G>(
     ClusterView: Index<K>,
 {
     let kind = K::plural(&());
+    let mut feed = Feed::new(view);
     let mut listed = Some(listed);
-    let mut listing = Vec::new();
     loop {
         match events.try_next().await {
-            Ok(Some(Event::Init)) => listing.clear(),
-            Ok(Some(Event::InitApply(object))) => listing.push(object),
-            Ok(Some(Event::InitDone)) => {
-                let errors = view.write().reset(std::mem::take(&mut listing));
-                errors.iter().for_each(report);
-                listed.take();
-            }
-            Ok(Some(Event::Apply(object))) => {
-                if let Err(error) = view.write().apply(object) {
-                    report(&error);
+            Ok(Some(event)) => {
+                let whole = matches!(event, Event::InitDone);
+                feed.take(event);
+                if whole {
+                    listed.take();
                 }
             }
-            Ok(Some(Event::Delete(object))) => view.write().delete(&object),
             Ok(None) => return,
             Err(error) => tracing::warn!(%kind, error = %error, "Watch failed; trying again"),
         }
     }
 }
 
-fn report(error: &ViewError) {
+/// Puts what one watch says into a view, object by object: a list of a large
+/// cluster is hundreds of megabytes and is never held as a whole.
+struct Feed {
+    view: SharedView,
+    /// The objects of this watch that are in the view.
+    known: BTreeSet<ObjectKey>,
+    /// Those that the listing in progress has named.
+    named: BTreeSet<ObjectKey>,
+}
+
+impl Feed {
+    fn new(view: SharedView) -> Self {
+        Self { view, known: BTreeSet::new(), named: BTreeSet::new() }
+    }
+
+    fn take<K>(&mut self, event: Event<K>)
+    where
+        K: Resource<DynamicType = ()>,
+        ClusterView: Index<K>,
+    {
+        match event {
+            Event::Init => self.named.clear(),
+            Event::InitApply(object) => {
+                self.named.insert(ObjectKey::of(object.meta()));
+                self.apply(object);
+            }
+            Event::InitDone => {
+                for gone in self.known.difference(&self.named) {
+                    Index::<K>::delete(&mut *self.view.write(), gone);
+                }
+                self.known = std::mem::take(&mut self.named);
+            }
+            Event::Apply(object) => self.apply(object),
+            Event::Delete(object) => {
+                let key = ObjectKey::of(object.meta());
+                Index::<K>::delete(&mut *self.view.write(), &key);
+                self.known.remove(&key);
+            }
+        }
+    }
+
+    fn apply<K>(&mut self, object: K)
+    where
+        K: Resource<DynamicType = ()>,
+        ClusterView: Index<K>,
+    {
+        self.known.insert(ObjectKey::of(object.meta()));
+        if let Err(error) = self.view.write().apply(object) {
+            report(&error);
+        }
+    }
+}
+
+pub(crate) fn report(error: &ViewError) {
     let source = std::error::Error::source(error).map(ToString::to_string);
     tracing::warn!(%error, cause = source, "Object left out of the view");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    fn node(name: &str) -> Node {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        Node { metadata, ..Node::default() }
+    }
+
+    fn nodes(view: &SharedView) -> Vec<String> {
+        view.read().inventory().node_names().map(|name| (**name).to_owned()).collect()
+    }
+
+    /// What a watch says, and the nodes that the view has then.
+    #[test]
+    fn a_view_is_what_the_watch_said_last() {
+        let view = SharedView::default();
+        let mut feed = Feed::new(view.clone());
+        let steps: Vec<(Event<Node>, &[&str])> = vec![
+            (Event::Init, &[]),
+            (Event::InitApply(node("a")), &["a"]),
+            // The connection broke; `a` was deleted before the next list.
+            (Event::Init, &["a"]),
+            (Event::InitApply(node("b")), &["a", "b"]),
+            (Event::InitApply(node("c")), &["a", "b", "c"]),
+            (Event::InitDone, &["b", "c"]),
+            (Event::Apply(node("d")), &["b", "c", "d"]),
+            (Event::Delete(node("c")), &["b", "d"]),
+            (Event::Init, &["b", "d"]),
+            (Event::InitApply(node("d")), &["b", "d"]),
+            (Event::InitDone, &["d"]),
+        ];
+        for (index, (event, expected)) in steps.into_iter().enumerate() {
+            feed.take(event);
+            assert_eq!(nodes(&view), expected, "after step {index}");
+        }
+    }
 }

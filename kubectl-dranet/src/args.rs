@@ -1,7 +1,7 @@
 //! Commands and flags.
 
 use admission::lint::Severity;
-use cluster_model::names::NIC_CLASS;
+use cluster_model::names::{ADMISSION_NAMESPACE, NIC_CLASS};
 use serve::args::KubeArgs;
 use std::path::PathBuf;
 use topology_graph::Format;
@@ -38,6 +38,17 @@ pub struct SourceArgs {
     /// The live cluster.
     #[command(flatten)]
     pub kube: KubeArgs,
+}
+
+/// What admission knows beside the cluster's devices.
+#[derive(clap::Args, Clone, Debug)]
+pub struct AdmissionArgs {
+    /// Namespace of what names none; without it that of the kubeconfig's context
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Namespace of admission, where it remembers machines
+    #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
+    pub admission_namespace: String,
 }
 
 /// Flags of `graph`.
@@ -90,6 +101,9 @@ pub struct PlanArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
     /// DeviceClass of whole GPUs; without it the class named as the GPU driver
     #[arg(long, value_name = "NAME")]
     pub gpu_class: Option<String>,
@@ -130,6 +144,9 @@ pub struct LintArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
     /// Search steps on one node that a claim may take the scheduler at worst
     #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
     pub max_steps: u64,

@@ -25,6 +25,8 @@ pub struct Output {
     /// Whether the pod that was asked about would be denied, or the claim has
     /// findings that count.
     pub denied: bool,
+    /// What could not be read and would have counted, for standard error.
+    pub notes: Vec<String>,
 }
 
 impl Output {
@@ -36,7 +38,7 @@ impl Output {
 
 impl From<String> for Output {
     fn from(text: String) -> Self {
-        Self { text, denied: false }
+        Self { text, denied: false, notes: Vec::new() }
     }
 }
 

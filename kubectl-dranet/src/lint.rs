@@ -1,7 +1,8 @@
 //! `lint`: what is wrong with claims that were written by hand.
 
+use crate::Output;
 use crate::args::{LintArgs, LintFormat};
-use crate::{Output, source};
+use crate::source::{self, Seen};
 use admission::lint::{Finding, lint};
 use anyhow::Context as _;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -17,7 +18,8 @@ struct Linted {
 
 pub(crate) async fn run(args: LintArgs) -> anyhow::Result<Output> {
     let objects = source::objects(&args.file)?;
-    let view = source::read(&args.source).await?;
+    let Seen { view, notes, .. } =
+        source::read_as_admission(&args.source, &args.admission, None).await?;
     let mut linted = Vec::new();
     for object in &objects {
         let Some(claim) = claim(object)? else { continue };
@@ -38,7 +40,7 @@ pub(crate) async fn run(args: LintArgs) -> anyhow::Result<Output> {
         LintFormat::Text => person(&linted)?,
         LintFormat::Json => program(&linted)?,
     };
-    Ok(Output { text, denied })
+    Ok(Output { text, denied, notes })
 }
 
 /// What an object asks for, where it is a claim or a template of claims.

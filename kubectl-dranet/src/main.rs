@@ -8,6 +8,9 @@ fn main() -> ExitCode {
     let args = kubectl_dranet::args::Args::parse();
     serve::process::run(async {
         let output = kubectl_dranet::run(args).await?;
+        for note in &output.notes {
+            let _ = writeln!(std::io::stderr(), "note: {note}");
+        }
         // A closed pipe (`| head`) is no error of ours.
         let _ = std::io::stdout().write_all(output.text.as_bytes());
         Ok(output.exit_code())

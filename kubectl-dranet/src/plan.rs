@@ -1,9 +1,12 @@
 //! `plan`: what admission would make of a pod, and where it would land.
 
 use crate::args::{PlanArgs, PlanFormat};
-use crate::{Output, plan_json, source, text};
+use crate::source::{self, Seen};
+use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
+use admission::gang::nodes::Nodes;
+use admission::gang::pods::Pods;
 use admission::gang::preview::{Preview, preview};
 use admission::plan::Policy;
 use cluster_model::names::annotation;
@@ -16,10 +19,31 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
-    let pod = read_pod(&args.file)?;
-    let mut view = source::read(&args.source).await?;
-    let (output, fabric_controller) = (args.output, args.fabric_controller);
-    let PlanArgs { gpu_class, nic_class, max_steps, network_namespaces, source: from, .. } = args;
+    let mut pod = read_pod(&args.file)?;
+    let namespace = pod["metadata"]["namespace"].as_str();
+    let Seen { mut view, namespace, notes } =
+        source::read_as_admission(&args.source, &args.admission, namespace).await?;
+    if let Some(namespace) = namespace {
+        pod["metadata"]["namespace"] = namespace.into();
+    }
+    let groups = if args.fabric_controller {
+        Some(source::read_for_groups(&args.source).await?)
+    } else {
+        None
+    };
+    let output = decide(&pod, &mut view, groups.as_ref(), args)?;
+    Ok(Output { notes, ..output })
+}
+
+/// `groups` is what the fabric controller sees, where it is on.
+fn decide(
+    pod: &Value,
+    view: &mut ClusterView,
+    groups: Option<&(Pods, Nodes)>,
+    args: PlanArgs,
+) -> anyhow::Result<Output> {
+    let PlanArgs { gpu_class, nic_class, max_steps, output, .. } = args;
+    let (network_namespaces, fabric_controller) = (args.network_namespaces, args.fabric_controller);
     let policy = Policy {
         gpu_class,
         nic_class,
@@ -28,7 +52,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
         fabric_controller,
         ..Policy::default()
     };
-    let verdict = match admit(&pod, &view, &policy) {
+    let verdict = match admit(pod, view, &policy) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
         Err(error) => return Err(error.into()),
@@ -36,26 +60,22 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
     let Some(planned) = &verdict.planned else {
         return Ok(unchanged(&verdict, output)?.into());
     };
-    let fabric = if policy.fabric_controller {
-        let (pods, nodes) = source::read_for_groups(&from).await?;
-        let facts = (&pods, &nodes);
-        preview(&verdict.pod, &planned.template, &mut view, facts, Timestamp::now())
-    } else {
-        None
-    };
+    let fabric = groups.and_then(|(pods, nodes)| {
+        preview(&verdict.pod, &planned.template, view, (pods, nodes), Timestamp::now())
+    });
     let mut template = serde_json::to_value(&planned.template)?;
     if let Some(namespace) = pod["metadata"]["namespace"].as_str() {
         template["metadata"]["namespace"] = namespace.into();
     }
     let text = match output {
         PlanFormat::Text => {
-            person(&view, &verdict, planned, &template)? + &fabric_text(fabric.as_ref())
+            person(view, &verdict, planned, &template)? + &fabric_text(fabric.as_ref())
         }
         PlanFormat::Yaml => {
             format!("{}---\n{}", text::yaml(&template)?, text::yaml(&verdict.pod)?)
         }
         PlanFormat::Json => {
-            plan_json::planned(&view, &verdict, planned, &template, fabric.as_ref())?
+            plan_json::planned(view, &verdict, planned, &template, fabric.as_ref())?
         }
     };
     Ok(text.into())
@@ -66,7 +86,7 @@ fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
         PlanFormat::Json => plan_json::denied(denial)?,
         PlanFormat::Text | PlanFormat::Yaml => format!("denied: {denial}\n"),
     };
-    Ok(Output { text, denied: true })
+    Ok(Output { text, denied: true, notes: Vec::new() })
 }
 
 fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<String> {
@@ -113,7 +133,7 @@ fn person(
     writeln!(out, "# Pod as admission would rewrite it\n\n{}", text::yaml(&verdict.pod)?)?;
     writeln!(out, "# Devices that it would get, node by node\n")?;
     let claim = Claim::from_spec(ClaimName::new("", name), &planned.plan.claim)?;
-    for node in view.inventory().node_names() {
+    for node in nodes(view) {
         writeln!(out, "{node}: {}", devices(view, node, &claim))?;
     }
     Ok(out)
@@ -129,6 +149,12 @@ fn fabric_text(preview: Option<&Preview>) -> String {
         Err(why) => format!("would wait: {why}"),
     };
     format!("\n# Fabric that the group would take\n\n{places}\nA group of {size} {answer}.\n")
+}
+
+/// The nodes that are there.
+pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
+    let names = view.inventory().node_names().map(|name| &**name);
+    names.filter(|name| !view.is_remembered(name))
 }
 
 fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {

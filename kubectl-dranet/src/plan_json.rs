@@ -1,5 +1,6 @@
 //! `plan -o json`: one object for programs.
 
+use crate::plan;
 use admission::admit::{Planned, Verdict};
 use admission::denial::Denial;
 use admission::gang::preview::Preview;
@@ -20,17 +21,16 @@ pub(crate) fn planned(
     template: &Value,
     fabric: Option<&Preview>,
 ) -> anyhow::Result<String> {
-    let plan = &planned.plan;
-    let claim = Claim::from_spec(ClaimName::new("", "plan"), &plan.claim)?;
-    let nodes: Vec<_> =
-        view.inventory().node_names().map(|name| node(view, name, &claim)).collect();
+    let decided = &planned.plan;
+    let claim = Claim::from_spec(ClaimName::new("", "plan"), &decided.claim)?;
+    let nodes: Vec<_> = plan::nodes(view).map(|name| node(view, name, &claim)).collect();
     let mut answer = json!({
         "pod": verdict.pod,
         "template": template,
-        "join": plan.join,
-        "level": plan.nearness.to_string(),
-        "why": plan.why,
-        "steps": plan.steps,
+        "join": decided.join,
+        "level": decided.nearness.to_string(),
+        "why": decided.why,
+        "steps": decided.steps,
         "warnings": verdict.warnings,
         "nodes": nodes,
     });

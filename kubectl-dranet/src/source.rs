@@ -1,24 +1,68 @@
 //! The cluster, live or from files.
 
-use crate::args::SourceArgs;
+use crate::args::{AdmissionArgs, SourceArgs};
 use admission::gang::nodes::Nodes;
 use admission::gang::pods::Pods;
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
-use cluster_model::{snapshot, watch};
+use cluster_model::{read as live, snapshot};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Reads every object that the commands need, once.
+/// A cluster as admission sees it.
+pub(crate) struct Seen {
+    pub(crate) view: ClusterView,
+    /// The namespace of what names none.
+    pub(crate) namespace: Option<String>,
+    /// What admission sees beside and who asks here may not.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Reads every object that graphs are shown from, once.
 pub(crate) async fn read(args: &SourceArgs) -> anyhow::Result<ClusterView> {
+    match &args.snapshot {
+        Some(path) => Ok(snapshot::load(path)?.0),
+        None => cluster(&serve::client::connect(&args.kube).await?).await,
+    }
+}
+
+/// Reads the same, and what admission knows beside: quotas of the namespace, and
+/// machines that were there once. Not all who may see nodes may see these, so
+/// that their absence is told and no error.
+pub(crate) async fn read_as_admission(
+    args: &SourceArgs,
+    admission: &AdmissionArgs,
+    namespace: Option<&str>,
+) -> anyhow::Result<Seen> {
+    let asked = namespace.or(admission.namespace.as_deref()).map(str::to_owned);
     if let Some(path) = &args.snapshot {
         let (view, _) = snapshot::load(path)?;
-        return Ok(view);
+        return Ok(Seen { view, namespace: asked, notes: Vec::new() });
     }
     let client = serve::client::connect(&args.kube).await?;
-    watch::read(client).await.context("failed to read the cluster")
+    let mut view = cluster(&client).await?;
+    let namespace = asked.unwrap_or_else(|| client.default_namespace().to_owned());
+    let quotas = live::quotas(&client, &namespace, &mut view).await;
+    let machines = live::machines(&client, &admission.admission_namespace, &mut view).await;
+    let quotas = quotas.err().map(|error| {
+        format!("the quotas of namespace `{namespace}` were not read, and no warning tells of them: {error}")
+    });
+    let machines = machines.err().map(|error| {
+        format!(
+            "the machines that admission remembers in namespace `{}` were not read; a pool without \
+             nodes is not planned for: {error}",
+            admission.admission_namespace
+        )
+    });
+    let notes = quotas.into_iter().chain(machines).collect();
+    Ok(Seen { view, namespace: Some(namespace), notes })
+}
+
+async fn cluster(client: &Client) -> anyhow::Result<ClusterView> {
+    live::cluster(client).await.context("failed to read the cluster")
 }
 
 /// The pods and nodes as the choice of a fabric sees them.
@@ -35,9 +79,9 @@ pub(crate) async fn read_for_groups(args: &SourceArgs) -> anyhow::Result<(Pods, 
         return Ok((pods, nodes));
     }
     let client = serve::client::connect(&args.kube).await?;
-    let listed = watch::objects::<Pod>(client.clone()).await;
+    let listed = live::objects::<Pod>(&client).await;
     pods.reset(&listed.context("failed to list pods")?);
-    let listed = watch::objects::<Node>(client).await;
+    let listed = live::objects::<Node>(&client).await;
     nodes.reset(&listed.context("failed to list nodes")?);
     Ok((pods, nodes))
 }

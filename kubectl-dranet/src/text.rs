@@ -14,7 +14,8 @@ pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
 /// The matrix of each shape of node, with the nodes that have it.
 pub(crate) fn matrices(view: &ClusterView) -> anyhow::Result<String> {
     let mut shapes: BTreeMap<ShapeHash, Vec<&NodeTopology>> = BTreeMap::new();
-    for (name, object) in view.node_topologies() {
+    let there = view.node_topologies().filter(|(name, _)| !view.is_remembered(name));
+    for (name, object) in there {
         let shape = view.topology(name).context("a node's graph is indexed with it")?.shape();
         shapes.entry(shape).or_default().push(object);
     }

@@ -3,10 +3,10 @@
 //! another boot.
 
 use crate::host;
+use crate::prepare::durable::{self, FileError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use topology_graph::HostRoot;
@@ -52,16 +52,12 @@ impl<T: Serialize + DeserializeOwned> BootFile<T> {
         is_current.then_some(content.data)
     }
 
-    /// Keeps it: written beside the file, synced, and put in its place.
-    pub(crate) fn store(&self, data: &T) -> io::Result<()> {
+    /// Keeps it.
+    pub(crate) fn store(&self, data: &T) -> Result<(), FileError> {
         let content = Content { version: self.version, boot_id: self.boot.clone(), data };
         let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));
-        fs::create_dir_all(directory)?;
-        let new = self.path.with_extension("json.new");
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec(&content)?)?;
-        file.sync_all()?;
-        fs::rename(new, &self.path)
+        durable::create_dir(directory)?;
+        durable::write_json(&self.path, &content)
     }
 }
 

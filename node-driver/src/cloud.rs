@@ -18,7 +18,6 @@ use cluster_model::names::attribute;
 use http::{MetadataError, MetadataService, Patience};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use topology_graph::HostRoot;
 
 /// Which cloud to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +105,6 @@ impl FromIterator<(String, Text)> for CloudMetadata {
     fn from_iter<I: IntoIterator<Item = (String, Text)>>(attributes: I) -> Self {
         Self(attributes.into_iter().collect())
     }
-}
-
-/// What the cloud has said of this machine during this boot.
-pub(crate) fn kept(host: &HostRoot) -> Option<CloudMetadata> {
-    checkpoint::Checkpoint::of(host)?.load()
 }
 
 /// Asks the metadata service of a cloud.

@@ -144,6 +144,7 @@ impl Memory {
         }
         self.seen = seen;
         if let Some(Err(error)) = self.file.as_ref().map(|file| file.store(&self.seen)) {
+            let error = Chain(&error);
             tracing::warn!(%error, "Not kept for a restart what NICs are before pods get them");
         }
     }

@@ -139,8 +139,7 @@ impl Member {
 pub(super) fn has_devices(claims: &[String], namespace: &str, view: &ClusterView) -> bool {
     let allocated = |name: &String| {
         let key = ObjectKey { namespace: namespace.to_owned(), name: name.clone() };
-        let status = view.claim(&key).and_then(|claim| claim.status.as_ref());
-        status.is_some_and(|status| status.allocation.is_some())
+        view.claim(&key).is_some_and(|claim| claim.is_allocated)
     };
     !claims.is_empty() && claims.iter().all(allocated)
 }

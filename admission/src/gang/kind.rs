@@ -92,11 +92,10 @@ impl ClaimSource {
             Self::Template(_) => view.template(&key).and_then(|template| template.spec.as_ref()),
             Self::Claim(_) => {
                 let claim = view.claim(&key);
-                let status = claim.and_then(|claim| claim.status.as_ref());
-                if status.is_some_and(|status| status.allocation.is_some()) {
+                if claim.is_some_and(|claim| claim.is_allocated) {
                     return None;
                 }
-                claim.and_then(|claim| claim.spec.as_ref())
+                claim.and_then(|claim| claim.spec.as_deref())
             }
         };
         let Some(spec) = spec else { return Some(Err(format!("`{name}` is not known"))) };

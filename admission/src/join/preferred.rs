@@ -7,21 +7,63 @@ use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::node_devices::text;
-use topology_graph::Level;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use topology_graph::{Cell, Level, PciAddress};
+
+/// The GPUs and NICs of a cell.
+type Devices = (Vec<PciAddress>, Vec<PciAddress>);
 
 /// Candidates for this nearness, or for the best that there is, best first.
 pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
-    let numa = Nearness::Level(Level::Numa);
-    let ladders: &[&[Nearness]] = match &asked {
-        Some(nearness) => &[&[*nearness]],
-        None => &[&[Nearness::Partner, numa], &[numa], &[Nearness::Partner]],
+    let weakest = asked.unwrap_or(Nearness::Level(Level::Numa));
+    let ladders = match asked {
+        Some(nearness) => vec![vec![nearness]],
+        None => ladders(question, weakest),
     };
-    let weakest = asked.unwrap_or(numa);
     if question.machines.iter().all(|machine| !question.demand.fits(&weakest.cells(machine))) {
         return vec![unaligned(question, weakest)];
     }
     let tiers = ladders.iter().filter_map(|ladder| candidate(question, ladder));
     tiers.chain(whole(question, weakest)).collect()
+}
+
+/// The ladders that can be climbed here: those that reach as far as the weakest
+/// level first, then those with most rungs, then those that begin nearest. Which
+/// of them a claim can hold is seen later.
+fn ladders(question: Question<'_>, weakest: Nearness) -> Vec<Vec<Nearness>> {
+    let rungs: Vec<_> = Nearness::ALL
+        .into_iter()
+        .map(|nearness| (nearness, serving(question, nearness)))
+        .filter(|(_, serving)| serving.iter().any(|cells| !cells.is_empty()))
+        .collect();
+    let of_weakest = serving(question, weakest);
+    let picks = (1..1_u32 << rungs.len())
+        .map(|set| rungs.iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1));
+    let ladders = picks.filter_map(|picked| {
+        let picked: Vec<_> = picked.map(|(_, rung)| rung).collect();
+        let repeats = picked.windows(2).any(|two| adds_nothing(&two[0].1, &two[1].1));
+        let reaches = picked.last().is_some_and(|(_, serving)| *serving == of_weakest);
+        let ladder: Vec<_> = picked.iter().map(|(nearness, _)| *nearness).collect();
+        (!repeats).then_some((Reverse(reaches), Reverse(ladder.len()), ladder))
+    });
+    let ladders: BTreeSet<_> = ladders.collect();
+    ladders.into_iter().map(|(_, _, ladder)| ladder).collect()
+}
+
+/// Whether all cells of a level are cells of a nearer one as well.
+fn adds_nothing(nearer: &[BTreeSet<Devices>], farther: &[BTreeSet<Devices>]) -> bool {
+    nearer.iter().zip(farther).all(|(nearer, farther)| farther.is_subset(nearer))
+}
+
+/// The cells that can serve a block, machine by machine.
+fn serving(question: Question<'_>, nearness: Nearness) -> Vec<BTreeSet<Devices>> {
+    let of_machine = |machine: &Machine<'_>| {
+        let cells = nearness.cells(machine).into_iter();
+        let serving = cells.filter(|cell| question.demand.capacity(cell) > 0);
+        serving.map(|Cell { gpus, nics, .. }| (gpus, nics)).collect()
+    };
+    question.machines.iter().map(of_machine).collect()
 }
 
 /// Plain counts, where every machine that has enough is taken whole: no other

@@ -201,7 +201,7 @@ fn state(template: &ResourceClaimTemplate, used: bool) -> Option<State> {
 /// The templates that claims were made from or that waiting pods refer to.
 fn used(view: &ClusterView, waiting: &[Arc<Pod>]) -> BTreeSet<ObjectKey> {
     let of_claims = view.claims().filter_map(|(key, claim)| {
-        let name = claim.labels().get(TEMPLATE_LABEL)?.clone();
+        let name = claim.labels.get(TEMPLATE_LABEL)?.clone();
         Some(ObjectKey { namespace: key.namespace.clone(), name })
     });
     let of_pods = waiting.iter().flat_map(|pod| {

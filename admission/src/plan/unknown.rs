@@ -14,7 +14,7 @@ use topology_graph::Level;
 
 /// Whether no machine is known at all, there or remembered.
 pub(super) fn is_all_unknown(view: &ClusterView) -> bool {
-    view.node_topologies().next().is_none()
+    !view.has_graphs()
 }
 
 pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {

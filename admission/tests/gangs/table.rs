@@ -4,7 +4,8 @@ use super::world::{World, from};
 use admission::gang::WhenFull;
 use admission::gang::size::Size;
 use cluster_model::names::{GATE_FABRIC, annotation};
-use cluster_model::view::Index;
+use cluster_model::view::{Index, ObjectKey};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -155,9 +156,9 @@ fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
     // The other node of the fabric is gone.
     let node = world.nodes_of("a").pop().unwrap();
     let gone = if node == "f0-n0" { "f0-n1" } else { "f0-n0" };
-    let gone = from(json!({"metadata": {"name": gone}}));
+    let gone: Node = from(json!({"metadata": {"name": gone}}));
     world.nodes.delete(&gone);
-    world.view.delete(&gone);
+    Index::<Node>::delete(&mut world.view, &ObjectKey::of(&gone.metadata));
     world.delete("b-0");
     let found = world.told();
     assert!(found["a"].contains("another fabric has room for the whole group"), "{found:?}");

@@ -244,9 +244,7 @@ impl World {
     pub(crate) fn delete(&mut self, pod: &str) {
         self.pods.remove(pod);
         let key = ObjectKey { namespace: NAMESPACE.to_owned(), name: pod.to_owned() };
-        if let Some(claim) = self.view.claim(&key).cloned() {
-            self.view.delete(&claim);
-        }
+        Index::<ResourceClaim>::delete(&mut self.view, &key);
     }
 
     /// The pods of a gang.

@@ -107,16 +107,25 @@ pub(crate) fn add_all(view: &mut ClusterView, names: &[String], machine: Machine
     let topology = Topology::from_spec(&decision.topology).unwrap();
     let nics = serde_json::to_value(&decision.devices).unwrap();
     let gpus = gpus(&topology, &snapshot, machine.gpus);
-    for name in names {
+    for (index, name) in names.iter().enumerate() {
         view.apply(node(name, machine)).unwrap();
         let mut published = NodeTopology::new(name, decision.topology.clone());
         published.metadata.name = Some(name.clone());
         view.apply(published).unwrap();
-        view.apply(slice(name, "dra.net", &nics)).unwrap();
+        view.apply(slice(name, "dra.net", &own(&nics, index))).unwrap();
         if let Some((driver, gpus)) = &gpus {
-            view.apply(slice(name, driver, gpus)).unwrap();
+            view.apply(slice(name, driver, &own(gpus, index))).unwrap();
         }
     }
+}
+
+/// The devices with UUIDs of their own on every node but the first.
+fn own(devices: &Value, index: usize) -> Value {
+    if index == 0 {
+        return devices.clone();
+    }
+    let text = devices.to_string().replace("\"GPU-", &format!("\"GPU-{index}-"));
+    serde_json::from_str(&text).unwrap()
 }
 
 fn cloud(machine: Machine) -> CloudMetadata {

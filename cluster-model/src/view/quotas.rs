@@ -1,6 +1,6 @@
 //! What namespaces may use: the resources that their ResourceQuotas limit.
 
-use super::{ClusterView, Index, ObjectKey, ViewError, apply_all, key};
+use super::{ClusterView, Index, ObjectKey, ViewError};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,16 +25,11 @@ impl Quotas {
 impl Index<ResourceQuota> for ClusterView {
     fn apply(&mut self, object: ResourceQuota) -> Result<(), ViewError> {
         let hard = object.spec.and_then(|spec| spec.hard).unwrap_or_default();
-        self.quotas.0.insert(key(&object.metadata), hard.into_keys().collect());
+        self.quotas.0.insert(ObjectKey::of(&object.metadata), hard.into_keys().collect());
         Ok(())
     }
 
-    fn delete(&mut self, object: &ResourceQuota) {
-        self.quotas.0.remove(&key(&object.metadata));
-    }
-
-    fn reset(&mut self, objects: Vec<ResourceQuota>) -> Vec<ViewError> {
-        self.quotas.0.clear();
-        apply_all(self, objects)
+    fn delete(&mut self, key: &ObjectKey) {
+        self.quotas.0.remove(key);
     }
 }

@@ -1,10 +1,12 @@
 //! Machines that were seen once stand in the view as nodes of names that no node
 //! can have; so a plan is made for a pool that is scaled to zero.
 
-use super::{ClusterView, Index, ViewError};
+use super::{ClusterView, Index, ObjectKey, ViewError};
 use crate::remembered::Remembered;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use std::collections::BTreeMap;
+use topology_graph::NodeTopology;
 
 /// No node's name holds a slash.
 const PREFIX: &str = "remembered/";
@@ -25,16 +27,6 @@ impl ClusterView {
         &self.remembered
     }
 
-    /// Takes the remembered machines in again, after objects of a kind were reset.
-    pub(super) fn recall(&mut self) {
-        let all = std::mem::take(&mut self.remembered);
-        for (key, machine) in &all {
-            // It was taken in before.
-            let _ = self.remember(key, machine);
-        }
-        self.remembered = all;
-    }
-
     fn remember(&mut self, key: &str, machine: &Remembered) -> Result<(), ViewError> {
         let Remembered { node, slices, topology } = machine.as_node(&name(key));
         self.apply(node)?;
@@ -43,12 +35,13 @@ impl ClusterView {
     }
 
     fn forget(&mut self, key: &str, machine: &Remembered) {
-        let Remembered { node, slices, topology } = machine.as_node(&name(key));
-        for slice in &slices {
-            self.delete(slice);
+        let node = name(key);
+        for slice in machine.as_node(&node).slices {
+            Index::<ResourceSlice>::delete(self, &ObjectKey::of(&slice.metadata));
         }
-        self.delete(&topology);
-        self.delete(&node);
+        let node = ObjectKey::cluster_wide(&node);
+        Index::<NodeTopology>::delete(self, &node);
+        Index::<Node>::delete(self, &node);
     }
 }
 
@@ -87,15 +80,9 @@ impl Index<ConfigMap> for ClusterView {
         first_error.map_or(Ok(()), Err)
     }
 
-    fn delete(&mut self, _: &ConfigMap) {
+    fn delete(&mut self, _: &ObjectKey) {
         for (key, machine) in std::mem::take(&mut self.remembered) {
             self.forget(&key, &machine);
         }
-    }
-
-    fn reset(&mut self, objects: Vec<ConfigMap>) -> Vec<ViewError> {
-        // There is one, or it is gone, and with it what it held.
-        let object = objects.into_iter().next().unwrap_or_default();
-        self.apply(object).err().into_iter().collect()
     }
 }

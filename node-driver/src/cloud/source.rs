@@ -14,6 +14,11 @@ const KEPT: &str = "cloud.json";
 /// The form of that file.
 const KEPT_VERSION: u32 = 2;
 
+/// What the cloud has said of this machine during this boot.
+pub(crate) fn kept(host: &HostRoot) -> Option<CloudMetadata> {
+    BootFile::of(host, KEPT, KEPT_VERSION)?.load()
+}
+
 /// One machine's cloud.
 #[derive(Clone, Debug)]
 pub struct CloudSource {
@@ -53,6 +58,7 @@ impl CloudSource {
         let metadata = read(self.provider, &self.base, Patience::default()).await?;
         let kept = self.kept.as_ref().filter(|_| self.provider != CloudProvider::None);
         if let Some(Err(error)) = kept.map(|file| file.store(&metadata)) {
+            let error = Chain(&error);
             tracing::warn!(%error, "Attributes of the cloud not kept for a restart");
         }
         Ok(metadata)

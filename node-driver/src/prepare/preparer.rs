@@ -312,7 +312,7 @@ impl Node {
 
     /// What the cloud calls this machine, where it has said so during this boot.
     fn machine_type(&self) -> Option<String> {
-        cloud::kept(&self.host)?.machine_type().map(str::to_owned)
+        cloud::source::kept(&self.host)?.machine_type().map(str::to_owned)
     }
 
     /// A recorded machine has no kernel to ask.

@@ -1,0 +1,83 @@
+//! A live cluster read once, for who asks and goes.
+
+use crate::names::object;
+use crate::view::{ClusterView, Index};
+use crate::watch::{report, settings};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use topology_graph::NodeTopology;
+
+/// Reads every kind that watches follow. The view keeps every `NodeTopology`.
+pub async fn cluster(client: &Client) -> kube::Result<ClusterView> {
+    let mut view = ClusterView::default();
+    view.keep_topologies();
+    view.set_settings(settings(client).await?);
+    list::<Node>(client, &mut view).await?;
+    list::<ResourceSlice>(client, &mut view).await?;
+    list::<DeviceClass>(client, &mut view).await?;
+    list::<ResourceClaim>(client, &mut view).await?;
+    list::<ResourceClaimTemplate>(client, &mut view).await?;
+    list::<NodeTopology>(client, &mut view).await?;
+    Ok(view)
+}
+
+/// Reads the quotas of a namespace, as admission knows those of all.
+pub async fn quotas(client: &Client, namespace: &str, view: &mut ClusterView) -> kube::Result<()> {
+    take(&Api::<ResourceQuota>::namespaced(client.clone(), namespace), view).await
+}
+
+/// Reads the machines that admission, in this namespace, has seen; none where it
+/// has written none.
+pub async fn machines(
+    client: &Client,
+    namespace: &str,
+    view: &mut ClusterView,
+) -> kube::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    if let Some(map) = maps.get_opt(object::MACHINES).await? {
+        put(map, view);
+    }
+    Ok(())
+}
+
+/// Reads every object of a kind that no view holds.
+pub async fn objects<K>(client: &Client) -> kube::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    Ok(Api::<K>::all(client.clone()).list(&ListParams::default()).await?.items)
+}
+
+async fn list<K>(client: &Client, view: &mut ClusterView) -> kube::Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    ClusterView: Index<K>,
+{
+    take(&Api::<K>::all(client.clone()), view).await
+}
+
+async fn take<K>(api: &Api<K>, view: &mut ClusterView) -> kube::Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    ClusterView: Index<K>,
+{
+    for object in api.list(&ListParams::default()).await? {
+        put(object, view);
+    }
+    Ok(())
+}
+
+fn put<K>(object: K, view: &mut ClusterView)
+where
+    ClusterView: Index<K>,
+{
+    if let Err(error) = view.apply(object) {
+        report(&error);
+    }
+}

@@ -1,0 +1,128 @@
+//! Claims, as far as decisions read them: what each asks for, and whether it has
+//! it. What claims hold is in the inventory.
+//!
+//! A large cluster has tens of thousands of claims from a few templates, so that
+//! what they ask for is held once.
+
+use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error};
+use dra_allocator::ClaimName;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+/// What is known of a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownClaim {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// What it asks for.
+    pub spec: Option<Arc<ResourceClaimSpec>>,
+    /// Whether it has devices.
+    pub is_allocated: bool,
+}
+
+/// Claims by name.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    all: BTreeMap<ObjectKey, KnownClaim>,
+    specs: Specs,
+}
+
+impl Claims {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&KnownClaim> {
+        self.all.get(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
+        self.all.iter()
+    }
+
+    fn put(&mut self, object: ResourceClaim) {
+        let key = ObjectKey::of(&object.metadata);
+        let known = KnownClaim {
+            labels: object.metadata.labels.unwrap_or_default(),
+            spec: object.spec.map(|spec| self.specs.share(spec)),
+            is_allocated: object.status.is_some_and(|status| status.allocation.is_some()),
+        };
+        self.all.insert(key, known);
+    }
+}
+
+/// Specs that are in use, by their text.
+#[derive(Debug, Default)]
+struct Specs {
+    known: HashMap<String, Weak<ResourceClaimSpec>>,
+    /// How many are known when it is next looked which are used no more.
+    limit: usize,
+}
+
+impl Specs {
+    fn share(&mut self, spec: ResourceClaimSpec) -> Arc<ResourceClaimSpec> {
+        // One that cannot be written as text is held by itself.
+        let Ok(text) = serde_json::to_string(&spec) else { return Arc::new(spec) };
+        if let Some(known) = self.known.get(&text).and_then(Weak::upgrade) {
+            return known;
+        }
+        if self.known.len() >= self.limit {
+            self.known.retain(|_, spec| spec.strong_count() > 0);
+            self.limit = 2 * self.known.len().max(64);
+        }
+        let spec = Arc::new(spec);
+        self.known.insert(text, Arc::downgrade(&spec));
+        spec
+    }
+}
+
+impl Index<ResourceClaim> for ClusterView {
+    fn apply(&mut self, object: ResourceClaim) -> Result<(), ViewError> {
+        let applied = self.inventory.apply_claim(&object);
+        applied.map_err(|source| inventory_error("ResourceClaim", &object.metadata, source))?;
+        self.claims.put(object);
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.inventory.delete_claim(&ClaimName::new(key.namespace.as_str(), key.name.as_str()));
+        self.claims.all.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn claim(name: &str, class: &str) -> ResourceClaim {
+        serde_json::from_value(json!({
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": { "devices": { "requests": [
+                { "name": "r", "exactly": { "deviceClassName": class } },
+            ] } },
+        }))
+        .unwrap()
+    }
+
+    fn spec(view: &ClusterView, name: &str) -> Arc<ResourceClaimSpec> {
+        let key = ObjectKey { namespace: "default".to_owned(), name: name.to_owned() };
+        view.claim(&key).unwrap().spec.clone().unwrap()
+    }
+
+    #[test]
+    fn what_claims_ask_for_is_held_once() {
+        let mut view = ClusterView::default();
+        for (name, class) in [("a", "gpu"), ("b", "gpu"), ("c", "nic")] {
+            view.apply(claim(name, class)).unwrap();
+        }
+        assert!(Arc::ptr_eq(&spec(&view, "a"), &spec(&view, "b")));
+        assert!(!Arc::ptr_eq(&spec(&view, "a"), &spec(&view, "c")));
+    }
+
+    #[test]
+    fn what_nobody_asks_for_any_more_is_forgotten() {
+        let mut specs = Specs::default();
+        for index in 0..1_000 {
+            specs.share(claim("a", &index.to_string()).spec.unwrap());
+        }
+        assert!(specs.known.len() <= 128, "{} are known", specs.known.len());
+    }
+}

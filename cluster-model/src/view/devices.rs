@@ -1,0 +1,79 @@
+//! What devices there are, and where: slices, classes and nodes.
+
+use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error, name};
+use crate::gpu_drivers::GPU_DRIVERS;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+
+impl Index<ResourceSlice> for ClusterView {
+    fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
+        self.epoch += 1;
+        self.stand_ins.apply(&object);
+        let result = self.inventory.apply_slice(&object);
+        result.map_err(|source| inventory_error("ResourceSlice", &object.metadata, source))
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.epoch += 1;
+        self.stand_ins.delete(&key.name);
+        self.inventory.delete_slice(&key.name);
+    }
+}
+
+impl Index<DeviceClass> for ClusterView {
+    fn apply(&mut self, object: DeviceClass) -> Result<(), ViewError> {
+        self.epoch += 1;
+        let result = self.inventory.apply_class(&object);
+        result.map_err(|source| inventory_error("DeviceClass", &object.metadata, source))?;
+        let class = name(&object.metadata).to_owned();
+        match object.spec.and_then(|spec| spec.extended_resource_name) {
+            Some(resource) => self.extended.insert(class, resource),
+            None => self.extended.remove(&class),
+        };
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.epoch += 1;
+        self.extended.remove(&key.name);
+        self.inventory.delete_class(&key.name);
+    }
+}
+
+impl Index<Node> for ClusterView {
+    fn apply(&mut self, object: Node) -> Result<(), ViewError> {
+        let before = self.inventory.node(name(&object.metadata)).cloned();
+        let result = self.inventory.apply_node(&object);
+        result.map_err(|source| inventory_error("Node", &object.metadata, source))?;
+        // A node's status changes all the time; what plans see of it does not.
+        let plugins = plugins(&object);
+        let node = name(&object.metadata);
+        let same = self.inventory.node(node) == before.as_ref()
+            && self.plugins.get(node).map(Vec::as_slice).unwrap_or_default() == plugins;
+        self.epoch += u64::from(!same);
+        if plugins.is_empty() {
+            self.plugins.remove(node);
+        } else {
+            self.plugins.insert(node.to_owned(), plugins);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.epoch += 1;
+        self.plugins.remove(&key.name);
+        self.inventory.delete_node(&key.name);
+    }
+}
+
+/// The extended resources of GPUs that device plugins offer on a node.
+fn plugins(node: &Node) -> Vec<String> {
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let known = GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources);
+    let offered = |resource: &&&str| {
+        allocatable
+            .and_then(|allocatable| allocatable.get(**resource))
+            .is_some_and(|quantity| quantity.0 != "0")
+    };
+    known.filter(offered).map(|resource| (*resource).to_owned()).collect()
+}

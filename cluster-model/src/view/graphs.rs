@@ -1,0 +1,130 @@
+//! The graphs of nodes, each shape of node held once.
+
+use super::{ClusterView, Index, ObjectKey, ViewError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use topology_graph::{NodeTopology, ShapeHash, Topology};
+
+/// Graphs by node.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    nodes: BTreeMap<String, Arc<Topology>>,
+    shapes: BTreeMap<ShapeHash, Arc<Topology>>,
+    /// What was published, where it is kept.
+    objects: Option<BTreeMap<String, NodeTopology>>,
+}
+
+impl Graphs {
+    pub(super) fn keep_objects(&mut self) {
+        self.objects.get_or_insert_default();
+    }
+
+    pub(super) fn of(&self, node: &str) -> Option<&Arc<Topology>> {
+        self.nodes.get(node)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub(super) fn object(&self, node: &str) -> Option<&NodeTopology> {
+        self.objects.as_ref()?.get(node)
+    }
+
+    pub(super) fn objects(&self) -> impl Iterator<Item = (&str, &NodeTopology)> {
+        self.objects.iter().flatten().map(|(name, object)| (name.as_str(), object))
+    }
+
+    /// Whether the node had no graph, or one of another shape.
+    fn put(&mut self, object: NodeTopology) -> Result<bool, ViewError> {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let topology = Topology::from_spec(&object.spec)
+            .map_err(|source| ViewError::Topology { name: name.clone(), source })?;
+        let is_new = self.nodes.get(&name).is_none_or(|known| known.shape() != topology.shape());
+        if is_new {
+            self.remove(&name);
+            let graph = self.shapes.entry(topology.shape()).or_insert_with(|| Arc::new(topology));
+            self.nodes.insert(name.clone(), graph.clone());
+        }
+        if let Some(objects) = &mut self.objects {
+            objects.insert(name, object);
+        }
+        Ok(is_new)
+    }
+
+    fn remove(&mut self, node: &str) {
+        if let Some(objects) = &mut self.objects {
+            objects.remove(node);
+        }
+        let Some(graph) = self.nodes.remove(node) else { return };
+        // This one and the one among the shapes.
+        if Arc::strong_count(&graph) == 2 {
+            self.shapes.remove(&graph.shape());
+        }
+    }
+}
+
+impl Index<NodeTopology> for ClusterView {
+    fn apply(&mut self, object: NodeTopology) -> Result<(), ViewError> {
+        // What changes on a machine as it runs is no part of the shape.
+        self.epoch += u64::from(self.graphs.put(object)?);
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.epoch += 1;
+        self.graphs.remove(&key.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot;
+    use std::path::Path;
+
+    const EXAMPLE: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/examples/aks-gb300/cluster.yaml");
+
+    /// What the driver published in the example, as if it were of another node.
+    fn published(name: &str) -> NodeTopology {
+        let objects = snapshot::objects(Path::new(EXAMPLE)).unwrap().into_iter();
+        let mut graphs = objects.filter(|object| object["kind"] == "NodeTopology");
+        let mut graph: NodeTopology = serde_json::from_value(graphs.next().unwrap()).unwrap();
+        graph.metadata.name = Some(name.to_owned());
+        graph
+    }
+
+    #[test]
+    fn nodes_of_one_shape_share_its_graph() {
+        let mut view = ClusterView::default();
+        view.apply(published("a")).unwrap();
+        view.apply(published("b")).unwrap();
+        let graph = |view: &ClusterView, node| view.topology(node).cloned();
+        assert!(Arc::ptr_eq(&graph(&view, "a").unwrap(), &graph(&view, "b").unwrap()));
+        assert!(view.node_topology("a").is_none(), "objects are not kept unasked");
+
+        let epoch = view.epoch();
+        view.apply(published("a")).unwrap();
+        assert_eq!(view.epoch(), epoch, "what is the same makes no plan old");
+
+        let delete = |view: &mut ClusterView, node| {
+            Index::<NodeTopology>::delete(view, &ObjectKey::cluster_wide(node));
+        };
+        delete(&mut view, "a");
+        assert!(graph(&view, "a").is_none() && graph(&view, "b").is_some());
+        assert_eq!(view.graphs.shapes.len(), 1);
+        delete(&mut view, "b");
+        assert_eq!(view.graphs.shapes.len(), 0, "a shape that no node has is forgotten");
+    }
+
+    #[test]
+    fn objects_are_kept_where_they_are_asked_for() {
+        let mut view = ClusterView::default();
+        view.keep_topologies();
+        view.apply(published("a")).unwrap();
+        assert!(view.node_topology("a").is_some());
+        Index::<NodeTopology>::delete(&mut view, &ObjectKey::cluster_wide("a"));
+        assert!(view.node_topology("a").is_none());
+    }
+}

@@ -1,6 +1,9 @@
-//! Hash maps and sets for keys that this process chose or checked: fast, seeded at random.
+//! Hash maps and sets, quicker than those of the standard library: seeded at random as well, but
+//! made for speed and not against an attacker who sees how long each takes.
+
+use std::collections;
 
 use foldhash::fast::RandomState;
 
-pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
-pub(crate) type HashSet<T> = std::collections::HashSet<T, RandomState>;
+pub(crate) type HashMap<K, V> = collections::HashMap<K, V, RandomState>;
+pub(crate) type HashSet<T> = collections::HashSet<T, RandomState>;

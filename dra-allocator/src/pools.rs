@@ -236,7 +236,8 @@ fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
 }
 
 pub(crate) fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
-    let mut known = HashSet::with_capacity_and_hasher(names.size_hint().0, Default::default());
+    let mut known = HashSet::default();
+    known.reserve(names.size_hint().0);
     names.into_iter().find(|name| !known.insert(*name))
 }
 

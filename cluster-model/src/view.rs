@@ -183,6 +183,11 @@ impl ClusterView {
         self.graphs.of(node).or_else(|| self.stand_ins.topology(node))
     }
 
+    /// The network of a node's NICs, as its graph tells it.
+    pub fn fabric(&self, node: &str) -> Option<&str> {
+        self.graphs.fabric(node)
+    }
+
     /// Whether any node has published a graph.
     pub fn has_graphs(&self) -> bool {
         !self.graphs.is_empty()

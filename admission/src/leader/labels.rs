@@ -56,8 +56,7 @@ fn due(view: &ClusterView) -> Vec<(String, Value)> {
     let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
     let due = nodes.filter_map(|name| {
         let labels = &view.inventory().node(name)?.labels;
-        let topology = view.node_topology(name);
-        let fabric = topology.and_then(|topology| topology.spec.fabric.as_deref());
+        let fabric = view.fabric(name);
         let label = labels.get(NODE_FABRIC).map(|value| &**value);
         let is_ours = labels.get(NODE_FABRIC_FROM).is_some_and(|from| **from == *SOURCE);
         Some((name.to_string(), labels_for(fabric, label, is_ours)?))

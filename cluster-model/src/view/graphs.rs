@@ -10,6 +10,8 @@ use topology_graph::{NodeTopology, ShapeHash, Topology};
 pub(super) struct Graphs {
     nodes: BTreeMap<String, Arc<Topology>>,
     shapes: BTreeMap<ShapeHash, Arc<Topology>>,
+    /// The fabrics of nodes, which are no part of their shapes.
+    fabrics: BTreeMap<String, String>,
     /// What was published, where it is kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
 }
@@ -21,6 +23,10 @@ impl Graphs {
 
     pub(super) fn of(&self, node: &str) -> Option<&Arc<Topology>> {
         self.nodes.get(node)
+    }
+
+    pub(super) fn fabric(&self, node: &str) -> Option<&str> {
+        self.fabrics.get(node).map(String::as_str)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -46,6 +52,10 @@ impl Graphs {
             let graph = self.shapes.entry(topology.shape()).or_insert_with(|| Arc::new(topology));
             self.nodes.insert(name.clone(), graph.clone());
         }
+        match &object.spec.fabric {
+            Some(fabric) => self.fabrics.insert(name.clone(), fabric.clone()),
+            None => self.fabrics.remove(&name),
+        };
         if let Some(objects) = &mut self.objects {
             objects.insert(name, object);
         }
@@ -56,6 +66,7 @@ impl Graphs {
         if let Some(objects) = &mut self.objects {
             objects.remove(node);
         }
+        self.fabrics.remove(node);
         let Some(graph) = self.nodes.remove(node) else { return };
         // This one and the one among the shapes.
         if Arc::strong_count(&graph) == 2 {
@@ -116,6 +127,24 @@ mod tests {
         assert_eq!(view.graphs.shapes.len(), 1);
         delete(&mut view, "b");
         assert_eq!(view.graphs.shapes.len(), 0, "a shape that no node has is forgotten");
+    }
+
+    #[test]
+    fn each_node_has_its_own_fabric() {
+        let mut view = ClusterView::default();
+        let put = |view: &mut ClusterView, node: &str, fabric: Option<&str>| {
+            let mut graph = published(node);
+            graph.spec.fabric = fabric.map(str::to_owned);
+            view.apply(graph).unwrap();
+        };
+        put(&mut view, "a", Some("east"));
+        put(&mut view, "b", Some("west"));
+        assert_eq!((view.fabric("a"), view.fabric("b")), (Some("east"), Some("west")));
+        put(&mut view, "a", Some("west"));
+        put(&mut view, "b", None);
+        assert_eq!((view.fabric("a"), view.fabric("b")), (Some("west"), None));
+        Index::<NodeTopology>::delete(&mut view, &ObjectKey::cluster_wide("a"));
+        assert_eq!(view.fabric("a"), None);
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod pairs;
 mod path;
 mod shape;
 mod snapshot;
+mod subnet;
 mod sysfs;
 mod text;
 mod topology;
@@ -70,6 +71,7 @@ pub use snapshot::{
     PciFunction, PortState, RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot, SocketFacts,
     XgmiLink,
 };
+pub use subnet::{ParseSubnetPrefixError, SubnetPrefix};
 #[cfg(feature = "archive")]
 pub use sysfs::{ArchiveError, CaptureError, Identities, capture};
 pub use sysfs::{HostRoot, ReadError, read};

@@ -24,6 +24,13 @@ impl PcieLink {
         (link.width > 0).then_some(link)
     }
 
+    /// The link between two ends of which each can so much.
+    #[must_use]
+    pub fn common(self, other: Self) -> Self {
+        let megatransfers = self.megatransfers.min(other.megatransfers);
+        Self { megatransfers, width: self.width.min(other.width) }
+    }
+
     /// What the link carries in one direction, in megabytes per second.
     pub fn megabytes_per_second(self) -> u32 {
         let lane = match self.megatransfers {
@@ -58,6 +65,15 @@ fn parse_speed(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_is_what_both_ends_can() {
+        let link = |speed, width| PcieLink::parse(speed, width).unwrap();
+        let slot = link("16.0 GT/s PCIe", "16");
+        let nic = link("32.0 GT/s PCIe", "8");
+        let both = link("16.0 GT/s PCIe", "8");
+        assert_eq!((nic.common(slot), slot.common(nic)), (both, both));
+    }
 
     #[test]
     fn speeds_and_bandwidths() {

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Anomaly, CpuSet, NumaNode, PciAddress, PcieLink, PcieRoot};
+use crate::{Anomaly, CpuSet, NumaNode, PciAddress, PcieLink, PcieRoot, SubnetPrefix};
 
 /// Version of the snapshot's format that this crate writes.
 pub const SNAPSHOT_VERSION: u32 = 1;
@@ -213,6 +213,9 @@ pub struct RdmaPort {
     pub rate_megabits: Option<u32>,
     /// Link layer.
     pub link_layer: Option<LinkLayer>,
+    /// The InfiniBand subnet that it is on, where its prefix tells one from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<SubnetPrefix>,
 }
 
 /// Logical state of a port (`ib_port_state_to_str`).
@@ -289,6 +292,20 @@ impl Snapshot {
     pub fn function(&self, address: PciAddress) -> Option<&PciFunction> {
         let index = self.pci.binary_search_by_key(&address, |function| function.address).ok()?;
         self.pci.get(index)
+    }
+
+    /// The link that a function can have where it is: what both ends can. Of an
+    /// end that tells nothing nothing is asked.
+    pub fn attainable_link(&self, function: &PciFunction) -> Option<PcieLink> {
+        let own = function.max_link?;
+        let port = function.bridges.last().and_then(|bridge| self.function(*bridge));
+        Some(port.and_then(|port| port.max_link).map_or(own, |port| own.common(port)))
+    }
+
+    /// Whether a function's link runs slower or narrower than both ends could.
+    pub fn is_link_degraded(&self, function: &PciFunction) -> Option<bool> {
+        let (now, best) = (function.current_link?, self.attainable_link(function)?);
+        Some(now.megatransfers < best.megatransfers || now.width < best.width)
     }
 
     /// The RDMA devices of this function.

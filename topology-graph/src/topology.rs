@@ -123,7 +123,7 @@ impl Topology {
         self.fabric.as_deref()
     }
 
-    /// The same machine, known to be on this fabric: its cloud tells, not its kernel.
+    /// The same machine, known to be on this fabric.
     #[must_use]
     pub fn on_fabric(self, fabric: Option<String>) -> Self {
         Self { fabric, ..self }

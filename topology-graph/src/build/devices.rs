@@ -28,7 +28,7 @@ pub(super) fn add(snapshot: &Snapshot, vertices: &mut Vertices, anomalies: &mut 
         // strange, makes a loop: a device that is another's bridge stays where it is.
         vertex.parent = vertices.get(&vertex.place).map_or(above, |known| known.parent);
         vertices.insert(vertex.place, vertex);
-        anomalies.extend(degraded(function).filter(|_| role.is_device()));
+        anomalies.extend(degraded(function, snapshot).filter(|_| role.is_device()));
     }
     add_data_paths(snapshot, vertices);
 }
@@ -115,10 +115,10 @@ fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Ve
     Vertex { parent, numa: None, id: None, ..vertex }
 }
 
-/// A link narrower than the device can, or slower on a NIC: a GPU slows its
+/// A link narrower than both its ends can, or slower on a NIC: a GPU slows its
 /// link down by itself when it is idle.
-pub(super) fn degraded(function: &PciFunction) -> Option<Anomaly> {
-    let (now, best) = (function.current_link?, function.max_link?);
+pub(super) fn degraded(function: &PciFunction, snapshot: &Snapshot) -> Option<Anomaly> {
+    let (now, best) = (function.current_link?, snapshot.attainable_link(function)?);
     let slow = now.megatransfers < best.megatransfers && is_network(function.class);
     let detail = format!("the link runs at {now}, and could at {best}");
     (slow || now.width < best.width)

@@ -44,6 +44,8 @@ struct Way<'s> {
     peer_memory: Option<bool>,
     /// Whether a hypervisor hides switches, and with them their settings.
     hidden: bool,
+    /// Whether a link on the way runs below what its ends can.
+    degraded: bool,
 }
 
 impl<'s> Way<'s> {
@@ -64,10 +66,13 @@ impl<'s> Way<'s> {
             _ => None,
         };
         let gpu_function = snapshot.function(gpu)?;
+        let nic = end(&chains[1], snapshot)?;
+        let ports: Vec<&PciFunction> = bridges.iter().filter_map(function).collect();
         Some(Self {
             gpu: gpu_function,
-            nic: end(&chains[1], snapshot)?,
-            ports: bridges.iter().filter_map(function).collect(),
+            nic,
+            degraded: is_degraded(gpu_function, nic, &ports, snapshot),
+            ports,
             peer_memory: peer_memory(gpu_function, snapshot),
             hidden: chains.iter().flatten().any(|vertex| vertex.role == Role::Switch),
         })
@@ -84,7 +89,7 @@ impl<'s> Way<'s> {
         };
         match routing {
             Gdr::Ok if self.peer_memory.is_none() => Gdr::Unknown,
-            Gdr::Ok if self.is_degraded() => Gdr::DegradedLink,
+            Gdr::Ok if self.degraded => Gdr::DegradedLink,
             verdict => verdict,
         }
     }
@@ -127,11 +132,20 @@ impl<'s> Way<'s> {
             _ => Gdr::Unknown,
         }
     }
+}
 
-    fn is_degraded(&self) -> bool {
-        let ends = [self.gpu, self.nic].into_iter().chain(self.ports.iter().copied());
-        ends.into_iter().any(|function| devices::degraded(function).is_some())
-    }
+/// Whether a link on the way runs below what its ends can. Each is judged at its
+/// lower end: that of a root or downstream port is the one of what is below it.
+fn is_degraded(
+    gpu: &PciFunction,
+    nic: &PciFunction,
+    ports: &[&PciFunction],
+    snapshot: &Snapshot,
+) -> bool {
+    let is_upstream = |port: &&PciFunction| !port.bridges.len().is_multiple_of(2);
+    let ports = ports.iter().copied().filter(is_upstream);
+    let mut lower_ends = [gpu, nic].into_iter().chain(ports);
+    lower_ends.any(|function| devices::degraded(function, snapshot).is_some())
 }
 
 /// The function at the end of a chain: the NIC, or what moves its data.

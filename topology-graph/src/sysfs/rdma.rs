@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::tree::{Tree, pci_parent};
+use crate::SubnetPrefix;
 use crate::address::PciAddress;
 use crate::snapshot::{LinkLayer, PortState, RdmaDevice, RdmaPort};
 
@@ -66,11 +67,17 @@ fn ports(sys: &mut Tree, path: &str) -> Vec<RdmaPort> {
 }
 
 fn port(sys: &mut Tree, ports: &str, number: u32) -> RdmaPort {
+    let link_layer = link_layer(sys, &format!("{ports}/{number}/link_layer"));
+    // The GIDs of other ports are IP addresses.
+    let gid = || sys.text(&format!("{ports}/{number}/gids/0"));
+    let is_infiniband = link_layer == Some(LinkLayer::InfiniBand);
+    let gid = is_infiniband.then(gid).flatten();
     RdmaPort {
         number,
         state: sys.parsed(&format!("{ports}/{number}/state"), port_state),
         rate_megabits: sys.parsed(&format!("{ports}/{number}/rate"), rate),
-        link_layer: link_layer(sys, &format!("{ports}/{number}/link_layer")),
+        link_layer,
+        subnet: gid.as_deref().and_then(SubnetPrefix::of_gid),
     }
 }
 

@@ -87,7 +87,7 @@ fn node(number: u32, cpus: &str) -> NumaNodeFacts {
 
 fn rdma_device(address: PciAddress) -> RdmaDevice {
     let link_layer = Some(LinkLayer::Ethernet);
-    let port = RdmaPort { number: 1, state: None, rate_megabits: None, link_layer };
+    let port = RdmaPort { number: 1, state: None, rate_megabits: None, link_layer, subnet: None };
     RdmaDevice {
         name: format!("mlx5_{address}"),
         pci: Some(address),

@@ -20,6 +20,8 @@ pub mod label {
     pub const NODE_FABRIC: &str = "topology.dranet.io/fabric";
     /// On a node whose label of its fabric was copied: from what.
     pub const NODE_FABRIC_FROM: &str = "topology.dranet.io/fabric-from";
+    /// On a node: the NVLink domain of its GPUs, set by NVIDIA's GPU feature discovery.
+    pub const NVLINK_CLIQUE: &str = "nvidia.com/gpu.clique";
 }
 
 /// Condition of a pod that waits for the fabric of its group.

@@ -17,7 +17,8 @@ pub use values::{IpPrefix, LinkName, MacAddress, ValueError};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NetworkConfig {
-    /// Name of a profile that an administrator has set up.
+    /// Name of a profile, where upstream asks a service of the site's own for the fields.
+    /// Refused, in words: this driver asks none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// The interface itself.
@@ -53,7 +54,7 @@ pub struct InterfaceConfig {
     /// A range to take one address from that no other claim has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_range: Option<IpPrefix>,
-    /// Ask a DHCP server for the address.
+    /// Ask a DHCP server for the address, and for routes beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<bool>,
     /// Maximum transmission unit.
@@ -74,7 +75,8 @@ pub struct InterfaceConfig {
     /// The same for IPv4 alone.
     #[serde(rename = "groIPv4MaxSize", skip_serializing_if = "Option::is_none")]
     pub gro_ipv4_max_size: Option<u32>,
-    /// Detach the eBPF programs of the host from the interface.
+    /// Detach the eBPF programs of the host from the interface, for good: who attached
+    /// them attaches them again when the host has it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_ebpf_programs: Option<bool>,
     /// Forward packets that arrive here.
@@ -162,13 +164,14 @@ pub struct NeighborConfig {
     pub hardware_addr: MacAddress,
 }
 
-/// Driver features by the names that `ethtool -k` shows.
+/// Features and flags of the interface's driver. The host has them again as they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EthtoolConfig {
-    /// Offloads, on or off.
+    /// Features on or off, by the names that `ethtool -k` shows: the kernel's (`rx-gro`)
+    /// or those for several of them (`tso`, `tcp-segmentation-offload`).
     pub features: BTreeMap<String, bool>,
-    /// The driver's own flags, on or off.
+    /// The driver's own flags on or off, as `ethtool --show-priv-flags` shows them.
     pub private_flags: BTreeMap<String, bool>,
 }
 

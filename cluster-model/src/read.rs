@@ -32,6 +32,11 @@ pub async fn quotas(client: &Client, namespace: &str, view: &mut ClusterView) ->
     take(&Api::<ResourceQuota>::namespaced(client.clone(), namespace), view).await
 }
 
+/// Reads the quotas of all namespaces.
+pub async fn all_quotas(client: &Client, view: &mut ClusterView) -> kube::Result<()> {
+    list::<ResourceQuota>(client, view).await
+}
+
 /// Reads the machines that admission, in this namespace, has seen; none where it
 /// has written none.
 pub async fn machines(

@@ -13,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 /// that the API server gives a webhook is 30 s, the scheduler gives us 5 s.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How often a taken address is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
 /// A server could not start or broke.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -43,6 +46,16 @@ pub struct Bound {
     address: SocketAddr,
 }
 
+/// An address that another process may have still: the instance that this one replaces,
+/// on the host's network.
+#[derive(Debug)]
+pub enum Awaited {
+    /// It is ours.
+    Bound(Bound),
+    /// It is another's.
+    Taken(SocketAddr),
+}
+
 /// What a connection is secured with.
 #[derive(Debug)]
 enum Security {
@@ -55,6 +68,17 @@ impl Bound {
     /// Binds a plain HTTP socket.
     pub fn plain(address: SocketAddr) -> Result<Self, ServeError> {
         Self::bind(address, Security::None)
+    }
+
+    /// Binds a plain HTTP socket now, or later where the address is taken.
+    pub fn plain_or_later(address: SocketAddr) -> Result<Awaited, ServeError> {
+        match Self::plain(address) {
+            Ok(bound) => Ok(Awaited::Bound(bound)),
+            Err(ServeError::Bind { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
+                Ok(Awaited::Taken(address))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Binds as the flags say, with TLS where they name a certificate.
@@ -113,6 +137,30 @@ impl Bound {
         let result = served.await;
         watch.abort();
         result.map_err(|source| ServeError::Serve { source })
+    }
+}
+
+impl Awaited {
+    /// Serves from when the address is free until the token is cancelled.
+    pub async fn serve(
+        mut self,
+        router: Router,
+        stop: CancellationToken,
+    ) -> Result<(), ServeError> {
+        if let Self::Taken(address) = &self {
+            tracing::warn!(%address, "Another process listens there; waiting until it has ended");
+        }
+        loop {
+            let address = match self {
+                Self::Bound(bound) => return bound.serve(router, stop).await,
+                Self::Taken(address) => address,
+            };
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(RETRY) => {}
+            }
+            self = Bound::plain_or_later(address)?;
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use axum::routing::get;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
 use serve::authority::Held;
-use serve::http::Bound;
+use serve::http::{Awaited, Bound};
 use serve::operations;
 use serve::readiness::Readiness;
 use serve::tls::Identity;
@@ -109,6 +109,31 @@ async fn health_is_said_and_readiness_with_what_is_missing() {
     drop(waiting);
     assert!(ask(address, "/readyz").await.unwrap().starts_with("HTTP/1.1 200 "));
     assert!(ask(address, "/metrics").await.unwrap().contains("# EOF"));
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+/// The instance that this one replaces has it still.
+#[tokio::test]
+async fn an_address_that_is_taken_is_served_when_it_is_free() {
+    let first = Bound::plain(loopback()).unwrap();
+    let (address, stop) = (first.address(), CancellationToken::new());
+    let awaited = Bound::plain_or_later(address).unwrap();
+    assert!(matches!(awaited, Awaited::Taken(taken) if taken == address), "{awaited:?}");
+    let router =
+        operations::router(Readiness::default(), prometheus_client::registry::Registry::default());
+    let serving = tokio::spawn(awaited.serve(router, stop.clone()));
+    drop(first);
+    let answered = async {
+        loop {
+            if let Ok(answer) = ask(address, "/healthz").await {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(10), answered).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     stop.cancel();
     serving.await.unwrap().unwrap();
 }

@@ -14,6 +14,10 @@ const RULE_PRIORITY_MAX: u32 = 32767;
 /// The tables `default`, `main` and `local`.
 const RESERVED_TABLES: [u32; 3] = [253, 254, 255];
 
+/// Upstream asks a service of the site's own for the fields of a profile.
+const NO_PROFILES: &str =
+    "names fields that a profile service would tell, and the driver asks none; write the fields";
+
 type Check = Result<(), ConfigError>;
 
 fn ensure(holds: bool, field: &str, problem: impl Into<String>) -> Check {
@@ -26,7 +30,7 @@ fn ensure(holds: bool, field: &str, problem: impl Into<String>) -> Check {
 impl NetworkConfig {
     pub(super) fn check(&self) -> Check {
         let Self { profile, interface, routes, rules, neighbors: _, ethtool: _ } = self;
-        ensure(profile.as_deref() != Some(""), "profile", "is empty")?;
+        ensure(profile.is_none(), "profile", NO_PROFILES)?;
         interface.check()?;
         for (index, route) in routes.iter().enumerate() {
             route.check(&format!("routes[{index}]"))?;
@@ -55,6 +59,12 @@ impl InterfaceConfig {
     fn check(&self) -> Check {
         let dhcp_and_addresses = self.dhcp == Some(true) && !self.addresses.is_empty();
         ensure(!dhcp_and_addresses, "interface.dhcp", "cannot go with `interface.addresses`")?;
+        ensure(
+            self.dhcp != Some(true) || self.kind != Some(InterfaceKind::IpVlan),
+            "interface.dhcp",
+            "cannot go with `interface.type` `ipvlan`, whose pods have one hardware address, by \
+             which servers know them",
+        )?;
         let named = self.dhcp == Some(true) || !self.addresses.is_empty();
         ensure(
             !named || self.address_range.is_none(),

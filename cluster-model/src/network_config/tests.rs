@@ -12,7 +12,6 @@ fn refusal(value: &serde_json::Value) -> String {
 #[test]
 fn every_field_of_upstream() {
     let value = json!({
-        "profile": "fast",
         "interface": {
             "name": "dranet0", "addresses": ["169.254.169.14/24", "fd00::5/64"], "mtu": 4321,
             "hardwareAddr": "00:11:22:33:44:55", "gsoMaxSize": 65536, "groMaxSize": 65536,
@@ -43,6 +42,8 @@ fn refusals_name_field_and_rule() {
         json!({"interface": {"name": "a/b"}}),
         json!({"interface": {"name": ".."}}),
         json!({"interface": {"dhcp": true, "addresses": ["10.0.0.1/8"]}}),
+        json!({"interface": {"dhcp": true, "type": "ipvlan"}}),
+        json!({"profile": "fast"}),
         json!({"interface": {"addresses": ["10.0.0.1"]}}),
         json!({"interface": {"addresses": ["10.0.0.1/33"]}}),
         json!({"interface": {"hardwareAddr": "00:11:22"}}),

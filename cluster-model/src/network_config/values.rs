@@ -62,6 +62,11 @@ impl MacAddress {
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// Whether it is that of IP over InfiniBand.
+    pub fn is_infiniband(&self) -> bool {
+        self.0.len() == 20
+    }
 }
 
 impl FromStr for IpPrefix {

@@ -9,16 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Quotas(BTreeMap<ObjectKey, BTreeSet<String>>);
 
 impl Quotas {
-    /// Names of the quotas of a namespace that limit a resource, by the name
-    /// that it has there (`requests.nvidia.com/gpu`).
-    pub fn on<'a>(
+    /// The quotas that limit a resource and not another, by the names that they have
+    /// there (`requests.nvidia.com/gpu`).
+    pub fn limiting<'a>(
         &'a self,
-        namespace: &'a str,
         resource: &'a str,
-    ) -> impl Iterator<Item = &'a str> {
-        let of_namespace = self.0.iter().filter(move |(key, _)| key.namespace == namespace);
-        let limiting = of_namespace.filter(move |(_, resources)| resources.contains(resource));
-        limiting.map(|(key, _)| key.name.as_str())
+        other: &'a str,
+    ) -> impl Iterator<Item = &'a ObjectKey> {
+        let limiting = self.0.iter().filter(move |(_, all)| all.contains(resource));
+        limiting.filter(move |(_, all)| !all.contains(other)).map(|(key, _)| key)
     }
 }
 

@@ -1,0 +1,134 @@
+//! From replies to devices and their ports.
+
+use super::wire::{self, Nldev, Reply};
+use std::collections::BTreeMap;
+use std::io;
+use topology_graph::{LinkLayer, PortState};
+
+/// An RDMA device of this process's network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its name, `mlx5_0`.
+    pub name: String,
+    /// GUID of the node, as sysfs writes it.
+    pub node_guid: Option<String>,
+    /// GUID of the whole adapter.
+    pub sys_image_guid: Option<String>,
+    /// What its protocol runs over.
+    pub link_layer: Option<LinkLayer>,
+    /// Its ports by number.
+    pub ports: Vec<Port>,
+}
+
+/// One of its ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Logical state.
+    pub state: Option<PortState>,
+    /// Its interface, where that is in this process's network namespace.
+    pub netdev: Option<String>,
+}
+
+/// All devices; none where the kernel has no RDMA.
+pub(crate) fn read() -> io::Result<Vec<Device>> {
+    match replies() {
+        Err(error) if wire::has_no_rdma(&error) => Ok(Vec::new()),
+        replies => Ok(devices(&replies?)),
+    }
+}
+
+fn replies() -> io::Result<Vec<Reply>> {
+    let nldev = Nldev::open()?;
+    let mut replies = nldev.dump(wire::GET, &[])?;
+    let indices: Vec<u32> = replies.iter().filter_map(|reply| reply.number(wire::INDEX)).collect();
+    for index in indices {
+        match nldev.dump(wire::PORT_GET, &[(wire::INDEX, index.to_ne_bytes())]) {
+            Ok(ports) => replies.extend(ports),
+            // It has gone meanwhile, which is an event of its own.
+            Err(error) => tracing::debug!(index, %error, "No ports of an RDMA device"),
+        }
+    }
+    Ok(replies)
+}
+
+/// The devices in a recorded stream of replies, one after the other. What is no
+/// message ends it; what tells of no device is passed over.
+pub fn devices_in(bytes: &[u8]) -> Vec<Device> {
+    let mut replies = Vec::new();
+    // What came before an error counts.
+    let _ = wire::collect(bytes, &mut replies);
+    devices(&replies)
+}
+
+/// Devices by name. Of ports without a device, and of a device told twice,
+/// nothing is made.
+fn devices(replies: &[Reply]) -> Vec<Device> {
+    let mut by_index: BTreeMap<u32, Device> = BTreeMap::new();
+    for reply in replies {
+        let Some(index) = reply.number(wire::INDEX) else { continue };
+        if let Some(port) = port(reply) {
+            by_index.entry(index).and_modify(|device| device.ports.push(port));
+        } else if let Some(device) = device(reply) {
+            by_index.entry(index).or_insert(device);
+        }
+    }
+    let mut devices: Vec<Device> = by_index.into_values().collect();
+    for device in &mut devices {
+        device.ports.sort_by_key(|port| port.number);
+        device.ports.dedup_by_key(|port| port.number);
+    }
+    devices.sort_by(|a, b| a.name.cmp(&b.name));
+    devices.dedup_by(|a, b| a.name == b.name);
+    devices
+}
+
+/// What `fill_dev_info` tells.
+fn device(reply: &Reply) -> Option<Device> {
+    Some(Device {
+        name: reply.text(wire::NAME)?.to_owned(),
+        node_guid: reply.long(wire::NODE_GUID).and_then(guid),
+        sys_image_guid: reply.long(wire::SYS_IMAGE_GUID).and_then(guid),
+        link_layer: reply.text(wire::PROTOCOL).and_then(link_layer),
+        ports: Vec::new(),
+    })
+}
+
+/// What `fill_port_info` tells; a device has no state of its own.
+fn port(reply: &Reply) -> Option<Port> {
+    let state = reply.byte(wire::PORT_STATE)?;
+    Some(Port {
+        number: reply.number(wire::PORT)?,
+        state: port_state(state),
+        netdev: reply.text(wire::NETDEV).map(str::to_owned),
+    })
+}
+
+/// `enum ib_port_state`; 0 is `IB_PORT_NOP`.
+fn port_state(state: u8) -> Option<PortState> {
+    Some(match state {
+        1 => PortState::Down,
+        2 => PortState::Init,
+        3 => PortState::Armed,
+        4 => PortState::Active,
+        5 => PortState::ActiveDefer,
+        _ => return None,
+    })
+}
+
+/// The protocols that `fill_dev_info` names. Of `usnic`, and of EFA, for which it
+/// names none, nothing follows.
+fn link_layer(protocol: &str) -> Option<LinkLayer> {
+    match protocol {
+        "ib" | "opa" => Some(LinkLayer::InfiniBand),
+        "roce" | "iw" => Some(LinkLayer::Ethernet),
+        _ => None,
+    }
+}
+
+/// `b859:9f03:00a1:b2c4`, as sysfs writes it; zeros are one that nobody set.
+fn guid(guid: u64) -> Option<String> {
+    let group = |shift: u32| format!("{:04x}", (guid >> shift) & 0xffff);
+    (guid != 0).then(|| [48, 32, 16, 0].map(group).join(":"))
+}

@@ -5,8 +5,12 @@ use std::path::{Component, Path};
 
 use cluster_model::network_config::NetworkConfig;
 use k8s_openapi::api::resource::v1::ResourceClaim;
+use node_driver::attach::AttachMode;
 use node_driver::cdi::{Environment, Settings, spec};
 use node_driver::checkpoint::Checkpoint;
+use node_driver::nri::ProtocolError;
+use node_driver::nri::session::{Incoming, Session};
+use node_driver::nri::trunk::{PLUGIN, TrunkReader};
 use node_driver::prepare::claim::{AllocatedClaim, ClaimRef, is_safe_uid};
 use node_driver::prepare::effects::devices_file;
 use node_driver::prepare::metadata;
@@ -42,6 +46,9 @@ pub(crate) fn claim(bytes: &[u8]) {
     }
 }
 
+/// What of the host containers are given.
+const OWN: [&str; 2] = ["/var/lib/kubelet/plugins/dra.net/claims", "/run/dranet/ready"];
+
 /// Any plan that lies on the disk has a spec, and no path of it leads out of the
 /// directories that are this driver's, on the host or in the container.
 pub(crate) fn cdi(bytes: &[u8]) {
@@ -56,21 +63,48 @@ pub(crate) fn cdi(bytes: &[u8]) {
         run: "/run/dranet".into(),
         netns: "/run/netns".into(),
     };
-    let settings = Settings { runtime_root: "/".into(), environment: Environment::default() };
-    let spec = serde_json::to_value(spec(&plan, &paths, &settings)).expect("a spec has a text");
-    let edits = spec["devices"].as_array().into_iter().flatten();
-    let edits = edits.map(|device| &device["containerEdits"]).chain([&spec["containerEdits"]]);
-    for mount in edits.filter_map(|edits| edits["mounts"].as_array()).flatten() {
-        for (path, below) in
-            [("hostPath", "/var/lib/kubelet/plugins/dra.net/claims"), ("containerPath", "/")]
-        {
-            let path = Path::new(mount[path].as_str().expect("a path"));
-            let leads_up = path.components().any(|part| part == Component::ParentDir);
-            assert!(path.starts_with(below) && !leads_up, "{}", path.display());
+    for attach in [AttachMode::Hook, AttachMode::Nri] {
+        let environment = Environment::default();
+        let settings = Settings { runtime_root: "/".into(), attach, environment };
+        let spec = serde_json::to_value(spec(&plan, &paths, &settings)).expect("a text");
+        let edits = spec["devices"].as_array().into_iter().flatten();
+        let edits = edits.map(|device| &device["containerEdits"]).chain([&spec["containerEdits"]]);
+        for mount in edits.filter_map(|edits| edits["mounts"].as_array()).flatten() {
+            for (path, below) in [("hostPath", &OWN[..]), ("containerPath", &["/"])] {
+                let path = Path::new(mount[path].as_str().expect("a path"));
+                let leads_up = path.components().any(|part| part == Component::ParentDir);
+                let is_below = below.iter().any(|folder| path.starts_with(folder));
+                assert!(is_below && !leads_up, "{}", path.display());
+            }
         }
     }
     for request in metadata::requests(&plan) {
         drop(metadata::stream(&plan, "dra.net", request));
     }
     drop(serde_json::to_vec(&devices_file(&plan)).expect("a file has a text"));
+}
+
+/// Any bytes of a container runtime are calls or an error, however they are cut into
+/// reads, and every call has an answer that can be read.
+pub(crate) fn nri_frames(bytes: &[u8]) {
+    let whole = Session::default().receive(bytes);
+    let mut session = Session::default();
+    let mut cut = Vec::new();
+    let outcome: Result<(), ProtocolError> = bytes.chunks(7).try_for_each(|chunk| {
+        cut.extend(session.receive(chunk)?);
+        Ok(())
+    });
+    match whole {
+        Ok(whole) => assert_eq!((whole, Ok(())), (cut.clone(), outcome)),
+        Err(error) => assert_eq!(outcome, Err(error)),
+    }
+    for incoming in cut {
+        let Incoming::Call(call) = incoming else { continue };
+        let answer = Session::answer(&call, Ok(call.payload.clone()));
+        let mut trunk = TrunkReader::default();
+        trunk.push(&answer);
+        while let Some((connection, _)) = trunk.next_frame().expect("our own frames") {
+            assert_eq!(connection, PLUGIN);
+        }
+    }
 }

@@ -11,6 +11,7 @@ use node_driver::cloud::{CloudMetadata, CloudProvider, read};
 use node_driver::decision::{Facts, decide};
 use node_driver::network::NetworkFacts;
 use node_driver::network::kernel::facts_in;
+use node_driver::rdma::{complete, devices_in};
 use node_driver::sharing::Sharing;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -23,6 +24,25 @@ pub(crate) fn netlink(bytes: &[u8]) {
     let network = facts_in(bytes);
     drop(network.uplinks());
     publish(network, CloudMetadata::default());
+}
+
+/// Any bytes are RDMA devices, or nothing; whatever they are, the NICs that sysfs
+/// tells of stay, and what they have stays theirs.
+pub(crate) fn rdma_netlink(bytes: &[u8]) {
+    let devices = devices_in(bytes);
+    assert!(devices.is_sorted_by(|a, b| a.name < b.name), "each device once");
+    let mut snapshot = MACHINE.clone();
+    complete(&mut snapshot, &devices);
+    for before in &MACHINE.rdma {
+        let after = snapshot.rdma.iter().find(|after| after.name == before.name);
+        assert!(after.is_some_and(|after| after.pci == before.pci), "{}", before.name);
+    }
+    let again = snapshot.clone();
+    complete(&mut snapshot, &devices);
+    assert_eq!(snapshot, again, "told twice is told once");
+    let facts =
+        Facts { snapshot, network: NetworkFacts::default(), cloud: CloudMetadata::default() };
+    decide(&facts).devices.iter().for_each(is_taken);
 }
 
 /// Any interfaces and metadata give devices that the API server takes.

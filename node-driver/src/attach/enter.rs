@@ -2,9 +2,10 @@
 //! which the kernel takes them. Every step sees first whether it is done, since
 //! each container of the pod, and each restart of one, runs the hook again.
 
-use crate::attach::link::{add_address, add_route, by_name};
+use crate::attach::dhcp::{Lease, Leases};
+use crate::attach::link::{add_address, add_route, by_name, has_lease};
 use crate::attach::netns::NetNs;
-use crate::attach::{AttachError, children, leave, rdma, sysctl};
+use crate::attach::{AttachError, children, dhcp, ebpf, ethtool, leave, rdma, sysctl};
 use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::{
@@ -16,6 +17,7 @@ use netlink_packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkUnspec, LinkVrf};
 use rustix::fd::{AsFd, AsRawFd};
 use std::net::{IpAddr, Ipv4Addr};
+use tokio::time::Instant;
 
 /// `IFA_F_NODAD`: the address is one device's by the claim, and is used at once.
 const NO_DAD: u32 = 0x02;
@@ -26,34 +28,62 @@ const EXISTS: i32 = 17;
 /// `RT_SCOPE_LINK`.
 const SCOPE_LINK: u8 = 253;
 
+/// What is asked of DHCP servers.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// What they have given already.
+    known: &'a Leases,
+    /// Until when they may answer.
+    deadline: Instant,
+}
+
 /// Moves what the claim's devices have in the host's namespace into the pod's,
 /// and configures it. What moved is moved back where a later step fails.
-pub fn attach(plan: &Plan, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
+///
+/// Returns what DHCP servers have given now; `known` is what they had given before.
+pub fn attach(
+    plan: &Plan,
+    known: &Leases,
+    host: &NetNs,
+    pod: &NetNs,
+) -> Result<Leases, AttachError> {
+    let deadline = Instant::now() + dhcp::PATIENCE;
+    let mut leases = Leases::new();
     for (index, device) in plan.devices.iter().enumerate() {
-        if let Err(error) = attach_device(device, host, pod) {
-            for moved in plan.devices[..=index].iter().rev() {
-                // The first error is the one to tell; what cannot go back now
-                // goes back when the claim is unprepared.
-                let _ = leave::detach_device(moved, host, pod);
+        let asked = Asked { known, deadline };
+        match attach_device(device, asked, host, pod) {
+            Ok(given) => leases.extend(given),
+            Err(error) => {
+                for moved in plan.devices[..=index].iter().rev() {
+                    // The first error is the one to tell; what cannot go back now
+                    // goes back when the claim is unprepared.
+                    let _ = leave::detach_device(moved, host, pod);
+                }
+                return Err(error);
             }
-            return Err(error);
         }
     }
-    Ok(())
+    Ok(leases)
 }
 
 /// The RDMA device first: one that is made on an interface may not outlive the
 /// interface's move.
-fn attach_device(device: &PlannedDevice, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
+fn attach_device(
+    device: &PlannedDevice,
+    asked: Asked<'_>,
+    host: &NetNs,
+    pod: &NetNs,
+) -> Result<Option<(LinkName, Lease)>, AttachError> {
     if let Some(moving) = device.moving_rdma() {
         rdma::enter(&moving.name, host, pod)?;
     }
-    let Some(link) = &device.link else { return Ok(()) };
+    let Some(link) = &device.link else { return Ok(None) };
     match link.child {
         None => enter(link, host, pod)?,
         Some(child) => children::make(link, child, host, pod)?,
     }
-    configure(link, pod)
+    let lease = configure(link, asked, pod)?;
+    Ok(lease.map(|lease| (link.name.clone(), lease)))
 }
 
 fn enter(link: &PlannedLink, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
@@ -90,15 +120,24 @@ async fn move_into(
     moved.map_err(wrap("move it into the pod's network namespace"))
 }
 
-fn configure(link: &PlannedLink, pod: &NetNs) -> Result<(), AttachError> {
+/// Returns a lease that was given, not one that it had.
+fn configure(
+    link: &PlannedLink,
+    asked: Asked<'_>,
+    pod: &NetNs,
+) -> Result<Option<Lease>, AttachError> {
     pod.run(async |handle| {
         let name = &link.name;
         let found = by_name(&handle, name.as_str()).await?;
         let found = found.ok_or_else(|| AttachError::Gone { link: name.to_string() })?;
         let index = found.header.index;
-        let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool: _ } =
+        let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool } =
             &link.config;
+        if interface.disable_ebpf_programs == Some(true) {
+            ebpf::detach_all(&handle, name.as_str(), &found).await?;
+        }
         set_properties(&handle, link, &found).await?;
+        ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name.as_str(), asked))?;
         sysctl::apply(name.as_str(), interface)?;
         if let Some(vrf) = &interface.vrf {
             join_vrf(&handle, name, index, vrf).await?;
@@ -109,6 +148,7 @@ fn configure(link: &PlannedLink, pod: &NetNs) -> Result<(), AttachError> {
         let up = LinkUnspec::new_with_index(index).up().build();
         let wrap = |source| AttachError::netlink(name.as_str(), "set it up", source);
         handle.link().set(up).execute().await.map_err(wrap)?;
+        let lease = obtain(&handle, link, index, asked).await?;
         add_routes(&handle, link, index, routes).await?;
         for rule in rules {
             add_rule(&handle, name, rule).await?;
@@ -116,8 +156,24 @@ fn configure(link: &PlannedLink, pod: &NetNs) -> Result<(), AttachError> {
         for neighbor in neighbors {
             add_neighbor(&handle, name, index, neighbor).await?;
         }
-        Ok(())
+        Ok(lease)
     })
+}
+
+/// An address by DHCP, where it is asked for and not there yet. One that is there and
+/// not known was given to a hook that was killed: the server gives it again.
+async fn obtain(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    Asked { known, deadline }: Asked<'_>,
+) -> Result<Option<Lease>, AttachError> {
+    let has_it =
+        known.contains_key(&link.name) && has_lease(handle, link.name.as_str(), index).await?;
+    if link.config.interface.dhcp != Some(true) || has_it {
+        return Ok(None);
+    }
+    dhcp::lease(handle, link, deadline).await.map(Some)
 }
 
 /// MTU, hardware address and segment sizes, those that are asked for. The
@@ -157,7 +213,7 @@ fn pod_address(prefix: IpPrefix) -> HostAddress {
         }
         _ => None,
     };
-    HostAddress { prefix, scope: 0, peer: None, broadcast, label: None, flags }
+    HostAddress { prefix, scope: 0, peer: None, broadcast, label: None, flags, seconds: None }
 }
 
 /// Those of link scope first: they lead to the gateways of the others.

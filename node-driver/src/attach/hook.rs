@@ -9,6 +9,7 @@ use crate::attach::enter::attach;
 use crate::attach::namespaces::{hand_over, tell_attached};
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
+use crate::attach::{AttachError, is_separate};
 use crate::prepare::paths::namespaces_socket;
 use crate::prepare::plan::Plan;
 use anyhow::Context;
@@ -49,24 +50,21 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let host = NetNs::current()?;
     let pod = NetNs::open(Path::new(&format!("/proc/{}/ns/net", state.pid)))?;
     let namespace = pod.id()?;
-    let is_host = namespace == host.id()?;
-    let has_link = plan.devices.iter().any(|device| device.link.is_some());
-    if is_host && !has_link {
-        // RDMA devices alone: they are there.
+    if !is_separate(&plan, &host, &pod)? {
         return Ok(());
     }
-    anyhow::ensure!(
-        !is_host,
-        "pod of claim `{}` uses the host's network, which has its interfaces already; \
-         unset `hostNetwork`",
-        plan.claim
-    );
     let uid = &plan.claim.uid;
     // Before the record changes: the driver takes back what an earlier sandbox
     // of this pod still has. While it is away, the kernel does.
     let held = hand_over(&namespaces_socket(&args.run_dir), uid, &pod);
-    AttachRecord { namespace }.store(&args.run_dir.join(format!("attached/{uid}.json")))?;
-    attach(&plan, &host, &pod)?;
+    if held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+        return Err(AttachError::InUse { claim: plan.claim }.into());
+    }
+    let path = args.run_dir.join(format!("attached/{uid}.json"));
+    let mut record = AttachRecord::begin(&path, namespace, None);
+    record.store(&path)?;
+    let given = attach(&plan, &record.leases, &host, &pod)?;
+    record.take(given, &path)?;
     let socket = namespaces_socket(&args.run_dir);
     if let Err(error) = held.and_then(|()| tell_attached(&socket, uid)) {
         report(&format!("going on without the driver, which did not answer: {error}"));

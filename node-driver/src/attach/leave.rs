@@ -1,9 +1,9 @@
-//! Back to the host, with the name, MTU, hardware address, addresses, routes
-//! and up/down state that the plan recorded.
+//! Back to the host, with the name, MTU, hardware address, features, addresses,
+//! routes and up/down state that the plan recorded.
 
 use crate::attach::link::{add_address, add_route, by_name, by_parent, name_of};
 use crate::attach::netns::NetNs;
-use crate::attach::{AttachError, children, rdma};
+use crate::attach::{AttachError, children, ethtool, rdma};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::plan::{PlannedDevice, PlannedLink};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
@@ -76,6 +76,8 @@ pub fn restore(link: &PlannedLink, host: &NetNs) -> Result<Returned, AttachError
         let Some(found) = find(&handle, &link.host).await? else { return Ok(Returned::Gone) };
         let index = found.header.index;
         set_properties(&handle, &link.host, &found).await?;
+        let former = link.host.ethtool.as_ref();
+        former.map_or(Ok(()), |former| ethtool::restore(&link.host.name, former))?;
         for address in &link.host.addresses {
             add_address(&handle, &link.host.name, index, address).await?;
         }
@@ -101,7 +103,7 @@ async fn find(handle: &Handle, host: &HostLink) -> Result<Option<LinkMessage>, A
         loop {
             look.tick().await;
             if let Some(found) = by_parent(handle, parent).await? {
-                return Ok(found);
+                return Ok::<_, AttachError>(found);
             }
         }
     });

@@ -7,7 +7,9 @@ use crate::prepare::host_link::{HostAddress, HostLink, HostRoute, SegmentSizes};
 use cluster_model::network_config::{IpPrefix, MacAddress};
 use futures::{StreamExt, TryStreamExt};
 use netlink_packet_route::AddressFamily;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, CacheInfo,
+};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType,
@@ -105,6 +107,7 @@ async fn host_link(
         sizes: SegmentSizes::default(),
         addresses: addresses(handle, &host_name(link), index).await?,
         routes: routes.iter().filter_map(|route| host_route(route, index)).collect(),
+        ethtool: None,
     };
     for attribute in &link.attributes {
         match attribute {
@@ -171,6 +174,7 @@ fn host_address(message: &AddressMessage) -> Option<HostAddress> {
         broadcast,
         label,
         flags: flags & SETTABLE_ADDRESS_FLAGS,
+        seconds: None,
     })
 }
 
@@ -247,7 +251,7 @@ pub(super) async fn add_address(
     index: u32,
     address: &HostAddress,
 ) -> Result<(), AttachError> {
-    let HostAddress { prefix, scope, peer, broadcast, label, flags } = address;
+    let HostAddress { prefix, scope, peer, broadcast, label, flags, seconds } = address;
     let mut request = handle.address().add(index, prefix.address, prefix.prefix_len).replace();
     let message = request.message_mut();
     message.header.scope = (*scope).into();
@@ -262,8 +266,46 @@ pub(super) async fn add_address(
         use netlink_packet_route::address::AddressFlags;
         message.attributes.push(AddressAttribute::Flags(AddressFlags::from_bits_retain(*flags)));
     }
+    if let Some(seconds) = seconds {
+        let mut lifetime = CacheInfo::default();
+        (lifetime.ifa_valid, lifetime.ifa_preferred) = (*seconds, *seconds);
+        message.attributes.push(AddressAttribute::CacheInfo(lifetime));
+    }
     let wrap = |source| AttachError::netlink(name, format!("add address `{prefix}`"), source);
     request.execute().await.map_err(wrap)
+}
+
+/// Takes an IPv4 address away, where the interface has it.
+pub(super) async fn del_address(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    prefix: IpPrefix,
+) -> Result<(), AttachError> {
+    let local = AddressAttribute::Local(prefix.address);
+    let wrap = |source| AttachError::netlink(name, format!("take `{prefix}` away"), source);
+    let mut addresses = handle.address().get().set_link_index_filter(index).execute();
+    while let Some(address) = addresses.try_next().await.map_err(wrap)? {
+        if address.attributes.contains(&local) {
+            handle.address().del(address).execute().await.map_err(wrap)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the interface has an IPv4 address that somebody gave it for a while.
+pub(super) async fn has_lease(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+) -> Result<bool, AttachError> {
+    let wrap = |source| AttachError::netlink(name, "read its addresses", source);
+    let addresses = handle.address().get().set_link_index_filter(index).execute();
+    let is_leased = |address: AddressMessage| async move {
+        let is_v4 = address.header.family == AddressFamily::Inet;
+        is_v4 && !address.header.flags.contains(AddressHeaderFlags::Permanent)
+    };
+    addresses.try_any(is_leased).await.map_err(wrap)
 }
 
 /// Adds a route, or sees that it is there.

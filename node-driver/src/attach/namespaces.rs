@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const UID_MAX: usize = 64;
 /// What the driver answers.
 const HELD: &[u8; 1] = b"+";
+/// What it answers where another pod, which runs, has the claim's interfaces.
+const IN_USE: &[u8; 1] = b"-";
 
 /// The namespaces by claim UID.
 #[derive(Debug)]
@@ -46,8 +48,8 @@ impl Namespaces {
     }
 
     /// Holds a claim's namespace, and returns the one held before.
-    pub fn hold(&self, uid: &str, namespace: NetNs) -> Option<Arc<NetNs>> {
-        self.lock().insert(uid.to_owned(), Arc::new(namespace))
+    pub fn hold(&self, uid: &str, namespace: Arc<NetNs>) -> Option<Arc<NetNs>> {
+        self.lock().insert(uid.to_owned(), namespace)
     }
 
     /// Lets a claim's namespace go.
@@ -65,12 +67,19 @@ impl Namespaces {
     pub fn find(&self, uid: &str, recorded: NetNsId) -> Option<Arc<NetNs>> {
         let held = self.lock().get(uid).cloned();
         let is_recorded = |namespace: &NetNs| namespace.id().is_ok_and(|id| id == recorded);
-        held.filter(|namespace| is_recorded(namespace)).or_else(|| {
-            let entries = fs::read_dir(&self.named).ok()?;
-            let mut namespaces =
-                entries.flatten().filter_map(|entry| NetNs::open(&entry.path()).ok());
-            namespaces.find(is_recorded).map(Arc::new)
-        })
+        held.filter(|namespace| is_recorded(namespace))
+            .or_else(|| self.find_named(recorded).map(Arc::new))
+    }
+
+    /// Whether it has a name still: it has until its sandbox is stopped.
+    pub fn is_named(&self, recorded: NetNsId) -> bool {
+        self.find_named(recorded).is_some()
+    }
+
+    fn find_named(&self, recorded: NetNsId) -> Option<NetNs> {
+        let entries = fs::read_dir(&self.named).ok()?;
+        let mut namespaces = entries.flatten().filter_map(|entry| NetNs::open(&entry.path()).ok());
+        namespaces.find(|namespace| namespace.id().is_ok_and(|id| id == recorded))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<NetNs>>> {
@@ -78,7 +87,8 @@ impl Namespaces {
     }
 }
 
-/// Hands a namespace to the driver. An error means that nobody holds it.
+/// Hands a namespace to the driver. An error means that nobody holds it, and
+/// [`io::ErrorKind::ResourceBusy`] that the claim is another pod's.
 pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -89,7 +99,8 @@ pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> 
     control.push(SendAncillaryMessage::ScmRights(&fds));
     sendmsg(&stream, &[IoSlice::new(uid.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
     let mut answer = [0; HELD.len()];
-    stream.read_exact(&mut answer)
+    stream.read_exact(&mut answer)?;
+    if answer == *IN_USE { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
 }
 
 /// Tells the driver that the interfaces are in the pod. An error means that it
@@ -131,6 +142,11 @@ pub fn receive(stream: &UnixStream) -> Result<Message, AttachError> {
         Some(fd) => Message::Namespace(uid, NetNs::from_fd(fd)),
         None => Message::Attached(uid),
     })
+}
+
+/// Tells the hook that another pod has the claim's interfaces.
+pub fn refuse(mut stream: &UnixStream) -> io::Result<()> {
+    stream.write_all(IN_USE)
 }
 
 /// Tells the hook that it was heard.

@@ -9,10 +9,11 @@ use rtnetlink::Handle;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serve::chain::Chain;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 /// A network namespace, alive as long as this value.
 #[derive(Debug)]
@@ -48,6 +49,25 @@ impl NetNs {
         let status = fstat(&self.0)
             .map_err(|errno| AttachError::system("look at a network namespace", errno.into()))?;
         Ok(NetNsId { device: status.st_dev, inode: status.st_ino })
+    }
+
+    /// Runs work in it on a thread of its own, for as long as the work goes on.
+    pub fn inhabit<F>(&self, work: F) -> Result<JoinHandle<()>, AttachError>
+    where
+        F: AsyncFnOnce(Handle) + Send + 'static,
+    {
+        let wrap = |source| AttachError::system("start a thread", source);
+        let fd = self.0.try_clone().map_err(wrap)?;
+        let inside = move || {
+            let work = async move |handle: Handle| {
+                work(handle).await;
+                Ok(())
+            };
+            if let Err(error) = enter_and_run(fd.as_fd(), work) {
+                tracing::warn!(error = %Chain(&error), "No work in a network namespace");
+            }
+        };
+        thread::Builder::new().name("netns".to_owned()).spawn(inside).map_err(wrap)
     }
 
     /// Runs work in it, with a route netlink socket that belongs to it.

@@ -1,9 +1,13 @@
-//! What the hook did for a claim, for the driver that undoes it. Lies below a
+//! What was attached for a claim, for the driver that undoes it. Lies below a
 //! directory that is empty after a boot, as are the namespaces then.
 
+use crate::attach::dhcp::{Lease, Leases};
 use crate::attach::netns::NetNsId;
 use crate::prepare::durable::{self, FileError};
+use crate::prepare::plan::Plan;
+use cluster_model::network_config::LinkName;
 use serde::{Deserialize, Serialize};
+use serve::chain::Chain;
 use std::fs;
 use std::path::Path;
 
@@ -12,6 +16,12 @@ use std::path::Path;
 pub struct AttachRecord {
     /// The pod's network namespace.
     pub namespace: NetNsId,
+    /// The runtime's name of the sandbox, where the runtime told of it (NRI).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// What DHCP servers have given to its interfaces.
+    #[serde(default, skip_serializing_if = "Leases::is_empty")]
+    pub leases: Leases,
 }
 
 impl AttachRecord {
@@ -19,6 +29,43 @@ impl AttachRecord {
     /// which says no more.
     pub fn load(path: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    /// The record of what is about to be attached in this namespace: what was given
+    /// there is still there when another container of the pod starts.
+    pub fn begin(path: &Path, namespace: NetNsId, sandbox: Option<String>) -> Self {
+        let known = Self::load(path).filter(|record| record.namespace == namespace);
+        let leases = known.map(|record| record.leases).unwrap_or_default();
+        Self { namespace, sandbox, leases }
+    }
+
+    /// Notes what was given, if anything was.
+    pub fn take(&mut self, given: Leases, path: &Path) -> Result<(), FileError> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        self.leases.extend(given);
+        self.store(path)
+    }
+
+    /// Notes another lease. The old one is as good where it cannot be written: it is
+    /// what is asked for next time.
+    pub fn note_lease(path: &Path, link: &LinkName, lease: &Lease) {
+        let Some(mut record) = Self::load(path) else { return };
+        record.leases.insert(link.clone(), lease.clone());
+        if let Err(error) = record.store(path) {
+            tracing::warn!(%link, error = %Chain(&error), "Lease not noted");
+        }
+    }
+
+    /// The plan with the addresses that were given.
+    pub fn complete(&self, mut plan: Plan) -> Plan {
+        for link in plan.devices.iter_mut().filter_map(|device| device.link.as_mut()) {
+            if let Some(lease) = self.leases.get(&link.name) {
+                link.config.interface.addresses = vec![lease.prefix];
+            }
+        }
+        plan
     }
 
     /// Writes it.

@@ -1,0 +1,247 @@
+//! An address by DHCP (RFC 2131), for an interface in a pod. The protocol is
+//! mozim's; here is what becomes of a lease.
+//!
+//! The address has the lease's lifetime: where nobody renews it, the kernel takes
+//! it away when it is another's to have. The driver renews it ([`keeper`]) and
+//! gives it back. Of the routes those of option 121 (RFC 3442) are set. A default
+//! route is the pod's own network's, save in a routing domain, which has none.
+
+pub mod keeper;
+
+use crate::attach::AttachError;
+use crate::attach::link::{add_address, add_route, by_name};
+use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
+use crate::prepare::plan::PlannedLink;
+use cluster_model::network_config::{IpPrefix, LinkName, VrfConfig};
+use mozim::{DhcpError, DhcpV4Client, DhcpV4Config, DhcpV4Lease, DhcpV4State};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::{Handle, LinkUnspec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use tokio::time::{Instant, interval, timeout_at};
+
+/// Longest that all interfaces of a claim may take, below the hook's 30 s.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// How often is looked whether the interface has a carrier.
+const LOOK: Duration = Duration::from_millis(20);
+/// `RTPROT_DHCP`.
+const PROTOCOL_DHCP: u8 = 16;
+
+/// The leases of a claim's interfaces, by their names in the pod.
+pub type Leases = BTreeMap<LinkName, Lease>;
+
+/// What a server has given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The address and its network.
+    pub prefix: IpPrefix,
+    /// Who gave it.
+    pub server: Ipv4Addr,
+    /// For how long, in seconds.
+    pub seconds: u32,
+    /// After how many it is renewed there.
+    pub renew: u32,
+    /// After how many it is renewed anywhere.
+    pub rebind: u32,
+    /// The network's MTU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// Where to, and by which router.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<(IpPrefix, Ipv4Addr)>,
+}
+
+/// Nobody has given an address.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// The link is not up.
+    #[error(
+        "interface `{link}` has no carrier after {} s, and `interface.dhcp` needs one; is its cable or switch port down?",
+        PATIENCE.as_secs()
+    )]
+    NoCarrier {
+        /// The interface.
+        link: LinkName,
+    },
+    /// No answer.
+    #[error(
+        "interface `{link}`: no DHCP server has given an address within {} s; name one by `interface.addresses`, or look at the server",
+        PATIENCE.as_secs()
+    )]
+    NoAnswer {
+        /// The interface.
+        link: LinkName,
+    },
+    /// It cannot be asked for.
+    #[error("interface `{link}`: failed to ask for an address by DHCP")]
+    Protocol {
+        /// The interface.
+        link: LinkName,
+        /// Why not.
+        source: DhcpError,
+    },
+}
+
+impl Lease {
+    /// What is of use of an answer.
+    fn of(lease: &DhcpV4Lease) -> Self {
+        let mask = lease.subnet_mask.to_bits();
+        // Without one the server knows of no other host there.
+        let length = if mask == 0 { 32 } else { mask.leading_ones() };
+        Self {
+            prefix: prefix(lease.yiaddr, length),
+            server: lease.srv_id,
+            seconds: lease.lease_time_sec,
+            renew: lease.t1_sec,
+            rebind: lease.t2_sec,
+            mtu: lease.mtu,
+            routes: routes(lease),
+        }
+    }
+
+    /// As the protocol has it, for a client that takes it over.
+    fn known(&self) -> DhcpV4Lease {
+        let mut lease = DhcpV4Lease::default();
+        if let IpAddr::V4(address) = self.prefix.address {
+            lease.yiaddr = address;
+        }
+        lease.srv_id = self.server;
+        lease.lease_time_sec = self.seconds;
+        (lease.t1_sec, lease.t2_sec) = (self.renew, self.rebind);
+        lease
+    }
+
+    fn address(&self) -> HostAddress {
+        let IpPrefix { address, prefix_len } = self.prefix;
+        let broadcast = match address {
+            IpAddr::V4(address) if prefix_len < 31 => {
+                let hosts = u32::MAX.checked_shr(prefix_len.into()).unwrap_or(0);
+                Some(Ipv4Addr::from_bits(address.to_bits() | hosts))
+            }
+            _ => None,
+        };
+        HostAddress {
+            prefix: self.prefix,
+            scope: 0,
+            peer: None,
+            broadcast,
+            label: None,
+            flags: 0,
+            seconds: Some(self.seconds),
+        }
+    }
+}
+
+fn prefix(address: Ipv4Addr, length: u32) -> IpPrefix {
+    IpPrefix { address: IpAddr::V4(address), prefix_len: u8::try_from(length).unwrap_or(32) }
+}
+
+/// Option 121 makes option 3 void (RFC 3442).
+fn routes(lease: &DhcpV4Lease) -> Vec<(IpPrefix, Ipv4Addr)> {
+    let default = || {
+        let gateway = lease.gateways.as_ref().and_then(|gateways| gateways.first());
+        gateway.map(|gateway| (prefix(Ipv4Addr::UNSPECIFIED, 0), *gateway)).into_iter().collect()
+    };
+    lease.classless_routes.as_ref().map_or_else(default, |routes| {
+        let route = |route: &mozim::DhcpV4ClasslessRoute| {
+            (prefix(route.destination, route.prefix_length.into()), route.router)
+        };
+        routes.iter().map(route).collect()
+    })
+}
+
+/// Asks for an address and sets what is given.
+pub(super) async fn lease(
+    handle: &Handle,
+    link: &PlannedLink,
+    deadline: Instant,
+) -> Result<Lease, AttachError> {
+    let name = &link.name;
+    let no_carrier = |_| LeaseError::NoCarrier { link: name.clone() };
+    let found = timeout_at(deadline, with_carrier(handle, name)).await.map_err(no_carrier)??;
+    let no_answer = |_| LeaseError::NoAnswer { link: name.clone() };
+    let wrap = |source| LeaseError::Protocol { link: name.clone(), source };
+    let given = timeout_at(deadline, ask(name, &found)).await.map_err(no_answer)?.map_err(wrap)?;
+    let lease = Lease::of(&given);
+    set(handle, link, found.header.index, &lease).await?;
+    Ok(lease)
+}
+
+/// The interface, once the other end of its cable is there.
+async fn with_carrier(handle: &Handle, name: &LinkName) -> Result<LinkMessage, AttachError> {
+    let mut look = interval(LOOK);
+    loop {
+        look.tick().await;
+        let found = by_name(handle, name.as_str()).await?;
+        let found = found.ok_or_else(|| AttachError::Gone { link: name.to_string() })?;
+        if found.header.flags.contains(LinkFlags::LowerUp) {
+            return Ok(found);
+        }
+    }
+}
+
+fn config(name: &LinkName, found: &LinkMessage) -> Result<DhcpV4Config, DhcpError> {
+    let address = found.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(bytes) => Some(bytes.as_slice()),
+        _ => None,
+    });
+    let mut config = DhcpV4Config::new(name.as_str());
+    config.set_iface_index(found.header.index);
+    config.set_iface_mac_raw(address.unwrap_or_default())?.use_mac_as_client_id();
+    Ok(config)
+}
+
+async fn ask(name: &LinkName, found: &LinkMessage) -> Result<DhcpV4Lease, DhcpError> {
+    let mut client = DhcpV4Client::init(config(name, found)?, None).await?;
+    loop {
+        if let DhcpV4State::Done(lease) = client.run().await? {
+            return Ok(*lease);
+        }
+    }
+}
+
+/// Address, MTU and routes of a lease; what the configuration names has precedence.
+async fn set(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    lease: &Lease,
+) -> Result<(), AttachError> {
+    let (name, interface) = (link.name.as_str(), &link.config.interface);
+    if let Some(mtu) = lease.mtu.filter(|_| interface.mtu.is_none()) {
+        let wrap =
+            |source| AttachError::netlink(name, format!("set the DHCP server's MTU {mtu}"), source);
+        let message = LinkUnspec::new_with_index(index).mtu(mtu.into()).build();
+        handle.link().set(message).execute().await.map_err(wrap)?;
+    }
+    add_address(handle, name, index, &lease.address()).await?;
+    let table = interface.vrf.as_ref().map(VrfConfig::table_id);
+    for (destination, router) in &lease.routes {
+        let asked = link.config.routes.iter().any(|route| route.destination == *destination);
+        if asked || (destination.prefix_len == 0 && table.is_none()) {
+            continue;
+        }
+        add_route(handle, name, index, &route(*destination, *router, table)).await?;
+    }
+    Ok(())
+}
+
+/// A router at no address is the link itself (RFC 3442).
+fn route(destination: IpPrefix, router: Ipv4Addr, table: Option<u32>) -> HostRoute {
+    let is_direct = router.is_unspecified();
+    HostRoute {
+        destination,
+        gateway: (!is_direct).then_some(IpAddr::V4(router)),
+        source: None,
+        priority: None,
+        table: table.unwrap_or(TABLE_MAIN),
+        scope: if is_direct { 253 } else { 0 },
+        protocol: PROTOCOL_DHCP,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,18 +8,25 @@
 
 mod addresses;
 pub mod claim;
+pub mod companions;
 pub mod durable;
 pub mod effects;
+pub mod error;
 pub mod host_link;
 pub mod inventory;
+mod leases;
 pub mod metadata;
+pub mod node;
 pub mod paths;
 pub mod plan;
+mod pod_events;
 pub mod preparer;
 pub mod published;
 mod reconcile;
+pub mod sandboxes;
 pub mod wiring;
 
 pub use claim::ClaimRef;
+pub use node::PreparedDevice;
 pub use plan::Plan;
-pub use preparer::{PreparedDevice, Preparer};
+pub use preparer::Preparer;

@@ -8,7 +8,7 @@
 //! claim is deleted.
 
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::preparer::PrepareError;
+use crate::prepare::error::PrepareError;
 use cluster_model::network_config::{IpPrefix, NetworkConfig};
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim};
 use kube::api::{ListParams, Patch, PatchParams};

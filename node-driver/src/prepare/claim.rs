@@ -85,6 +85,13 @@ pub struct AllocatedDevice {
     pub address: Option<IpPrefix>,
 }
 
+impl AllocatedDevice {
+    /// Whether its parameters have this field.
+    pub fn asks_for(&self, field: &str) -> bool {
+        self.parameters.as_ref().is_some_and(|parameters| parameters.get(field).is_some())
+    }
+}
+
 /// A device of another driver in the same claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherDevice {
@@ -248,7 +255,8 @@ fn parameters(
         .map(|(_, opaque)| opaque.parameters.0.clone())
 }
 
-fn pods(claim: &ResourceClaim) -> Vec<PodRef> {
+/// The pods that a claim is reserved for.
+pub(super) fn pods(claim: &ResourceClaim) -> Vec<PodRef> {
     let consumers = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
     consumers
         .into_iter()

@@ -34,7 +34,18 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), FileError> {
     })
 }
 
-/// The same with a value as JSON.
+/// Replaces a file that can be made again from another: whole at any moment while the
+/// machine runs, and not waited for until the disk has it.
+pub fn write_derived(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let temporary = temporary_of(path);
+    let written = fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|source| {
+        let _ = fs::remove_file(&temporary);
+        FileError::new("write", path, source)
+    })
+}
+
+/// As [`write()`], with a value as JSON.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     let text = serde_json::to_vec_pretty(value)
         .map_err(|error| FileError::new("write", path, error.into()))?;
@@ -114,6 +125,17 @@ mod tests {
         remove(&path).unwrap();
         remove(&path).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_derived_file_is_replaced_and_nothing_is_left_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        write_derived(&path, b"one").unwrap();
+        write_derived(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert!(write_derived(&dir.path().join("no/a.json"), b"x").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A spec is written last and removed first: while the runtime can see it, the
 //! files that it names are there.
 
+use crate::attach::dhcp::keeper::Keepers;
 use crate::attach::leave::{Returned, bring_back, restore};
 use crate::attach::namespaces::Namespaces;
 use crate::attach::netns::NetNs;
@@ -14,8 +15,9 @@ use crate::prepare::durable::{self, FileError};
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
-use crate::prepare::wiring::PlannedGpu;
+use crate::prepare::wiring::{PlannedGpu, Wiring};
 use serde::Serialize;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,6 +41,8 @@ pub struct Effects {
     pub settings: cdi::Settings,
     /// The pods' namespaces.
     pub namespaces: Arc<Namespaces>,
+    /// What DHCP servers have given to interfaces in them.
+    pub leases: Keepers,
     /// Where a test ends the process.
     pub faults: Faults,
 }
@@ -79,12 +83,14 @@ pub struct DevicesFile<'a> {
     claim: &'a ClaimRef,
     nics: Vec<NicEntry<'a>>,
     gpus: &'a [PlannedGpu],
-    others: &'a [OtherDevice],
+    others: Vec<&'a OtherDevice>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NicEntry<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim: Option<&'a str>,
     request: &'a str,
     device: &'a str,
     #[serde(rename = "pciBusID")]
@@ -96,8 +102,9 @@ struct NicEntry<'a> {
 }
 
 impl<'a> NicEntry<'a> {
-    fn of(device: &'a PlannedDevice) -> Self {
+    fn of(device: &'a PlannedDevice, claim: Option<&'a str>) -> Self {
         Self {
+            claim,
             request: &device.request,
             device: &device.device,
             pci_bus_id: &device.pci_bus_id,
@@ -108,42 +115,57 @@ impl<'a> NicEntry<'a> {
 }
 
 /// Content of `/etc/dranet/devices.json` in a container.
-pub fn devices_file(plan: &Plan) -> DevicesFile<'_> {
-    let nics = plan.devices.iter().map(NicEntry::of).collect();
-    let gpus = &plan.wiring.gpus;
-    DevicesFile { version: 1, claim: &plan.claim, nics, gpus, others: &plan.others }
+pub fn devices_file<'a>(plan: &'a Plan) -> DevicesFile<'a> {
+    let Wiring { gpus, beside, .. } = &plan.wiring;
+    // Where there are several, each NIC says whose it is.
+    let name = |claim: &'a ClaimRef| (!beside.is_empty()).then_some(claim.name.as_str());
+    let nics = plan.told().into_iter().map(|(claim, nic)| NicEntry::of(nic, name(claim)));
+    let others = plan.others.iter().chain(beside.iter().flat_map(|claim| &claim.others));
+    let (nics, others) = (nics.collect(), others.collect());
+    DevicesFile { version: 1, claim: &plan.claim, nics, gpus, others }
 }
 
 fn devices_text(plan: &Plan) -> Vec<u8> {
-    // Texts and lists of texts: JSON has a form for all of it.
-    serde_json::to_vec_pretty(&devices_file(plan)).unwrap_or_default()
+    text_of(&devices_file(plan))
+}
+
+fn text_of(value: &impl Serialize) -> Vec<u8> {
+    // Texts, numbers and lists: JSON has a form for all of it.
+    serde_json::to_vec_pretty(value).unwrap_or_default()
 }
 
 impl Effects {
-    /// Makes the files of the claim, then its CDI spec.
+    /// Makes the files of the claim, then its CDI spec. All of it follows from the
+    /// checkpoint, which the disk has already.
     pub fn apply(&self, plan: &Plan) -> Result<(), EffectError> {
         let uid = &plan.claim.uid;
         self.faults.reached("prepare:files:before");
         durable::create_dir(&self.paths.claim(uid))?;
-        durable::write_json(&self.paths.plan(uid), plan)?;
+        durable::write_derived(&self.paths.plan(uid), &text_of(plan))?;
         self.faults.reached("prepare:files:between");
         for (path, content) in self.files(plan) {
-            durable::write(&path, &content)?;
+            durable::write_derived(&path, &content)?;
         }
         self.faults.reached("prepare:files:after");
         durable::create_dir(&self.paths.cdi)?;
-        let spec = cdi::spec(plan, &self.paths, &self.settings);
-        durable::write_json(&self.paths.cdi_spec(uid), &spec)?;
+        durable::write_derived(&self.paths.cdi_spec(uid), &self.spec_text(plan))?;
         self.faults.reached("prepare:cdi:after");
         Ok(())
     }
 
-    /// Whether all that [`Self::apply`] makes is there.
+    /// Whether all that [`Self::apply`] makes is there, as it makes it now: an earlier
+    /// driver may have had other settings, and a machine that lost its power has what
+    /// its disk had.
     pub fn is_applied(&self, plan: &Plan) -> bool {
         let uid = &plan.claim.uid;
-        self.paths.cdi_spec(uid).is_file()
-            && self.paths.plan(uid).is_file()
-            && self.files(plan).iter().all(|(path, _)| path.is_file())
+        let mut files = self.files(plan);
+        files.push((self.paths.plan(uid), text_of(plan)));
+        files.push((self.paths.cdi_spec(uid), self.spec_text(plan)));
+        files.iter().all(|(path, text)| fs::read(path).is_ok_and(|there| there == *text))
+    }
+
+    fn spec_text(&self, plan: &Plan) -> Vec<u8> {
+        text_of(&cdi::spec(plan, &self.paths, &self.settings))
     }
 
     /// The files that a container of the claim reads.
@@ -171,6 +193,7 @@ impl Effects {
         self.faults.reached("unprepare:cdi:before");
         durable::remove(&self.paths.cdi_spec(uid))?;
         self.faults.reached("unprepare:cdi:after");
+        durable::remove(&self.paths.ready(uid))?;
         self.detach(plan)?;
         self.faults.reached("unprepare:links:after");
         let attached = self.paths.attached(uid);
@@ -188,6 +211,8 @@ impl Effects {
     /// Brings the interfaces of a claim back, where the hook has moved any.
     pub fn detach(&self, plan: &Plan) -> Result<(), EffectError> {
         let uid = &plan.claim.uid;
+        // While the interface can still tell the server.
+        self.leases.release(uid);
         let Some(record) = AttachRecord::load(&self.paths.attached(uid)) else { return Ok(()) };
         let host = NetNs::current()?;
         let pod = self.namespaces.find(uid, record.namespace);

@@ -1,7 +1,7 @@
 //! A network interface as the host has it before a pod gets it: what must be
 //! there again afterwards.
 
-use cluster_model::network_config::{IpPrefix, MacAddress};
+use cluster_model::network_config::{EthtoolConfig, IpPrefix, MacAddress};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -25,6 +25,9 @@ pub struct HostLink {
     pub addresses: Vec<HostAddress>,
     /// Routes through it, without those that the kernel makes by itself.
     pub routes: Vec<HostRoute>,
+    /// Of its features and private flags those that the pod's configuration changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ethtool: Option<EthtoolConfig>,
 }
 
 /// Largest segments of generic offloads.
@@ -61,6 +64,9 @@ pub struct HostAddress {
     /// `IFA_F_…`, of those the ones that a person sets.
     #[serde(default)]
     pub flags: u32,
+    /// For how many seconds, where somebody gives it for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u32>,
 }
 
 /// One route.

@@ -1,6 +1,7 @@
 //! The devices of this node as preparation needs them: character devices,
 //! RDMA device and interface of each, by the name that the slice gives it.
 
+use crate::host;
 use crate::nic::device_name;
 use rustix::fs::{FileType, major, minor, stat};
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ pub struct CharDevice {
 impl Inventory {
     /// Reads the machine.
     pub fn read(host: &HostRoot) -> Result<Self, ReadError> {
-        Ok(Self::with(&topology_graph::read(host)?, host))
+        Ok(Self::with(&host::snapshot(host)?, host))
     }
 
     /// The NICs of a machine that was read, with the character devices that are there.

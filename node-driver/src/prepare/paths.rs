@@ -81,9 +81,15 @@ impl Paths {
         format!("{}-claim-", self.driver)
     }
 
-    /// Where the hook notes what it attached.
+    /// Where is noted what was attached.
     pub fn attached(&self, uid: &str) -> PathBuf {
         self.run.join("attached").join(format!("{uid}.json"))
+    }
+
+    /// A name of the network namespace of a claim's pod, from when its interfaces are
+    /// there: what a container mounts that must not start before. With NRI only.
+    pub fn ready(&self, uid: &str) -> PathBuf {
+        self.run.join("ready").join(uid)
     }
 
     /// The socket on which the hook hands network namespaces to the driver.

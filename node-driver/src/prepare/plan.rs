@@ -2,6 +2,7 @@
 //! configuration. A pure function of the claim, the node's devices and what
 //! other claims hold; the plan is what the checkpoint keeps.
 
+use crate::attach::ethtool::{Abilities, EthtoolError};
 use crate::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
@@ -78,6 +79,21 @@ pub struct PlannedRdma {
     pub moves: bool,
 }
 
+impl Plan {
+    /// The devices that a container is told of, with their claims: its own, and those
+    /// of its pod's other claims, in the order of their places then.
+    pub fn told(&self) -> Vec<(&ClaimRef, &PlannedDevice)> {
+        let own = self.devices.iter().map(|device| (&self.claim, device));
+        let beside = self.wiring.beside.iter();
+        let beside = beside.flat_map(|it| it.devices.iter().map(|device| (&it.claim, device)));
+        let mut told: Vec<_> = own.chain(beside).collect();
+        if !self.wiring.beside.is_empty() {
+            told.sort_by_key(|(claim, device)| (&device.pci_bus_id, &claim.uid));
+        }
+        told
+    }
+}
+
 impl PlannedDevice {
     /// Its RDMA device, where that goes into the pod's network namespace.
     pub fn moving_rdma(&self) -> Option<&PlannedRdma> {
@@ -131,6 +147,8 @@ pub struct Facts<'a> {
     pub inventory: &'a Inventory,
     /// Their interfaces by name.
     pub links: &'a BTreeMap<String, HostLink>,
+    /// What those can do of which a configuration asks for features.
+    pub abilities: &'a BTreeMap<String, Abilities>,
     /// Which processes may open an RDMA device.
     pub netns_mode: NetnsMode,
     /// The plans of the other claims.
@@ -260,13 +278,23 @@ pub enum PlanError {
         /// What is wrong.
         source: ConfigError,
     },
-    /// Its configuration asks for what this driver does not do.
-    #[error("device `{device}`: `{field}` is not supported by this driver")]
-    Unsupported {
+    /// Its interface cannot have the features that are asked for.
+    #[error("device `{device}`")]
+    Ethtool {
         /// The device.
         device: String,
-        /// The field.
-        field: &'static str,
+        /// What is asked for, and what it has.
+        source: EthtoolError,
+    },
+    /// DHCP knows it not.
+    #[error(
+        "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; name an address by `interface.addresses`"
+    )]
+    DhcpOverInfiniBand {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
     },
 }
 
@@ -335,17 +363,6 @@ fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
     let Some(parameters) = &device.parameters else { return Ok(NetworkConfig::default()) };
     let wrap = |source| PlanError::Config { device: device.device.clone(), source };
     let config = NetworkConfig::parse(parameters).map_err(wrap)?;
-    let interface = &config.interface;
-    let unsupported = [
-        (config.profile.is_some(), "profile"),
-        (config.ethtool.is_some(), "ethtool"),
-        (interface.dhcp == Some(true), "interface.dhcp"),
-        (interface.disable_ebpf_programs == Some(true), "interface.disableEbpfPrograms"),
-    ];
-    let field = unsupported.into_iter().find_map(|(is_set, field)| is_set.then_some(field));
-    if let Some(field) = field {
-        return Err(PlanError::Unsupported { device: device.device.clone(), field });
-    }
     Ok(with_address(device, config))
 }
 
@@ -413,15 +430,34 @@ fn link(
     if claim.pods.len() > 1 {
         return Err(PlanError::ManyPods { device: name(), pods: claim.pods.len() });
     }
-    Ok(Some(PlannedLink {
-        host: host.clone(),
-        child,
-        name: pod_name(host, &config),
-        config: match child {
-            None => completed(host, config),
-            Some(child) => with_own_address(claim, device, child, config),
-        },
-    }))
+    let is_infiniband = host.hardware_addr.as_ref().is_some_and(MacAddress::is_infiniband);
+    if config.interface.dhcp == Some(true) && is_infiniband {
+        return Err(PlanError::DhcpOverInfiniBand { device: name(), link: host.name.clone() });
+    }
+    let pod_name = pod_name(host, &config);
+    let (host, config) = match child {
+        None => with_features(device, host.clone(), completed(host, config), facts)?,
+        // What it can do shows when it is there.
+        Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
+    };
+    Ok(Some(PlannedLink { host, child, name: pod_name, config }))
+}
+
+/// The features by the kernel's names, and how the host has them.
+fn with_features(
+    device: &AllocatedDevice,
+    mut host: HostLink,
+    mut config: NetworkConfig,
+    facts: &Facts<'_>,
+) -> Result<(HostLink, NetworkConfig), PlanError> {
+    let abilities = facts.abilities.get(&host.name);
+    if let Some((asked, abilities)) = config.ethtool.as_ref().zip(abilities) {
+        let wrap = |source| PlanError::Ethtool { device: device.device.clone(), source };
+        let resolved = abilities.resolve(&host.name, asked).map_err(wrap)?;
+        host.ethtool = Some(abilities.former(&resolved));
+        config.ethtool = Some(resolved);
+    }
+    Ok((host, config))
 }
 
 /// The NIC's own interface is for who has all of the NIC.
@@ -492,7 +528,7 @@ fn pod_name(host: &HostLink, config: &NetworkConfig) -> LinkName {
 /// Without addresses of its own the interface keeps the host's, and the routes
 /// that go with them; routes that are asked for come after.
 fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
-    if !config.interface.addresses.is_empty() {
+    if !config.interface.addresses.is_empty() || config.interface.dhcp == Some(true) {
         return config;
     }
     let addresses = host.addresses.iter().filter(|address| address.is_global());

@@ -2,6 +2,7 @@
 //! with which GPU, and the machine's graph for NCCL, both restricted to what the
 //! claim holds. A pure function of the plan, the graph and the slices.
 
+use crate::prepare::companions::Companion;
 use crate::prepare::plan::{Plan, PlannedDevice};
 use crate::prepare::published::Published;
 use cluster_model::gpu_drivers;
@@ -23,6 +24,9 @@ pub struct Wiring {
     /// Attributes of our devices by name, as the slice has them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The other claims of the pod, whose devices are told of too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Companion>,
 }
 
 /// A GPU of another driver in the claim, and the NICs that go with it.
@@ -79,6 +83,7 @@ pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Publis
         gpus,
         nccl: nccl_xml_of(topology, &devices),
         attributes: plan.devices.iter().map(attributes).collect(),
+        beside: Vec::new(),
     }
 }
 

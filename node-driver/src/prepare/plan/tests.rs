@@ -1,11 +1,14 @@
 //! The decision over a machine with two InfiniBand NICs and two Ethernet ones.
 
 use super::*;
+use crate::attach::AttachMode;
+use crate::attach::ethtool::Feature;
 use crate::cdi;
 use crate::prepare::effects::devices_file;
 use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
 use crate::prepare::inventory::RdmaFacts;
 use crate::prepare::paths::Paths;
+use cluster_model::network_config::EthtoolConfig;
 use serde_json::{Value, json};
 use serve::chain::Chain;
 
@@ -41,6 +44,7 @@ fn inventory() -> Inventory {
         ("eth-1", nic("0104", None, Some("rail1"))),
         ("eth-away", nic("0105", Some(rdma(3, false)), None)),
         ("eth-up", nic("0106", None, Some("uplink"))),
+        ("ipoib", nic("0107", Some(rdma(4, true)), Some("ibp7"))),
     ];
     Inventory {
         devices: devices.into_iter().map(|(name, nic)| (name.to_owned(), nic)).collect(),
@@ -63,8 +67,10 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
             broadcast: None,
             label: None,
             flags: 0,
+            seconds: None,
         }],
         routes,
+        ethtool: None,
     }
 }
 
@@ -83,14 +89,30 @@ fn route(destination: &str, gateway: Option<&str>) -> HostRoute {
 fn links() -> BTreeMap<String, HostLink> {
     let routes = vec![route("10.2.0.0/16", Some("10.1.0.1"))];
     let uplink = vec![route("0.0.0.0/0", Some("10.0.0.1"))];
+    let hardware_addr = MacAddress::from_bytes(&[7; 20]);
+    let ipoib = HostLink { hardware_addr, ..host_link("ibp7", vec![]) };
     [
         ("rail0", host_link("rail0", routes)),
         ("rail1", host_link("rail1", vec![])),
         ("uplink", host_link("uplink", uplink)),
+        ("ibp7", ipoib),
     ]
     .into_iter()
     .map(|(name, link)| (name.to_owned(), link))
     .collect()
+}
+
+/// `rail0` and `rail1` can change two features, of which one is on.
+fn abilities() -> BTreeMap<String, Abilities> {
+    let feature = |on, changeable| Feature { wanted: on, active: on, changeable };
+    let features = [
+        ("rx-gro", feature(true, true)),
+        ("rx-gro-list", feature(false, true)),
+        ("highdma", feature(true, false)),
+    ];
+    let features = features.map(|(name, feature)| (name.to_owned(), feature)).into();
+    let abilities = Abilities { features, private_flags: BTreeMap::new() };
+    ["rail0", "rail1"].map(|link| (link.to_owned(), abilities.clone())).into()
 }
 
 fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
@@ -123,7 +145,13 @@ fn claim(uid: &str, devices: Vec<AllocatedDevice>) -> AllocatedClaim {
 fn decide(claim: &AllocatedClaim, held: &[&Plan]) -> Result<Plan, PlanError> {
     plan(
         claim,
-        &Facts { inventory: &inventory(), links: &links(), netns_mode: NetnsMode::Shared, held },
+        &Facts {
+            inventory: &inventory(),
+            links: &links(),
+            abilities: &abilities(),
+            netns_mode: NetnsMode::Shared,
+            held,
+        },
     )
 }
 
@@ -142,13 +170,34 @@ fn paths() -> Paths {
     }
 }
 
+fn settings(attach: AttachMode) -> cdi::Settings {
+    cdi::Settings { runtime_root: "/".into(), attach, environment: cdi::Environment::default() }
+}
+
+#[test]
+fn with_nri_a_container_waits_for_its_sandbox_instead_of_a_hook() {
+    let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", None)]);
+    let plan = decide(&claim, &[]).expect("possible");
+    let spec = cdi::spec(&plan, &paths(), &settings(AttachMode::Nri));
+    let edits = serde_json::to_value(spec).expect("JSON")["containerEdits"].clone();
+    assert_eq!(edits["hooks"], Value::Null);
+    let mounts = edits["mounts"].as_array().expect("mounts");
+    let waits_for = mounts.iter().find(|mount| mount["hostPath"] == "/run/dranet/ready/u-1");
+    let waits_for = waits_for.unwrap_or_else(|| panic!("{edits:#}"));
+    assert_eq!(waits_for["containerPath"], "/etc/dranet/network/u-1");
+
+    let nothing_moves = decide(&self::claim("u-2", vec![device("ib-1", None)]), &[]);
+    let spec = cdi::spec(&nothing_moves.expect("possible"), &paths(), &settings(AttachMode::Nri));
+    let text = serde_json::to_string(&spec).expect("JSON");
+    assert!(!text.contains("ready"), "{text}");
+}
+
 #[test]
 fn what_a_container_gets() {
     let config = json!({"interface": {"name": "net1", "mtu": 4000}});
     let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", Some(config))]);
     let plan = decide(&claim, &[]).expect("possible");
-    let settings =
-        cdi::Settings { runtime_root: "/".into(), environment: cdi::Environment::default() };
+    let settings = settings(AttachMode::Hook);
     let spec = serde_json::to_value(cdi::spec(&plan, &paths(), &settings)).expect("JSON");
     insta::assert_snapshot!("cdi", format!("{spec:#}"));
     let file = serde_json::to_value(devices_file(&plan)).expect("JSON");
@@ -168,7 +217,7 @@ fn every_part_of_the_environment_is_switchable() {
         devices_file: false,
         device_metadata: false,
     };
-    let settings = cdi::Settings { runtime_root: "/".into(), environment };
+    let settings = cdi::Settings { environment, ..settings(AttachMode::Hook) };
     let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).expect("JSON");
     for absent in ["NCCL_IB_HCA", "UCX_NET_DEVICES", "NCCL_TOPO_FILE", "mounts"] {
         assert!(!text.contains(absent), "{text}");
@@ -191,8 +240,32 @@ fn the_hosts_addresses_and_routes_go_along_unless_others_are_given() {
             "routes": [{"destination": "10.2.0.0/16", "gateway": "10.1.0.1", "scope": 0, "table": 254}]
         })
     );
-    let own = json!({"interface": {"addresses": ["10.9.0.1/24"]}});
-    assert_eq!(text(&link(Some(own.clone()))), own);
+    for own in
+        [json!({"interface": {"addresses": ["10.9.0.1/24"]}}), json!({"interface": {"dhcp": true}})]
+    {
+        assert_eq!(text(&link(Some(own.clone()))), own);
+    }
+}
+
+#[test]
+fn features_are_set_by_the_kernels_names_and_the_hosts_are_kept() {
+    let config = json!({"ethtool": {"features": {"gro": false, "rx-gro-list": true}}});
+    let decided = decide(&claim("u-1", vec![device("eth-0", Some(config))]), &[]);
+    let link = decided.expect("possible").devices[0].link.clone().expect("an interface");
+    let text = |config: Option<EthtoolConfig>| serde_json::to_value(config).expect("JSON");
+    assert_eq!(
+        text(link.config.ethtool)["features"],
+        json!({"rx-gro": false, "rx-gro-list": true})
+    );
+    assert_eq!(text(link.host.ethtool)["features"], json!({"rx-gro": true, "rx-gro-list": false}));
+    // What is made for the pod has features of its own.
+    let config = json!({"ethtool": {"features": {"gro": false}}});
+    let link = decide(&share("u-1", "s-1", Some(config)), &[]).expect("possible").devices[0]
+        .link
+        .clone()
+        .expect("an interface");
+    assert_eq!(text(link.config.ethtool)["features"], json!({"gro": false}));
+    assert_eq!(link.host.ethtool, None);
 }
 
 #[test]
@@ -214,8 +287,11 @@ fn what_is_refused() {
         one("eth-up", None),
         one("ib-1", Some(name.clone())),
         one("eth-1", Some(json!({"interface": {"mtu": 1}}))),
-        one("eth-1", Some(json!({"interface": {"dhcp": true}}))),
+        one("ipoib", Some(json!({"interface": {"dhcp": true}}))),
         one("eth-1", Some(json!({"ethtool": {"features": {"tso": false}}}))),
+        one("eth-1", Some(json!({"ethtool": {"features": {"highdma": false}}}))),
+        one("eth-1", Some(json!({"ethtool": {"privateFlags": {"legacy-rx": true}}}))),
+        one("eth-1", Some(json!({"profile": "fast"}))),
         refusal(&many, &[]),
         refusal(
             &claim("u-1", vec![device("eth-0", Some(name.clone())), device("eth-1", Some(name))]),
@@ -279,7 +355,13 @@ fn shares_of_one_nic_live_side_by_side_or_are_refused() {
     let exclusive = {
         let (inventory, links) = (inventory(), links());
         let netns_mode = NetnsMode::Exclusive;
-        let facts = Facts { inventory: &inventory, links: &links, netns_mode, held: &[] };
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode,
+            held: &[],
+        };
         Chain(&plan(&one, &facts).expect_err("refused")).to_string()
     };
     let refusals = [
@@ -310,13 +392,14 @@ fn in_exclusive_mode_an_rdma_device_goes_into_one_pod() {
     let decide = |claim: &AllocatedClaim| {
         let (inventory, links) = (inventory(), links());
         let netns_mode = NetnsMode::Exclusive;
-        plan(claim, &Facts { inventory: &inventory, links: &links, netns_mode, held: &[] })
+        let abilities = &BTreeMap::new();
+        let (inventory, links) = (&inventory, &links);
+        plan(claim, &Facts { inventory, links, abilities, netns_mode, held: &[] })
     };
     let mut claim = claim("u-1", vec![device("ib-0", None)]);
     let plan = decide(&claim).expect("possible");
     assert!(plan.devices[0].moves());
-    let settings =
-        cdi::Settings { runtime_root: "/".into(), environment: cdi::Environment::default() };
+    let settings = settings(AttachMode::Hook);
     let text = serde_json::to_string(&cdi::spec(&plan, &paths(), &settings)).expect("JSON");
     assert!(text.contains("createRuntime"), "{text}");
     claim.pods.push(PodRef { name: "train-1".into(), uid: "p-2".into() });

@@ -2,6 +2,7 @@
 //! what a container reads then.
 
 use super::*;
+use crate::attach::AttachMode;
 use crate::cdi;
 use crate::live;
 use crate::prepare::metadata;
@@ -170,8 +171,9 @@ fn a_request_of_two_devices_has_one_metadata_file() {
         run: "/run/dranet".into(),
         netns: "/run/netns".into(),
     };
+    let environment = cdi::Environment::default();
     let settings =
-        cdi::Settings { runtime_root: "/".into(), environment: cdi::Environment::default() };
+        cdi::Settings { runtime_root: "/".into(), attach: AttachMode::Hook, environment };
     let spec = serde_json::to_value(cdi::spec(&plan, &paths, &settings)).unwrap();
     let mounts = |device: usize| spec["devices"][device]["containerEdits"]["mounts"].clone();
     assert_eq!(mounts(1), Value::Null);

@@ -1,0 +1,94 @@
+//! Why a claim is not prepared.
+
+use crate::attach::AttachError;
+use crate::checkpoint::CheckpointError;
+use crate::prepare::claim::{ClaimError, ClaimRef};
+use crate::prepare::durable::FileError;
+use crate::prepare::effects::EffectError;
+use crate::prepare::plan::PlanError;
+use crate::prepare::preparer::API_PATIENCE;
+use topology_graph::ReadError;
+
+/// A claim could not be prepared or unprepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// It was deleted.
+    #[error("claim `{claim}` is not there any more")]
+    Absent {
+        /// Which claim.
+        claim: ClaimRef,
+    },
+    /// The server refused.
+    #[error("failed to get claim `{claim}`: the server says: {message}")]
+    Refused {
+        /// Which claim.
+        claim: ClaimRef,
+        /// Its words.
+        message: String,
+    },
+    /// The server did not answer.
+    #[error("failed to get claim `{claim}`")]
+    Get {
+        /// Which claim.
+        claim: ClaimRef,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// The server did not answer in time.
+    #[error("failed to get claim `{claim}`: no answer within {} s", API_PATIENCE.as_secs())]
+    Late {
+        /// Which claim.
+        claim: ClaimRef,
+    },
+    /// It is not for this node now.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// It cannot have what it asks for.
+    #[error("claim `{claim}`")]
+    Plan {
+        /// Which claim.
+        claim: ClaimRef,
+        /// Why not.
+        source: Box<PlanError>,
+    },
+    /// The claims' addresses could not be read or written.
+    #[error("claim `{claim}`: failed to find an address in its range")]
+    Addresses {
+        /// Which claim.
+        claim: ClaimRef,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// Every address of a range is another claim's.
+    #[error(
+        "claim `{claim}`: no address of `interface.addressRange` is free; widen it, or delete claims that are not used"
+    )]
+    RangeFull {
+        /// Which claim.
+        claim: ClaimRef,
+    },
+    /// Others were faster each time.
+    #[error("claim `{claim}`: other claims took each address that it chose; it is tried again")]
+    RangeContended {
+        /// Which claim.
+        claim: ClaimRef,
+    },
+    /// The machine could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// An interface could not be read.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// An effect failed; what was done is undone, or will be at the next start.
+    #[error(transparent)]
+    Effect(#[from] EffectError),
+    /// The checkpoint could not be read or written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A file of the plugin's own.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The work was dropped: the driver stops.
+    #[error("the driver stops")]
+    Stopped,
+}

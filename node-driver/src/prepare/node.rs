@@ -1,0 +1,223 @@
+//! The machine's side of preparation, without a cluster: one claim at a time, over all
+//! instances of the driver. State is read from the checkpoint at each call, under a file
+//! lock: an instance that takes over sees what the other left.
+
+mod boot;
+mod hooks;
+mod state;
+
+use crate::attach::link::read_host_links;
+use crate::attach::namespaces::Namespaces;
+use crate::attach::netns::NetNs;
+use crate::attach::rdma::NetnsMode;
+use crate::attach::{AttachError, ethtool, rdma};
+use crate::cdi;
+use crate::checkpoint::{Checkpoint, Phase, Record};
+use crate::cloud;
+use crate::host::{self, is_this_machine};
+use crate::plugin::metrics::PluginMetrics;
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
+use crate::prepare::companions::joined;
+use crate::prepare::effects::Effects;
+use crate::prepare::error::PrepareError;
+use crate::prepare::inventory::Inventory;
+use crate::prepare::plan::{Facts, Plan, PlannedDevice, plan};
+use crate::prepare::published::Published;
+use crate::prepare::wiring::wiring;
+use serve::chain::Chain;
+use std::sync::Arc;
+use topology_graph::{HostRoot, Overlay, Topology};
+
+/// A device as the kubelet is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedDevice {
+    /// The request that it satisfies, without subrequest.
+    pub request: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub device: String,
+    /// Which share of it.
+    pub share_id: Option<String>,
+    /// What the runtime is to inject.
+    pub cdi_id: String,
+}
+
+/// The machine's side: files, interfaces, checkpoint.
+#[derive(Debug)]
+pub struct Node {
+    /// Where the machine is read.
+    pub host: HostRoot,
+    /// What plans do.
+    pub effects: Effects,
+    /// What is counted.
+    pub metrics: PluginMetrics,
+}
+
+impl Node {
+    /// The devices of a claim that is prepared already, its files whole again.
+    pub fn prepared(&self, uid: &str) -> Result<Option<Vec<PreparedDevice>>, PrepareError> {
+        let _turn = self.turn()?;
+        let checkpoint = self.load()?;
+        let record = checkpoint.claims.get(uid).filter(|record| record.phase == Phase::Prepared);
+        let Some(record) = record else { return Ok(None) };
+        if !self.effects.is_applied(&record.plan) {
+            self.effects.apply(&record.plan)?;
+        }
+        Ok(Some(self.devices(&record.plan)))
+    }
+
+    /// Prepares a claim. What a failed effect leaves is undone.
+    pub fn prepare(
+        &self,
+        claim: &AllocatedClaim,
+        published: &Published,
+    ) -> Result<Plan, PrepareError> {
+        let _turn = self.turn()?;
+        let mut checkpoint = self.load()?;
+        let uid = claim.claim.uid.clone();
+        if let Some(unfinished) = checkpoint.claims.get(&uid).cloned() {
+            self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
+        }
+        let (plan, changed) = self.plan(claim, published, &checkpoint)?;
+        self.effects.faults.reached("prepare:checkpoint:before");
+        self.set(&mut checkpoint, &plan, Phase::Preparing)?;
+        self.effects.faults.reached("prepare:checkpoint:after");
+        let applied = self.effects.apply(&plan).map_err(PrepareError::from);
+        let told = applied.and_then(|()| self.tell(&mut checkpoint, &changed));
+        if let Err(error) = told.and_then(|()| self.set(&mut checkpoint, &plan, Phase::Prepared)) {
+            if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
+                let claim = &plan.claim;
+                tracing::warn!(%claim, error = %Chain(&undo), "Not undone until the next try");
+            }
+            return Err(error);
+        }
+        self.effects.faults.reached("prepare:done");
+        Ok(plan)
+    }
+
+    /// Other claims of the pod, whose containers are told of a new one too.
+    fn tell(&self, checkpoint: &mut Checkpoint, changed: &[Plan]) -> Result<(), PrepareError> {
+        for plan in changed {
+            self.set(checkpoint, plan, Phase::Prepared)?;
+            self.effects.apply(plan)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes what was prepared; of a claim that is not known nothing is there.
+    pub fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
+        let _turn = self.turn()?;
+        let mut checkpoint = self.load()?;
+        let Some(record) = checkpoint.claims.get(uid).cloned() else { return Ok(()) };
+        self.effects.faults.reached("unprepare:checkpoint:before");
+        self.set(&mut checkpoint, &record.plan, Phase::Unpreparing)?;
+        self.effects.faults.reached("unprepare:checkpoint:after");
+        self.unwind(&mut checkpoint, uid, &record.plan)?;
+        self.effects.faults.reached("unprepare:done");
+        Ok(())
+    }
+
+    /// Runs work that no other instance may do at the same time.
+    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, PrepareError> {
+        let _turn = self.turn()?;
+        Ok(work())
+    }
+
+    pub(super) fn count(&self, checkpoint: &Checkpoint) {
+        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.claims.set(whole(checkpoint.claims.len()));
+        self.metrics.namespaces.set(whole(self.effects.namespaces.count()));
+    }
+
+    fn plan(
+        &self,
+        claim: &AllocatedClaim,
+        published: &Published,
+        checkpoint: &Checkpoint,
+    ) -> Result<(Plan, Vec<Plan>), PrepareError> {
+        let snapshot = host::snapshot(&self.host)?;
+        let inventory = Inventory::with(&snapshot, &self.host);
+        let netdev =
+            |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
+        let host = NetNs::current()?;
+        let links = read_host_links(&host, claim.devices.iter().filter_map(netdev).collect())?;
+        let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
+        let asking = asking.filter_map(netdev).filter(|name| links.contains_key(name));
+        let abilities = ethtool::read_all(&host, asking.collect())?;
+        let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
+        let netns_mode = self.netns_mode()?;
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &abilities,
+            netns_mode,
+            held: &held,
+        };
+        let wrap =
+            |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
+        let plan = plan(claim, &facts).map_err(wrap)?;
+        let overlay = self.machine_type().as_deref().and_then(Overlay::built_in);
+        let (topology, _) = Topology::build(&snapshot, overlay.as_ref());
+        let driver = &self.effects.paths.driver;
+        Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, &topology, published)))
+    }
+
+    /// What the cloud calls this machine, where it has said so during this boot.
+    fn machine_type(&self) -> Option<String> {
+        cloud::source::kept(&self.host)?.machine_type().map(str::to_owned)
+    }
+
+    /// A recorded machine has no kernel to ask.
+    fn netns_mode(&self) -> Result<NetnsMode, AttachError> {
+        if !is_this_machine(&self.host) {
+            return Ok(NetnsMode::Shared);
+        }
+        let wrap = |source| AttachError::System {
+            verb: "ask the RDMA subsystem for its mode".to_owned(),
+            source,
+        };
+        rdma::netns_mode().map_err(wrap)
+    }
+
+    /// A plan's devices as the kubelet is told of them.
+    pub fn devices(&self, plan: &Plan) -> Vec<PreparedDevice> {
+        let driver = &self.effects.paths.driver;
+        let device = |device: &PlannedDevice| PreparedDevice {
+            request: base_request(&device.request).to_owned(),
+            pool: device.pool.clone(),
+            device: device.device.clone(),
+            share_id: device.share_id.clone(),
+            cdi_id: cdi::device_id(driver, plan, device),
+        };
+        plan.devices.iter().map(device).collect()
+    }
+
+    fn set(
+        &self,
+        checkpoint: &mut Checkpoint,
+        plan: &Plan,
+        phase: Phase,
+    ) -> Result<(), PrepareError> {
+        let record = Record { phase, plan: plan.clone() };
+        checkpoint.claims.insert(plan.claim.uid.clone(), record);
+        self.store(checkpoint)
+    }
+
+    /// Undoes the effects and forgets the claim, in this order.
+    fn unwind(
+        &self,
+        checkpoint: &mut Checkpoint,
+        uid: &str,
+        plan: &Plan,
+    ) -> Result<(), PrepareError> {
+        self.effects.undo(plan)?;
+        checkpoint.claims.remove(uid);
+        self.store(checkpoint)
+    }
+
+    /// The pods' namespaces that are held.
+    pub fn namespaces(&self) -> &Arc<Namespaces> {
+        &self.effects.namespaces
+    }
+}

@@ -1,0 +1,73 @@
+//! What is set right after a start.
+
+use crate::attach::record::AttachRecord;
+use crate::checkpoint::Checkpoint;
+use crate::prepare::durable::{self, FileError};
+use crate::prepare::error::PrepareError;
+use crate::prepare::node::Node;
+use crate::prepare::reconcile::{Step, steps};
+
+impl Node {
+    /// Makes checkpoint and machine agree, after a start.
+    pub fn reconcile(&self) -> Result<(), PrepareError> {
+        let _turn = self.turn()?;
+        self.sweep()?;
+        let mut checkpoint = self.load()?;
+        let files = self.claims_with_files();
+        let is_whole = |uid: &&String| {
+            let record = checkpoint.claims.get(*uid);
+            record.is_some_and(|record| self.effects.is_applied(&record.plan))
+        };
+        let whole = files.iter().filter(is_whole).cloned().collect();
+        for step in steps(&checkpoint, &whole, &files) {
+            tracing::info!(?step, "Reconciling");
+            self.take(&step, &mut checkpoint)?;
+        }
+        self.hold_namespaces(&checkpoint);
+        self.count(&checkpoint);
+        Ok(())
+    }
+
+    /// What a driver that was killed was writing. Every writer has the turn.
+    fn sweep(&self) -> Result<(), FileError> {
+        let paths = &self.effects.paths;
+        durable::sweep(&paths.plugin(), &durable::temporaries_of(&paths.checkpoint()))?;
+        durable::sweep(&paths.cdi, &format!(".{}", paths.cdi_prefix()))?;
+        let hook = paths.hook();
+        let name = hook.file_name().unwrap_or_default().to_string_lossy();
+        hook.parent().map_or(Ok(()), |folder| durable::sweep(folder, &format!("{name}.")))
+    }
+
+    fn take(&self, step: &Step, checkpoint: &mut Checkpoint) -> Result<(), PrepareError> {
+        match step {
+            Step::Undo(uid) | Step::Finish(uid) => {
+                let Some(record) = checkpoint.claims.get(uid).cloned() else { return Ok(()) };
+                self.unwind(checkpoint, uid, &record.plan)
+            }
+            Step::Repair(uid) => {
+                let Some(record) = checkpoint.claims.get(uid) else { return Ok(()) };
+                Ok(self.effects.apply(&record.plan)?)
+            }
+            Step::Remove(uid) => {
+                durable::remove(&self.effects.paths.cdi_spec(uid))?;
+                Ok(durable::remove_dir(&self.effects.paths.claim(uid))?)
+            }
+        }
+    }
+
+    /// After a restart the namespaces of running pods are found by their names.
+    fn hold_namespaces(&self, checkpoint: &Checkpoint) {
+        for uid in checkpoint.claims.keys() {
+            let record = AttachRecord::load(&self.effects.paths.attached(uid));
+            let found = record.as_ref();
+            let found =
+                found.and_then(|record| self.effects.namespaces.find(uid, record.namespace));
+            if let Some(namespace) = found {
+                self.effects.namespaces.hold(uid, namespace);
+            }
+            if let Some(record) = record {
+                self.keep_leases(uid, &record);
+            }
+        }
+    }
+}

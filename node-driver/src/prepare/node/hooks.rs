@@ -1,0 +1,66 @@
+//! The driver's answers to the hooks that the runtime starts.
+
+use crate::attach::AttachError;
+use crate::attach::namespaces::{self, Message};
+use crate::attach::netns::NetNsId;
+use crate::attach::record::AttachRecord;
+use crate::prepare::durable::FileError;
+use crate::prepare::error::PrepareError;
+use crate::prepare::node::Node;
+use crate::prepare::plan::Plan;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+impl Node {
+    /// Answers one hook: holds its namespace, and takes back what an earlier
+    /// sandbox of the same pod still has. Returns the plan of a claim whose
+    /// interfaces are in the pod now.
+    pub fn answer_hook(&self, stream: &UnixStream) -> Result<Option<Plan>, PrepareError> {
+        let message = namespaces::receive(stream)?;
+        let _turn = self.turn()?;
+        let checkpoint = self.load()?;
+        let (uid, namespace) = match message {
+            Message::Namespace(uid, namespace) => (uid, namespace),
+            Message::Attached(uid) => {
+                self.acknowledge(stream)?;
+                return Ok(self.attached(&checkpoint, &uid));
+            }
+        };
+        let Some(record) = checkpoint.claims.get(&uid) else { return Ok(None) };
+        if let Err(error) = self.take_back(&record.plan, namespace.id()?) {
+            if matches!(error, PrepareError::Attach(AttachError::InUse { .. })) {
+                self.wrote(namespaces::refuse(stream))?;
+            }
+            return Err(error);
+        }
+        self.effects.namespaces.hold(&uid, Arc::new(namespace));
+        self.count(&checkpoint);
+        self.acknowledge(stream)?;
+        Ok(None)
+    }
+
+    /// What an earlier sandbox of the claim's pod still has goes back to the host. What
+    /// a sandbox that runs has stays: another pod would lose it.
+    pub(in crate::prepare) fn take_back(
+        &self,
+        plan: &Plan,
+        now: NetNsId,
+    ) -> Result<(), PrepareError> {
+        let before = AttachRecord::load(&self.effects.paths.attached(&plan.claim.uid));
+        let Some(before) = before.filter(|before| before.namespace != now) else { return Ok(()) };
+        if self.effects.namespaces.is_named(before.namespace) {
+            return Err(AttachError::InUse { claim: plan.claim.clone() }.into());
+        }
+        Ok(self.effects.detach(plan)?)
+    }
+
+    fn acknowledge(&self, stream: &UnixStream) -> Result<(), PrepareError> {
+        self.wrote(namespaces::acknowledge(stream))
+    }
+
+    fn wrote(&self, answered: io::Result<()>) -> Result<(), PrepareError> {
+        let socket = self.effects.paths.namespaces_socket();
+        Ok(answered.map_err(|source| FileError::new("answer on", &socket, source))?)
+    }
+}

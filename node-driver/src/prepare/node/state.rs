@@ -1,0 +1,78 @@
+//! What the driver knows of its claims, on disk: the checkpoint, and the turn to change it.
+
+use crate::checkpoint::{Checkpoint, Loaded, Phase, Record};
+use crate::prepare::claim::is_safe_uid;
+use crate::prepare::durable::FileError;
+use crate::prepare::error::PrepareError;
+use crate::prepare::node::Node;
+use crate::prepare::plan::Plan;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+
+impl Node {
+    pub(super) fn store(&self, checkpoint: &Checkpoint) -> Result<(), PrepareError> {
+        checkpoint.store(&self.effects.paths.checkpoint())?;
+        self.count(checkpoint);
+        Ok(())
+    }
+
+    /// The exclusive right to change anything, until dropped.
+    pub(in crate::prepare) fn turn(&self) -> Result<File, PrepareError> {
+        let path = self.effects.paths.lock();
+        let open = || {
+            fs::create_dir_all(self.effects.paths.plugin())?;
+            let file = File::options().create(true).append(true).open(&path)?;
+            file.lock()?;
+            Ok(file)
+        };
+        open().map_err(|source| FileError::new("lock", &path, source).into())
+    }
+
+    /// The checkpoint; one that is damaged is rebuilt from the plans that lie
+    /// beside it.
+    pub(in crate::prepare) fn load(&self) -> Result<Checkpoint, PrepareError> {
+        let path = self.effects.paths.checkpoint();
+        match Checkpoint::load(&path)? {
+            Loaded::Absent => Ok(Checkpoint::default()),
+            Loaded::Read(checkpoint) => Ok(checkpoint),
+            Loaded::Damaged { set_aside, problem } => {
+                let set_aside = set_aside.display();
+                let rebuilt = self.rebuild();
+                let claims = rebuilt.claims.len();
+                tracing::error!(%set_aside, problem, claims, "Checkpoint damaged, rebuilt");
+                rebuilt.store(&path)?;
+                Ok(rebuilt)
+            }
+        }
+    }
+
+    /// Every plan whose spec the runtime can see was promised; the others were
+    /// on their way in or out.
+    fn rebuild(&self) -> Checkpoint {
+        let paths = &self.effects.paths;
+        let record = |uid: String| {
+            let plan: Plan = serde_json::from_slice(&fs::read(paths.plan(&uid)).ok()?).ok()?;
+            let phase =
+                if paths.cdi_spec(&uid).is_file() { Phase::Prepared } else { Phase::Unpreparing };
+            Some((uid, Record { phase, plan }))
+        };
+        Checkpoint { claims: self.claims_with_files().into_iter().filter_map(record).collect() }
+    }
+
+    /// UIDs of claims of which any file is there.
+    pub(super) fn claims_with_files(&self) -> BTreeSet<String> {
+        let paths = &self.effects.paths;
+        let specs = names_in(&paths.cdi).into_iter().filter_map(|name| {
+            let uid = name.strip_prefix(&paths.cdi_prefix())?.strip_suffix(".json")?;
+            Some(uid.to_owned())
+        });
+        let folders = names_in(&paths.claims());
+        specs.chain(folders).filter(|uid| is_safe_uid(uid)).collect()
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}

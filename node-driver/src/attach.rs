@@ -3,12 +3,15 @@
 //!
 //! Into it by `node-driver attach`, an OCI `createRuntime` hook that the CDI
 //! spec names: the runtime starts it in the host's namespaces before the
-//! container's first process, and its failure fails the container. Back by the
-//! driver, when the claim is unprepared. All effects, no decision: both do what
-//! the plan says.
+//! container's first process, and its failure fails the container. Or by the
+//! driver itself, as an [NRI plugin](crate::nri). Back by the driver, when the claim
+//! is unprepared. All effects, no decision: all do what the plan says.
 
 mod children;
+pub mod dhcp;
+mod ebpf;
 pub mod enter;
+pub mod ethtool;
 pub mod hook;
 pub mod leave;
 pub mod link;
@@ -18,6 +21,11 @@ pub mod rdma;
 pub mod record;
 mod sysctl;
 
+use crate::attach::dhcp::LeaseError;
+use crate::attach::ethtool::EthtoolError;
+use crate::attach::netns::NetNs;
+use crate::prepare::claim::ClaimRef;
+use crate::prepare::plan::Plan;
 use cluster_model::network_config::LinkName;
 use std::io;
 
@@ -58,6 +66,28 @@ pub enum AttachError {
         /// Its name.
         name: String,
     },
+    /// It cannot have the features that are asked for.
+    #[error(transparent)]
+    Ethtool(#[from] EthtoolError),
+    /// No DHCP server has given an address.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The pod has no network of its own.
+    #[error(
+        "pod of claim `{claim}` uses the host's network, which has its interfaces already; unset `hostNetwork`"
+    )]
+    HostNetwork {
+        /// Which claim.
+        claim: ClaimRef,
+    },
+    /// A pod that runs has them.
+    #[error(
+        "interfaces of claim `{claim}` are in another pod, which runs, and can be in one only; give each pod a claim of its own, by a ResourceClaimTemplate"
+    )]
+    InUse {
+        /// Which claim.
+        claim: ClaimRef,
+    },
     /// The pod has another interface of that name.
     #[error(
         "the pod has an interface `{name}` already; name another by `interface.name` of the network configuration"
@@ -76,4 +106,24 @@ impl AttachError {
     fn system(verb: impl Into<String>, source: io::Error) -> Self {
         Self::System { verb: verb.into(), source }
     }
+}
+
+/// How interfaces get into pods.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttachMode {
+    /// By a hook that the container runtime starts, as the CDI spec says.
+    #[default]
+    Hook,
+    /// By the driver as an NRI plugin of the container runtime.
+    Nri,
+}
+
+/// Whether a pod has a network of its own. Without one RDMA devices are there already,
+/// and an interface cannot be moved.
+pub fn is_separate(plan: &Plan, host: &NetNs, pod: &NetNs) -> Result<bool, AttachError> {
+    if pod.id()? != host.id()? {
+        return Ok(true);
+    }
+    let has_link = plan.devices.iter().any(|device| device.link.is_some());
+    if has_link { Err(AttachError::HostNetwork { claim: plan.claim.clone() }) } else { Ok(false) }
 }

@@ -5,6 +5,7 @@
 //! Devices go in per container and by the runtime itself, so a container
 //! without them does not start.
 
+use crate::attach::AttachMode;
 use crate::prepare::claim::base_request;
 use crate::prepare::inventory::CharDevice;
 use crate::prepare::metadata;
@@ -22,6 +23,9 @@ const INFINIBAND: &str = "/dev/infiniband";
 const DEVICES_FILE: &str = "/etc/dranet/devices.json";
 /// Where containers find the topology file for NCCL.
 const NCCL_FILE: &str = "/etc/dranet/nccl-topology.xml";
+/// Where containers find a name of their pod's network namespace, by claim. Of no use
+/// to them, but without it they do not start.
+const NETWORK_DIR: &str = "/etc/dranet/network";
 /// Longest that the hook may take before the runtime gives up.
 const HOOK_TIMEOUT_SECONDS: u32 = 30;
 
@@ -119,6 +123,8 @@ struct Hook {
 pub struct Settings {
     /// Root below which the runtime finds `dev`.
     pub runtime_root: PathBuf,
+    /// How interfaces get into pods.
+    pub attach: AttachMode,
     /// Variables and files.
     pub environment: Environment,
 }
@@ -134,7 +140,8 @@ pub fn device_id(driver: &str, plan: &Plan, device: &PlannedDevice) -> String {
     format!("{}={}", kind(driver), device_name(plan, device))
 }
 
-fn kind(driver: &str) -> String {
+/// The kind of all of a driver's devices.
+pub fn kind(driver: &str) -> String {
     format!("{driver}/claim")
 }
 
@@ -214,7 +221,8 @@ fn metadata_mount<'p>(
 /// What any device of the claim brings, once.
 fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let uid = &plan.claim.uid;
-    let hook = plan.devices.iter().any(PlannedDevice::moves).then(|| Hook {
+    let moves = plan.devices.iter().any(PlannedDevice::moves);
+    let hook = (moves && settings.attach == AttachMode::Hook).then(|| Hook {
         name: "createRuntime",
         path: paths.hook(),
         args: vec![
@@ -231,17 +239,22 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let devices = devices_file.then(|| mount(paths.devices(uid), DEVICES_FILE));
     let has_nccl = nccl_topo_file && plan.wiring.nccl.is_some();
     let nccl = has_nccl.then(|| mount(paths.nccl(uid), NCCL_FILE));
+    let waits = moves && settings.attach == AttachMode::Nri;
+    let network = waits.then(|| mount(paths.ready(uid), format!("{NETWORK_DIR}/{uid}")));
     Edits {
         env: variables(plan, settings.environment),
         device_nodes: plan.rdma_cm.iter().map(|char| node(char, settings)).collect(),
-        mounts: devices.into_iter().chain(nccl).collect(),
+        mounts: devices.into_iter().chain(nccl).chain(network).collect(),
         hooks: hook.into_iter().collect(),
     }
 }
 
 /// NCCL takes exact names behind `=`; UCX takes devices with their ports.
 fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
-    let rdma: Vec<_> = plan.devices.iter().filter_map(|device| device.rdma.as_ref()).collect();
+    let mut rdma: Vec<_> =
+        plan.told().into_iter().filter_map(|(_, device)| device.rdma.as_ref()).collect();
+    // Shares of one device.
+    rdma.dedup_by_key(|rdma| &rdma.name);
     let has_rdma = !rdma.is_empty();
     let has_nccl = plan.wiring.nccl.is_some();
     let names: Vec<_> = rdma.iter().map(|rdma| rdma.name.as_str()).collect();

@@ -89,8 +89,8 @@ impl CloudMetadata {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The network within which the machine's NICs reach others: the widest
-    /// group that the cloud tells.
+    /// The network within which the machine's NICs reach others, by the cloud: the
+    /// widest group that it tells.
     pub fn fabric(&self) -> Option<&Text> {
         FABRICS.iter().find_map(|name| self.get(name))
     }

@@ -3,6 +3,7 @@
 
 use crate::attributes::{self, Machine};
 use crate::cloud::CloudMetadata;
+use crate::fabric::fabric;
 use crate::filter::Filter;
 use crate::health::taint::TaintArgs;
 use crate::health::{Problems, Vitals};
@@ -12,9 +13,7 @@ use crate::order;
 use crate::sharing::Sharing;
 use k8s_openapi::api::resource::v1::Device;
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{
-    Anomaly, NodeTopologySpec, Overlay, PciFunction, PortState, Snapshot, Topology,
-};
+use topology_graph::{Anomaly, NodeTopologySpec, Overlay, PortState, Snapshot, Topology};
 
 /// All that is known of the machine.
 #[derive(Clone, Debug)]
@@ -83,7 +82,7 @@ impl Decision {
 /// What is seen of each NIC's health, where anything is.
 fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
     let vitals = |nic: &Nic<'_>| {
-        let link_degraded = nic.function.and_then(link_degraded);
+        let link_degraded = nic.link_degraded;
         let vitals = Vitals { port_up: port_up(nic), link_degraded, gone: false };
         (vitals != Vitals::default()).then(|| (nic.name.clone(), vitals))
     };
@@ -98,18 +97,13 @@ fn port_up(nic: &Nic<'_>) -> Option<bool> {
     Some(states.any(|state| state == PortState::Active))
 }
 
-/// Whether a function's link runs slower or narrower than it could.
-pub(crate) fn link_degraded(function: &PciFunction) -> Option<bool> {
-    let (now, best) = (function.current_link?, function.max_link?);
-    Some(now.megatransfers < best.megatransfers || now.width < best.width)
-}
-
 /// Decides.
 pub fn decide(facts: &Facts) -> Decision {
     let Facts { snapshot, network, cloud } = facts;
     let overlay = cloud.machine_type().and_then(Overlay::built_in);
     let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
-    let topology = topology.on_fabric(cloud.fabric().map(|fabric| fabric.as_str().to_owned()));
+    let fabric = fabric(snapshot, cloud).map(|fabric| fabric.to_string());
+    let topology = topology.on_fabric(fabric);
     let nics = nic::nics(snapshot, network);
     let machine = Machine::new(&topology, cloud, &nics);
     let nics = order::by_cells(nics, &topology);

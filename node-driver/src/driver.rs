@@ -1,6 +1,7 @@
 //! The driver at work: facts in, decision, effects out; once, or whenever
 //! something changed until it is told to stop.
 
+mod arrival;
 mod steady;
 
 use crate::args::{Args, Mode};
@@ -24,9 +25,11 @@ use crate::seen::Seen;
 use crate::sharing::Sharing;
 use crate::watch::Known;
 use cluster_model::names::DRIVER;
+use kube::Client;
 use serve::chain::Chain;
+use serve::client::Server;
 use std::time::Instant;
-use steady::Surroundings;
+use steady::{Operations, Surroundings};
 use topology_graph::{HostRoot, Snapshot};
 
 /// The file with what NICs were before pods got them.
@@ -40,49 +43,83 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host = host_root(&args);
     // A root without a sysfs is a wrong flag: said before anything is asked of
     // the cluster.
-    let snapshot = topology_graph::read(&host)?;
+    topology_graph::read(&host)?;
     let (client, server) = serve::client::connect_to(&args.kube).await?;
-    let node = NodeIdentity::get(&client, &args.node_name).await?;
-    let publisher = Publisher::new(&client, node);
-    if args.cleanup {
-        let removed = publisher.remove().await?;
-        tracing::info!(writes = removed.writes, "Removed");
-        return Ok(());
-    }
-    let (kernel, changes) = open_kernel(&host);
-    let kernel = match kernel {
-        Some(kernel) => Some(kernel.reaching(server::addresses(&server).await)),
-        None => None,
-    };
-    let source = CloudSource::new(&args, &host);
-    let (cloud, cloud_answered) = source.read().await;
-    let mut driver = Driver {
-        host: host.clone(),
-        kernel,
-        cloud,
-        health: Health::default(),
-        problems: Problems::default(),
-        memory: Memory::of(&host),
-        claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
-        settings: Settings::from(&args),
-        publisher,
-    };
-    if args.once {
-        let decision = driver.decide(snapshot).await;
-        driver.publish(&decision).await?;
-        return Ok(());
+    if args.cleanup || args.once {
+        let node = NodeIdentity::get(&client, &args.node_name).await?;
+        let start = Start { args: &args, host: &host, client: &client, server: &server, node };
+        return start.once().await;
     }
     let plugin = PluginMetrics::default();
-    let surroundings = Surroundings {
-        changes,
-        client: client.clone(),
-        cloud: source,
-        cloud_answered,
-        plugin: plugin.clone(),
-    };
-    let steady = steady::run(driver, surroundings, &args);
-    tokio::try_join!(steady, beside(&args, &client, &host, &plugin))?;
+    let publication = publish_steadily(&args, &host, &client, &server, &plugin);
+    tokio::try_join!(publication, beside(&args, &client, &host, &plugin))?;
     Ok(())
+}
+
+/// Publishes until told to stop, from when the server first answers.
+async fn publish_steadily(
+    args: &Args,
+    host: &HostRoot,
+    client: &Client,
+    server: &Server,
+    plugin: &PluginMetrics,
+) -> anyhow::Result<()> {
+    let mut operations = Operations::start(args, plugin)?;
+    let node = arrival::node(client, &args.node_name, &operations.stop).await?;
+    if let Some(node) = node {
+        let (driver, surroundings) = Start { args, host, client, server, node }.driver().await;
+        steady::run(driver, surroundings, &mut operations, args).await;
+    }
+    operations.end().await
+}
+
+/// All that a driver is made of.
+struct Start<'a> {
+    args: &'a Args,
+    host: &'a HostRoot,
+    client: &'a Client,
+    server: &'a Server,
+    node: NodeIdentity,
+}
+
+impl Start<'_> {
+    /// Publishes once, or removes what was published.
+    async fn once(self) -> anyhow::Result<()> {
+        if self.args.cleanup {
+            let removed = Publisher::new(self.client, self.node).remove().await?;
+            tracing::info!(writes = removed.writes, "Removed");
+            return Ok(());
+        }
+        let (mut driver, _) = self.driver().await;
+        let decision = driver.look().await?;
+        driver.publish(&decision).await?;
+        Ok(())
+    }
+
+    async fn driver(self) -> (Driver, Surroundings) {
+        let Self { args, host, client, server, node } = self;
+        let (kernel, changes) = open_kernel(host);
+        let kernel = match kernel {
+            Some(kernel) => Some(kernel.reaching(server::addresses(server).await)),
+            None => None,
+        };
+        let source = CloudSource::new(args, host);
+        let (cloud, cloud_answered) = source.read().await;
+        let driver = Driver {
+            host: host.clone(),
+            kernel,
+            cloud,
+            health: Health::default(),
+            problems: Problems::default(),
+            memory: Memory::of(host),
+            claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
+            settings: Settings::from(args),
+            publisher: Publisher::new(client, node),
+        };
+        let surroundings =
+            Surroundings { changes, client: client.clone(), cloud: source, cloud_answered };
+        (driver, surroundings)
+    }
 }
 
 fn host_root(args: &Args) -> HostRoot {
@@ -173,7 +210,7 @@ impl From<&Args> for Settings {
 impl Driver {
     /// Reads the machine and decides what to say of it.
     async fn look(&mut self) -> anyhow::Result<Decision> {
-        let snapshot = topology_graph::read(&self.host)?;
+        let snapshot = host::snapshot(&self.host)?;
         Ok(self.decide(snapshot).await)
     }
 
@@ -221,14 +258,15 @@ impl Driver {
                 || self.publisher.slices_say(&slices, &decision.devices))
     }
 
-    /// Makes the server say it. NICs are published also where the topology
-    /// cannot be.
+    /// Makes the server say it: first the NICs, which pods wait for. One of both is
+    /// published also where the other cannot be.
     async fn publish(&mut self, decision: &Decision) -> anyhow::Result<Published> {
-        let topology = self.publisher.topology(&decision.topology).await;
         let slices = match self.settings.mode {
-            Mode::Full => self.publisher.slices(&decision.devices).await?,
-            Mode::Topology => Published::default(),
+            Mode::Full => self.publisher.slices(&decision.devices).await,
+            Mode::Topology => Ok(Published::default()),
         };
+        let topology = self.publisher.topology(&decision.topology).await;
+        let slices = slices?;
         let writes = slices.writes + topology.as_ref().map_or(0, |published| published.writes);
         let (devices, anomalies) = (decision.devices.len(), decision.anomalies.len());
         if writes > 0 {

@@ -1,5 +1,7 @@
 //! Events on the Node: what happened to its NICs, in words for a person. What to
 //! say is a pure comparison; to say it may fail, and is then not tried again.
+//!
+//! [`event`] is what events on other objects are made by, too.
 
 use crate::health::{Problem, Problems};
 use crate::node::NodeIdentity;
@@ -27,6 +29,18 @@ pub(crate) struct Notice {
     note: String,
 }
 
+impl Notice {
+    /// Something that a person may have to look at.
+    pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
+        Self { is_warning: true, reason, note: cut(note) }
+    }
+}
+
+/// As long as the API takes it.
+fn cut(note: &str) -> String {
+    note[..note.floor_char_boundary(NOTE_MAX)].to_owned()
+}
+
 /// What is to be said where one set of problems followed another: one notice
 /// for each kind of change, which names the NICs.
 pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
@@ -36,8 +50,7 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
         let (came, went) = words(problem);
         let mut notice = |is_warning, (reason, text), devices: Vec<&str>| {
             if !devices.is_empty() {
-                let note = format!("{}: {text}", devices.join(", "));
-                let note = note[..note.floor_char_boundary(NOTE_MAX)].to_owned();
+                let note = cut(&format!("{}: {text}", devices.join(", ")));
                 notices.push(Notice { is_warning, reason, note });
             }
         };
@@ -102,7 +115,14 @@ impl NodeEvents {
     /// Says these.
     pub(crate) async fn say(&self, notices: Vec<Notice>) {
         for notice in notices {
-            let event = event(&self.node, &notice);
+            let regarding = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(self.node.name.clone()),
+                uid: Some(self.node.uid.clone()),
+                ..ObjectReference::default()
+            };
+            let event = event(regarding, &self.node.name, "Watching", &notice);
             if let Err(error) = self.events.create(&PostParams::default(), &event).await {
                 let (reason, note) = (notice.reason, &notice.note);
                 tracing::warn!(reason, note, error = %Chain(&error), "Event not said");
@@ -111,29 +131,32 @@ impl NodeEvents {
     }
 }
 
-fn event(node: &NodeIdentity, notice: &Notice) -> Event {
+/// A notice as the API has it: of an object, by the driver of a node, while it was
+/// about something.
+pub(crate) fn event(
+    regarding: ObjectReference,
+    node: &str,
+    action: &str,
+    notice: &Notice,
+) -> Event {
     let Notice { is_warning, reason, note } = notice;
+    let namespace = regarding.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned());
     let metadata = ObjectMeta {
-        generate_name: Some(format!("{}.", node.name)),
-        namespace: Some(NAMESPACE.to_owned()),
+        // The server takes no prefix that ends with a dot.
+        generate_name: regarding.name.as_ref().map(|name| format!("{name}-")),
+        namespace: Some(namespace),
         ..ObjectMeta::default()
     };
     Event {
         metadata,
         event_time: Some(MicroTime(Timestamp::now())),
-        action: Some("Watching".to_owned()),
+        action: Some(action.to_owned()),
         reason: Some((*reason).to_owned()),
         note: Some(note.clone()),
         type_: Some(if *is_warning { "Warning" } else { "Normal" }.to_owned()),
-        regarding: Some(ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node.name.clone()),
-            uid: Some(node.uid.clone()),
-            ..ObjectReference::default()
-        }),
+        regarding: Some(regarding),
         reporting_controller: Some(DRIVER.to_owned()),
-        reporting_instance: Some(node.name.clone()),
+        reporting_instance: Some(node.to_owned()),
         ..Event::default()
     }
 }

@@ -1,8 +1,10 @@
-//! Which boot of which machine a root is.
+//! Which boot of which machine a root is, and what its kernel tells of it.
 
+use crate::rdma;
+use serve::chain::Chain;
 use std::fs;
 use std::path::Path;
-use topology_graph::HostRoot;
+use topology_graph::{HostRoot, ReadError, Snapshot};
 
 /// Below procfs: a UUID that the kernel makes at every boot.
 const BOOT_ID: &str = "sys/kernel/random/boot_id";
@@ -16,6 +18,24 @@ pub(crate) fn boot_id(host: &HostRoot) -> Option<String> {
 /// kernel can be asked.
 pub(crate) fn is_this_machine(host: &HostRoot) -> bool {
     boot_id(host).is_some_and(|boot| read(Path::new("/proc")) == Some(boot))
+}
+
+/// What sysfs tells of a machine, and RDMA netlink where the root is this machine.
+pub(crate) fn snapshot(host: &HostRoot) -> Result<Snapshot, ReadError> {
+    let mut snapshot = topology_graph::read(host)?;
+    if is_this_machine(host) {
+        match rdma::read() {
+            Ok(devices) => {
+                let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
+                tracing::debug!(?names, "RDMA netlink tells of devices");
+                rdma::complete(&mut snapshot, &devices);
+            }
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "Going on without RDMA netlink");
+            }
+        }
+    }
+    Ok(snapshot)
 }
 
 fn read(proc: &Path) -> Option<String> {

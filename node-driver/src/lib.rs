@@ -16,6 +16,7 @@ pub mod cloud;
 pub mod decision;
 mod driver;
 mod events;
+mod fabric;
 #[cfg(test)]
 mod fake_server;
 pub mod filter;
@@ -25,9 +26,11 @@ mod host;
 #[cfg(test)]
 mod live;
 mod metrics;
+mod netlink;
 pub mod network;
 pub mod nic;
 pub mod node;
+pub mod nri;
 pub mod order;
 mod pace;
 mod pci_names;
@@ -35,6 +38,7 @@ pub mod plugin;
 mod ports;
 pub mod prepare;
 pub mod publish;
+pub mod rdma;
 pub mod seen;
 pub mod sharing;
 pub mod slices;

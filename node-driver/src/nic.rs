@@ -63,6 +63,8 @@ pub struct Nic<'a> {
     /// Its network interface, where it is in the host's namespace. IP over
     /// InfiniBand is no interface of the NIC: it is made and removed on its own.
     pub interface: Option<&'a Interface>,
+    /// Whether its link runs slower or narrower than it and the port above could.
+    pub link_degraded: Option<bool>,
 }
 
 impl Nic<'_> {
@@ -111,6 +113,7 @@ fn of_function<'a>(
         function: Some(function),
         rdma,
         interface: interfaces.into_iter().next().filter(|_| has_interface),
+        link_degraded: snapshot.is_link_degraded(function),
     })
 }
 
@@ -162,6 +165,7 @@ fn of_interface<'a>(interface: &'a Interface, uplinks: &BTreeSet<u32>) -> Option
         function: None,
         rdma: None,
         interface: Some(interface),
+        link_degraded: None,
     })
 }
 

@@ -19,14 +19,18 @@ pub mod run;
 mod socket;
 pub mod wire;
 
+use crate::nri;
 use crate::plugin::dra::DraService;
 use crate::plugin::health::{HealthService, Watched};
 use crate::plugin::registration::RegistrationService;
 use crate::plugin::socket::{Socket, name};
 use crate::plugin::wire::{dra_v1, dra_v1beta1, health_v1, health_v1alpha1, registration_v1};
 use crate::prepare::durable::FileError;
+use crate::prepare::error::PrepareError;
+use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
-use crate::prepare::preparer::{Node, PrepareError, Preparer};
+use crate::prepare::preparer::Preparer;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
@@ -72,6 +76,8 @@ pub struct Plugin {
     pub paths: Paths,
     /// What tells this instance's sockets from another's, the pod's UID.
     pub instance: Option<String>,
+    /// The socket of the container runtime's NRI, where interfaces go by that.
+    pub nri: Option<PathBuf>,
     /// The machine's side.
     pub node: Arc<Node>,
     /// The claims.
@@ -83,7 +89,7 @@ pub struct Plugin {
 impl Plugin {
     /// Puts right what an earlier run left, then serves until told to stop.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PluginError> {
-        let Self { paths, instance, node, preparer, health } = self;
+        let Self { paths, instance, nri, node, preparer, health } = self;
         let (reconciling, hook) = (Arc::clone(&node), paths.hook());
         let begin = move || {
             reconciling.reconcile()?;
@@ -104,6 +110,14 @@ impl Plugin {
         let service = endpoint.publish()?;
         tasks.spawn(serve_dra(service, preparer, health, stop.clone()));
         let hooks = hooks.publish()?;
+        if let Some(socket) = nri {
+            let (node, preparer) = (Arc::clone(&node), hooked.clone());
+            let served = nri::serve(socket, node, preparer, stop.clone());
+            tasks.spawn(async {
+                served.await;
+                Ok(())
+            });
+        }
         tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));
         let registration = registration.publish()?;
         tasks.spawn(serve_registration(registration, registrar, stop.clone()));

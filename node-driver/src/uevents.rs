@@ -15,7 +15,7 @@ const GROUP_KERNEL: u32 = 1;
 const MAX_EVENT_BYTES: usize = 4096;
 
 /// Subsystems whose devices are facts of the driver.
-const SUBSYSTEMS: [&[u8]; 4] = [b"infiniband", b"infiniband_verbs", b"net", b"pci"];
+const SUBSYSTEMS: [&str; 4] = ["infiniband", "infiniband_verbs", "net", "pci"];
 
 /// A socket on which devices are announced.
 pub(crate) struct Uevents {
@@ -31,16 +31,19 @@ impl Uevents {
         Ok(Self { socket, buffer: BytesMut::with_capacity(MAX_EVENT_BYTES) })
     }
 
-    /// Waits for an event of a device that matters. Events that were lost
-    /// because there were too many count as one.
-    pub(crate) async fn next(&mut self) -> io::Result<()> {
+    /// Waits for an event of a device that matters, and says of which subsystem.
+    /// Events that were lost because there were too many count as one.
+    pub(crate) async fn next(&mut self) -> io::Result<&'static str> {
         loop {
             self.buffer.clear();
             self.buffer.reserve(MAX_EVENT_BYTES);
             match self.socket.recv(&mut self.buffer).await {
-                Ok(()) if !is_of_interest(&self.buffer) => {}
-                Ok(()) => return Ok(()),
-                Err(error) if error.raw_os_error() == Some(ENOBUFS) => return Ok(()),
+                Ok(()) => {
+                    if let Some(subsystem) = subsystem(&self.buffer) {
+                        return Ok(subsystem);
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(ENOBUFS) => return Ok("any"),
                 Err(error) => return Err(error),
             }
         }
@@ -50,12 +53,13 @@ impl Uevents {
 /// `include/uapi/asm-generic/errno.h`.
 const ENOBUFS: i32 = 105;
 
-/// Whether an event, `add@/devices/…` and `KEY=value` separated by zeros, is of
-/// one of the subsystems.
-fn is_of_interest(event: &[u8]) -> bool {
+/// Of which of the subsystems an event is: `add@/devices/…` and `KEY=value`
+/// separated by zeros.
+fn subsystem(event: &[u8]) -> Option<&'static str> {
     let fields = event.split(|byte| *byte == 0);
     let mut subsystems = fields.filter_map(|field| field.strip_prefix(b"SUBSYSTEM="));
-    subsystems.any(|subsystem| SUBSYSTEMS.contains(&subsystem))
+    let known = |name: &[u8]| SUBSYSTEMS.into_iter().find(|known| known.as_bytes() == name);
+    subsystems.find_map(known)
 }
 
 #[cfg(test)]
@@ -67,16 +71,16 @@ mod tests {
         for (event, expected) in [
             (
                 &b"add@/devices/pci0000:00/0000:00:05.0\0ACTION=add\0SUBSYSTEM=pci\0SEQNUM=9\0"[..],
-                true,
+                Some("pci"),
             ),
-            (b"move@/devices/virtual/net/eth1\0SUBSYSTEM=net\0", true),
-            (b"add@/devices/x/infiniband/rxe0\0SUBSYSTEM=infiniband\0", true),
-            (b"change@/devices/virtual/block/dm-0\0SUBSYSTEM=block\0", false),
-            (b"add@/devices/x\0NOTSUBSYSTEM=net\0", false),
-            (b"", false),
-            (b"\0\0", false),
+            (b"move@/devices/virtual/net/eth1\0SUBSYSTEM=net\0", Some("net")),
+            (b"add@/devices/x/infiniband/rxe0\0SUBSYSTEM=infiniband\0", Some("infiniband")),
+            (b"change@/devices/virtual/block/dm-0\0SUBSYSTEM=block\0", None),
+            (b"add@/devices/x\0NOTSUBSYSTEM=net\0", None),
+            (b"", None),
+            (b"\0\0", None),
         ] {
-            assert_eq!(is_of_interest(event), expected, "{}", String::from_utf8_lossy(event));
+            assert_eq!(subsystem(event), expected, "{}", String::from_utf8_lossy(event));
         }
     }
 }

@@ -5,6 +5,7 @@
 use crate::held::Claims;
 use crate::network::kernel::Changes;
 use crate::ports::{self, Ports};
+use crate::rdma::monitor::Monitor;
 use crate::uevents::Uevents;
 use cluster_model::names::DRIVER;
 use futures::StreamExt;
@@ -19,6 +20,7 @@ use std::mem;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use topology_graph::{HostRoot, NodeTopology};
 
 /// What this node's objects are on the server, as last heard.
@@ -28,30 +30,38 @@ pub(crate) struct Known {
     pub(crate) topologies: Store<NodeTopology>,
 }
 
-/// Starts to watch this node's objects.
+/// Watches this node's objects, from when the token is cancelled: a watch keeps
+/// its connection, and the first publication should find one that is free.
 pub(crate) fn objects(
     tasks: &mut JoinSet<()>,
     client: &Client,
     node: &str,
     wake: &Arc<Notify>,
+    begin: &CancellationToken,
 ) -> Known {
     let of_node = format!("spec.driver={DRIVER},spec.nodeName={node}");
     let named = format!("metadata.name={node}");
     Known {
-        slices: watch(tasks, Api::all(client.clone()), &of_node, wake),
-        topologies: watch(tasks, Api::all(client.clone()), &named, wake),
+        slices: watch(tasks, Api::all(client.clone()), &of_node, wake, begin),
+        topologies: watch(tasks, Api::all(client.clone()), &named, wake, begin),
     }
 }
 
-fn watch<K>(tasks: &mut JoinSet<()>, api: Api<K>, fields: &str, wake: &Arc<Notify>) -> Store<K>
+fn watch<K>(
+    tasks: &mut JoinSet<()>,
+    api: Api<K>,
+    fields: &str,
+    wake: &Arc<Notify>,
+    begin: &CancellationToken,
+) -> Store<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let (store, writer) = reflector::store();
     let config = watcher::Config::default().fields(fields);
     let events = watcher(api, config).default_backoff().reflect(writer);
-    let wake = Arc::clone(wake);
-    tasks.spawn(events.for_each(move |event| {
+    let (wake, begin) = (Arc::clone(wake), begin.clone());
+    let events = events.for_each(move |event| {
         match event {
             // A list is over with `InitDone`; its objects come one by one before.
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
@@ -59,12 +69,22 @@ where
             Err(error) => tracing::debug!(error = %Chain(&error), "Watch broke off"),
         }
         futures::future::ready(())
-    }));
+    });
+    tasks.spawn(async move {
+        begin.cancelled().await;
+        events.await;
+    });
     store
 }
 
 /// Starts to listen to the kernel of this machine.
-pub(crate) fn kernel(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<Notify>) {
+pub(crate) fn kernel(tasks: &mut JoinSet<()>, changes: Changes, wake: &Arc<Notify>) {
+    interfaces(tasks, changes, wake);
+    devices(tasks, wake);
+    rdma_devices(tasks, wake);
+}
+
+fn interfaces(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<Notify>) {
     let waker = Arc::clone(wake);
     tasks.spawn(async move {
         while changes.next().await {
@@ -73,18 +93,49 @@ pub(crate) fn kernel(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<N
         }
         tracing::error!("Netlink socket ended; changes are found by the slow tick only");
     });
+}
+
+fn devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
     let waker = Arc::clone(wake);
     tasks.spawn(async move {
         let error = match Uevents::open() {
             Ok(mut uevents) => loop {
                 match uevents.next().await {
-                    Ok(()) => waker.notify_one(),
+                    Ok(subsystem) => {
+                        tracing::debug!(subsystem, "Device event");
+                        waker.notify_one();
+                    }
                     Err(error) => break error,
                 }
             },
             Err(error) => error,
         };
         tracing::warn!(%error, "No device events; changes are found by the slow tick only");
+    });
+}
+
+/// The interface of a port can change without an event of any device; of the
+/// devices themselves uevents tell as well, on every kernel.
+fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
+    let waker = Arc::clone(wake);
+    tasks.spawn(async move {
+        let error = match Monitor::open() {
+            Ok(Some(mut monitor)) => loop {
+                match monitor.next().await {
+                    Ok(()) => {
+                        tracing::debug!("RDMA notification");
+                        waker.notify_one();
+                    }
+                    Err(error) => break error,
+                }
+            },
+            Ok(None) => {
+                tracing::debug!("The kernel notifies of no RDMA devices; device events tell");
+                return;
+            }
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "No RDMA notifications; device events tell of devices only");
     });
 }
 

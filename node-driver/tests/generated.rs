@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-const SOURCES: [&str; 5] = [
+const KUBELET: [&str; 5] = [
     "dra-v1/api.proto",
     "dra-v1beta1/api.proto",
     "dra-health-v1/api.proto",
@@ -14,17 +14,24 @@ const SOURCES: [&str; 5] = [
     "pluginregistration-v1/api.proto",
 ];
 
+const RUNTIME: [&str; 2] = ["nri-v1alpha1/api.proto", "ttrpc/request.proto"];
+
 #[test]
 fn generated_code_is_current() {
+    is_current(&KUBELET, "src/plugin/generated");
+    is_current(&RUNTIME, "src/nri/generated");
+}
+
+fn is_current(sources: &[&str], folder: &str) {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let committed = crate_dir.join("src/plugin/generated");
+    let committed = crate_dir.join(folder);
     let made = tempfile::tempdir().unwrap();
-    generate(&crate_dir.join("proto"), made.path());
+    generate(sources, &crate_dir.join("proto"), made.path());
 
     let mut names: Vec<_> =
         fs::read_dir(made.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names.len(), SOURCES.len(), "one file for each package: {names:?}");
+    assert_eq!(names.len(), sources.len(), "one file for each package: {names:?}");
     for name in names {
         let new = fs::read_to_string(made.path().join(&name)).unwrap();
         let path = committed.join(&name);
@@ -36,8 +43,8 @@ fn generated_code_is_current() {
     }
 }
 
-fn generate(protos: &Path, out: &Path) {
-    for source in SOURCES {
+fn generate(sources: &[&str], protos: &Path, out: &Path) {
+    for source in sources {
         let path = protos.join(source);
         let set = protox::compile([&path], [path.parent().unwrap()]).unwrap();
         tonic_prost_build::configure()

@@ -22,4 +22,5 @@ fn seeds_hold() {
     assert!(held("checkpoint", checks::checkpoint) >= 3);
     assert!(held("claim", checks::claim) >= 2);
     assert!(held("cdi", checks::cdi) >= 2);
+    assert!(held("nri_frames", checks::nri_frames) >= 5);
 }

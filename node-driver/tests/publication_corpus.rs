@@ -20,4 +20,5 @@ fn seeds_hold() {
     assert!(held("facts", publication_checks::facts) >= 3);
     assert!(held("metadata", publication_checks::metadata) >= 5);
     assert!(held("netlink", publication_checks::netlink) >= 2);
+    assert!(held("rdma_netlink", publication_checks::rdma_netlink) >= 3);
 }

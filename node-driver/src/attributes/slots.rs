@@ -3,7 +3,6 @@
 
 use super::Machine;
 use crate::attribute::{MAX_TEXT_BYTES, Value};
-use crate::decision::link_degraded;
 use crate::network::Interface;
 use crate::nic::Nic;
 use crate::pci_names;
@@ -177,8 +176,9 @@ pub(super) fn rail(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     Some(Value::Int(*machine.rails.get(&nic.address()?)?))
 }
 
+/// That of the whole machine.
 pub(super) fn fabric(_: &Nic<'_>, machine: &Machine<'_>) -> Slot {
-    machine.cloud.fabric().map(|fabric| Value::Text(fabric.clone()))
+    Value::text(machine.topology.fabric()?)
 }
 
 /// The words of `ibstat`.
@@ -197,7 +197,7 @@ pub(super) fn rate_gbps(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     Some(Value::Int(port(nic)?.rate_megabits? / 1_000))
 }
 
-/// Whether the `PCIe` link runs slower or narrower than the function could.
+/// Whether the `PCIe` link runs slower or narrower than both its ends could.
 pub(super) fn degraded(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
-    link_degraded(function(nic)?).map(Value::Bool)
+    nic.link_degraded.map(Value::Bool)
 }

@@ -3,18 +3,20 @@
 use super::*;
 use crate::attribute::{MAX_ENTRIES, Text};
 use crate::cloud::MAX_ATTRIBUTES;
-use crate::decision::decide;
+use crate::decision::{Facts, decide};
 use crate::live;
+use crate::network::NetworkFacts;
 use cluster_model::names::attribute;
+use cluster_model::names::attribute::dranet;
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use topology_graph::{HostRoot, fixture};
 
 /// What upstream publishes and this driver does not, by `ATTRIBUTES.md`: an
 /// empty alias, and the eBPF programs.
 fn is_left_out(name: &str, value: &DeviceAttribute) -> bool {
-    name == "dra.net/ebpf"
-        || (name == attribute::dranet::ALIAS && value.string.as_deref() == Some(""))
+    name == "dra.net/ebpf" || (name == dranet::ALIAS && value.string.as_deref() == Some(""))
 }
 
 /// One line an attribute, in the API's own words. The shape's hash has its own
@@ -72,6 +74,119 @@ fn live_machines_as_published() {
     for machine in live::MACHINES {
         insta::assert_snapshot!(machine, render(&decide(&live::facts(machine)).devices));
     }
+}
+
+/// What all devices have in common, then a line for each with what is its own.
+fn render_machine(devices: &[Device]) -> String {
+    let attributes = |device: &Device| device.attributes.clone().unwrap_or_default();
+    let shown = |(name, value): (&String, &DeviceAttribute)| {
+        if name == attribute::SHAPE {
+            return format!("{name}=(hash of the graph)");
+        }
+        let value = serde_json::to_value(value).unwrap();
+        let value = value.as_object().and_then(|value| value.values().next()).unwrap();
+        format!("{name}={value}")
+    };
+    let is_common = |entry: &(&String, &DeviceAttribute)| {
+        devices.iter().all(|device| attributes(device).get(entry.0) == Some(entry.1))
+    };
+    let first = devices.first().map(attributes).unwrap_or_default();
+    let mut text = format!("{} NICs\n", devices.len());
+    for entry in first.iter().filter(is_common) {
+        writeln!(text, "  {}", shown(entry)).unwrap();
+    }
+    for device in devices {
+        let own = attributes(device);
+        let own: Vec<_> = own.iter().filter(|entry| !is_common(entry)).map(shown).collect();
+        writeln!(text, "{}: {}", device.name, own.join(" ")).unwrap();
+    }
+    text
+}
+
+/// Without interfaces and cloud, which a fixture does not tell of.
+#[test]
+fn machines_as_published() {
+    for (name, text) in fixture::MACHINES {
+        let root = tempfile::tempdir().unwrap();
+        fixture::plant(text, root.path()).unwrap();
+        let snapshot = topology_graph::read(&HostRoot::at(root.path())).unwrap();
+        let facts =
+            Facts { snapshot, network: NetworkFacts::default(), cloud: CloudMetadata::default() };
+        let devices = decide(&facts).devices;
+        let slots: Vec<_> = devices.iter().map(|device| &device.name).collect();
+        assert_eq!(slots.iter().collect::<BTreeSet<_>>().len(), slots.len(), "{name}");
+        insta::assert_snapshot!(format!("machine-{name}"), render_machine(&devices));
+    }
+}
+
+/// A physical function with verbs, two of its virtual ones and another NIC.
+const VIRTUAL_FUNCTIONS: &str = "
+/sys/devices/system/node/online = 0
+[sys/devices/pci0000:00/0000:01:00.0]
+class = 0x020000
+vendor = 0x15b3
+device = 0x1021
+sriov_totalvfs = 8
+sriov_numvfs = 2
+driver -> /sys/bus/pci/drivers/mlx5_core
+/sys/bus/pci/devices/0000:01:00.0 -> .
+infiniband/mlx5_0/ports/1/link_layer = Ethernet
+infiniband/mlx5_0/device -> .
+/sys/class/infiniband/mlx5_0 -> ./infiniband/mlx5_0
+[sys/devices/pci0000:00/0000:01:00.1]
+class = 0x020000
+vendor = 0x15b3
+device = 0x101e
+physfn -> ../0000:01:00.0
+driver -> /sys/bus/pci/drivers/mlx5_core
+/sys/bus/pci/devices/0000:01:00.1 -> .
+infiniband/mlx5_2/ports/1/link_layer = Ethernet
+infiniband/mlx5_2/device -> .
+/sys/class/infiniband/mlx5_2 -> ./infiniband/mlx5_2
+[sys/devices/pci0000:00/0000:01:00.2]
+class = 0x020000
+vendor = 0x15b3
+device = 0x101e
+physfn -> ../0000:01:00.0
+driver -> /sys/bus/pci/drivers/mlx5_core
+/sys/bus/pci/devices/0000:01:00.2 -> .
+[sys/devices/pci0000:00/0000:02:00.0]
+class = 0x020000
+vendor = 0x15b3
+device = 0x1021
+driver -> /sys/bus/pci/drivers/mlx5_core
+/sys/bus/pci/devices/0000:02:00.0 -> .
+infiniband/mlx5_1/ports/1/link_layer = Ethernet
+infiniband/mlx5_1/device -> .
+/sys/class/infiniband/mlx5_1 -> ./infiniband/mlx5_1
+";
+
+#[test]
+fn virtual_functions_are_told_from_physical_ones() {
+    let root = tempfile::tempdir().unwrap();
+    fixture::plant(VIRTUAL_FUNCTIONS, root.path()).unwrap();
+    let snapshot = topology_graph::read(&HostRoot::at(root.path())).unwrap();
+    let network = NetworkFacts::default();
+    let devices = decide(&Facts { snapshot, network, cloud: CloudMetadata::default() }).devices;
+    let names = [dranet::SRIOV, dranet::SRIOV_VFS, dranet::IS_SRIOV_VF, attribute::RAIL];
+    let row = |device: &Device| {
+        let attributes = device.attributes.as_ref().unwrap();
+        let value = |name: &str| {
+            let value = attributes.get(name)?;
+            value.int.map(|int| int.to_string()).or_else(|| value.bool.map(|bool| bool.to_string()))
+        };
+        let values = names.map(|name| value(name).unwrap_or_else(|| "-".to_owned()));
+        format!("{} {}", device.name, values.join(" "))
+    };
+    assert_eq!(
+        devices.iter().map(row).collect::<Vec<_>>(),
+        [
+            "pci-0000-01-00-0 true 2 - 0",
+            "pci-0000-01-00-1 false - true 0",
+            "pci-0000-01-00-2 false - true -",
+            "pci-0000-02-00-0 false - - 1",
+        ]
+    );
 }
 
 #[test]

@@ -64,3 +64,51 @@ impl CloudSource {
         Ok(metadata)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::routing::get;
+    use clap::Parser;
+    use std::fs;
+    use std::path::Path;
+    use tokio::net::TcpListener;
+
+    const SAYS: &str = r#"{"placementGroupId": "c6c749e8", "vmSize": "Standard_ND96"}"#;
+
+    /// An Azure metadata service.
+    async fn serve() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().route("/metadata/instance/compute", get(|| async { SAYS }));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        url
+    }
+
+    fn source(root: &Path, url: &str) -> CloudSource {
+        let args = ["node-driver", "--node-name", "n", "--cloud", "azure", "--imds-url", url];
+        CloudSource::new(&Args::parse_from(args), &HostRoot::at(root))
+    }
+
+    fn boot(root: &Path, id: &str) {
+        let folder = root.join("proc/sys/kernel/random");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("boot_id"), id).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_it_said_during_this_boot_counts_while_it_is_away() {
+        let root = tempfile::tempdir().unwrap();
+        boot(root.path(), "1b1c2d3e-0000-4000-8000-000000000001\n");
+        let (said, answered) = source(root.path(), &serve().await).read().await;
+        assert_eq!((said.iter().count(), answered), (2, true));
+
+        // Port 1 of the loopback interface: nobody listens there.
+        let away = "http://127.0.0.1:1";
+        assert_eq!(source(root.path(), away).read().await, (said, false));
+        boot(root.path(), "1b1c2d3e-0000-4000-8000-000000000002\n");
+        let (none, answered) = source(root.path(), away).read().await;
+        assert_eq!((none.iter().count(), answered), (0, false), "it may be elsewhere now");
+    }
+}

@@ -16,14 +16,14 @@ use crate::watch::{self, Known};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use serve::chain::Chain;
-use serve::http::Bound;
+use serve::http::{Bound, ServeError};
 use serve::operations;
 use serve::readiness::{Readiness, Wait};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch as value};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -44,8 +44,38 @@ pub(super) struct Surroundings {
     pub(super) cloud: CloudSource,
     /// Whether the cloud has answered already.
     pub(super) cloud_answered: bool,
-    /// What the plugin beside counts.
-    pub(super) plugin: PluginMetrics,
+}
+
+/// Health and metrics, served from the process's start.
+pub(super) struct Operations {
+    /// Told by a signal.
+    pub(super) stop: CancellationToken,
+    /// Dropped at the first publication.
+    first: Option<Wait>,
+    metrics: Metrics,
+    served: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Operations {
+    /// Begins to serve. The process is ready with its first publication.
+    pub(super) fn start(args: &Args, plugin: &PluginMetrics) -> anyhow::Result<Self> {
+        let stop = serve::process::stop_on_signal()?;
+        let readiness = Readiness::default();
+        let first = Some(readiness.wait_for("the first publication"));
+        // Of two instances in an update the second waits for the first one's address.
+        let bound = Bound::plain_or_later(args.operations.operations_listen)?;
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        plugin.register(&mut registry);
+        let served =
+            tokio::spawn(bound.serve(operations::router(readiness, registry), stop.clone()));
+        Ok(Self { stop, first, metrics, served })
+    }
+
+    /// Waits for the server's end, which follows the signal.
+    pub(super) async fn end(self) -> anyhow::Result<()> {
+        Ok(self.served.await??)
+    }
 }
 
 /// Publishes until told to stop. What was published stays: a restart makes no
@@ -53,21 +83,12 @@ pub(super) struct Surroundings {
 pub(super) async fn run(
     driver: Driver,
     surroundings: Surroundings,
+    operations: &mut Operations,
     args: &Args,
-) -> anyhow::Result<()> {
-    let stop = serve::process::stop_on_signal()?;
-    let readiness = Readiness::default();
-    let first = readiness.wait_for("the first publication");
-    let operations = Bound::plain(args.operations.operations_listen)?;
-    let mut registry = Registry::default();
-    let metrics = Metrics::register(&mut registry);
-    surroundings.plugin.register(&mut registry);
-    let router = operations::router(readiness, registry);
-    let served = tokio::spawn(operations.serve(router, stop.clone()));
-
+) {
     let mut tasks = JoinSet::new();
     let wake = Arc::new(Notify::new());
-    let Surroundings { changes, client, cloud, cloud_answered, plugin: _ } = surroundings;
+    let Surroundings { changes, client, cloud, cloud_answered } = surroundings;
     // Listening begins before the first look, so that no change falls between.
     if let Some(changes) = changes {
         watch::kernel(&mut tasks, changes, &wake);
@@ -77,14 +98,13 @@ pub(super) async fn run(
     if !cloud_answered {
         tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));
     }
-    let known = watch::objects(&mut tasks, &client, &args.node_name, &wake);
+    let looked = CancellationToken::new();
+    let known = watch::objects(&mut tasks, &client, &args.node_name, &wake, &looked);
     let events = NodeEvents::new(&client, driver.publisher.node().clone());
-    let steady =
-        Steady { driver, metadata, known, events, first: Some(first), failures: 0, metrics };
-    steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &stop).await;
+    let (first, metrics) = (operations.first.take(), operations.metrics.clone());
+    let steady = Steady { driver, metadata, known, looked, events, first, failures: 0, metrics };
+    steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &operations.stop).await;
     tasks.shutdown().await;
-    served.await??;
-    Ok(())
 }
 
 /// Asks the cloud until it answers.
@@ -115,6 +135,8 @@ struct Steady {
     driver: Driver,
     metadata: value::Receiver<CloudMetadata>,
     known: Known,
+    /// Cancelled after the first turn, when the watches begin.
+    looked: CancellationToken,
     events: NodeEvents,
     /// Dropped at the first publication.
     first: Option<Wait>,
@@ -139,6 +161,7 @@ impl Steady {
             if self.turn().await != Turn::Quiet {
                 pace.spend(Instant::now());
             }
+            self.looked.cancel();
         }
     }
 
@@ -219,7 +242,7 @@ impl Steady {
 }
 
 /// One second, doubled with each failure.
-fn pause_after(failures: u32) -> Duration {
+pub(super) fn pause_after(failures: u32) -> Duration {
     Duration::from_secs(1).saturating_mul(1 << failures.saturating_sub(1).min(5)).min(MAX_PAUSE)
 }
 

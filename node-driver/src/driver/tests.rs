@@ -54,7 +54,7 @@ async fn two_runs_and_a_change() {
     let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
     publish(&server, &root).await.unwrap();
     let status = format!("PUT {TOPOLOGIES}/{NODE}/status");
-    let writes = [format!("POST {TOPOLOGIES}"), status, format!("POST {SLICES}")];
+    let writes = [format!("POST {SLICES}"), format!("POST {TOPOLOGIES}"), status];
     assert_eq!(server.take_writes(), writes);
     let slice = server.objects(SLICES).remove(0);
     let topology = server.objects(TOPOLOGIES).remove(0);

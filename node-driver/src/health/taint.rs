@@ -13,8 +13,8 @@ pub struct TaintArgs {
     /// What it is tainted with while its port goes down again and again
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub port_flapping_taint: TaintEffect,
-    /// What a NIC is tainted with while its PCIe link runs slower or narrower than the NIC could;
-    /// a NIC in a slot that is too slow for it is always so
+    /// What a NIC is tainted with while its PCIe link runs slower or narrower than the NIC and
+    /// the port above it both could
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::None)]
     pub link_degraded_taint: TaintEffect,
     /// What a NIC is tainted with that a pod has and the machine has no more

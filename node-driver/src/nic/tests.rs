@@ -28,8 +28,12 @@ fn snapshot(lines: &str) -> Snapshot {
             writeln!(text, "net/{name}/type = 1\n/sys/class/net/{name} -> ./net/{name}").unwrap();
         }
     }
+    planted(&text)
+}
+
+fn planted(text: &str) -> Snapshot {
     let root = tempfile::tempdir().unwrap();
-    fixture::plant(&text, root.path()).unwrap();
+    fixture::plant(text, root.path()).unwrap();
     topology_graph::read(&HostRoot::at(root.path())).unwrap()
 }
 
@@ -156,4 +160,56 @@ fn virtual_interfaces() {
             "net-7063692d30: Virtual pci-0",
         ]
     );
+}
+
+/// A NIC that can 32 GT/s x16 below a root port: what the port can, and how the
+/// link runs.
+fn in_slot(port: Option<(&str, u8)>, now: (&str, u8)) -> Snapshot {
+    let mut text = String::from(
+        "/sys/devices/system/node/online = 0\n[sys/devices/pci0000:00/0000:00:01.0]\n\
+         class = 0x060400\nvendor = 0x8086\ndevice = 0x352a\n\
+         /sys/bus/pci/devices/0000:00:01.0 -> .\n",
+    );
+    if let Some((speed, width)) = port {
+        let now = ("2.5 GT/s PCIe", 1);
+        writeln!(text, "max_link_speed = {speed}\nmax_link_width = {width}").unwrap();
+        writeln!(text, "current_link_speed = {}\ncurrent_link_width = {}", now.0, now.1).unwrap();
+    }
+    writeln!(
+        text,
+        "[sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0]\nclass = 0x020700\n\
+         vendor = 0x15b3\ndevice = 0x1021\ndriver -> /sys/bus/pci/drivers/mlx5_core\n\
+         max_link_speed = 32.0 GT/s PCIe\nmax_link_width = 16\n\
+         current_link_speed = {}\ncurrent_link_width = {}\n\
+         /sys/bus/pci/devices/0000:01:00.0 -> .",
+        now.0, now.1
+    )
+    .unwrap();
+    planted(&text)
+}
+
+#[test]
+fn a_link_is_degraded_below_what_both_ends_can() {
+    let (fast, slow) = ("32.0 GT/s PCIe", "16.0 GT/s PCIe");
+    for (port, now, expected) in [
+        (Some((fast, 16)), (fast, 16), Some(false)),
+        (Some((fast, 16)), (slow, 16), Some(true)),
+        (Some((fast, 16)), (fast, 8), Some(true)),
+        // A slot that can no more.
+        (Some((slow, 16)), (slow, 16), Some(false)),
+        (Some((fast, 8)), (fast, 8), Some(false)),
+        (Some((slow, 8)), (slow, 8), Some(false)),
+        // Nor does such a slot hide what is below it.
+        (Some((slow, 8)), (slow, 4), Some(true)),
+        (Some((slow, 8)), ("8.0 GT/s PCIe", 8), Some(true)),
+        // A port that tells nothing, as in a virtual machine.
+        (None, (fast, 16), Some(false)),
+        (None, (fast, 8), Some(true)),
+        (Some((fast, 16)), ("Unknown", 0), None),
+    ] {
+        let snapshot = in_slot(port, now);
+        let degraded: Vec<_> =
+            nics(&snapshot, &NetworkFacts::default()).iter().map(|nic| nic.link_degraded).collect();
+        assert_eq!(degraded, [expected], "{port:?} {now:?}");
+    }
 }

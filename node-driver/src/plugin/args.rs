@@ -1,13 +1,15 @@
 //! The flags of the kubelet's side, and which of its two programs the binary is.
 
 use crate::args::Args;
+use crate::attach::AttachMode;
+use crate::attach::dhcp::keeper::Keepers;
 use crate::attach::hook::AttachArgs;
 use crate::attach::namespaces::Namespaces;
 use crate::cdi;
 use crate::plugin::metrics::PluginMetrics;
 use crate::prepare::effects::{Effects, Faults};
+use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
-use crate::prepare::preparer::Node;
 use clap::Parser;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,6 +28,13 @@ pub struct PluginArgs {
     /// Directory in which the container runtime looks for CDI specs
     #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
     pub cdi_dir: PathBuf,
+    /// How interfaces get into pods: by a hook that the container runtime starts, or by
+    /// this driver as an NRI plugin of the container runtime
+    #[arg(long, value_enum, default_value_t = AttachMode::Hook)]
+    pub attach: AttachMode,
+    /// Socket of the container runtime's NRI, with --attach=nri
+    #[arg(long, value_name = "FILE", default_value = "/var/run/nri/nri.sock")]
+    pub nri_socket: PathBuf,
     /// Directory for what lasts until the next boot
     #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
     pub run_dir: PathBuf,
@@ -73,6 +82,11 @@ impl PluginArgs {
         })
     }
 
+    /// The socket of NRI, where it is of use.
+    pub fn nri(&self) -> Option<PathBuf> {
+        (self.attach == AttachMode::Nri).then(|| self.nri_socket.clone())
+    }
+
     /// The machine's side.
     pub fn node(&self, host: HostRoot, paths: Paths, metrics: PluginMetrics) -> Node {
         let environment = cdi::Environment {
@@ -87,8 +101,10 @@ impl PluginArgs {
         #[cfg(not(feature = "faults"))]
         let faults = Faults::default();
         let namespaces = Arc::new(Namespaces::new(&paths.netns));
-        let settings = cdi::Settings { runtime_root: self.runtime_root.clone(), environment };
-        Node { host, effects: Effects { paths, settings, namespaces, faults }, metrics }
+        let (runtime_root, attach) = (self.runtime_root.clone(), self.attach);
+        let settings = cdi::Settings { runtime_root, attach, environment };
+        let leases = Keepers::default();
+        Node { host, effects: Effects { paths, settings, namespaces, leases, faults }, metrics }
     }
 }
 

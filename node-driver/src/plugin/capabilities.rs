@@ -16,7 +16,7 @@ pub struct Needed {
 
 /// All that is needed, and nothing that is not. The attach hook is no part of it: it
 /// runs with the container runtime's rights.
-pub const NEEDED: [Needed; 2] = [
+pub const NEEDED: [Needed; 4] = [
     Needed {
         name: "NET_ADMIN",
         purpose: "bring interfaces and RDMA devices back from pods",
@@ -26,6 +26,16 @@ pub const NEEDED: [Needed; 2] = [
         name: "SYS_ADMIN",
         purpose: "enter the network namespaces of pods",
         set: CapabilitySet::SYS_ADMIN,
+    },
+    Needed {
+        name: "NET_RAW",
+        purpose: "renew what DHCP servers gave to pods",
+        set: CapabilitySet::NET_RAW,
+    },
+    Needed {
+        name: "NET_BIND_SERVICE",
+        purpose: "renew what DHCP servers gave to pods, from port 68",
+        set: CapabilitySet::NET_BIND_SERVICE,
     },
 ];
 
@@ -54,8 +64,12 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let names = |set| missing(set).map(|needed| needed.name).collect::<Vec<_>>();
-        assert_eq!(names(CapabilitySet::empty()), ["NET_ADMIN", "SYS_ADMIN"]);
-        assert_eq!(names(CapabilitySet::NET_ADMIN | CapabilitySet::CHOWN), ["SYS_ADMIN"]);
+        assert_eq!(
+            names(CapabilitySet::empty()),
+            ["NET_ADMIN", "SYS_ADMIN", "NET_RAW", "NET_BIND_SERVICE"]
+        );
+        let some = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::CHOWN;
+        assert_eq!(names(some), ["SYS_ADMIN", "NET_BIND_SERVICE"]);
         assert_eq!(names(CapabilitySet::all()), [""; 0]);
     }
 }

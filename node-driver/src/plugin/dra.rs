@@ -5,7 +5,8 @@
 use crate::plugin::metrics::Method;
 use crate::plugin::wire::{dra_v1, dra_v1beta1};
 use crate::prepare::ClaimRef;
-use crate::prepare::preparer::{PreparedDevice, Preparer};
+use crate::prepare::node::PreparedDevice;
+use crate::prepare::preparer::Preparer;
 use serve::chain::Chain;
 use std::collections::BTreeMap;
 use std::time::Instant;

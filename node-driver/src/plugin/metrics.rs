@@ -17,6 +17,8 @@ pub struct PluginMetrics {
     pub claims: Gauge,
     /// Network namespaces of pods that are held open.
     pub namespaces: Gauge,
+    /// Whether the container runtime has this driver as an NRI plugin.
+    pub nri: Gauge,
 }
 
 /// What was asked.
@@ -26,8 +28,11 @@ pub enum Method {
     Prepare,
     /// To unprepare a claim.
     Unprepare,
-    /// To hold the namespace of a pod whose interfaces move, or to note that they have.
+    /// To hold the namespace of a pod whose interfaces move, to note that they have, or
+    /// to move them.
     Attach,
+    /// To take them back from a sandbox that stops.
+    Detach,
 }
 
 /// What came of it.
@@ -60,6 +65,7 @@ impl Default for PluginMetrics {
             durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             claims: Gauge::default(),
             namespaces: Gauge::default(),
+            nri: Gauge::default(),
         }
     }
 }
@@ -70,7 +76,7 @@ impl PluginMetrics {
         let registry = registry.sub_registry_with_prefix("dranet_plugin");
         registry.register(
             "requests",
-            "Claims prepared and unprepared, and hooks answered, by outcome",
+            "Claims prepared and unprepared, hooks and sandboxes answered, by outcome",
             self.requests.clone(),
         );
         registry.register_with_unit(
@@ -84,6 +90,11 @@ impl PluginMetrics {
             "namespaces",
             "Network namespaces of pods that are held open",
             self.namespaces.clone(),
+        );
+        registry.register(
+            "nri_registered",
+            "Whether the container runtime has this driver as an NRI plugin",
+            self.nri.clone(),
         );
     }
 

@@ -35,7 +35,8 @@ pub async fn beside(
     let watching = watch_health(host.clone(), args.node_name.clone(), sender, stop.clone());
     let watching = tokio::spawn(watching);
     let instance = args.plugin.instance.clone();
-    Plugin { paths, instance, node, preparer, health }.serve(stop).await?;
+    let nri = args.plugin.nri();
+    Plugin { paths, instance, nri, node, preparer, health }.serve(stop).await?;
     watching.await?;
     Ok(())
 }

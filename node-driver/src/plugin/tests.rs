@@ -1,6 +1,8 @@
 //! The plugin over its own sockets, as the kubelet talks to it.
 
 use super::*;
+use crate::attach::AttachMode;
+use crate::attach::dhcp::keeper::Keepers;
 use crate::attach::namespaces::Namespaces;
 use crate::cdi;
 use crate::plugin::health::{DeviceHealth, HealthState};
@@ -56,18 +58,24 @@ impl Bench {
         let paths = paths(folder);
         let settings = cdi::Settings {
             runtime_root: folder.path().join("root"),
+            attach: AttachMode::Hook,
             environment: cdi::Environment::default(),
         };
         let namespaces = Arc::new(Namespaces::new(&paths.netns));
-        let effects =
-            Effects { paths: paths.clone(), settings, namespaces, faults: Faults::default() };
+        let effects = Effects {
+            paths: paths.clone(),
+            settings,
+            namespaces,
+            leases: Keepers::default(),
+            faults: Faults::default(),
+        };
         let host = HostRoot::at(folder.path().join("root"));
         let node = Arc::new(Node { host, effects, metrics: PluginMetrics::default() });
         let client = Client::new(Router::new().fallback(claims), "default");
         let preparer = Preparer::new(client, NODE, Arc::clone(&node));
         let (health, watched) = watch::channel(Vec::new());
         let instance = instance.map(str::to_owned);
-        let plugin = Plugin { paths, instance, node, preparer, health: watched };
+        let plugin = Plugin { paths, instance, nri: None, node, preparer, health: watched };
         let stop = CancellationToken::new();
         (tokio::spawn(plugin.serve(stop.clone())), stop, health)
     }

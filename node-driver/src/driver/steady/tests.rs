@@ -21,6 +21,10 @@ struct Running {
 }
 
 async fn start() -> Running {
+    start_with(Duration::from_hours(1)).await
+}
+
+async fn start_with(rescan: Duration) -> Running {
     let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
     let (wake, mut tasks) = (Arc::new(Notify::new()), JoinSet::new());
     let client = server.client();
@@ -28,14 +32,15 @@ async fn start() -> Running {
     let events = NodeEvents::new(&client, NodeIdentity::get(&client, NODE).await.unwrap());
     let (cloud, metadata) = value::channel(CloudMetadata::default());
     watch::polled(&mut tasks, &driver.host, driver.claims.clone(), &wake);
-    let known = watch::objects(&mut tasks, &client, NODE, &wake);
+    let looked = CancellationToken::new();
+    let known = watch::objects(&mut tasks, &client, NODE, &wake, &looked);
     let first = Some(Readiness::default().wait_for("the first publication"));
-    let steady =
-        Steady { driver, metadata, known, events, first, failures: 0, metrics: Metrics::default() };
+    let metrics = Metrics::default();
+    let steady = Steady { driver, metadata, known, looked, events, first, failures: 0, metrics };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {
         let never = CancellationToken::new();
-        steady.run(&waker, interval(Duration::from_hours(1)), &never).await;
+        steady.run(&waker, interval(rescan), &never).await;
     });
     let running = Running { server, root, cloud, wake, _tasks: tasks };
     running.server.until(SLICES, |slices| slices.len() == 1).await;
@@ -91,6 +96,18 @@ async fn a_port_that_goes_down_is_published() {
     let writes = running.server.take_writes();
     let slices = writes.iter().filter(|write| write.contains(SLICES)).count();
     assert_eq!((slices, writes.len()), (1, 2), "one fact is one write of a slice, and an event");
+}
+
+#[tokio::test]
+async fn what_nobody_tells_of_is_found_by_the_slow_tick() {
+    let running = start_with(Duration::from_millis(50)).await;
+    let function = running.root.path().join("sys/bus/pci/devices/0101:00:00.0");
+    let subsystem = |slices: &[Value]| {
+        slices[0]["spec"]["devices"][0]["attributes"]["dra.net/pciSubsystem"].clone()
+    };
+    let before = subsystem(&running.server.objects(SLICES));
+    fs::write(function.join("subsystem_device"), "0x0241\n").unwrap();
+    running.server.until(SLICES, |slices| subsystem(slices) != before).await;
 }
 
 #[tokio::test]

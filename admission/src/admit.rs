@@ -3,7 +3,7 @@
 
 use crate::denial::Denial;
 use crate::fabric;
-use crate::intent::{self, Intent, nic_config};
+use crate::intent::{self, GpuResources, Intent, nic_config};
 use crate::plan::{Placement, Plan, Policy, plan};
 use crate::pod_check;
 use crate::quota;
@@ -68,22 +68,23 @@ pub fn admit_by(
 ) -> Result<Verdict, AdmitError> {
     let typed = typed_of(pod)?;
     let mut warnings = intent::warnings(&typed);
+    let resources = GpuResources::of(&typed, view);
     let namespace = typed.metadata.namespace.clone().unwrap_or_default();
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };
     if let Some(name) = own {
         let key = ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
         if view.template(&key).is_some() {
-            let pod = rewrite::without_extended_resources(pod);
+            let pod = rewrite::without_extended_resources(pod, &resources);
             return Ok(Verdict { pod, planned: None, template: Some(key), warnings });
         }
     }
     // A copy from elsewhere, or restored when its template was gone: decided anew.
-    let original = own.map(|_| rewrite::original(pod));
+    let original = own.map(|_| rewrite::original(pod, &resources));
     let (typed, pod) = match &original {
         Some(pod) => (typed_of(pod)?, pod),
         None => (typed, pod),
     };
-    let Some(intent) = intent::read(&typed).map_err(AdmitError::Denied)? else {
+    let Some(intent) = intent::read(&typed, &resources).map_err(AdmitError::Denied)? else {
         return Ok(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
@@ -100,7 +101,11 @@ pub fn admit_by(
     warnings.extend(quota::warnings(&intent, &plan, &namespace, view));
     let template = template::build(&plan.claim);
     let name = template.metadata.name.as_deref().unwrap_or_default();
-    let mut pod = rewrite::with_claim(pod, &plan.grants, name, &plan.note(name));
+    let pod = rewrite::without_limits(pod, &resources);
+    let mut pod = rewrite::with_claim(&pod, &plan.grants, name, &plan.note(name));
+    if intent.resource.is_none() {
+        rewrite::tolerate(&mut pod, plan.driver.extended_resources);
+    }
     if let Some(group) = group {
         rewrite::hold(&mut pod, &group);
     }

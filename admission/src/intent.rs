@@ -3,11 +3,12 @@
 
 mod containers;
 pub(crate) mod nic_config;
+mod resources;
 mod values;
 mod warnings;
 
 use crate::denial::Denial;
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
 use containers::Limits;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,6 +17,7 @@ use std::fmt;
 use std::ops::Range;
 use topology_graph::Level;
 
+pub use resources::{GpuResource, GpuResources};
 pub(crate) use warnings::memlock;
 pub use warnings::warnings;
 
@@ -75,8 +77,8 @@ pub struct Intent {
     pub nics: u32,
     /// GPUs for the pod, at least 1.
     pub gpus: u32,
-    /// Driver and extended resource, where container limits name them.
-    pub resource: Option<(&'static GpuDriver, &'static str)>,
+    /// The extended resource of the GPUs, where container limits name it.
+    pub resource: Option<GpuResource>,
     /// How near, where the user said so.
     pub level: Option<Level>,
     /// How binding.
@@ -116,14 +118,15 @@ pub fn is_triggered(pod: &Pod) -> bool {
     annotations(pod).contains_key(annotation::ALIGNED_NICS)
 }
 
-/// Reads the intent. `None` where the pod does not have the trigger.
-pub fn read(pod: &Pod) -> Result<Option<Intent>, Denial> {
+/// Reads the intent, with the resources that mean GPUs in this pod. `None` where the
+/// pod does not have the trigger.
+pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denial> {
     let annotations = annotations(pod);
     let get = |name: &str| annotations.get(name).map(String::as_str);
     let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
     let fabric = values::fabric(get(annotation::FABRIC), get(annotation::FABRIC_SIZE))?;
     let asked_nics = values::nics(trigger)?;
-    let limits = containers::limits(pod, trigger)?;
+    let limits = containers::limits(pod, trigger, resources)?;
     let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
     let named = get(annotation::CONTAINERS).map(|value| values::containers(value, pod));
     let shares = shares(pod, &limits, asked_gpus, named.transpose()?.as_deref(), trigger)?;
@@ -161,7 +164,7 @@ fn shares(
     trigger: &str,
 ) -> Result<Vec<Share>, Denial> {
     let share = |container: &String, gpus| Share { container: container.clone(), gpus };
-    let Some((_, resource)) = limits.resource else {
+    let Some(GpuResource { name: resource, .. }) = &limits.resource else {
         let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
         let first = || containers::first(pod).into_iter().collect();
         let takers = named.map_or_else(first, <[String]>::to_vec);
@@ -223,8 +226,8 @@ fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
     ))
 }
 
-/// Names of the extended resources that a claim of ours stands for.
-pub fn extended_resources() -> impl Iterator<Item = &'static str> {
+/// Names of the extended resources of device plugins that a claim of ours stands for.
+fn extended_resources() -> impl Iterator<Item = &'static str> {
     GPU_DRIVERS.iter().flat_map(|driver| driver.extended_resources.iter().copied())
 }
 

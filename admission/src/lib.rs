@@ -10,6 +10,7 @@ mod claim;
 mod cost;
 pub mod demand;
 pub mod denial;
+pub mod doctor;
 pub mod fabric;
 pub mod gang;
 pub mod intent;

@@ -15,10 +15,12 @@ use crate::nearness::Nearness;
 use crate::supply;
 use choice::Chosen;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
+use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::{Machine, Selection, machines};
 use cluster_model::view::ClusterView;
 use dra_allocator::NodeSelector;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
+pub(crate) use selection::selects;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -94,6 +96,8 @@ impl Placement {
 /// The claim that a pod gets, and why this one.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Whose GPUs it claims.
+    pub driver: &'static GpuDriver,
     /// Name of the join that ties GPUs to NICs.
     pub join: &'static str,
     /// What the devices share.
@@ -153,16 +157,22 @@ pub fn plan(
         machines: &machines,
     };
     let chosen = choice::choose(intent, question, &classes, view, policy)?;
-    Ok(complete(intent, chosen, &machines))
+    Ok(complete(intent, selected.driver, chosen, &machines))
 }
 
-fn complete(intent: &Intent, chosen: Chosen, machines: &[Machine<'_>]) -> Plan {
+fn complete(
+    intent: &Intent,
+    driver: &'static GpuDriver,
+    chosen: Chosen,
+    machines: &[Machine<'_>],
+) -> Plan {
     let Chosen { candidate, claim, nic_requests, steps } = chosen;
     let claim = with_config(claim, intent, &nic_requests);
     let all = machines.iter().map(Machine::live_nodes).sum();
     let serving = machines.iter().zip(&candidate.serves).filter(|(_, serves)| **serves);
     let serving = serving.map(|(machine, _)| machine.live_nodes()).sum();
     Plan {
+        driver,
         join: candidate.join,
         nearness: candidate.nearness,
         policy: intent.policy,
@@ -198,7 +208,7 @@ fn representatives(machines: &[Machine<'_>], serves: &[bool]) -> Vec<(String, bo
 
 /// The classes as the claim names them and as they are.
 pub(crate) struct Selected {
-    pub(crate) driver: &'static cluster_model::gpu_drivers::GpuDriver,
+    pub(crate) driver: &'static GpuDriver,
     pub(crate) gpu_class: Arc<dra_allocator::Class>,
     pub(crate) nic_class: Arc<dra_allocator::Class>,
 }

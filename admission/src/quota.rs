@@ -2,10 +2,11 @@
 //! claim that replaces them escapes it; except where the claim's class stands
 //! for that resource, since the API server then counts the claim too.
 
-use crate::intent::Intent;
+use crate::intent::{GpuResource, Intent};
 use crate::plan::Plan;
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::resource::v1::DeviceRequest;
+use std::collections::BTreeSet;
 
 /// One warning for each resource with a quota that the claim escapes.
 pub(crate) fn warnings(
@@ -14,27 +15,54 @@ pub(crate) fn warnings(
     namespace: &str,
     view: &ClusterView,
 ) -> Vec<String> {
-    let Some((_, resource)) = intent.resource else { return Vec::new() };
+    let Some(GpuResource { name: resource, class: of, .. }) = &intent.resource else {
+        return Vec::new();
+    };
     let devices = plan.claim.devices.as_ref();
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
     let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
     let Some(class) = gpus.flat_map(classes).next() else { return Vec::new() };
-    if view.extended_resource(class) == Some(resource) {
+    if of.as_deref() == Some(class) {
         return Vec::new();
     }
-    let limited = format!("requests.{resource}");
-    let quotas = view.quotas().on(namespace, &limited);
-    let quotas: Vec<_> = quotas.map(|name| format!("`{name}`")).collect();
+    let quotas = escaped(view, resource, class);
+    let quotas = quotas.iter().filter(|key| key.namespace == namespace);
+    let quotas: Vec<_> = quotas.map(|key| format!("`{}`", key.name)).collect();
     if quotas.is_empty() {
         return Vec::new();
     }
     let verb = if quotas.len() == 1 { "limits" } else { "limit" };
     vec![format!(
-        "quota {} {verb} {limited}, which does not count the claim that replaces the limits of \
-         this pod; limit {class}.deviceclass.resource.k8s.io/devices, or set \
-         extendedResourceName: {resource} in DeviceClass `{class}`",
-        quotas.join(", ")
+        "quota {} {verb} {}, which does not count the claim that replaces the limits of this \
+         pod; {}",
+        quotas.join(", "),
+        limited(resource),
+        instead(resource, class)
     )]
+}
+
+/// The quotas on an extended resource, of any namespace, that claims by a class escape.
+pub(crate) fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeSet<ObjectKey> {
+    if view.extended_resource(class) == Some(resource) {
+        return BTreeSet::new();
+    }
+    view.quotas().limiting(&limited(resource), &counted(class)).cloned().collect()
+}
+
+/// What counts them.
+pub(crate) fn instead(resource: &str, class: &str) -> String {
+    let counted = counted(class);
+    format!("limit {counted}, or set extendedResourceName: {resource} in DeviceClass `{class}`")
+}
+
+/// An extended resource, as a quota names it.
+pub(crate) fn limited(resource: &str) -> String {
+    format!("requests.{resource}")
+}
+
+/// The devices of a class, as a quota names them.
+fn counted(class: &str) -> String {
+    format!("{class}.deviceclass.resource.k8s.io/devices")
 }
 
 fn classes(request: &DeviceRequest) -> impl Iterator<Item = &str> {

@@ -6,7 +6,7 @@
 mod limits;
 
 use crate::demand::Grant;
-use crate::intent::extended_resources;
+use crate::intent::GpuResources;
 use crate::template;
 use cluster_model::names::{GATE_FABRIC, annotation, label};
 use k8s_openapi::api::core::v1::Pod;
@@ -18,14 +18,20 @@ pub const CLAIM: &str = "dranet";
 /// Where containers with resources stand.
 const CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Adds the claim and the note to the pod and takes its GPU limits out; they are
-/// kept in an annotation, so that the pod can be made again as it was.
-pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> Value {
-    let limits = limits::of(pod);
-    let mut pod = without_extended_resources(pod);
+/// Takes the GPU limits out of the pod; they are kept in an annotation, so that the
+/// pod can be made again as it was.
+pub fn without_limits(pod: &Value, resources: &GpuResources) -> Value {
+    let limits = limits::of(pod, resources);
+    let mut pod = without_extended_resources(pod, resources);
     if let Some(limits) = limits {
         pod["metadata"]["annotations"][annotation::LIMITS] = limits.into();
     }
+    pod
+}
+
+/// Adds the claim and the note to a pod whose GPU limits are gone.
+pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> Value {
+    let mut pod = pod.clone();
     push(
         &mut pod["spec"]["resourceClaims"],
         json!({
@@ -54,11 +60,29 @@ pub fn hold(pod: &mut Value, group: &str) {
     push(&mut pod["spec"]["schedulingGates"], json!({ "name": GATE_FABRIC }));
 }
 
-/// The pod as it was before [`with_claim`] and [`hold`]. Limits that nobody kept
+/// Lets a pod whose GPUs no limit names onto nodes that are kept for these resources,
+/// as the API server's plugin `ExtendedResourceToleration` lets one with limits, by
+/// the same words. A pod that claims GPUs is not what such nodes are kept from.
+pub fn tolerate(pod: &mut Value, resources: &[&str]) {
+    for resource in resources {
+        let tolerations = &mut pod["spec"]["tolerations"];
+        let is_there = |entry: &Value| {
+            entry["key"] == *resource
+                && entry["operator"] == "Exists"
+                && matches!(entry["effect"].as_str(), None | Some("NoSchedule"))
+        };
+        if !tolerations.as_array().is_some_and(|all| all.iter().any(is_there)) {
+            let effect = "NoSchedule";
+            push(tolerations, json!({ "key": resource, "operator": "Exists", "effect": effect }));
+        }
+    }
+}
+
+/// The pod as it was before [`without_limits`], [`with_claim`] and [`hold`]. Limits that nobody kept
 /// are those that it has.
-pub fn original(pod: &Value) -> Value {
+pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     let is_kept = pod["metadata"]["annotations"].get(annotation::LIMITS).is_some();
-    let mut pod = if is_kept { without_extended_resources(pod) } else { pod.clone() };
+    let mut pod = if is_kept { without_extended_resources(pod, resources) } else { pod.clone() };
     remove(&mut pod["spec"], "resourceClaims", CLAIM);
     remove(&mut pod["spec"], "schedulingGates", GATE_FABRIC);
     unlabel(&mut pod["metadata"], label::FABRIC_GROUP);
@@ -70,7 +94,7 @@ pub fn original(pod: &Value) -> Value {
     if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
         annotations.remove(annotation::PLAN);
         if let Some(kept) = annotations.remove(annotation::LIMITS) {
-            limits::restore(&mut pod, kept.as_str().unwrap_or_default());
+            limits::restore(&mut pod, kept.as_str().unwrap_or_default(), resources);
         }
     }
     pod
@@ -122,11 +146,11 @@ fn give(container: &mut Value, grant: &Grant) {
 /// Takes the limits and requests that the claim stands for out of every
 /// container: defaulting has copied limits to requests before us, and a
 /// `LimitRange` may bring them back between two calls.
-pub fn without_extended_resources(pod: &Value) -> Value {
+pub fn without_extended_resources(pod: &Value, resources: &GpuResources) -> Value {
     let mut pod = pod.clone();
-    for resources in containers(&mut pod).filter_map(|entry| entry.get_mut("resources")) {
-        strip(resources, "limits");
-        strip(resources, "requests");
+    for amounts in containers(&mut pod).filter_map(|entry| entry.get_mut("resources")) {
+        strip(amounts, "limits", resources);
+        strip(amounts, "requests", resources);
     }
     pod
 }
@@ -147,13 +171,13 @@ pub fn own_template(pod: &Value) -> Result<Option<&str>, String> {
     }
 }
 
-fn strip(resources: &mut Value, list: &str) {
-    let Some(amounts) = resources.get_mut(list).and_then(Value::as_object_mut) else { return };
-    for name in extended_resources() {
+fn strip(container: &mut Value, list: &str, resources: &GpuResources) {
+    let Some(amounts) = container.get_mut(list).and_then(Value::as_object_mut) else { return };
+    for name in resources.names() {
         amounts.remove(name);
     }
     if amounts.is_empty() {
-        resources.as_object_mut().map(|resources| resources.remove(list));
+        container.as_object_mut().map(|container| container.remove(list));
     }
 }
 
@@ -180,6 +204,15 @@ mod tests {
     }
 
     const TEMPLATE: &str = "dranet-0123456789abcdef";
+
+    fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> Value {
+        let pod = without_limits(pod, &GpuResources::default());
+        super::with_claim(&pod, grants, template, note)
+    }
+
+    fn original(pod: &Value) -> Value {
+        super::original(pod, &GpuResources::default())
+    }
 
     fn pod() -> Value {
         json!({
@@ -254,6 +287,26 @@ mod tests {
             assert_eq!(before, original(&rewritten));
             assert_eq!(before["metadata"].get("labels"), pod["metadata"].get("labels"));
             assert_eq!(before["spec"].get("schedulingGates"), pod["spec"].get("schedulingGates"));
+        }
+    }
+
+    #[test]
+    fn a_toleration_is_added_once_and_others_stay() {
+        let ours = json!({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"});
+        let every = json!({"key": "nvidia.com/gpu", "operator": "Exists"});
+        let short = json!({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"});
+        let valued = json!({"key": "nvidia.com/gpu", "operator": "Equal", "value": "a"});
+        for (before, expected) in [
+            (Value::Null, json!([ours])),
+            (json!([ours]), json!([ours])),
+            (json!([every]), json!([every])),
+            (json!([short]), json!([short, ours])),
+            (json!([valued]), json!([valued, ours])),
+        ] {
+            let mut pod = pod();
+            pod["spec"]["tolerations"] = before;
+            tolerate(&mut pod, &["nvidia.com/gpu"]);
+            assert_eq!(pod["spec"]["tolerations"], expected);
         }
     }
 

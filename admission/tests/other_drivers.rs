@@ -11,11 +11,13 @@ use admission::plan::Policy;
 use cluster::{H100, add, cluster, pod};
 use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
+use dra_allocator::device::Device;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use topology_graph::NodeTopology;
 
 const INTENTS: &[(u32, &[(&str, &str)])] = &[
@@ -40,21 +42,75 @@ fn report(view: &ClusterView, policy: &Policy) -> String {
     text
 }
 
+const LIVE: [(&str, &str); 3] = [
+    ("aks-gb300", "dranet.net"),
+    ("oke-gb200", "dranet.net"),
+    ("eks-p4d", "efa.networking.k8s.aws"),
+];
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// A node as it was published live, and its name.
+fn live(fixture: &str) -> (ClusterView, String) {
+    let mut view = snapshot::load(&file("tests/fixtures").join(fixture)).unwrap().0;
+    let node = view.inventory().slices().find_map(|slice| slice.node_name()).unwrap().to_string();
+    let object = json!({ "metadata": { "name": node } });
+    view.apply(serde_json::from_value::<Node>(object).unwrap()).unwrap();
+    (view, node)
+}
+
 #[test]
 fn live_slices() {
-    for (name, class) in [
-        ("aks-gb300", "dranet.net"),
-        ("oke-gb200", "dranet.net"),
-        ("eks-p4d", "efa.networking.k8s.aws"),
-    ] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
-        let mut view = snapshot::load(&path).unwrap().0;
-        let node = view.inventory().slices().find_map(|slice| slice.node_name()).cloned().unwrap();
-        let node = json!({ "metadata": { "name": &*node } });
-        view.apply(serde_json::from_value::<Node>(node).unwrap()).unwrap();
+    for (name, class) in LIVE {
+        let (view, _) = live(name);
         let policy = Policy { nic_class: class.to_owned(), ..Policy::default() };
         insta::assert_snapshot!(name, report(&view, &policy));
     }
+}
+
+/// With the node's graph, cells are known; and no claim can say them: alternatives
+/// of two requests are kept apart only by an attribute that all devices of both
+/// have, with no value in common.
+#[test]
+fn a_graph_is_not_enough_to_list_cells() {
+    let (mut view, node) = live("aks-gb300");
+    let example = snapshot::objects(&file("deploy/examples/aks-gb300/cluster.yaml")).unwrap();
+    let mut graphs = example.into_iter().filter(|object| object["kind"] == "NodeTopology");
+    let mut graph: NodeTopology = serde_json::from_value(graphs.next().unwrap()).unwrap();
+    graph.metadata.name = Some(node);
+    view.apply(graph).unwrap();
+    insta::assert_snapshot!(report(&view, &Policy::default()));
+
+    let found: Vec<_> = LIVE.iter().map(|(name, _)| (*name, in_common(&live(name).0))).collect();
+    let root = "resource.kubernetes.io/pcieRoot";
+    let expected: [(&str, &[(&str, bool)]); 3] =
+        [("aks-gb300", &[]), ("oke-gb200", &[(root, false)]), ("eks-p4d", &[(root, true)])];
+    for ((name, found), (_, expected)) in found.iter().zip(expected) {
+        let found: Vec<_> = found.iter().map(|(name, same)| (name.as_str(), *same)).collect();
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+/// The attributes that GPUs and NICs of a cluster both have, and whether a GPU and
+/// a NIC have one value of it.
+fn in_common(view: &ClusterView) -> BTreeMap<String, bool> {
+    let values = |of_nics: bool| -> BTreeMap<String, BTreeSet<String>> {
+        let mut values: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        let slices = view.inventory().slices();
+        let slices = slices.filter(|slice| (*slice.pool.driver == *"dra.net") == of_nics);
+        for (name, value) in slices.flat_map(|slice| &slice.devices).flat_map(Device::attributes) {
+            values.entry(name.to_string()).or_default().insert(value.to_string());
+        }
+        values
+    };
+    let (gpus, nics) = (values(false), values(true));
+    let both = gpus.into_iter().filter_map(|(name, gpus)| {
+        let same = !gpus.is_disjoint(nics.get(&name)?);
+        Some((name, same))
+    });
+    both.collect()
 }
 
 /// ND H100 v5 with a GPU driver that publishes the standard NUMA node, and NICs

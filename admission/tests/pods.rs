@@ -10,7 +10,7 @@ use admission::admit::{AdmitError, Verdict, admit};
 use admission::plan::Policy;
 use cluster::{GB300, Gpus, H100, MI300X, classes, cluster, pod};
 use cluster_model::view::{ClusterView, Index};
-use dra_allocator::AttributeValue;
+use dra_allocator::{AllocatedState, AttributeValue, Claim, ClaimName, Limits, Outcome, allocate};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate, ResourceSlice};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -65,7 +65,7 @@ fn describe(before: &Value, verdict: &Verdict) -> String {
             writeln!(text, "    {list} {}: {resources}", container["name"]).unwrap();
         }
     }
-    for field in ["resourceClaims", "schedulingGates", "affinity"] {
+    for field in ["resourceClaims", "schedulingGates", "affinity", "tolerations"] {
         let value = &verdict.pod["spec"][field];
         if !value.is_null() && (field != "resourceClaims" || value.as_array().unwrap().len() > 1) {
             let value = value.to_string().replace(template(verdict), "dranet-…");
@@ -369,6 +369,34 @@ fn the_hosts_network() {
     assert!(claim.contains("ifName"), "the claim itself leaves interfaces out: {claim}");
 }
 
+/// What is down or slow now is left out by the claim, and still counts as there.
+#[test]
+fn a_nic_that_is_down_or_slow_is_left_out() {
+    let bad: [(&str, Value); 2] = [
+        ("dranet.io/portState", json!({ "string": "Down" })),
+        ("dranet.io/degraded", json!({ "bool": true })),
+    ];
+    for (name, value) in bad {
+        let view = with_nics(cluster(&[GB300]), |index, attributes| {
+            if index == 0 {
+                attributes.insert(name.to_owned(), value.clone());
+            }
+        });
+        let pod = annotated(&[("aligned-nics", "2")]);
+        let planned = admit(&pod, &view, &Policy::default()).unwrap().planned.unwrap();
+        let claim = Claim::from_spec(ClaimName::new("", "a"), &planned.plan.claim).unwrap();
+        let free = AllocatedState::new();
+        let limits = Limits::steps(planned.plan.steps);
+        let (inventory, settings) = (view.inventory(), view.settings());
+        let outcome = allocate(inventory, "node-0", &[claim], &free, settings, limits).outcome;
+        let Outcome::Allocated(claims) = outcome else { panic!("{name}: {outcome:?}") };
+        let nics = claims[0].results.iter().map(|result| &result.device);
+        let nics: Vec<_> =
+            nics.filter(|it| *it.driver == *"dra.net").map(|it| &*it.device).collect();
+        assert_eq!(nics, ["pci-0103-00-00-0", "pci-0104-00-00-0"], "{name}");
+    }
+}
+
 /// A NIC without the attribute never satisfies a constraint on it, even alone: it
 /// is made where every NIC has it, and not where one has not.
 #[test]
@@ -414,6 +442,56 @@ fn pods_of_one_fabric() {
         text.push_str(&report(name, &pod, &view, policy));
     }
     insta::assert_snapshot!(text);
+}
+
+/// What the API server adds to a pod with limits stays; to a copy nothing is added twice.
+#[test]
+fn nodes_that_are_kept_for_gpus_are_tolerated() {
+    let view = cluster(&[GB300]);
+    let bare = changed(|pod| {
+        pod["spec"]["containers"] = json!([{ "name": "a" }]);
+        pod["metadata"]["annotations"]["dranet.io/gpus"] = "1".into();
+    });
+    let tolerated = json!([
+        { "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" },
+    ]);
+    let decide = |pod: &Value| admit(pod, &view, &Policy::default()).unwrap().pod;
+    let first = decide(&bare);
+    assert_eq!(first["spec"]["tolerations"], tolerated);
+    assert_eq!(decide(&first), first, "decided anew, as its template is not there");
+    let limited = changed(|pod| pod["spec"]["tolerations"] = tolerated.clone());
+    assert_eq!(decide(&limited)["spec"]["tolerations"], tolerated);
+    let plain = decide(&changed(|_| {}));
+    assert!(plain["spec"]["tolerations"].is_null(), "whose limits say so is the API server's own");
+}
+
+/// A limit that were left would become a second GPU of the scheduler's own making.
+#[test]
+fn limits_that_a_class_stands_for_become_its_claim() {
+    let mut view = cluster(&[GB300]);
+    let mut class = classes().remove(0);
+    class.metadata.name = Some("big-gpus".to_owned());
+    class.spec.as_mut().unwrap().extended_resource_name = Some("example.com/gpu".to_owned());
+    view.apply(class).unwrap();
+    for (resource, class) in [
+        ("example.com/gpu", "big-gpus"),
+        ("deviceclass.resource.kubernetes.io/big-gpus", "big-gpus"),
+        ("deviceclass.resource.kubernetes.io/gpu.nvidia.com", "gpu.nvidia.com"),
+    ] {
+        let pod = pod(resource, 1, &[("aligned-nics", "2")]);
+        let Verdict { pod: first, planned, .. } = admit(&pod, &view, &Policy::default()).unwrap();
+        let claim = serde_json::to_string(&planned.unwrap().plan.claim).unwrap();
+        assert!(claim.contains(&format!("\"deviceClassName\":\"{class}\"")), "{claim}");
+        let resources = &first["spec"]["containers"][0]["resources"];
+        assert_eq!(resources, &json!({ "claims": [{ "name": "dranet" }] }));
+        let again = admit(&first, &view, &Policy::default()).unwrap().pod;
+        assert_eq!(again, first, "the limit was kept: {resource}");
+    }
+    for resource in ["deviceclass.resource.kubernetes.io/dranet.net", "example.com/disk"] {
+        let pod = pod(resource, 1, &[("aligned-nics", "2")]);
+        let denied = admit(&pod, &view, &Policy::default()).unwrap_err().to_string();
+        assert!(denied.contains("asks for no GPU"), "{resource}: {denied}");
+    }
 }
 
 /// What was rewritten is not rewritten again, and a limit that came back goes.

@@ -4,9 +4,9 @@
 //! main containers and sidecars run together, an ordinary init container runs
 //! alone, beside the sidecars, and uses devices that the main ones get later.
 
-use super::Share;
+use super::{GpuResource, GpuResources, Share};
 use crate::denial::Denial;
-use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     /// What the limits name; `None` where there are none.
-    pub(super) resource: Option<(&'static GpuDriver, &'static str)>,
+    pub(super) resource: Option<GpuResource>,
     /// Who gets which.
     pub(super) shares: Vec<Share>,
 }
@@ -34,13 +34,13 @@ enum Role {
     Main,
 }
 
-pub(super) fn limits(pod: &Pod, trigger: &str) -> Result<Limits, Denial> {
-    let mut resource = None;
+pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Result<Limits, Denial> {
+    let mut resource: Option<&GpuResource> = None;
     let mut counts = Vec::new();
     for (role, container) in all(pod) {
-        for (name, quantity) in gpu_limits(container) {
-            let found = known(container, name, trigger)?;
-            let (_, first) = *resource.get_or_insert(found);
+        for (name, quantity) in gpu_limits(container, resources) {
+            let found = known(container, name, trigger, resources)?;
+            let first = &resource.get_or_insert(found).name;
             if first != name {
                 return Err(Denial::new(
                     annotation::ALIGNED_NICS,
@@ -55,7 +55,7 @@ pub(super) fn limits(pod: &Pod, trigger: &str) -> Result<Limits, Denial> {
             counts.push((role, &container.name, number(container, name, quantity, trigger)?));
         }
     }
-    Ok(Limits { resource, shares: share_out(&counts) })
+    Ok(Limits { resource: resource.cloned(), shares: share_out(&counts) })
 }
 
 /// Sidecars first, then the main containers one after the other; each init
@@ -106,13 +106,14 @@ pub(super) fn first(pod: &Pod) -> Option<String> {
 }
 
 /// The limits of a container that mean GPUs, whole or not; zero asks for nothing.
-fn gpu_limits(container: &Container) -> impl Iterator<Item = (&str, &Quantity)> {
+fn gpu_limits<'a>(
+    container: &'a Container,
+    resources: &'a GpuResources,
+) -> impl Iterator<Item = (&'a str, &'a Quantity)> {
     let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
     let is_gpu = |name: &str| {
-        GPU_DRIVERS.iter().any(|driver| {
-            driver.extended_resources.contains(&name)
-                || driver.partial_resources.iter().any(|start| name.starts_with(start))
-        })
+        let mut partial = GPU_DRIVERS.iter().flat_map(|driver| driver.partial_resources);
+        resources.get(name).is_some() || partial.any(|start| name.starts_with(start))
     };
     limits
         .into_iter()
@@ -121,17 +122,14 @@ fn gpu_limits(container: &Container) -> impl Iterator<Item = (&str, &Quantity)> 
         .filter(move |(name, quantity)| is_gpu(name) && quantity.0 != "0")
 }
 
-/// The driver of whole GPUs of this name.
-fn known(
+/// The resource of this name, if it means whole GPUs.
+fn known<'a>(
     container: &Container,
     name: &str,
     trigger: &str,
-) -> Result<(&'static GpuDriver, &'static str), Denial> {
-    let of = |driver: &'static GpuDriver| {
-        let resources = driver.extended_resources.iter();
-        resources.copied().find(|known| *known == name).map(|known| (driver, known))
-    };
-    GPU_DRIVERS.iter().find_map(of).ok_or_else(|| {
+    resources: &'a GpuResources,
+) -> Result<&'a GpuResource, Denial> {
+    resources.get(name).ok_or_else(|| {
         let whole = super::extended_resources().collect::<Vec<_>>().join(", ");
         Denial::new(
             annotation::ALIGNED_NICS,

@@ -50,6 +50,7 @@ pub(crate) fn check_namespace(
     let fields = [
         ("interface.addresses", !config.interface.addresses.is_empty()),
         ("interface.dhcp", config.interface.dhcp == Some(true)),
+        ("interface.disableEbpfPrograms", config.interface.disable_ebpf_programs == Some(true)),
         ("interface.hardwareAddr", config.interface.hardware_addr.is_some()),
         ("interface.forwarding", config.interface.forwarding == Some(true)),
         ("interface.vrf", config.interface.vrf.is_some()),

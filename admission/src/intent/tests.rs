@@ -22,6 +22,10 @@ fn gpus(name: &str, count: u32) -> Value {
     container(name, &json!({ "nvidia.com/gpu": count.to_string() }))
 }
 
+fn read(pod: &Pod) -> Result<Option<Intent>, Denial> {
+    super::read(pod, &GpuResources::default())
+}
+
 fn shares(pod: &Pod) -> Vec<(String, Range<u32>)> {
     let intent = read(pod).unwrap().unwrap();
     intent.shares.into_iter().map(|share| (share.container, share.gpus)).collect()
@@ -32,7 +36,7 @@ fn reads_nics_gpus_and_the_container() {
     let pod = pod(&json!({}), &json!([container("log", &json!({})), gpus("nccl", 1)]));
     let intent = read(&pod).unwrap().unwrap();
     assert_eq!((intent.nics, intent.gpus), (2, 1));
-    assert_eq!(intent.resource.unwrap().0.driver, "gpu.nvidia.com");
+    assert_eq!(intent.resource.unwrap().driver.driver, "gpu.nvidia.com");
     assert_eq!(shares(&pod), [("nccl".to_owned(), 0..1)]);
 }
 

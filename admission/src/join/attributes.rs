@@ -63,19 +63,19 @@ fn candidate(
     };
     let wrong = shapes(&|found| found == Agreement::Wrong);
     let right = shapes(&|found| found == Agreement::Exact);
+    // On machines that come later the attribute means what its name says; what it
+    // means beyond that holds on the machines that were looked at.
+    let only = !wrong.is_empty() || !says(join, nearness);
     let serves: Vec<_> = machines
         .iter()
         .zip(&agreements)
         .map(|(machine, found)| {
             *found == Agreement::Exact
                 && !wrong.contains(&machine.shape())
-                && (says(join, nearness) || machine.nics_have(attribute::SHAPE))
+                && (!only || machine.nics_have(attribute::SHAPE))
                 && demand.fits(&nearness.cells(machine))
         })
         .collect();
-    // On machines that come later the attribute means what its name says; what it
-    // means beyond that holds on the machines that were looked at.
-    let only = !wrong.is_empty() || !says(join, nearness);
     let only = only.then(|| right.difference(&wrong).copied().collect());
     serves.contains(&true).then(|| Candidate {
         join,

@@ -1,8 +1,8 @@
 //! Preferred alignment: the near ways first, then anything that fits.
 
 use super::attributes::{attributes, way};
-use super::form::{Apart, Form, WAYS_MAX, Way};
-use super::{Candidate, Question, cells};
+use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
+use super::{Candidate, Question, cells, whole as wholes};
 use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
@@ -25,7 +25,9 @@ pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Ca
         return vec![unaligned(question, weakest)];
     }
     let tiers = ladders.iter().filter_map(|ladder| candidate(question, ladder));
-    tiers.chain(whole(question, weakest)).collect()
+    let spare = asked.map_or_else(|| Nearness::ALL.to_vec(), |asked| vec![asked]);
+    let spare = spare.into_iter().find_map(|nearness| whole_or_any(question, nearness));
+    tiers.chain(whole(question, weakest)).chain(spare).collect()
 }
 
 /// The ladders that can be climbed here: those that reach as far as the weakest
@@ -88,6 +90,34 @@ fn whole(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
     })
 }
 
+/// Plain counts of the NICs near a GPU and then of any, where the pod takes every
+/// GPU and a machine has NICs to spare: no other choice would be near.
+fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
+    let Question { demand, machines, .. } = question;
+    let counts = question.counts.filter(|_| demand.blocks > 1 && all_have_kind(question))?;
+    let near: Vec<_> =
+        machines.iter().map(|machine| wholes::near(machine, question, nearness)).collect();
+    let listed = wholes::ways(&near, WAYS_MAX - 1);
+    let is_said = |(machine, near): (&Machine<'_>, &Option<CellWay>)| match near {
+        Some(way) => listed.contains(way),
+        None => !demand.fits(&nearness.cells(machine)),
+    };
+    let complete = !listed.is_empty() && machines.iter().zip(&near).all(is_said);
+    complete.then(|| Candidate {
+        join: "whole",
+        why: "the pod takes every GPU of its node, and the NICs near them where they are free"
+            .to_owned(),
+        nearness,
+        demand: counts.clone(),
+        form: Form {
+            ways: listed.into_iter().map(Way::Cell).chain([Way::Any]).collect(),
+            only: None,
+            apart: Apart::Kind,
+        },
+        serves: enough(question),
+    })
+}
+
 /// Plain counts, where no machine can ever be near: anything that fits.
 fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
     let demand = question.counts.unwrap_or(question.demand);
@@ -112,13 +142,7 @@ fn enough(question: Question<'_>) -> Vec<bool> {
 }
 
 fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
-    let Question { demand, driver, machines, .. } = question;
-    // The ways are kept apart by the kind; a NIC without it could take none.
-    let kind = driver.kind_attribute?;
-    let has_kind = |machine: &Machine<'_>| {
-        machine.devices.nics.values().all(|nic| text(nic, kind) == Some(NIC_KIND))
-    };
-    if !machines.iter().all(has_kind) {
+    if !all_have_kind(question) {
         return None;
     }
     let mut ways = Vec::new();
@@ -135,10 +159,17 @@ fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
             tried.join(", then ")
         ),
         nearness: *ladder.first()?,
-        demand: demand.clone(),
+        demand: question.demand.clone(),
         form: Form { ways, only: None, apart: Apart::Kind },
         serves: enough(question),
     })
+}
+
+/// Ways are kept apart by the kind; a NIC without it could take none.
+fn all_have_kind(question: Question<'_>) -> bool {
+    let mut nics = question.machines.iter().flat_map(|machine| machine.devices.nics.values());
+    let is_nic = |kind| nics.all(|nic| text(nic, kind) == Some(NIC_KIND));
+    question.driver.kind_attribute.is_some_and(is_nic)
 }
 
 /// By one attribute where it is right on all machines that could serve, else

@@ -1,27 +1,37 @@
-//! Whole machines by plain counts: where the pod takes all GPUs and all NICs of
-//! a node, every GPU has its own NICs near it without any constraint, and the
-//! search is short where pairs would take millions of steps.
+//! Whole machines by plain counts: where the pod takes all GPUs of a node and all
+//! NICs, or all that are near a GPU, every GPU has its own NICs near it without
+//! any constraint, and the search is short where pairs would take millions of
+//! steps.
 
-use super::form::{Apart, Form, Way};
+use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
 use super::{Candidate, Question};
+use crate::demand::Demand;
 use crate::nearness::Nearness;
+use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
+use cluster_model::names::attribute;
+use cluster_model::node_devices::text;
 use std::collections::BTreeSet;
-use topology_graph::ShapeHash;
+use topology_graph::{PciAddress, ShapeHash};
 
-pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
-    let Question { demand, machines, .. } = question;
-    let counts = question.counts.filter(|_| demand.blocks > 1)?;
-    let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
-    let is_whole = |machine: &Machine<'_>| {
-        let devices = &machine.devices;
-        devices.gpus.len() == gpus
-            && devices.nics.len() == nics
-            && demand.fits(&nearness.cells(machine))
+/// Without a list of devices, and with one where a node has NICs to spare.
+pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
+    let Some(counts) = question.counts.filter(|_| question.demand.blocks > 1) else {
+        return Vec::new();
     };
+    let all = all(question, counts, nearness);
+    all.into_iter().chain(listed(question, counts, nearness)).collect()
+}
+
+/// All that a node has.
+fn all(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Candidate> {
+    let machines = question.machines;
+    let is_whole = |machine: &Machine<'_>| is_whole(machine, question.demand, nearness);
     let larger = |machine: &Machine<'_>| {
         let devices = &machine.devices;
-        devices.gpus.len() >= gpus && devices.nics.len() >= nics && !is_whole(machine)
+        devices.gpus.len() >= counts.gpus as usize
+            && devices.nics.len() >= counts.nics as usize
+            && !is_whole(machine)
     };
     let shapes = |wanted: &dyn Fn(&Machine<'_>) -> bool| -> BTreeSet<ShapeHash> {
         machines.iter().filter(|machine| wanted(machine)).map(Machine::shape).collect()
@@ -29,7 +39,11 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
     let (whole, wrong) = (shapes(&is_whole), shapes(&larger));
     let serves: Vec<_> = machines
         .iter()
-        .map(|machine| is_whole(machine) && !wrong.contains(&machine.shape()))
+        .map(|machine| {
+            is_whole(machine)
+                && !wrong.contains(&machine.shape())
+                && machine.nics_have(attribute::SHAPE)
+        })
         .collect();
     serves.contains(&true).then(|| Candidate {
         join: "whole",
@@ -45,5 +59,82 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
             apart: Apart::Kind,
         },
         serves,
+    })
+}
+
+/// All GPUs, and the NICs near them by their bus ids: one way for each shape.
+fn listed(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Candidate> {
+    let Question { demand, machines, driver, .. } = question;
+    if machines.iter().all(|machine| is_whole(machine, demand, nearness)) {
+        return None;
+    }
+    let near: Vec<_> = machines.iter().map(|machine| near(machine, question, nearness)).collect();
+    // Several shapes are kept apart by the kind of a device.
+    let most = if driver.kind_attribute.is_some() { WAYS_MAX } else { 1 };
+    let ways = ways(&near, most);
+    let serves: Vec<_> =
+        near.iter().map(|way| way.as_ref().is_some_and(|way| ways.contains(way))).collect();
+    serves.contains(&true).then(|| Candidate {
+        join: "whole",
+        why: "the pod takes every GPU of its node and every NIC that is near one, so that each \
+              GPU has its own NICs near it without any constraint"
+            .to_owned(),
+        nearness,
+        demand: counts.clone(),
+        form: Form {
+            ways: ways.into_iter().map(Way::Cell).collect(),
+            only: None,
+            apart: Apart::Kind,
+        },
+        serves,
+    })
+}
+
+/// What is listed for each shape, of the machines in their order.
+pub(super) fn ways(near: &[Option<CellWay>], most: usize) -> Vec<CellWay> {
+    let mut ways: Vec<CellWay> = Vec::new();
+    for way in near.iter().flatten() {
+        let is_known = ways.iter().any(|known| known.shape == way.shape);
+        if !is_known && ways.len() < most {
+            ways.push(way.clone());
+        }
+    }
+    ways
+}
+
+/// Whether the demand takes all that the machine has.
+fn is_whole(machine: &Machine<'_>, demand: &Demand, nearness: Nearness) -> bool {
+    let devices = &machine.devices;
+    devices.gpus.len() == demand.all_gpus() as usize
+        && devices.nics.len() == demand.all_nics() as usize
+        && demand.fits(&nearness.cells(machine))
+}
+
+/// The GPUs and NICs of the machine's cells, where the demand takes all of them,
+/// and the NICs say what a list needs.
+pub(super) fn near(
+    machine: &Machine<'_>,
+    question: Question<'_>,
+    nearness: Nearness,
+) -> Option<CellWay> {
+    let demand = question.demand;
+    let mut cells = nearness.cells(machine);
+    cells.retain(|cell| demand.capacity(cell) > 0);
+    let gpus: BTreeSet<PciAddress> = cells.iter().flat_map(|cell| cell.gpus.clone()).collect();
+    let nics: BTreeSet<PciAddress> = cells.iter().flat_map(|cell| cell.nics.clone()).collect();
+    let takes_all = gpus.len() == demand.all_gpus() as usize
+        && nics.len() == demand.all_nics() as usize
+        && demand.fits(&cells);
+    let tells = |nic: &PciAddress| {
+        let nic = machine.devices.nics[nic];
+        let kind = question.driver.kind_attribute;
+        text(nic, attribute::SHAPE).is_some()
+            && text(nic, attribute::PCI_BUS_ID).is_some()
+            && kind.is_none_or(|kind| text(nic, kind) == Some(NIC_KIND))
+    };
+    (takes_all && nics.iter().all(tells)).then(|| CellWay {
+        shape: machine.shape(),
+        gpus: gpus.into_iter().collect(),
+        nics: nics.into_iter().collect(),
     })
 }

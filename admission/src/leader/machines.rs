@@ -12,6 +12,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serve::chain::Chain;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::time::Duration;
 use topology_graph::NodeTopology;
 
@@ -20,15 +21,30 @@ const PERIOD: Duration = Duration::from_secs(5);
 
 impl Leader {
     pub(super) async fn remember_machines(&self) {
+        let mut seen = None;
         loop {
-            let new = unremembered(&self.templates.view.read());
-            if !new.is_empty()
-                && let Err(error) = self.remember(&new).await
-            {
-                tracing::warn!(error = %Chain(&error), "Machines not remembered; trying again");
+            let epoch = self.templates.view.read().epoch();
+            if seen != Some(epoch) {
+                match self.remember_new().await {
+                    Ok(()) => seen = Some(epoch),
+                    Err(error) => {
+                        let error = Chain(&*error);
+                        tracing::warn!(%error, "Machines not remembered; trying again");
+                    }
+                }
             }
             tokio::time::sleep(PERIOD).await;
         }
+    }
+
+    /// Looks beside the tasks that answer requests: thousands of nodes take a while.
+    async fn remember_new(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let view = self.templates.view.clone();
+        let new = tokio::task::spawn_blocking(move || unremembered(&view.read())).await?;
+        if !new.is_empty() {
+            self.remember(&new).await?;
+        }
+        Ok(())
     }
 
     async fn remember(&self, new: &BTreeMap<String, String>) -> Result<(), LeaderError> {

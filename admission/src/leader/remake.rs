@@ -2,6 +2,7 @@
 //! its name is the hash of its content.
 
 use crate::admit::admit;
+use crate::intent::GpuResources;
 use crate::plan::Policy;
 use crate::rewrite;
 use crate::template;
@@ -24,7 +25,8 @@ pub(super) fn remake(
 }
 
 fn decided_again(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<ResourceClaimTemplate> {
-    let pod = rewrite::original(&serde_json::to_value(pod).ok()?);
+    let resources = GpuResources::of(pod, view);
+    let pod = rewrite::original(&serde_json::to_value(pod).ok()?, &resources);
     Some(admit(&pod, view, policy).ok()?.planned?.template)
 }
 

@@ -188,3 +188,6 @@ pub(super) fn claim(written: &Written) -> ResourceClaimSpec {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

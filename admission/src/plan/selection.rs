@@ -48,16 +48,17 @@ pub(super) fn unseen(
         let operators = policy.gpu_class.as_deref();
         operators.or(standing_for).unwrap_or(driver.driver).to_owned()
     };
-    let driver = match intent.resource {
-        Some((driver, _)) => driver,
+    let driver = match &intent.resource {
+        Some(resource) => resource.driver,
         None => GPU_DRIVERS
             .iter()
             .find(|driver| view.inventory().class(&named(driver)).is_some())
             .ok_or_else(|| intent.deny("no DeviceClass here is of GPUs that are known"))?,
     };
+    let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.clone());
     let (gpu_annotation, gpu_value) = match &intent.gpu_class {
         Some(name) => (annotation::GPU_CLASS, name.clone()),
-        None => (annotation::ALIGNED_NICS, named(driver)),
+        None => (annotation::ALIGNED_NICS, of_limits.unwrap_or_else(|| named(driver))),
     };
     let (nic_annotation, nic_value) = match &intent.nic_class {
         Some(name) => (annotation::NIC_CLASS, name),
@@ -79,19 +80,19 @@ fn gpus(
         let class = class(view, annotation::GPU_CLASS, name, name)?;
         let driver = driver_of(intent, view, &class);
         return driver.map(|driver| (driver, class.clone())).ok_or_else(|| {
-            let wanted = intent.resource.map_or("known GPU drivers", |(driver, _)| driver.driver);
+            let wanted = intent.resource.as_ref();
+            let wanted = wanted.map_or("known GPU drivers", |resource| resource.driver.driver);
             let why = format!("the class selects no device of {wanted} that is published now");
             Denial::new(annotation::GPU_CLASS, name, why)
         });
     }
-    let driver = match intent.resource {
-        Some((driver, _)) => driver,
+    let driver = match &intent.resource {
+        Some(resource) => resource.driver,
         None => only_driver(intent, view)?,
     };
-    let name = match &policy.gpu_class {
-        Some(name) => name.as_str(),
-        None => default_class(intent, view, driver),
-    };
+    let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.as_deref());
+    let named = of_limits.or(policy.gpu_class.as_deref());
+    let name = named.unwrap_or_else(|| default_class(intent, view, driver));
     let class = class(view, annotation::ALIGNED_NICS, &intent.trigger, name)?;
     Ok((driver, class))
 }
@@ -102,11 +103,11 @@ fn default_class<'a>(
     view: &'a ClusterView,
     driver: &'static GpuDriver,
 ) -> &'a str {
-    let resources = match &intent.resource {
-        Some((_, resource)) => std::slice::from_ref(resource),
-        None => driver.extended_resources,
+    let resources: Vec<&str> = match &intent.resource {
+        Some(resource) => vec![resource.name.as_str()],
+        None => driver.extended_resources.to_vec(),
     };
-    let standing_for = |resource: &&'static str| {
+    let standing_for = |resource: &&str| {
         let classes = view.classes_of_extended_resource(resource);
         let known = classes.filter(|name| {
             view.inventory().class(name).is_some_and(|class| selects(view, class, driver.driver))
@@ -118,7 +119,8 @@ fn default_class<'a>(
 
 /// The driver whose GPUs a class selects, of the kind that the limits name.
 fn driver_of(intent: &Intent, view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
-    let wanted = |driver: &&GpuDriver| intent.resource.is_none_or(|(named, _)| named == *driver);
+    let named = intent.resource.as_ref().map(|resource| resource.driver);
+    let wanted = |driver: &&GpuDriver| named.is_none_or(|named| named == *driver);
     GPU_DRIVERS.iter().filter(wanted).find(|driver| selects(view, class, driver.driver))
 }
 
@@ -144,7 +146,7 @@ fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver
 }
 
 /// Whether the class selects a device of the driver that is published now.
-fn selects(view: &ClusterView, class: &Class, driver: &str) -> bool {
+pub(crate) fn selects(view: &ClusterView, class: &Class, driver: &str) -> bool {
     let mut slices = view.inventory().slices().filter(|slice| *slice.pool.driver == *driver);
     slices.any(|slice| slice.devices.iter().any(|device| is_in(class, device, view.settings())))
 }

@@ -29,6 +29,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     };
     let written = form.write(&demand, source, Order::NicThenGpu);
     Ok(Plan {
+        driver: selected.driver,
         join: "numa",
         nearness: Nearness::Level(Level::Numa),
         policy: intent.policy,

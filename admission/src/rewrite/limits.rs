@@ -2,16 +2,16 @@
 //! `{"nccl": {"nvidia.com/gpu": "1"}}`.
 
 use super::containers;
-use crate::intent::extended_resources;
+use crate::intent::GpuResources;
 use serde_json::{Map, Value};
 
 /// The limits of extended resources of GPUs, if there are any.
-pub(super) fn of(pod: &Value) -> Option<String> {
+pub(super) fn of(pod: &Value, resources: &GpuResources) -> Option<String> {
     let mut pod = pod.clone();
     let mut kept = Map::new();
     for container in containers(&mut pod) {
         let Some(limits) = container["resources"]["limits"].as_object() else { continue };
-        let ours = extended_resources().filter_map(|name| Some((name, limits.get(name)?.clone())));
+        let ours = resources.names().filter_map(|name| Some((name, limits.get(name)?.clone())));
         let ours: Map<String, Value> =
             ours.map(|(name, amount)| (name.to_owned(), amount)).collect();
         if let (Some(name), false) = (container["name"].as_str(), ours.is_empty()) {
@@ -22,12 +22,12 @@ pub(super) fn of(pod: &Value) -> Option<String> {
 }
 
 /// Puts kept limits back; passes over what is not of that form.
-pub(super) fn restore(pod: &mut Value, kept: &str) {
+pub(super) fn restore(pod: &mut Value, kept: &str, resources: &GpuResources) {
     let Ok(Value::Object(kept)) = serde_json::from_str::<Value>(kept) else { return };
     for container in containers(pod) {
         let name = container["name"].as_str().unwrap_or_default();
         let Some(limits) = kept.get(name).and_then(Value::as_object) else { continue };
-        for resource in extended_resources() {
+        for resource in resources.names() {
             if let Some(amount) = limits.get(resource) {
                 container["resources"]["limits"][resource] = amount.clone();
             }

@@ -1,7 +1,8 @@
 //! Plans that were made before: a burst of equal pods is one decision.
 //!
 //! A plan depends on what the pod asks for and on what the cluster has, never on
-//! what is in use, so it holds until the view's epoch changes.
+//! what is in use, so it holds until the view's epoch changes. Then the next plan
+//! takes its place: of each demand one is kept.
 
 use super::metrics::{Metrics, PlanCache};
 use crate::denial::Denial;
@@ -11,21 +12,27 @@ use cluster_model::view::ClusterView;
 use moka::sync::Cache;
 use std::fmt;
 
-/// Plans kept; a plan is some kilobytes.
+/// Demands whose plans are kept; a plan is some kilobytes.
 const PLANS_MAX: u64 = 1_000;
 
-/// What a plan follows from, beside the policy, which never changes.
+/// What a plan follows from, beside the cluster, and the policy, which never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct Demand {
     intent: Intent,
     placement: Placement,
-    epoch: u64,
 }
 
-/// Plans and denials by what they follow from.
+/// A plan, or why there is none, and the epoch of the view that it follows from.
+#[derive(Clone)]
+struct Made {
+    epoch: u64,
+    plan: Result<Plan, Denial>,
+}
+
+/// The last plan or denial of each demand.
 #[derive(Clone)]
 pub struct Plans {
-    cache: Cache<Key, Result<Plan, Denial>>,
+    cache: Cache<Demand, Made>,
     asked: PlanCache,
 }
 
@@ -56,13 +63,49 @@ impl Plans {
         policy: &Policy,
     ) -> Result<Plan, Denial> {
         let epoch = view.epoch();
-        let key = Key { intent: intent.clone(), placement: placement.clone(), epoch };
-        let mut made = false;
-        let plan = self.cache.get_with(key, || {
-            made = true;
-            plan::plan(intent, placement, view, policy)
-        });
-        self.asked.count(!made);
-        plan
+        let demand = Demand { intent: intent.clone(), placement: placement.clone() };
+        let made = self.cache.entry(demand).or_insert_with_if(
+            || Made { epoch, plan: plan::plan(intent, placement, view, policy) },
+            |known| known.epoch != epoch,
+        );
+        self.asked.count(!made.is_fresh());
+        made.into_value().plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intent::{self, GpuResources};
+    use dra_allocator::{MinorVersion, Settings};
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    fn intent(nics: u32) -> Intent {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"annotations": {"dranet.io/aligned-nics": nics.to_string()}},
+            "spec": {"containers": [
+                {"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+            ]},
+        }))
+        .unwrap();
+        intent::read(&pod, &GpuResources::default()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn of_each_demand_the_last_plan_is_kept_and_no_other() {
+        let (mut view, plans) = (ClusterView::default(), Plans::default());
+        let (placement, policy) = (Placement::default(), Policy::default());
+        for minor in [36, 37, 36, 37] {
+            view.set_settings(Settings::defaults_of(MinorVersion::new(minor).unwrap()));
+            for nics in [1, 2, 1] {
+                // No class is there: a denial is kept as a plan is.
+                plans.plan(&intent(nics), &placement, &view, &policy).unwrap_err();
+            }
+        }
+        plans.cache.run_pending_tasks();
+        assert_eq!(plans.cache.entry_count(), 2);
+        let epochs: Vec<_> = plans.cache.iter().map(|(_, made)| made.epoch).collect();
+        assert_eq!(epochs, [view.epoch(); 2]);
     }
 }

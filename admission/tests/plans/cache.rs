@@ -1,7 +1,7 @@
 //! Plans that were made before.
 
 use crate::cluster::*;
-use admission::intent;
+use admission::intent::{self, GpuResources};
 use admission::plan::{Placement, Policy};
 use admission::server::Plans;
 use cluster_model::view::Index;
@@ -14,7 +14,7 @@ fn a_plan_is_made_again_for_another_inventory_and_not_for_what_is_in_use() {
     let mut view = cluster(&[GB300]);
     let pod = pod("nvidia.com/gpu", 1, &[("aligned-nics", "2")]);
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    let intent = intent::read(&pod).unwrap().unwrap();
+    let intent = intent::read(&pod, &GpuResources::default()).unwrap().unwrap();
     let plans = Plans::default();
     let (placement, policy) = (Placement::default(), Policy::default());
     let first = plans.plan(&intent, &placement, &view, &policy).unwrap();

@@ -199,7 +199,7 @@ impl Case {
         node: &str,
         state: &AllocatedState,
     ) -> Result<Option<ClaimAllocation>, TestCaseError> {
-        let limits = Limits::steps(10 * Policy::default().max_steps);
+        let limits = Limits::steps(Policy::default().max_steps);
         let claims = std::slice::from_ref(&self.claim);
         let inventory = self.view.inventory();
         let attempt = allocate(inventory, node, claims, state, self.view.settings(), limits);

@@ -1,8 +1,9 @@
 //! What becomes of pods beside the plan: copies, quotas, machines that nobody
 //! has seen.
 
-use crate::cluster::{GB300, cluster, pod};
+use crate::cluster::{GB300, H100, cluster, pod};
 use admission::admit::{AdmitError, Verdict, admit};
+use admission::nearness::Nearness;
 use admission::plan::Policy;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::ResourceQuota;
@@ -46,6 +47,31 @@ fn a_copy_that_this_cluster_cannot_serve_is_denied() {
     let there = decide(&pod(GPU, 1, &[("aligned-nics", "2")]), &cluster(&[GB300]));
     let denied = admit(&there.pod, &cluster(&[]), &Policy::default()).unwrap_err();
     assert!(matches!(denied, AdmitError::Denied(_)), "{denied}");
+}
+
+/// Over the budget, a coarser form is taken; where none is left, it is said what is
+/// too large.
+#[test]
+fn a_plan_keeps_within_the_budget_of_the_operator() {
+    let view = cluster(&[H100]);
+    let wanted = pod(GPU, 6, &[("aligned-nics", "per-gpu")]);
+    let decide = |max_steps| admit(&wanted, &view, &Policy { max_steps, ..Policy::default() });
+    let planned = |max_steps| {
+        let plan = decide(max_steps).unwrap().planned.unwrap().plan;
+        assert!(plan.steps <= max_steps, "{} of {max_steps}", plan.steps);
+        (plan.join, plan.nearness)
+    };
+    let near = planned(Policy::default().max_steps);
+    assert_eq!(near, ("partner", Nearness::Partner));
+    let steps = decide(Policy::default().max_steps).unwrap().planned.unwrap().plan.steps;
+    let coarser = planned(steps - 1);
+    assert!(coarser.1 > near.1, "{coarser:?} where {near:?} takes {steps}");
+    let denied = decide(5).unwrap_err().to_string();
+    for part in
+        ["more than 5 search steps", "1 NIC for each of 6 GPUs is the part that is too large"]
+    {
+        assert!(denied.contains(part), "`{part}` is missing in: {denied}");
+    }
 }
 
 fn quota(namespace: &str, resource: &str) -> ResourceQuota {

@@ -21,7 +21,7 @@ const NOT_FOUND: u16 = 404;
 const TOO_MANY: u16 = 429;
 
 /// Pods of a group that are written at a time.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 
 impl Leader {
     /// Carries a decision out. Why pods of the group wait still.

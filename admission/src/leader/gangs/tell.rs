@@ -1,5 +1,6 @@
 //! What people are told: a condition on every pod that waits, an event on the first
-//! of the group. Said when it has been so for a moment, and again when it changes.
+//! of the group. Said when it has been so for a moment, and again when it changes:
+//! while a group gets its pods, what it lacks is another thing at every look.
 
 use crate::gang::decide::Warning;
 use crate::gang::group::GroupKey;
@@ -17,8 +18,10 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// For how long something has been so before it is said: most is over by then.
+/// For how long something has been just so before it is said: most is over by then.
 const MOMENT: Duration = Duration::from_secs(2);
+/// After how long it is said even while it changes.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// How often the same is said in other words.
 const AGAIN: Duration = Duration::from_mins(1);
 /// Conditions that are written at a time.
@@ -34,8 +37,38 @@ pub(super) struct Told {
 #[derive(Debug)]
 struct Said {
     reason: &'static str,
+    /// Since when it has been for this reason.
+    begun: Instant,
+    text: String,
+    /// Since when it has been in these words.
     since: Instant,
     last: Option<(Instant, String)>,
+}
+
+impl Said {
+    fn new(why: &Why, now: Instant) -> Self {
+        let (reason, text) = (why.reason(), why.to_string());
+        Self { reason, begun: now, text, since: now, last: None }
+    }
+
+    /// Whether it is time to say it. Then it counts as said.
+    fn is_due(&mut self, why: &Why, now: Instant) -> bool {
+        let text = why.to_string();
+        if self.reason != why.reason() {
+            *self = Self::new(why, now);
+        } else if self.text != text {
+            (self.text, self.since) = (text, now);
+        }
+        let is_steady = now.duration_since(self.since) >= MOMENT;
+        let due = (is_steady || now.duration_since(self.begun) >= PATIENCE)
+            && self.last.as_ref().is_none_or(|(when, last)| {
+                *last != self.text && now.duration_since(*when) >= AGAIN
+            });
+        if due {
+            self.last = Some((now, self.text.clone()));
+        }
+        due
+    }
 }
 
 impl Told {
@@ -68,22 +101,8 @@ impl Told {
     }
 
     fn is_due(&mut self, key: &GroupKey, why: &Why, now: Instant) -> bool {
-        let reason = why.reason();
-        let new = || Said { reason, since: now, last: None };
-        let said = self.said.entry(key.clone()).or_insert_with(new);
-        if said.reason != reason {
-            *said = new();
-        }
-        let text = why.to_string();
-        let due = now.duration_since(said.since) >= MOMENT
-            && said
-                .last
-                .as_ref()
-                .is_none_or(|(when, last)| *last != text && now.duration_since(*when) >= AGAIN);
-        if due {
-            said.last = Some((now, text));
-        }
-        due
+        let said = self.said.entry(key.clone()).or_insert_with(|| Said::new(why, now));
+        said.is_due(why, now)
     }
 
     async fn placed(&self, group: &Group, fabric: &str, pods: &[String], warning: Option<Warning>) {
@@ -166,5 +185,39 @@ impl Told {
         if let Err(error) = self.recorder.publish(&event, &about).await {
             tracing::debug!(group = %group.key, %error, "Event not written");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_at_every_look_is_said_later() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let lacks = |have| Why::NotWhole { have, want: 512 };
+        let mut said = Said::new(&lacks(0), begun);
+        for (second, why, expected) in [
+            (1, lacks(100), false),
+            (3, lacks(200), false),
+            // Two seconds in the same words.
+            (5, lacks(200), true),
+            (7, lacks(200), false),
+            // Other words, a minute later.
+            (8, lacks(300), false),
+            (66, lacks(300), true),
+            // Another reason is something new.
+            (67, Why::NoFabrics, false),
+            (69, Why::NoFabrics, true),
+        ] {
+            assert_eq!(said.is_due(&why, at(second)), expected, "after {second} s");
+        }
+        let mut said = Said::new(&lacks(0), begun);
+        let due = (1..=15).filter(|second| {
+            let have = usize::try_from(*second).unwrap();
+            said.is_due(&lacks(have), at(*second))
+        });
+        assert_eq!(due.collect::<Vec<_>>(), [15]);
     }
 }

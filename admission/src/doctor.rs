@@ -1,0 +1,202 @@
+//! What of a cluster keeps annotated pods from what they ask for: to be mended before
+//! the first of them is denied.
+//!
+//! A plain function of the cluster, as the decision on a pod is.
+
+use crate::lint::Severity;
+use crate::quota;
+use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::names;
+use cluster_model::view::ClusterView;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes that a finding names; the others are counted.
+const NAMED_MAX: usize = 3;
+
+/// One thing to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Which object, or which nodes.
+    pub place: String,
+    /// What is wrong with it, and what to do: the rest of the sentence.
+    pub message: String,
+}
+
+/// What the cluster has, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// On how many of them a DRA driver offers GPUs.
+    pub with_gpus: usize,
+    /// How many have NICs of ours.
+    pub with_nics: usize,
+    /// Of how many the graph is known.
+    pub with_graph: usize,
+    /// The worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// The nodes by what they have.
+#[derive(Default)]
+struct Census<'a> {
+    /// By the driver that publishes devices of them.
+    drivers: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    graphs: BTreeSet<&'a str>,
+}
+
+/// Looks at all of the cluster. `nic_class` is the DeviceClass of NICs that admission
+/// is told.
+pub fn examine(view: &ClusterView, nic_class: &str) -> Report {
+    let mut findings = Vec::new();
+    let census = Census::of(view, &mut findings);
+    classes(view, nic_class, &census, &mut findings);
+    plugins(view, &census, &mut findings);
+    census.incomplete(&mut findings);
+    quotas(view, &mut findings);
+    findings.sort_by_key(|finding| Reverse(finding.severity));
+    Report {
+        nodes: nodes(view).count(),
+        with_gpus: census.with_gpus().len(),
+        with_nics: census.with(names::DRIVER).len(),
+        with_graph: census.graphs.len(),
+        findings,
+    }
+}
+
+/// The nodes that are there now.
+fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
+    let names = view.inventory().node_names().map(|name| &**name);
+    names.filter(|name| !view.is_remembered(name))
+}
+
+impl<'a> Census<'a> {
+    fn of(view: &'a ClusterView, findings: &mut Vec<Finding>) -> Self {
+        let mut census = Self::default();
+        for node in nodes(view) {
+            if view.topology(node).is_some() {
+                census.graphs.insert(node);
+            }
+            let devices = match view.inventory().devices_on(node, view.settings()) {
+                Ok(devices) => devices,
+                Err(error) => {
+                    let message = format!("has no device that can be allocated: {error}");
+                    findings.push(Finding::new(Severity::Error, format!("node {node}"), message));
+                    continue;
+                }
+            };
+            for device in devices {
+                census.drivers.entry(&device.id().driver).or_default().insert(node);
+            }
+        }
+        census
+    }
+
+    /// The nodes with devices of a driver.
+    fn with(&self, driver: &str) -> BTreeSet<&'a str> {
+        self.drivers.get(driver).cloned().unwrap_or_default()
+    }
+
+    fn with_gpus(&self) -> BTreeSet<&'a str> {
+        GPU_DRIVERS.iter().flat_map(|driver| self.with(driver.driver)).collect()
+    }
+
+    /// Nodes that have one thing without the other.
+    fn incomplete(&self, findings: &mut Vec<Finding>) {
+        let nics = self.with(names::DRIVER);
+        let bare = self.with_gpus().difference(&nics).copied().collect();
+        let message = format!(
+            "GPUs and no NIC of driver {}, so that no pod that asks for aligned NICs can run \
+             there; see whether node-driver runs, and what it logs",
+            names::DRIVER
+        );
+        findings.extend(Finding::on(&bare, ("has", "have"), &message));
+        let unknown = nics.difference(&self.graphs).copied().collect();
+        let message = "NICs and no NodeTopology, so that GPUs and NICs are joined by what their \
+                       drivers publish alone; see whether node-driver may write NodeTopologies";
+        findings.extend(Finding::on(&unknown, ("has", "have"), message));
+    }
+}
+
+/// Classes that admission asks for and that are not there.
+fn classes(view: &ClusterView, nic_class: &str, census: &Census<'_>, findings: &mut Vec<Finding>) {
+    let is_there = |class: &str| view.inventory().class(class).is_some();
+    let place = |class: &str| format!("DeviceClass {class}");
+    if !is_there(nic_class) {
+        let message = "is not there, and every claim asks for NICs by it; apply \
+                       deploy/manifests/device-class.yaml, or name another class by --nic-class";
+        findings.push(Finding::new(Severity::Error, place(nic_class), message.to_owned()));
+    }
+    for driver in GPU_DRIVERS.iter().filter(|it| census.drivers.contains_key(it.driver)) {
+        let mut resources = driver.extended_resources.iter();
+        let stands = resources.any(|it| view.classes_of_extended_resource(it).next().is_some());
+        if !is_there(driver.driver) && !stands {
+            let message = format!(
+                "is not there, so that pods have to name the class of their GPUs by {}; the \
+                 installation of {} has it",
+                names::annotation::GPU_CLASS,
+                driver.driver
+            );
+            findings.push(Finding::new(Severity::Warning, place(driver.driver), message));
+        }
+    }
+}
+
+/// GPUs that no claim can have.
+fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<Finding>) {
+    for driver in GPU_DRIVERS {
+        let served = census.with(driver.driver);
+        for resource in driver.extended_resources {
+            let nodes = view.nodes_with_plugin(resource).filter(|node| !served.contains(node));
+            let message = format!(
+                "{resource} by a device plugin only, which no claim can join with NICs; install \
+                 the DRA driver {}",
+                driver.driver
+            );
+            findings.extend(Finding::on(&nodes.collect(), ("offers", "offer"), &message));
+        }
+    }
+}
+
+/// Quotas on container limits, which claims replace.
+fn quotas(view: &ClusterView, findings: &mut Vec<Finding>) {
+    let resources = GPU_DRIVERS.iter().flat_map(|driver| {
+        driver.extended_resources.iter().map(move |resource| (driver, resource))
+    });
+    for (driver, resource) in resources {
+        // The class that stands for the resource is then taken, and counted.
+        if view.classes_of_extended_resource(resource).next().is_some() {
+            continue;
+        }
+        for key in quota::escaped(view, resource, driver.driver) {
+            let message = format!(
+                "limits {}, which does not count the claims that replace the limits of pods; {}",
+                quota::limited(resource),
+                quota::instead(resource, driver.driver)
+            );
+            let place = format!("ResourceQuota {}/{}", key.namespace, key.name);
+            findings.push(Finding::new(Severity::Warning, place, message));
+        }
+    }
+}
+
+impl Finding {
+    fn new(severity: Severity, place: String, message: String) -> Self {
+        Self { severity, place, message }
+    }
+
+    /// One warning on all of these nodes, if there are any: what one of them does, or
+    /// several do.
+    fn on(nodes: &BTreeSet<&str>, (does, do_): (&str, &str), what: &str) -> Option<Self> {
+        let more = nodes.len().saturating_sub(NAMED_MAX);
+        let named: Vec<_> = nodes.iter().take(NAMED_MAX).copied().collect();
+        let (kind, verb) = if nodes.len() == 1 { ("node", does) } else { ("nodes", do_) };
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let place = format!("{kind} {}{tail}", named.join(", "));
+        let message = format!("{verb} {what}");
+        (!nodes.is_empty()).then(|| Self::new(Severity::Warning, place, message))
+    }
+}

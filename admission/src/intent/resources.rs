@@ -1,0 +1,94 @@
+//! Which extended resources in container limits mean whole GPUs: the known ones of
+//! device plugins, and those that a DeviceClass here stands for, by its
+//! `spec.extendedResourceName`, or by its own name (KEP-5004, `DRAExtendedResource`).
+
+use super::annotations;
+use crate::plan::selects;
+use cluster_model::gpu_drivers::{GPU_DRIVERS, GpuDriver};
+use cluster_model::names::annotation;
+use cluster_model::view::ClusterView;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a class's own name stands behind as an extended resource
+/// (`ResourceDeviceClassPrefix` of `resource.k8s.io/v1`).
+const BY_CLASS: &str = "deviceclass.resource.kubernetes.io/";
+
+/// An extended resource of which one is one whole GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GpuResource {
+    /// Whose GPUs.
+    pub driver: &'static GpuDriver,
+    /// Its name in limits.
+    pub name: String,
+    /// The class that it stands for, where it is no known one of a device plugin.
+    pub class: Option<String>,
+}
+
+/// The resources that count in a pod.
+#[derive(Clone, Debug)]
+pub struct GpuResources(Vec<GpuResource>);
+
+impl Default for GpuResources {
+    /// The known ones.
+    fn default() -> Self {
+        let of = |driver: &'static GpuDriver| {
+            let names = driver.extended_resources.iter();
+            names.map(move |name| GpuResource { driver, name: (*name).to_owned(), class: None })
+        };
+        Self(GPU_DRIVERS.iter().flat_map(of).collect())
+    }
+}
+
+impl GpuResources {
+    /// The known ones, and those that the pod names and a class of GPUs stands for.
+    pub fn of(pod: &Pod, view: &ClusterView) -> Self {
+        let mut all = Self::default();
+        for name in mentioned(pod) {
+            if all.get(&name).is_none() {
+                all.0.extend(by_class(name, view));
+            }
+        }
+        all
+    }
+
+    /// The resource of this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&GpuResource> {
+        self.0.iter().find(|resource| resource.name == name)
+    }
+
+    /// Every name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|resource| resource.name.as_str())
+    }
+}
+
+fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
+    let class = match name.strip_prefix(BY_CLASS) {
+        Some(class) => class,
+        None => view.classes_of_extended_resource(&name).min()?,
+    };
+    let known = view.inventory().class(class)?;
+    let of = |driver: &&GpuDriver| driver.driver == class || selects(view, known, driver.driver);
+    let driver = GPU_DRIVERS.iter().find(of)?;
+    let class = Some(class.to_owned());
+    Some(GpuResource { driver, name, class })
+}
+
+/// What the pod's containers are limited to, now or before the claim came. What
+/// Kubernetes itself names has no domain.
+fn mentioned(pod: &Pod) -> BTreeSet<String> {
+    let spec = pod.spec.as_ref();
+    let main = spec.into_iter().flat_map(|spec| &spec.containers);
+    let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let limits = |container: &Container| {
+        container.resources.as_ref().and_then(|resources| resources.limits.clone())
+    };
+    let now = main.chain(init).filter_map(limits).flat_map(BTreeMap::into_keys);
+    let kept = annotations(pod).get(annotation::LIMITS);
+    let kept: Map<String, Value> =
+        kept.and_then(|kept| serde_json::from_str(kept).ok()).unwrap_or_default();
+    let before = kept.values().filter_map(Value::as_object).flat_map(Map::keys);
+    now.chain(before.cloned()).filter(|name| name.contains('/')).collect()
+}

@@ -1,0 +1,97 @@
+//! Of all claims that could be written, the one is taken that measures cheapest.
+
+use super::*;
+use crate::demand::Demand;
+use crate::intent::{self, GpuResources};
+use crate::plan::selection;
+use cluster::{A3, GB300, Gpus, H100, HGX, MI300X, Machine, P4D};
+use cluster_model::machines::{Selection, machines};
+use k8s_openapi::api::core::v1::Pod;
+
+#[path = "../../../tests/plans/cluster.rs"]
+mod cluster;
+
+type Case = (&'static [Machine], &'static str, u32, &'static [(&'static str, &'static str)]);
+
+const NVIDIA: &str = "nvidia.com/gpu";
+const OLD_H100: Machine = H100.with(Gpus::Nvidia);
+
+const CASES: &[Case] = &[
+    (&[GB300], NVIDIA, 1, &[("aligned-nics", "2")]),
+    (&[H100], NVIDIA, 1, &[("aligned-nics", "2")]),
+    (&[H100], NVIDIA, 4, &[("aligned-nics", "per-gpu"), ("alignment", "numa")]),
+    (&[H100], NVIDIA, 4, &[("aligned-nics", "per-gpu"), ("alignment", "switch")]),
+    (&[H100], NVIDIA, 6, &[("aligned-nics", "per-gpu")]),
+    (&[OLD_H100], NVIDIA, 3, &[("aligned-nics", "per-gpu"), ("alignment", "numa")]),
+    (&[H100, OLD_H100], NVIDIA, 2, &[("aligned-nics", "2"), ("pairing", "group")]),
+    (&[HGX], NVIDIA, 4, &[("aligned-nics", "per-gpu")]),
+    (&[HGX], NVIDIA, 8, &[("aligned-nics", "per-gpu")]),
+    (&[A3], NVIDIA, 2, &[("aligned-nics", "per-gpu"), ("alignment", "root")]),
+    (&[P4D], NVIDIA, 2, &[("aligned-nics", "1")]),
+    (&[MI300X], "amd.com/gpu", 4, &[("aligned-nics", "4"), ("pairing", "group")]),
+    (&[GB300, H100], NVIDIA, 2, &[("aligned-nics", "per-gpu")]),
+];
+
+/// What one case could have been written as: steps of each form and order, in the
+/// order in which they are tried, and what was chosen.
+struct Measured {
+    all: Vec<(&'static str, Order, u64)>,
+    chosen: (&'static str, u64),
+}
+
+fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
+    let view = cluster::cluster(kinds);
+    let pod: Pod = serde_json::from_value(cluster::pod(resource, *gpus, annotations)).unwrap();
+    let intent = intent::read(&pod, &GpuResources::default()).unwrap().unwrap();
+    let policy = Policy::default();
+    let selected = selection::select(&intent, &view, &policy).unwrap();
+    let demand = Demand::of(&intent);
+    let counts = demand.as_counts(&intent.shares);
+    let selection = Selection {
+        gpu_driver: selected.driver,
+        gpu_class: &selected.gpu_class,
+        nic_class: &selected.nic_class,
+        without_interface: false,
+    };
+    let machines = machines(&view, &selection, |_| true);
+    let question = Question {
+        demand: &demand,
+        counts: counts.as_ref(),
+        driver: selected.driver,
+        machines: &machines,
+    };
+    let (classes, view, policy) = (&selected.classes(), &view, &policy);
+    let chooser = Chooser { intent: &intent, question, classes, view, policy };
+    let chosen = chooser.required(&mut Refusals::default()).unwrap();
+    let mut candidates = join::required(question, chosen.candidate.nearness);
+    let together: Vec<_> = candidates.iter().filter_map(|it| chooser.together(it)).collect();
+    candidates.extend(together);
+    let as_many = chosen.candidate.nodes(&machines);
+    candidates.retain(|candidate| candidate.nodes(&machines) == as_many);
+    let mut all = Vec::new();
+    for candidate in &candidates {
+        for order in Order::all(&candidate.demand, &candidate.form) {
+            let steps = chooser.cost(candidate, &chooser.write(candidate, order));
+            all.push((candidate.join, order, steps.unwrap_or(u64::MAX)));
+        }
+    }
+    Measured { all, chosen: (chosen.candidate.join, chosen.steps) }
+}
+
+#[test]
+fn no_other_form_or_order_takes_fewer_steps() {
+    let (mut other_join, mut other_order) = (0, 0);
+    for case in CASES {
+        let Measured { all, chosen } = measure(case);
+        let least = all.iter().map(|(.., steps)| *steps).min().unwrap();
+        assert_eq!(chosen.1, least, "{case:?}: {all:?}");
+        // By a fixed choice of the first join, or of its first order, it would be more.
+        let of_first = || all.iter().filter(|(join, ..)| *join == all[0].0);
+        let first = of_first().map(|(.., steps)| *steps).min().unwrap();
+        other_join += u32::from(least < first);
+        let of_chosen = all.iter().find(|(join, ..)| *join == chosen.0).unwrap();
+        other_order += u32::from(least < of_chosen.2);
+    }
+    assert!(other_join > 0, "in no case was it worth while to measure joins");
+    assert!(other_order > 0, "in no case was it worth while to measure orders");
+}

@@ -27,6 +27,11 @@ pub enum Command {
         after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as --fail-on or worse."
     )]
     Lint(LintArgs),
+    /// Show what of this cluster keeps pods with annotations from what they ask for
+    #[command(
+        after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as --fail-on or worse."
+    )]
+    Doctor(DoctorArgs),
 }
 
 /// Where the objects of the cluster come from.
@@ -158,6 +163,23 @@ pub struct LintArgs {
     pub output: LintFormat,
 }
 
+/// Flags of `doctor`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// DeviceClass of the NICs
+    #[arg(long, value_name = "NAME", default_value = NIC_CLASS)]
+    pub nic_class: String,
+    /// The least bad finding that counts for the exit code
+    #[arg(long, value_enum, default_value_t = FailOn::Warning)]
+    pub fail_on: FailOn,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = LintFormat::Text)]
+    pub output: LintFormat,
+}
+
 /// A severity as a flag.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailOn {
@@ -184,6 +206,6 @@ impl From<FailOn> for Severity {
 pub enum LintFormat {
     /// A line for each, for a person.
     Text,
-    /// One JSON object: claims, each with its findings.
+    /// One JSON object with the findings.
     Json,
 }

@@ -4,6 +4,7 @@
 //! admission's, the prediction the allocator's. Each command returns its text.
 
 pub mod args;
+mod doctor;
 mod graph;
 mod lint;
 mod plan;
@@ -14,7 +15,8 @@ mod text;
 use args::{Args, Command};
 use std::process::ExitCode;
 
-/// Exit code of a plan whose pod would be denied, and of claims with findings.
+/// Exit code of a plan whose pod would be denied, and of claims or a cluster with
+/// findings.
 const DENIED: u8 = 3;
 
 /// What a command prints, and what it found.
@@ -22,8 +24,8 @@ const DENIED: u8 = 3;
 pub struct Output {
     /// The text for standard output.
     pub text: String,
-    /// Whether the pod that was asked about would be denied, or the claim has
-    /// findings that count.
+    /// Whether the pod that was asked about would be denied, or the claim or the
+    /// cluster has findings that count.
     pub denied: bool,
     /// What could not be read and would have counted, for standard error.
     pub notes: Vec<String>,
@@ -48,5 +50,6 @@ pub async fn run(args: Args) -> anyhow::Result<Output> {
         Command::Graph(args) => graph::run(args).await.map(Output::from),
         Command::Plan(args) => plan::run(args).await,
         Command::Lint(args) => lint::run(args).await,
+        Command::Doctor(args) => doctor::run(args).await,
     }
 }

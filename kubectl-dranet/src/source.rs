@@ -29,6 +29,23 @@ pub(crate) async fn read(args: &SourceArgs) -> anyhow::Result<ClusterView> {
     }
 }
 
+/// Reads the same and the quotas of all namespaces; what is to be said where these may
+/// not be read.
+pub(crate) async fn read_with_quotas(
+    args: &SourceArgs,
+) -> anyhow::Result<(ClusterView, Vec<String>)> {
+    if let Some(path) = &args.snapshot {
+        return Ok((snapshot::load(path)?.0, Vec::new()));
+    }
+    let client = serve::client::connect(&args.kube).await?;
+    let mut view = cluster(&client).await?;
+    let quotas = live::all_quotas(&client, &mut view).await;
+    let note = quotas
+        .err()
+        .map(|error| format!("the quotas were not read, and no finding tells of them: {error}"));
+    Ok((view, note.into_iter().collect()))
+}
+
 /// Reads the same, and what admission knows beside: quotas of the namespace, and
 /// machines that were there once. Not all who may see nodes may see these, so
 /// that their absence is told and no error.

@@ -143,6 +143,74 @@ async fn lint_of_an_example() {
     insta::assert_json_snapshot!(json["claims"][0]);
 }
 
+/// The example, and what is added to it: a quota that its claims escape and one that
+/// they do not, nodes whose GPUs are a device plugin's, nodes that have one thing without
+/// the other, a NIC class of another name.
+#[tokio::test]
+async fn doctor_of_a_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(format!("{EXAMPLE}/cluster.yaml"), folder.path().join("cluster.yaml")).unwrap();
+    let snapshot = folder.path().display().to_string();
+    let args = |more: &[&'static str]| {
+        let args = ["kubectl-dranet", "doctor", "--snapshot", &snapshot];
+        Args::try_parse_from(args.iter().copied().chain(more.iter().copied())).unwrap()
+    };
+    let output = kubectl_dranet::run(args(&[])).await.unwrap();
+    assert!(!output.denied, "{}", output.text);
+    insta::assert_snapshot!("doctor_of_the_example", output.text);
+    let quota = |name: &str, hard: &[&str]| {
+        let hard: serde_json::Map<_, _> =
+            hard.iter().map(|resource| ((*resource).to_owned(), "8".into())).collect();
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": name, "namespace": "training"},
+            "spec": {"hard": hard},
+        })
+    };
+    let plugin = |index: u32| {
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": format!("plugin-{index}")},
+            "status": {"allocatable": {"nvidia.com/gpu": "8"}},
+        })
+    };
+    let slice = |node: &str, driver: &str| {
+        serde_json::json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": format!("{node}-{driver}")},
+            "spec": {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": "device-0"}],
+            },
+        })
+    };
+    let node = |name: &str| serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    let classes = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+    let more = [
+        quota("escaped", &["requests.nvidia.com/gpu"]),
+        quota("whole", &["requests.nvidia.com/gpu", classes]),
+        node("no-nics"),
+        slice("no-nics", "gpu.amd.com"),
+        node("no-graph"),
+        slice("no-graph", "dra.net"),
+    ];
+    let objects: Vec<_> = more.into_iter().chain((0..5).map(plugin)).collect();
+    let text: Vec<_> = objects.iter().map(|object| format!("{object}\n")).collect();
+    fs::write(folder.path().join("more.yaml"), text.join("---\n")).unwrap();
+    let output = kubectl_dranet::run(args(&["--nic-class", "rdma"])).await.unwrap();
+    assert!(output.denied, "an error counts");
+    insta::assert_snapshot!(output.text);
+    let output = kubectl_dranet::run(args(&["-o", "json", "--fail-on", "error"])).await.unwrap();
+    assert!(!output.denied, "a warning does not, where it is said");
+    let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
+    assert_eq!(json["findings"].as_array().unwrap().len(), 5, "{json}");
+}
+
 #[tokio::test]
 async fn graph_of_a_snapshot() {
     insta::assert_snapshot!(kubectl_dranet(&["graph", "--snapshot", EXAMPLE]).await);

@@ -23,6 +23,7 @@ pub mod manifest;
 pub mod node;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 pub mod readiness;
 pub mod rig;
 pub mod scope;

@@ -10,6 +10,7 @@ mod isolation;
 pub(crate) mod kubelet;
 pub mod links;
 mod machine;
+pub mod plugin;
 pub mod pods;
 
 pub use isolation::isolated;

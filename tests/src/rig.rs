@@ -30,8 +30,9 @@ use crate::{
     gb300, imds::Imds, machine::Machine, manifest, ports,
 };
 
-pub use webhook::{Replica, Webhook};
+pub use webhook::{Replica, Webhook, review};
 
+mod copies;
 mod webhook;
 
 /// Size of the machine whose slices were taken live.
@@ -48,6 +49,8 @@ pub struct Rig<'a> {
     plane: &'a ControlPlane,
     scope: &'a Scope,
     admission: Vec<Replica>,
+    /// Where our programs find the API server.
+    api: String,
     extender: Option<Process>,
 }
 
@@ -71,7 +74,8 @@ impl<'a> Rig<'a> {
         }
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         scope.apply_file(&deploy("manifests/device-class.yaml")).await?;
-        Ok(Self { plane, scope, admission: Vec::new(), extender: None })
+        let api = plane.url().to_owned();
+        Ok(Self { plane, scope, admission: Vec::new(), api, extender: None })
     }
 
     /// Makes a GB300 node: GPUs as published live, NICs by a run of our driver.
@@ -100,30 +104,6 @@ impl<'a> Rig<'a> {
         let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
         self.publish(&node, folder.path(), &imds).await?;
         Ok(node)
-    }
-
-    /// Makes one more node as `kind` is, with what is published for it.
-    pub async fn copy_node(&self, kind: &str, index: usize) -> anyhow::Result<()> {
-        let client = self.plane.client();
-        let params = PostParams::default();
-        let name = format!("{kind}-{index}");
-        let bare = |name: String| ObjectMeta { name: Some(name), ..ObjectMeta::default() };
-        let nodes: Api<Node> = Api::all(client.clone());
-        let node = Node { metadata: bare(name.clone()), ..Node::default() };
-        nodes.create(&params, &node).await?;
-        let topologies: Api<NodeTopology> = Api::all(client.clone());
-        let mut topology = topologies.get(kind).await?;
-        topology.metadata = bare(name.clone());
-        topologies.create(&params, &topology).await?;
-        let slices: Api<ResourceSlice> = Api::all(client);
-        let of_kind = ListParams::default().fields(&format!("spec.nodeName={kind}"));
-        for mut slice in slices.list(&of_kind).await? {
-            slice.metadata = bare(format!("{name}-{}", slice.spec.driver));
-            slice.spec.node_name = Some(name.clone());
-            slice.spec.pool.name.clone_from(&name);
-            slices.create(&params, &slice).await?;
-        }
-        Ok(())
     }
 
     /// Makes one more node as `kind` is, that is Ready and goes with the scope, with
@@ -234,6 +214,11 @@ impl<'a> Rig<'a> {
         Ok(process)
     }
 
+    /// Programs that are started from here on reach the API server by this URL.
+    pub fn reach_api_by(&mut self, url: String) {
+        self.api = url;
+    }
+
     /// A client with the rights of a service account of `deploy`.
     pub async fn client_as(&self, account: &str) -> anyhow::Result<Client> {
         control_plane::client(&self.kubeconfig(account).await?).await
@@ -283,7 +268,7 @@ impl<'a> Rig<'a> {
             }}],
             "users": [{"name": "it", "user": {"token": token}}],
             "clusters": [{"name": "it", "cluster": {
-                "server": self.plane.url(),
+                "server": self.api,
                 "certificate-authority-data":
                     ByteString(self.plane.authority().pem().into_bytes()),
             }}],

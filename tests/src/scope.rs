@@ -160,10 +160,11 @@ impl Scope {
         .await
     }
 
-    /// Removes a pod at once: there is no kubelet to end it gracefully.
+    /// Removes a pod at once: there is no kubelet to end it gracefully. One that a
+    /// controller has removed meanwhile is gone all the same.
     pub async fn delete_pod(&self, name: &str) -> anyhow::Result<()> {
-        self.api::<Pod>().delete(name, &DeleteParams::default().grace_period(0)).await?;
-        Ok(())
+        let now = DeleteParams::default().grace_period(0);
+        Ok(gone(self.api::<Pod>().delete(name, &now).await.map(drop))?)
     }
 
     async fn close(&self) -> anyhow::Result<()> {
@@ -210,7 +211,7 @@ fn unscheduled_reason(pod: &Pod) -> String {
         .collect()
 }
 
-/// A test may have deleted it itself.
+/// A test or a controller may have deleted it itself.
 fn gone(deleted: kube::Result<()>) -> kube::Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -7,14 +7,17 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod control_plane {
+    pub(crate) mod answers;
     pub(crate) mod burst;
     pub(crate) mod churn;
+    pub(crate) mod driver_end;
     pub(crate) mod driver_policy;
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod fabric;
     pub(crate) mod fleet;
     pub(crate) mod lifecycle;
+    pub(crate) mod pods;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
     pub(crate) mod thin_line;
@@ -24,8 +27,8 @@ mod control_plane {
 use std::process::ExitCode;
 
 use control_plane::{
-    burst, churn, driver_policy, example, extender, fabric, fleet, lifecycle, prediction,
-    scheduling, thin_line, webhook,
+    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fleet, lifecycle,
+    pods, prediction, scheduling, thin_line, webhook,
 };
 use tests::{Options, floor};
 
@@ -38,10 +41,13 @@ fn main() -> ExitCode {
         thin_line::tests(),
         prediction::tests(),
         webhook::tests(),
+        answers::tests(),
+        pods::tests(),
         burst::tests(),
         churn::tests(),
         fabric::tests(),
         driver_policy::tests(),
+        driver_end::tests(),
         fleet::tests(),
     ];
     floor::run(Options::default(), all.into_iter().flatten())

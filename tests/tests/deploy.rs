@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use clap::Parser;
 use cluster_model::names::object;
+use node_driver::{args::Args, plugin::NEEDED};
+use serde_json::Value;
 use tests::{binaries::in_tests, generated::assert_current, manifest, rig::manifests};
 
 #[test]
@@ -51,5 +54,48 @@ fn every_file_holds_objects() {
             let objects = manifest::read(&path).unwrap();
             assert!(!objects.is_empty(), "`{}` is empty", path.display());
         }
+    }
+}
+
+/// The driver's pod has the capabilities that the driver needs, and no others, and its
+/// flags are flags.
+#[test]
+fn the_drivers_pod_is_what_the_driver_asks_for() {
+    let file = in_tests("../deploy/manifests/node-driver.yaml");
+    let objects = manifest::read(&file).unwrap();
+    let [set] = &objects[..] else { panic!("not one object") };
+    let pod = &set.data["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let words = |value: &Value| -> BTreeSet<String> {
+        value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let capabilities = &container["securityContext"]["capabilities"];
+    let needed = NEEDED.iter().map(|needed| needed.name.to_owned()).collect();
+    assert_eq!(words(&capabilities["add"]), needed);
+    assert_eq!(words(&capabilities["drop"]), BTreeSet::from(["ALL".to_owned()]));
+
+    let flags = ["node-driver".to_owned(), "--node-name=node".to_owned()];
+    let arguments = flags.into_iter().chain(words(&container["args"]));
+    let args = Args::try_parse_from(arguments).unwrap();
+    let kubelet = args.plugin.kubelet_dir.unwrap();
+    let mounts: BTreeSet<_> = container["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mount| mount["mountPath"].as_str().unwrap().to_owned())
+        .collect();
+    // The container runtime finds the same files under the same names.
+    for volume in pod["volumes"].as_array().unwrap() {
+        let path = volume["hostPath"]["path"].as_str().unwrap();
+        assert!(mounts.contains(path), "`{path}` is mounted elsewhere, or not");
+    }
+    for needed in [
+        kubelet.join("plugins"),
+        kubelet.join("plugins_registry"),
+        args.plugin.cdi_dir,
+        args.plugin.run_dir,
+        args.plugin.netns_dir,
+    ] {
+        assert!(mounts.contains(needed.to_str().unwrap()), "`{}`", needed.display());
     }
 }

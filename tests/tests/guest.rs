@@ -4,15 +4,17 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod guest {
+    pub(crate) mod hardware;
     pub(crate) mod pair;
     pub(crate) mod publication;
 }
 
 use std::process::ExitCode;
 
-use guest::{pair, publication};
+use guest::{hardware, pair, publication};
 use tests::{Options, floor};
 
 fn main() -> ExitCode {
-    floor::run(Options::default(), [publication::tests(), pair::tests()].into_iter().flatten())
+    let all = [publication::tests(), pair::tests(), hardware::tests()];
+    floor::run(Options::default(), all.into_iter().flatten())
 }

@@ -10,19 +10,34 @@ mod node {
     pub(crate) mod dice;
     pub(crate) mod door;
     pub(crate) mod interfaces;
-    pub(crate) mod plugin;
+    pub(crate) mod memory;
+    pub(crate) mod nri;
+    pub(crate) mod programs;
     pub(crate) mod rdma;
+    pub(crate) mod sandboxes;
+    pub(crate) mod settings;
+    pub(crate) mod surroundings;
     pub(crate) mod trouble;
 }
 
 use std::process::ExitCode;
 
-use node::{campaign, interfaces, rdma, trouble};
+use node::{campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble};
 use tests::{Options, floor, node::isolated};
 
 fn main() -> ExitCode {
     isolated(|| {
-        let all = [rdma::tests(), interfaces::tests(), campaign::tests(), trouble::tests()];
+        let all = [
+            rdma::tests(),
+            memory::tests(),
+            interfaces::tests(),
+            nri::tests(),
+            settings::tests(),
+            sandboxes::tests(),
+            surroundings::tests(),
+            campaign::tests(),
+            trouble::tests(),
+        ];
         floor::run(Options::default(), all.into_iter().flatten())
     })
 }

@@ -140,7 +140,7 @@ impl<'a> Bench<'a> {
         let before = cpu(driver.pid())?;
         sleep(Duration::from_secs(seconds)).await;
         let used = cpu(driver.pid())?.saturating_sub(before);
-        let memory = megabytes(resident(driver.pid())?);
+        let memory = megabytes(driver.resident()?);
         say(&format!("resident after {} s: {memory:.1} MB", 2 * seconds));
         say(&format!("CPU in {seconds} s of rest: {} ms", used.as_millis()));
         Ok(())
@@ -192,14 +192,6 @@ fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let (_, fields) = stat.rsplit_once(") ").context("a name ends")?;
     let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
     Ok(Duration::from_millis(10 * ticks.sum::<Result<u64, _>>()?))
-}
-
-/// `VmRSS` in bytes.
-fn resident(pid: u32) -> anyhow::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes: u64 = line.context("it has memory")?.trim().trim_end_matches(" kB").parse()?;
-    Ok(kilobytes * 1024)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for a person")]

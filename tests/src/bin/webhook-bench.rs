@@ -3,22 +3,31 @@
 
 use std::{
     process::ExitCode,
+    thread::available_parallelism,
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
 use clap::Parser;
 use futures::{StreamExt, stream};
-use http::{Request, Uri};
-use kube::{Client, Config};
+use http::Request;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tests::{
-    ControlPlane, Options, Scope,
+    Check, ControlPlane, Options, Scope, eventually,
     machine::{H100, MI300X},
-    rig::{Rig, Webhook},
+    rig::{self, Rig},
     with_scope,
 };
 use tokio::time::{MissedTickBehavior, interval};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Plans that were not made before.
+const NEW_PLANS: usize = 20;
+/// What the leader writes on a node.
+const FABRIC: &str = "topology.dranet.io/fabric";
+/// As an operator would run it, and not as a test.
+const QUIET: [&str; 1] = ["--log=warn"];
 
 /// Measure the webhook.
 #[derive(Clone, Copy, Debug, Parser)]
@@ -51,66 +60,109 @@ async fn measure(args: Args) -> anyhow::Result<()> {
             rig.machine("h100", H100).await?,
             rig.machine("mi300x", MI300X).await?,
         ];
-        say(&format!("making {} nodes", args.nodes));
-        let copies = (kinds.len()..args.nodes).map(|index| (&kinds[index % kinds.len()], index));
-        let copies =
-            stream::iter(copies).map(async |(kind, index)| rig.copy_node(kind, index).await);
-        let made: Vec<anyhow::Result<()>> = copies.buffer_unordered(32).collect().await;
-        made.into_iter().collect::<anyhow::Result<()>>()?;
-        rig.start_replicas(1, &["--log=warn"]).await?;
+        // Its leader labels these three, and the others are as they are then.
+        rig.start_replicas(1, &QUIET).await?;
+        labelled(&plane, &kinds).await?;
+        rig.kill_replica(0).await?;
+        let begin = Instant::now();
+        rig.copies(&kinds, kinds.len()..args.nodes).await?;
+        say(&format!("{} nodes made in {:.0?}", args.nodes, begin.elapsed()));
+        let begin = Instant::now();
+        rig.start_replica(0, &QUIET).await?;
+        say(&format!("the webhook: ready {:.1?} after its start", begin.elapsed()));
+        rig.answers().await?;
         let webhook = rig.webhook().await?;
-        report(args, &plane, scope, &webhook).await
+        Bench { args, plane: &plane, scope, client: webhook.client()? }.run().await?;
+        let (now, peak) = (webhook.resident_kib()?, webhook.peak_kib()?);
+        let megabytes = |kib| kib * 1024 / 1_000_000;
+        let (now, peak) = (megabytes(now), megabytes(peak));
+        say(&format!("the webhook: {now} MB resident, {peak} MB at most"));
+        Ok(())
     })
     .await
 }
 
-async fn report(
+/// Waits until the nodes have the labels that admission's leader gives them.
+async fn labelled(plane: &ControlPlane, nodes: &[String]) -> anyhow::Result<()> {
+    let api: Api<Node> = Api::all(plane.client());
+    eventually(SOON, async || {
+        for name in nodes {
+            if !api.get(name).await?.labels().contains_key(FABRIC) {
+                return Ok(Check::NotYet(format!("node `{name}` has no label {FABRIC}")));
+            }
+        }
+        Ok(Check::Done(()))
+    })
+    .await
+}
+
+struct Bench<'a> {
     args: Args,
-    plane: &ControlPlane,
-    scope: &Scope,
-    webhook: &Webhook,
-) -> anyhow::Result<()> {
-    let client = client(webhook)?;
-    let namespace = scope.namespace();
-    // Where every node has one more label, no plan is one that was made before.
-    let mut new = Vec::new();
-    for index in 0..20 {
-        let mut pod = pod("2");
-        pod["spec"]["affinity"] = json!({"nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-                {"matchExpressions": [{"key": format!("no-{index}"), "operator": "DoesNotExist"}]},
-            ]},
-        }});
-        new.push(post(&client, "/mutate", &review(namespace, pod)).await?);
+    plane: &'a ControlPlane,
+    scope: &'a Scope,
+    /// Of the webhook.
+    client: Client,
+}
+
+impl Bench<'_> {
+    async fn run(&self) -> anyhow::Result<()> {
+        let cores = available_parallelism()?;
+        say(&format!("{} reviews a second, {cores} cores for all of it", self.args.rate));
+        self.new_plans().await?;
+        self.alone().await?;
+        self.beside().await
     }
-    say(&line("a new plan", &mut new));
-    for nics in ["1", "2"] {
-        post(&client, "/mutate", &review(namespace, pod(nics))).await?;
+
+    /// With one more requirement of its node, no pod is one that was planned before.
+    async fn new_plans(&self) -> anyhow::Result<()> {
+        let mut took = Vec::new();
+        for index in 0..NEW_PLANS {
+            let mut pod = pod("2");
+            pod["spec"]["affinity"] = json!({"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [
+                        {"key": format!("no-{index}"), "operator": "DoesNotExist"},
+                    ]},
+                ]},
+            }});
+            took.push(self.review(&self.body(pod)).await);
+        }
+        report("a new plan", took)
     }
-    let bodies = ["1", "2"].map(|nics| review(namespace, pod(nics)));
-    let mut alone = steady(args, |index| post(&client, "/mutate", &bodies[index % 2])).await?;
-    say(&line("the webhook alone", &mut alone));
-    let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
-    let apiserver = plane.client();
-    let plain = json!({
-        "metadata": {"generateName": "p-"},
-        "spec": {"containers": [{"name": "nccl", "image": "nccl"}]},
-    });
-    let mut bare = steady(args, |_| post(&apiserver, &path, &plain)).await?;
-    say(&line("kube-apiserver, pods that the webhook does not see", &mut bare));
-    let mut annotated = pod("2");
-    annotated["metadata"] = json!({
-        "generateName": "p-",
-        "annotations": annotated["metadata"]["annotations"],
-    });
-    let mut both = steady(args, |_| post(&apiserver, &path, &annotated)).await?;
-    say(&line("kube-apiserver with the webhook", &mut both));
-    say(&format!("memory of the webhook: {} MiB", webhook.resident_kib()? / 1024));
-    Ok(())
+
+    async fn alone(&self) -> anyhow::Result<()> {
+        let bodies = ["1", "2"].map(|nics| self.body(pod(nics)));
+        for body in &bodies {
+            self.review(body).await?;
+        }
+        let took = steady(self.args, |index| self.review(&bodies[index % 2])).await;
+        report("the webhook alone", took)
+    }
+
+    async fn beside(&self) -> anyhow::Result<()> {
+        let path = format!("/api/v1/namespaces/{}/pods?dryRun=All", self.scope.namespace());
+        let apiserver = self.plane.client();
+        let mut plain = pod("2");
+        plain["metadata"] = json!({"generateName": "p-"});
+        let took = steady(self.args, |_| post(&apiserver, &path, &plain)).await;
+        report("kube-apiserver, pods that the webhook does not see", took)?;
+        let mut annotated = pod("2");
+        annotated["metadata"]["generateName"] = "p-".into();
+        let took = steady(self.args, |_| post(&apiserver, &path, &annotated)).await;
+        report("kube-apiserver with the webhook", took)
+    }
+
+    fn body(&self, pod: Value) -> Value {
+        rig::review(self.scope.namespace(), pod)
+    }
+
+    async fn review(&self, body: &Value) -> anyhow::Result<Duration> {
+        post(&self.client, "/mutate", body).await
+    }
 }
 
 /// Sends at the rate, whatever the answers take; returns what each took.
-async fn steady<F>(args: Args, send: impl Fn(usize) -> F) -> anyhow::Result<Vec<Duration>>
+async fn steady<F>(args: Args, send: impl Fn(usize) -> F) -> Vec<anyhow::Result<Duration>>
 where
     F: Future<Output = anyhow::Result<Duration>>,
 {
@@ -122,8 +174,7 @@ where
     });
     let count = (args.rate * args.seconds) as usize;
     let answers = ticks.take(count).enumerate().map(|(index, ())| send(index));
-    let took: Vec<_> = answers.buffer_unordered(count).collect().await;
-    took.into_iter().collect()
+    answers.buffer_unordered(count).collect().await
 }
 
 async fn post(client: &Client, path: &str, body: &Value) -> anyhow::Result<Duration> {
@@ -138,54 +189,37 @@ async fn post(client: &Client, path: &str, body: &Value) -> anyhow::Result<Durat
     Ok(took)
 }
 
-/// A client of the webhook that trusts its authority, as kube-apiserver does.
-fn client(webhook: &Webhook) -> anyhow::Result<Client> {
-    let mut config = Config::new(webhook.url.parse::<Uri>().context("its URL")?);
-    config.root_cert = Some(vec![webhook.authority.clone()]);
-    config.tls_server_name = Some(webhook.name.clone());
-    Ok(Client::try_from(config)?)
-}
-
 fn pod(nics: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "p", "annotations": {"dranet.io/aligned-nics": nics}},
+        "metadata": {"annotations": {"dranet.io/aligned-nics": nics}},
         "spec": {"containers": [
             {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
         ]},
     })
 }
 
-fn review(namespace: &str, mut pod: Value) -> Value {
-    pod["metadata"]["namespace"] = namespace.into();
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "name": "p",
-            "namespace": namespace,
-            "operation": "CREATE",
-            "userInfo": {},
-            "object": pod,
-            "dryRun": false,
-        },
-    })
-}
-
-fn line(what: &str, took: &mut [Duration]) -> String {
+/// Says what the answers took. Where the machine is too small for the rate, some
+/// come too late for kube-apiserver.
+fn report(what: &str, answers: Vec<anyhow::Result<Duration>>) -> anyhow::Result<()> {
+    let (took, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    let mut took: Vec<_> = took.into_iter().flatten().collect();
     took.sort_unstable();
-    let at = |percent: usize| took[(took.len() - 1) * percent / 100];
-    format!(
-        "{what}: {} requests, p50 {:.2?}, p99 {:.2?}, slowest {:.2?}",
+    let Some(last) = took.len().checked_sub(1) else {
+        let first = failed.into_iter().find_map(Result::err);
+        return first.map_or(Ok(()), |error| Err(error.context(what.to_owned())));
+    };
+    let at = |percent: usize| took[last * percent / 100];
+    say(&format!(
+        "{what}: {} requests, {} failed, p50 {:.2?}, p99 {:.2?}, slowest {:.2?}",
         took.len(),
+        failed.len(),
         at(50),
         at(99),
         at(100)
-    )
+    ));
+    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "a command line program")]

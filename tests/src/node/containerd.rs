@@ -23,6 +23,11 @@ pub(crate) fn socket(folder: &Path) -> PathBuf {
     folder.join("containerd.sock")
 }
 
+/// Where its NRI plugins connect.
+pub(crate) fn nri_socket(folder: &Path) -> PathBuf {
+    folder.join("nri.sock")
+}
+
 /// Starts it and waits until the image is there.
 pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Result<Process> {
     let config = folder.join("containerd.toml");
@@ -85,6 +90,10 @@ root = "{root}"
 state = "{state}"
 [grpc]
   address = "{socket}"
+[plugins.'io.containerd.nri.v1.nri']
+  socket_path = "{nri}"
+  plugin_path = "{folder}/nri-plugins"
+  plugin_config_path = "{folder}/nri-plugins.d"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "{image}"
 [plugins.'io.containerd.cri.v1.runtime']
@@ -99,6 +108,8 @@ state = "{state}"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   BinaryName = "{runc}"
 "#,
+        folder = folder.display(),
+        nri = nri_socket(folder).display(),
         root = root.display(),
         state = state.display(),
         socket = socket(folder).display(),

@@ -1,11 +1,14 @@
-//! The one image that pods here run: busybox, as an OCI archive made by hand.
+//! The one image that pods here run: busybox and a program that locks memory, as an
+//! OCI archive made by hand.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::Context;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
+
+use crate::binaries::in_tests;
 
 /// What pods name.
 pub const IMAGE: &str = "localhost/busybox:test";
@@ -66,6 +69,7 @@ fn layer() -> anyhow::Result<Vec<u8>> {
         header.set_mode(0o777);
         layer.append_link(&mut header, format!("bin/{command}"), "busybox")?;
     }
+    add(&mut layer, "bin/lock", &lock()?, 0o755)?;
     for folder in ["etc/", "tmp/", "proc/", "sys/", "dev/"] {
         let mut header = Header::new_ustar();
         header.set_entry_type(EntryType::Directory);
@@ -74,6 +78,20 @@ fn layer() -> anyhow::Result<Vec<u8>> {
         layer.append_data(&mut header, folder, &[][..])?;
     }
     Ok(layer.into_inner()?)
+}
+
+/// The program that locks memory.
+fn lock() -> anyhow::Result<Vec<u8>> {
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("lock");
+    let output = Command::new("cc")
+        .args(["-static", "-Os", "-o"])
+        .args([&program, &in_tests("node/lock.c")])
+        .output()
+        .context("failed to start `cc` (Debian: gcc)")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "lock.c: {}", error.trim());
+    Ok(fs::read(program)?)
 }
 
 fn add(

@@ -6,7 +6,7 @@ use std::{fs, path::Path, time::Duration};
 use serde_json::json;
 
 use crate::{
-    ControlPlane, binaries,
+    binaries,
     node::containerd,
     ports,
     process::{Process, Program},
@@ -16,18 +16,19 @@ const SOON: Duration = Duration::from_mins(1);
 
 /// Starts it and waits until it is healthy; it registers its node by itself.
 pub(super) async fn start(
-    plane: &ControlPlane,
+    kubeconfig: &Path,
+    logs: &Path,
     folder: &Path,
     name: &str,
 ) -> anyhow::Result<Process> {
     let config = folder.join("kubelet.json");
     let health = ports::free()?;
     fs::write(&config, configuration(folder, health, ports::free()?).to_string())?;
-    let process = Program::new(binaries::kubernetes("kubelet")?, plane.logs())
+    let process = Program::new(binaries::kubernetes("kubelet")?, logs)
         .named(&format!("{name}-kubelet"))
         .args([
             format!("--config={}", config.display()),
-            format!("--kubeconfig={}", plane.kubeconfig().display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
             format!("--hostname-override={name}"),
             format!("--root-dir={}", folder.join("kubelet").display()),
             format!("--cert-dir={}", folder.join("kubelet-pki").display()),

@@ -76,7 +76,8 @@ impl Machine {
         let cdi = folder.path().join("cdi");
         fs::create_dir_all(&cdi)?;
         let containerd = containerd::start(folder.path(), &plane.logs(), &cdi).await?;
-        let kubelet = kubelet::start(plane, folder.path(), name).await?;
+        let kubelet =
+            kubelet::start(&plane.kubeconfig(), &plane.logs(), folder.path(), name).await?;
         let machine = Self {
             name: name.to_owned(),
             client: plane.client(),
@@ -116,7 +117,8 @@ impl Machine {
         self.capabilities = Some(format!("-all{}", kept.collect::<String>()));
     }
 
-    /// From now on the driver asks the API server that this file names.
+    /// From now on the driver asks the API server that this file names, and so does the
+    /// kubelet after a restart.
     pub fn use_kubeconfig(&mut self, path: PathBuf) {
         self.kubeconfig = path;
     }
@@ -165,6 +167,8 @@ impl Machine {
                 path("cdi"),
                 "--run-dir".to_owned(),
                 path("run"),
+                "--nri-socket".to_owned(),
+                containerd::nri_socket(self.folder.path()).display().to_string(),
                 "--operations-listen".to_owned(),
                 format!("127.0.0.1:{}", ports::free()?),
             ])
@@ -179,6 +183,17 @@ impl Machine {
         self.driver = None;
     }
 
+    /// What a reboot does to our driver: it ends, and what it and the runtime keep in
+    /// memory (`/run`) is gone.
+    pub fn reboot(&mut self) -> anyhow::Result<()> {
+        self.kill_driver();
+        for name in ["run", "cdi"] {
+            let folder = self.folder.path().join(name);
+            fs::remove_dir_all(&folder).with_context(|| format!("`{}`", folder.display()))?;
+        }
+        Ok(())
+    }
+
     /// Our driver's process, while it was not killed by [`Self::kill_driver`].
     pub fn driver(&self) -> Option<&Process> {
         self.driver.as_ref()
@@ -189,18 +204,47 @@ impl Machine {
         self.driver.as_ref().is_none_or(Process::has_ended)
     }
 
+    /// Kills containerd, not what it runs.
+    pub fn kill_containerd(&mut self) {
+        self.containerd = None;
+    }
+
     /// Kills containerd, not what it runs, and starts it again.
     pub async fn restart_containerd(&mut self) -> anyhow::Result<()> {
-        self.containerd = None;
-        self.containerd = Some(containerd::relaunch(self.folder.path(), &self.logs).await?);
+        self.restart_containerd_alone().await?;
         self.ready().await
     }
 
-    /// Kills the kubelet and starts it again.
-    pub async fn restart_kubelet(&mut self, plane: &ControlPlane) -> anyhow::Result<()> {
+    /// The same while there is no kubelet, which would make the node ready.
+    pub async fn restart_containerd_alone(&mut self) -> anyhow::Result<()> {
+        self.kill_containerd();
+        self.containerd = Some(containerd::relaunch(self.folder.path(), &self.logs).await?);
+        Ok(())
+    }
+
+    /// Kills the kubelet.
+    pub fn kill_kubelet(&mut self) {
         self.kubelet = None;
-        self.kubelet = Some(kubelet::start(plane, self.folder.path(), &self.name).await?);
+    }
+
+    /// Kills the kubelet and starts it again.
+    pub async fn restart_kubelet(&mut self) -> anyhow::Result<()> {
+        self.kill_kubelet();
+        let folder = self.folder.path();
+        self.kubelet =
+            Some(kubelet::start(&self.kubeconfig, &self.logs, folder, &self.name).await?);
         self.ready().await
+    }
+
+    /// The first processes of all sandboxes and containers, by containerd's word.
+    pub fn tasks(&self) -> anyhow::Result<Vec<i32>> {
+        let ctr = crate::binaries::node("ctr")?;
+        let socket = containerd::socket(self.folder.path());
+        let (ctr, socket) = (ctr.display(), socket.display());
+        let listed = shell(&format!("{ctr} --address {socket} --namespace k8s.io tasks list"))?;
+        // `TASK PID STATUS`, under a head.
+        let pids = listed.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+        Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
     }
 
     /// Kubelet's root directory.
@@ -245,6 +289,7 @@ impl Machine {
         let mut left = names_in(&self.folder.path().join("cdi"));
         left.extend(names_in(&self.plugin_dir().join("claims")));
         left.extend(names_in(&self.folder.path().join("run/attached")));
+        left.extend(names_in(&self.folder.path().join("run/ready")));
         let plugin = names_in(&self.plugin_dir()).into_iter();
         left.extend(
             plugin

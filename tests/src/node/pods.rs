@@ -61,8 +61,20 @@ pub async fn allocated_claim(
     device: &str,
     parameters: Option<Value>,
 ) -> anyhow::Result<()> {
-    let result = json!({"driver": "dra.net", "pool": node, "device": device, "request": "nic"});
-    allocated(scope, name, node, result, parameters).await
+    allocated_devices(scope, name, node, &[device], parameters).await
+}
+
+/// The same with several devices.
+pub async fn allocated_devices(
+    scope: &Scope,
+    name: &str,
+    node: &str,
+    devices: &[&str],
+    parameters: Option<Value>,
+) -> anyhow::Result<()> {
+    let result =
+        |device| json!({"driver": "dra.net", "pool": node, "device": device, "request": "nic"});
+    allocated(scope, name, node, devices.iter().map(result).collect(), parameters).await
 }
 
 /// The same with a share of the device.
@@ -75,21 +87,21 @@ pub async fn allocated_share(
     let result = json!({
         "driver": "dra.net", "pool": node, "device": device, "request": "nic", "shareID": share,
     });
-    allocated(scope, name, node, result, parameters).await
+    allocated(scope, name, node, vec![result], parameters).await
 }
 
 async fn allocated(
     scope: &Scope,
     name: &str,
     node: &str,
-    result: Value,
+    results: Vec<Value>,
     parameters: Option<Value>,
 ) -> anyhow::Result<()> {
     let claims: Api<ResourceClaim> = scope.api();
     let claim = serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"devices": {"requests": [
-            {"name": "nic", "exactly": {"deviceClassName": "dranet.net"}},
+            {"name": "nic", "exactly": {"deviceClassName": "dranet.net", "count": results.len()}},
         ]}},
     }))?;
     claims.create(&PostParams::default(), &claim).await?;
@@ -103,7 +115,7 @@ async fn allocated(
     let status = json!({"status": {"allocation": {
         "nodeSelector": selector,
         "devices": {
-            "results": [result],
+            "results": results,
             "config": config,
         },
     }}});
@@ -164,11 +176,33 @@ pub async fn events(scope: &Scope, name: &str) -> anyhow::Result<Vec<String>> {
 
 /// Deletes it and waits until it is gone.
 pub async fn delete(scope: &Scope, name: &str) -> anyhow::Result<()> {
+    delete_soon(scope, name).await?;
+    gone(scope, name).await
+}
+
+/// Deletes it and does not wait.
+pub async fn delete_soon(scope: &Scope, name: &str) -> anyhow::Result<()> {
+    scope.api::<Pod>().delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Waits until it is gone.
+pub async fn gone(scope: &Scope, name: &str) -> anyhow::Result<()> {
     let pods: Api<Pod> = scope.api();
-    pods.delete(name, &DeleteParams::default()).await?;
     eventually(POD, async || {
         let pod = pods.get_opt(name).await?;
         Ok(Check::that(pod.is_none(), || format!("{name} is still there")))
+    })
+    .await
+}
+
+/// Deletes a claim and waits until it is gone.
+pub async fn delete_claim(scope: &Scope, name: &str) -> anyhow::Result<()> {
+    let claims: Api<ResourceClaim> = scope.api();
+    claims.delete(name, &DeleteParams::default()).await?;
+    eventually(POD, async || {
+        let claim = claims.get_opt(name).await?;
+        Ok(Check::that(claim.is_none(), || format!("claim {name} is still there")))
     })
     .await
 }

@@ -2,7 +2,7 @@
 //! processes here: each an endpoint of the Service, with the certificate that
 //! their leader makes.
 
-use std::{fs, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::api::{
@@ -12,13 +12,13 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
 };
 use kube::{
-    Api,
+    Api, Client, Config,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{NAMESPACE, Rig, deploy};
-use crate::{Check, Process, eventually, manifest, ports};
+use crate::{Check, Process, eventually, manifest, ports, readiness::Probe};
 
 const SOON: Duration = Duration::from_secs(30);
 const SERVICE: &str = "admission";
@@ -42,6 +42,18 @@ impl Replica {
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// What it counts now, by name and labels, as `/metrics` has them.
+    pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
+        let probe = Probe::new(&format!("http://127.0.0.1:{}/metrics", self.operations))?;
+        let text = probe.look().await.map_err(anyhow::Error::msg)?;
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let value = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').context("a sample has a value")?;
+            Ok((name.to_owned(), value.parse().context("it is a number")?))
+        };
+        lines.map(value).collect()
     }
 }
 
@@ -215,13 +227,52 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// The memory that its process has now, in KiB (`VmRSS` of `/proc/PID/status`).
+    /// A client of it that trusts its authority, as kube-apiserver does.
+    pub fn client(&self) -> anyhow::Result<Client> {
+        let mut config = Config::new(self.url.parse().context("its URL")?);
+        config.root_cert = Some(vec![self.authority.clone()]);
+        config.tls_server_name = Some(self.name.clone());
+        Ok(Client::try_from(config)?)
+    }
+
+    /// The memory that its process has now, in KiB.
     pub fn resident_kib(&self) -> anyhow::Result<u64> {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most that it ever had.
+    pub fn peak_kib(&self) -> anyhow::Result<u64> {
+        self.status_kib("VmHWM:")
+    }
+
+    /// A line of `/proc/PID/status` (`proc_pid_status(5)`).
+    fn status_kib(&self, name: &str) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|rest| rest.split_whitespace().next());
         number.context("a process has memory")?.parse().context("it is a number")
     }
+}
+
+/// What kube-apiserver asks when a pod is created.
+pub fn review(namespace: &str, mut pod: Value) -> Value {
+    pod["metadata"]["name"] = "p".into();
+    pod["metadata"]["namespace"] = namespace.into();
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": "p",
+            "namespace": namespace,
+            "operation": "CREATE",
+            "userInfo": {},
+            "object": pod,
+            "dryRun": false,
+        },
+    })
 }
 
 impl Rig<'_> {

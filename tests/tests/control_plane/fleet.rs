@@ -149,24 +149,22 @@ impl<'a> Fleet<'a> {
         index >= round && (index - round).is_multiple_of(3)
     }
 
-    /// A driver that starts while the server is away ends, and is started again,
-    /// as a kubelet does.
-    fn revive(&mut self) -> anyhow::Result<()> {
-        let has_ended = |node: &Node| node.driver.as_ref().is_none_or(Process::has_ended);
-        for index in 0..self.nodes.len() {
-            if has_ended(&self.nodes[index]) {
-                self.launch(index)?;
-            }
+    /// A driver that starts while the server is away waits for it.
+    fn nobody_ended(&self) -> anyhow::Result<()> {
+        for node in &self.nodes {
+            let driver = node.driver.as_ref().context("it was started")?;
+            let name = &node.name;
+            anyhow::ensure!(!driver.has_ended(), "{name} ended:\n{}", driver.tail(15));
         }
         Ok(())
     }
 
     /// Waits until every node has one slice with all its NICs, in their state.
-    async fn converges(&mut self, when: &str) -> anyhow::Result<()> {
+    async fn converges(&self, when: &str) -> anyhow::Result<()> {
         let slices: Api<ResourceSlice> = Api::all(self.plane.client());
         let begin = Instant::now();
         eventually(SOON, async || {
-            self.revive()?;
+            self.nobody_ended()?;
             let mut wrong = Vec::new();
             for node in &self.nodes {
                 let found = match of_node(&slices, &node.name).await {
@@ -190,8 +188,17 @@ impl<'a> Fleet<'a> {
             Ok(Check::that(wrong.is_empty(), || format!("{when}: {wrong:#?}")))
         })
         .await?;
-        report(&format!("{when}: {} drivers in {:.1?}", self.nodes.len(), begin.elapsed()));
+        let (count, took) = (self.nodes.len(), begin.elapsed());
+        let memory = self.memory()?;
+        report(&format!("{when}: {count} drivers in {took:.1?}, the largest has {memory} kB"));
         Ok(())
+    }
+
+    /// Resident memory of the largest driver.
+    fn memory(&self) -> anyhow::Result<u64> {
+        let drivers = self.nodes.iter().filter_map(|node| node.driver.as_ref());
+        let sizes: Vec<u64> = drivers.map(Process::resident).collect::<anyhow::Result<_>>()?;
+        Ok(sizes.into_iter().max().unwrap_or_default() / 1024)
     }
 }
 
@@ -264,6 +271,8 @@ impl Pools {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         anyhow::ensure!(seen.violations.is_empty(), "{:#?}", seen.violations);
         anyhow::ensure!(seen.events > 0, "nothing was seen of the slices");
+        let highest = seen.highest.values().max().copied().unwrap_or_default();
+        report(&format!("{} versions of slices, generations up to {highest}", seen.events));
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -73,7 +74,8 @@ impl Driver<'_> {
         let kubeconfig = self.guest.add_kubeconfig(&kubeconfig)?;
         self.guest.install("node-driver").await?;
         let command = format!(
-            "/run/node-driver --node-name {} --kubeconfig {kubeconfig} --cloud none",
+            "/run/node-driver --node-name {} --kubeconfig {kubeconfig} --cloud none \
+            --log info,node_driver=debug --rescan-seconds 3600",
             self.node
         );
         self.guest.start("node-driver", &command).await
@@ -152,21 +154,59 @@ impl Driver<'_> {
         let name = |devices: &BTreeMap<String, Device>| {
             attribute(&devices[&device_name("0000:45:00.0")], "dra.net/rdmaDevice")
         };
+        let is = |expected: Option<&'static str>| {
+            move |devices: &BTreeMap<String, Device>| name(devices).as_deref() == expected
+        };
+        self.guest.run("modprobe rdma_rxe").await?;
         // Stock soft RDMA knows no PCI parent; the interface tells whose it is.
-        self.guest.run("modprobe rdma_rxe; rdma link add rxe0 type rxe netdev rail0").await?;
-        self.sees("soft RDMA", |devices| name(devices).as_deref() == Some("rxe0")).await?;
-        self.guest.run("rdma link delete rxe0").await?;
-        self.sees("its end", |devices| name(devices).is_none()).await?;
+        let add = "rdma link add rxe0 type rxe netdev rail0";
+        self.hears(add, "soft RDMA", is(Some("rxe0"))).await?;
+        anyhow::ensure!(self.is_told("\"rxe0\"")?, "netlink told nothing of rxe0");
+        self.hears("rdma link delete rxe0", "its end", is(None)).await?;
         self.guest
             .run(
                 "rmmod rdma_rxe; modprobe -a ib_uverbs rdma_ucm udp_tunnel ip6_udp_tunnel; \
-            insmod /lib/modules/rdma_rxe_pci.ko; rdma link add mlx5_0 type rxe netdev rail0",
+            insmod /lib/modules/rdma_rxe_pci.ko",
             )
             .await?;
-        self.sees("RDMA with a PCI parent", |devices| name(devices).as_deref() == Some("mlx5_0"))
-            .await?;
-        self.guest.run("rdma link delete mlx5_0").await?;
-        self.sees("its end", |devices| name(devices).is_none()).await
+        let add = "rdma link add mlx5_0 type rxe netdev rail0";
+        self.hears(add, "RDMA with a PCI parent", is(Some("mlx5_0"))).await?;
+        self.hears("rdma link delete mlx5_0", "its end", is(None)).await
+    }
+
+    /// The same after a change of RDMA devices of which the kernel itself tells.
+    async fn hears(
+        &self,
+        change: &str,
+        what: &str,
+        holds: impl Fn(&BTreeMap<String, Device>) -> bool,
+    ) -> anyhow::Result<()> {
+        let before = self.notifications()?;
+        self.guest.run(change).await?;
+        self.sees(what, holds).await?;
+        let heard = self.notifications()? - before;
+        anyhow::ensure!(heard > 0, "{what}: seen, and the kernel was not heard");
+        Ok(())
+    }
+
+    /// Whether RDMA netlink has told of a device, as sysfs did.
+    fn is_told(&self, device: &str) -> anyhow::Result<bool> {
+        let told = |line: &str| line.contains("RDMA netlink tells") && line.contains(device);
+        Ok(self.whole_log()?.lines().any(told))
+    }
+
+    fn whole_log(&self) -> anyhow::Result<String> {
+        Ok(fs::read_to_string(self.guest.share().join("node-driver.log"))?)
+    }
+
+    /// How often the driver was told of RDMA devices.
+    fn notifications(&self) -> anyhow::Result<usize> {
+        let log = self.whole_log()?;
+        let is_told = |line: &&str| {
+            line.contains("RDMA notification")
+                || (line.contains("Device event") && line.contains("\"infiniband\""))
+        };
+        Ok(log.lines().filter(is_told).count())
     }
 
     /// Waits until the published devices are so, and says how long it took.

@@ -15,6 +15,7 @@ use tests::{
     node::{
         Machine, Nic,
         links::{self, shell},
+        plugin::{self, Call, Hook, SOON, Sandbox},
     },
     simulated_node, with_scope,
 };
@@ -23,7 +24,6 @@ use tokio::time::timeout;
 use super::{
     dice::Dice,
     interfaces::{difference, without_pods},
-    plugin::{self, Call, Hook, SOON, Sandbox},
 };
 
 pub(crate) fn tests() -> Vec<Test> {

@@ -20,12 +20,13 @@ use tests::{
 
 use super::rdma::{dies, nothing_left, told};
 
-const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
+pub(crate) const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was,
         a_failure_to_attach_stops_the_container_and_is_undone,
+        what_cannot_be_prepared_is_told_on_the_pod,
         the_interface_comes_back_after_the_driver_was_killed,
         wherever_the_driver_dies_it_goes_on,
     ];
@@ -33,7 +34,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// A pair of links with all that the host must have again.
-fn make_link() -> anyhow::Result<()> {
+pub(crate) fn make_link() -> anyhow::Result<()> {
     // What a test that failed has left.
     let _ = remove_link();
     for command in [
@@ -53,11 +54,11 @@ fn make_link() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn remove_link() -> anyhow::Result<()> {
+pub(crate) fn remove_link() -> anyhow::Result<()> {
     shell("ip link del rail0-peer").map(drop)
 }
 
-fn parameters() -> Value {
+pub(crate) fn parameters() -> Value {
     json!({
         "interface": {
             "name": "net1", "mtu": 4321, "hardwareAddr": "02:00:00:00:bb:01",
@@ -72,7 +73,7 @@ fn parameters() -> Value {
     })
 }
 
-async fn pod_with(
+pub(crate) async fn pod_with(
     scope: &Scope,
     machine: &Machine,
     parameters: Option<Value>,
@@ -83,7 +84,7 @@ async fn pod_with(
     pods::create_bound(scope, pods::pod("user", node, claim)?, node).await
 }
 
-async fn comes_back(machine: &Machine, before: &Value) -> anyhow::Result<()> {
+pub(crate) async fn comes_back(machine: &Machine, before: &Value) -> anyhow::Result<()> {
     nothing_left(machine).await?;
     // The pod's own network, which the CNI plugin made, is not the host's state.
     let after = eventually(pods::POD, async || {
@@ -130,9 +131,18 @@ pub(crate) fn difference(before: &Value, after: &Value) -> String {
 async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
+    goes_in_and_comes_back(&plane, "move", &[]).await
+}
+
+/// The same with any flags of the driver.
+pub(crate) async fn goes_in_and_comes_back(
+    plane: &ControlPlane,
+    node: &str,
+    flags: &[&str],
+) -> anyhow::Result<()> {
     make_link()?;
-    let mut machine = Machine::start(&plane, "move", &[NIC]).await?;
-    machine.start_driver(&[]).await?;
+    let mut machine = Machine::start(plane, node, &[NIC]).await?;
+    machine.start_driver(flags).await?;
     let before = without_pods(links::state()?);
     with_scope(plane.client(), async |scope| {
         pod_with(scope, &machine, Some(parameters())).await?;
@@ -169,9 +179,18 @@ async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
 async fn a_failure_to_attach_stops_the_container_and_is_undone(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
+    fails_and_is_undone(&plane, "fail", &[]).await
+}
+
+/// The same with any flags of the driver.
+pub(crate) async fn fails_and_is_undone(
+    plane: &ControlPlane,
+    node: &str,
+    flags: &[&str],
+) -> anyhow::Result<()> {
     make_link()?;
-    let mut machine = Machine::start(&plane, "fail", &[NIC]).await?;
-    machine.start_driver(&[]).await?;
+    let mut machine = Machine::start(plane, node, &[NIC]).await?;
+    machine.start_driver(flags).await?;
     let before = without_pods(links::state()?);
     with_scope(plane.client(), async |scope| {
         // No address of the pod is in the gateway's network.
@@ -200,12 +219,53 @@ async fn a_failure_to_attach_stops_the_container_and_is_undone(
     remove_link()
 }
 
-async fn the_interface_comes_back_after_the_driver_was_killed(
+/// By the driver itself, once, beside what the kubelet says at each of its tries.
+async fn what_cannot_be_prepared_is_told_on_the_pod(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     make_link()?;
-    let mut machine = Machine::start(&plane, "killed", &[NIC]).await?;
+    let mut machine = Machine::start(&plane, "told", &[NIC]).await?;
     machine.start_driver(&[]).await?;
+    let before = without_pods(links::state()?);
+    with_scope(plane.client(), async |scope| {
+        pod_with(scope, &machine, Some(json!({"interface": {"mtu": 7}}))).await?;
+        let own = |event: &&String| event.starts_with("NICsNotPrepared: ");
+        let tries = |events: &[String]| {
+            events.iter().filter(|event| event.starts_with("FailedPrepareDynamic")).count()
+        };
+        let said = eventually(pods::POD, async || {
+            let events = pods::events(scope, "user").await?;
+            let is_there = events.iter().any(|event| own(&event)) && tries(&events) > 0;
+            let status = format!("{events:?}");
+            Ok(if is_there { Check::Done(events) } else { Check::NotYet(status) })
+        })
+        .await?;
+        let said: Vec<_> = said.iter().filter(own).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        let claim = format!("claim `{}/user`: device `{}`", scope.namespace(), NIC.device());
+        assert!(said[0].contains(&claim) && said[0].contains("mtu"), "{said:?}");
+        pods::delete(scope, "user").await?;
+        comes_back(&machine, &before).await
+    })
+    .await?;
+    remove_link()
+}
+
+async fn the_interface_comes_back_after_the_driver_was_killed(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    comes_back_after_a_kill(&plane, "killed", &[]).await
+}
+
+/// The same with any flags of the driver.
+pub(crate) async fn comes_back_after_a_kill(
+    plane: &ControlPlane,
+    node: &str,
+    flags: &[&str],
+) -> anyhow::Result<()> {
+    make_link()?;
+    let mut machine = Machine::start(plane, node, &[NIC]).await?;
+    machine.start_driver(flags).await?;
     let before = without_pods(links::state()?);
     with_scope(plane.client(), async |scope| {
         // Without a configuration the pod has the host's addresses and routes.
@@ -216,7 +276,7 @@ async fn the_interface_comes_back_after_the_driver_was_killed(
             assert!(told.contains(line), "`{line}` is not in:\n{told}");
         }
         machine.kill_driver();
-        machine.start_driver(&[]).await?;
+        machine.start_driver(flags).await?;
         pods::delete(scope, "user").await?;
         comes_back(&machine, &before).await
     })
@@ -242,22 +302,33 @@ const FAULTS: [(&str, &str); 6] = [
 /// Killed before or after any effect and started again, the driver ends with a
 /// pod that runs, and with a host that has everything back.
 async fn wherever_the_driver_dies_it_goes_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    dies_and_goes_on(&plane, "crash", &[], &FAULTS).await
+}
+
+/// The same with any flags of the driver, at these points.
+pub(crate) async fn dies_and_goes_on(
+    plane: &ControlPlane,
+    node: &str,
+    flags: &[&str],
+    faults: &[(&str, &str)],
+) -> anyhow::Result<()> {
     make_link()?;
-    let mut machine = Machine::start(&plane, "crash", &[NIC]).await?;
+    let mut machine = Machine::start(plane, node, &[NIC]).await?;
     let before = without_pods(links::state()?);
-    for (on_the_way_in, on_the_way_out) in FAULTS {
-        machine.start_driver(&["--kill-at", on_the_way_in]).await?;
+    let with = |point| [flags, &["--kill-at", point]].concat();
+    for (on_the_way_in, on_the_way_out) in faults {
+        machine.start_driver(&with(on_the_way_in)).await?;
         with_scope(plane.client(), async |scope| {
             pod_with(scope, &machine, Some(parameters())).await?;
             dies(&machine, on_the_way_in).await?;
             // It undoes first what it left, past points of the way out.
-            machine.start_driver(&[]).await?;
+            machine.start_driver(flags).await?;
             pods::running(scope, "user").await?;
             machine.kill_driver();
-            machine.start_driver(&["--kill-at", on_the_way_out]).await?;
+            machine.start_driver(&with(on_the_way_out)).await?;
             pods::delete(scope, "user").await?;
             dies(&machine, on_the_way_out).await?;
-            machine.start_driver(&[]).await?;
+            machine.start_driver(flags).await?;
             comes_back(&machine, &before).await
         })
         .await

@@ -15,6 +15,7 @@ use tests::{
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         a_pod_sees_exactly_its_devices,
+        a_container_with_two_claims_is_told_of_both,
         a_driver_that_dies_changes_nothing,
         wherever_the_driver_dies_it_goes_on,
     ];
@@ -62,6 +63,43 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
     .await
 }
 
+/// One file at a path and one variable of a name, whichever claim's the runtime takes.
+async fn a_container_with_two_claims_is_told_of_both(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let mut machine = Machine::start(&plane, "two", &[]).await?;
+    machine.start_driver(&[]).await?;
+    with_scope(plane.client(), async |scope| {
+        template(scope).await?;
+        let claim = json!({"resourceClaimTemplateName": "one-nic"});
+        let mut pod = serde_json::to_value(pods::pod("user", &machine.name, claim)?)?;
+        let more = json!({"name": "more", "resourceClaimTemplateName": "one-nic"});
+        let claims = pod["spec"]["resourceClaims"].as_array_mut().context("a list")?;
+        claims.push(more);
+        pod["spec"]["containers"][0]["resources"]["claims"] =
+            json!([{"name": "nics"}, {"name": "more"}]);
+        pods::create(scope, &serde_json::from_value(pod)?).await?;
+        pods::running(scope, "user").await?;
+        let told = Told(told(&machine, scope, "user").await?);
+        // uverbs, umad and issm of two NICs, and the one rdma_cm.
+        let devices = told.devices();
+        assert_eq!(devices.len(), 7, "{told:?}");
+        let numbers = devices.iter().filter_map(|name| name.strip_prefix("uverbs"));
+        let names: Vec<_> = numbers.map(|number| format!("mlx5_{number}")).collect();
+        let line = format!("ENV NCCL_IB_HCA=={}\n", names.join(","));
+        assert!(told.0.contains(&line), "`{line}` is not in {told:?}");
+        for name in &names {
+            let line = format!("\"rdmaDevice\": \"{name}\"");
+            assert_eq!(told.0.matches(&line).count(), 1, "`{line}` in {told:?}");
+        }
+        assert_eq!(told.0.matches("<pci ").count(), 2, "{told:?}");
+        assert_eq!(told.0.matches("-metadata.json\n").count(), 2, "{told:?}");
+        pods::delete(scope, "user").await?;
+        nothing_left(&machine).await
+    })
+    .await
+}
+
 /// Pods run on while the driver is away; it takes up what it had promised.
 async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let mut machine = Machine::start(&plane, "restart", &[]).await?;
@@ -72,7 +110,7 @@ async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow:
         machine.kill_driver();
         machine.start_driver(&[]).await?;
         assert_eq!(machine.driver_files()?, before);
-        machine.restart_kubelet(&plane).await?;
+        machine.restart_kubelet().await?;
         machine.restart_containerd().await?;
         for pod in ["first", "second"] {
             pods::running(scope, pod).await?;

@@ -20,6 +20,7 @@ use tests::{
     node::{
         Machine, Nic,
         links::{self, shell},
+        plugin::{self, Call, Hook, SOON, Sandbox},
     },
     simulated_node, with_scope,
 };
@@ -28,7 +29,6 @@ use super::{
     dice::Dice,
     door::Door,
     interfaces::{difference, without_pods},
-    plugin::{self, Call, Hook, SOON, Sandbox},
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -36,6 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
         with_a_full_disk_nothing_is_promised_and_nothing_lost,
         without_the_api_server_prepared_claims_live_on,
         an_interface_that_vanishes_is_no_hindrance,
+        a_second_pod_of_a_claim_is_refused,
         pods_share_a_nic,
         claims_have_addresses_of_their_own_from_a_range,
         a_missing_capability_is_named_and_no_other_is_needed,
@@ -47,7 +48,7 @@ pub(crate) fn tests() -> Vec<Test> {
 const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
 const OTHER: Nic = Nic { address: "0202:00:00.0", link: "rail1" };
 
-fn make(link: &str) -> anyhow::Result<()> {
+pub(crate) fn make(link: &str) -> anyhow::Result<()> {
     let _ = shell(&format!("ip link del {link}-peer"));
     shell(&format!("ip link add {link} type veth peer name {link}-peer"))?;
     shell(&format!("ip link set {link} up"))?;
@@ -55,7 +56,7 @@ fn make(link: &str) -> anyhow::Result<()> {
     shell(&format!("ip link set {link}-peer up")).map(drop)
 }
 
-async fn machine(
+pub(crate) async fn machine(
     plane: &ControlPlane,
     scope: &Scope,
     name: &str,
@@ -67,7 +68,7 @@ async fn machine(
     Machine::alone(plane, name, nics)
 }
 
-async fn listens(machine: &mut Machine) -> anyhow::Result<()> {
+pub(crate) async fn listens(machine: &mut Machine) -> anyhow::Result<()> {
     machine.spawn_driver(&[])?;
     anyhow::ensure!(plugin::listens(machine).await?, "the driver ended");
     Ok(())
@@ -82,7 +83,7 @@ async fn claim_on(
     plugin::claim(scope, name, [&machine.name, &nic.device()], None).await
 }
 
-fn done<T>(call: Call<T>) -> anyhow::Result<T> {
+pub(crate) fn done<T>(call: Call<T>) -> anyhow::Result<T> {
     match call {
         Call::Done(value) => Ok(value),
         Call::Refused(error) => anyhow::bail!("refused: {error}"),
@@ -90,7 +91,7 @@ fn done<T>(call: Call<T>) -> anyhow::Result<T> {
     }
 }
 
-fn refused<T>(call: Call<T>) -> anyhow::Result<String> {
+pub(crate) fn refused<T>(call: Call<T>) -> anyhow::Result<String> {
     match call {
         Call::Refused(error) => Ok(error),
         Call::Done(_) => anyhow::bail!("it was done"),
@@ -98,30 +99,30 @@ fn refused<T>(call: Call<T>) -> anyhow::Result<String> {
     }
 }
 
-fn nothing_left(machine: &Machine) -> anyhow::Result<()> {
+pub(crate) fn nothing_left(machine: &Machine) -> anyhow::Result<()> {
     let left = machine.driver_files()?;
     anyhow::ensure!(left.is_empty(), "left: {left:?}");
     Ok(())
 }
 
 /// A file system of its own for the driver's state, as large as it is told to be.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    fn mount(folder: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn mount(folder: PathBuf) -> anyhow::Result<Self> {
         fs::create_dir_all(&folder)?;
         shell(&format!("mount -t tmpfs -o size=2g tmpfs {}", folder.display()))?;
         Ok(Self(folder))
     }
 
     /// Leaves no more room than what is in use takes.
-    fn fill(&self) -> anyhow::Result<()> {
+    pub(crate) fn fill(&self) -> anyhow::Result<()> {
         let used = shell(&format!("df --block-size=1 --output=used {}", self.0.display()))?;
         let used = used.lines().last().context("a number")?.trim().to_owned();
         self.resize(&used)
     }
 
-    fn empty(&self) -> anyhow::Result<()> {
+    pub(crate) fn empty(&self) -> anyhow::Result<()> {
         self.resize("2g")
     }
 
@@ -181,6 +182,10 @@ async fn without_the_api_server_prepared_claims_live_on(
 
         door.shut();
         assert_eq!(done(plugin::prepare(&machine, &known).await)?, devices);
+        // Nor does one that starts meanwhile need the server for what it knows.
+        machine.kill_driver();
+        listens(&mut machine).await?;
+        assert_eq!(done(plugin::prepare(&machine, &known).await)?, devices);
         let sandbox = Sandbox::open("known")?;
         let started = plugin::start_container(&machine, &known, &sandbox, None).await?;
         assert_eq!(started, Hook::Attached);
@@ -196,6 +201,12 @@ async fn without_the_api_server_prepared_claims_live_on(
                 Call::Done(_) => Check::Done(()),
                 other => Check::NotYet(format!("{other:?}")),
             })
+        })
+        .await?;
+        eventually(SOON, async || {
+            let log = machine.driver().context("it runs")?.tail(50);
+            let published = ["Published", "Nothing to write"].iter().any(|it| log.contains(it));
+            Ok(Check::that(published, || format!("nothing published:\n{log}")))
         })
         .await?;
         done(plugin::unprepare(&machine, &new).await)?;
@@ -235,6 +246,34 @@ async fn an_interface_that_vanishes_is_no_hindrance(
         done(plugin::unprepare(&machine, &claim).await)?;
         nothing_left(&machine)?;
         sandbox.close()
+    })
+    .await
+}
+
+/// The kubelet asks the driver once for a claim of several pods: it is the hook that
+/// sees the second. When the first is gone, as where its sandbox was replaced, the
+/// interface moves on.
+async fn a_second_pod_of_a_claim_is_refused(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "second", &[NIC]).await?;
+        listens(&mut machine).await?;
+        let claim = claim_on(scope, &machine, "second", &NIC).await?;
+        done(plugin::prepare(&machine, &claim).await)?;
+        let (one, two) = (Sandbox::open("one")?, Sandbox::open("two")?);
+        let started = plugin::start_container(&machine, &claim, &one, None).await?;
+        assert_eq!(started, Hook::Attached);
+        let started = plugin::start_container(&machine, &claim, &two, None).await?;
+        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        assert!(error.contains("are in another pod, which runs"), "{error}");
+        assert!(one.addresses()?.contains("rail0"), "it stays where it was");
+
+        one.close()?;
+        let started = plugin::start_container(&machine, &claim, &two, None).await?;
+        assert_eq!(started, Hook::Attached);
+        assert!(two.addresses()?.contains("rail0"), "it moves on");
+        done(plugin::unprepare(&machine, &claim).await)?;
+        nothing_left(&machine)?;
+        two.close()
     })
     .await
 }

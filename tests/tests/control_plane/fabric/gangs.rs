@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy},
 };
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, eventually};
+use tests::{Check, ControlPlane, Scope, eventually, rig::Rig};
 
 use super::site::{SOON, create, is_held, node, placed, pod, pods, template, waits, with_fabrics};
 
@@ -49,7 +49,7 @@ async fn end(scope: &Scope, job: &str) -> anyhow::Result<()> {
 pub(super) async fn two_gangs_on_two_fabrics_both_run(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_fabrics(plane, (2, 2), 1, &[], async |scope, _| {
+    with_fabrics(plane, (2, 2), 1, &[], async |scope, rig| {
         let (one, two) = (job("one", 2, true), job("two", 2, true));
         let (one, two) = tokio::try_join!(run(scope, &one), run(scope, &two))?;
         let (one, two) = (placed(scope, &one, 2).await?, placed(scope, &two, 2).await?);
@@ -59,9 +59,20 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
         let message = waits(scope, &third, 2, "NoRoom").await?;
         assert!(message.contains("0 of 2 pods fit on group-"), "{message}");
         event(scope, "NoRoom").await?;
+        measured(rig, r#"groups_waiting{reason="NoRoom"}"#, 1.0).await?;
         end(scope, "one").await?;
         assert_eq!(placed(scope, &third, 2).await?, one);
-        event(scope, "FabricChosen").await
+        event(scope, "FabricChosen").await?;
+        for (name, value) in [
+            (r#"groups_waiting{reason="NoRoom"}"#, 0.0),
+            (r#"choices_total{outcome="Whole"}"#, 3.0),
+            ("gates_lifted_total", 6.0),
+            ("wait_seconds_count", 3.0),
+            ("splits_prevented_total", 0.0),
+        ] {
+            measured(rig, name, value).await?;
+        }
+        Ok(())
     })
     .await
 }
@@ -213,6 +224,18 @@ async fn ready(scope: &Scope, pod: &str) -> anyhow::Result<()> {
     }}));
     scope.api::<Pod>().patch_status(pod, &PatchParams::default(), &status).await?;
     Ok(())
+}
+
+/// Waits until the one replica counts so many of something of fabrics.
+async fn measured(rig: &Rig<'_>, name: &str, expected: f64) -> anyhow::Result<()> {
+    let name = format!("dranet_admission_fabric_{name}");
+    let replica = rig.replicas().first().context("a replica runs")?;
+    eventually(SOON, async || {
+        let value = replica.metrics().await?.get(&name).copied().unwrap_or_default();
+        let is_there = value.total_cmp(&expected).is_eq();
+        Ok(Check::that(is_there, || format!("{name} is {value}, not {expected}")))
+    })
+    .await
 }
 
 /// Waits for an event with this reason.

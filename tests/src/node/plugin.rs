@@ -24,22 +24,23 @@ use rustix::{
     thread::{LinkNameSpaceType, gettid, move_into_link_name_space},
 };
 use serde_json::{Value, json};
-use tests::{
-    Check, Scope, eventually,
-    node::{Machine, links::shell, pods},
-};
 use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
 use tonic::transport::{Channel, Endpoint};
 
+use crate::{
+    Check, Scope, eventually,
+    node::{Machine, links::shell, pods},
+};
+
 /// Longest that the driver may take to listen, or to end.
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+pub const SOON: Duration = Duration::from_mins(1);
 
 /// Where `ip netns` keeps its names.
 const NAMED: &str = "/run/netns";
 
 /// What came of a call.
 #[derive(Debug)]
-pub(crate) enum Call<T> {
+pub enum Call<T> {
     /// The driver did it.
     Done(T),
     /// It refused, in these words.
@@ -49,7 +50,7 @@ pub(crate) enum Call<T> {
 }
 
 /// A claim that is allocated to one device.
-pub(crate) async fn claim(
+pub async fn claim(
     scope: &Scope,
     name: &str,
     [node, device]: [&str; 2],
@@ -59,8 +60,19 @@ pub(crate) async fn claim(
     reference(scope, name).await
 }
 
+/// A claim that is allocated to several devices.
+pub async fn claim_of(
+    scope: &Scope,
+    name: &str,
+    node: &str,
+    devices: &[&str],
+) -> anyhow::Result<Claim> {
+    pods::allocated_devices(scope, name, node, devices, None).await?;
+    reference(scope, name).await
+}
+
 /// A claim that is allocated to a share of a device.
-pub(crate) async fn share(
+pub async fn share(
     scope: &Scope,
     name: &str,
     place: [&str; 3],
@@ -78,7 +90,7 @@ async fn reference(scope: &Scope, name: &str) -> anyhow::Result<Claim> {
 }
 
 /// Asks as the kubelet does. `Done` has the CDI names.
-pub(crate) async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String>> {
+pub async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String>> {
     let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
     let request = NodePrepareResourcesRequest { claims: vec![claim.clone()] };
     let Ok(answer) = plugin.node_prepare_resources(request).await else { return Call::Lost };
@@ -92,7 +104,7 @@ pub(crate) async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String
 }
 
 /// The way back.
-pub(crate) async fn unprepare(machine: &Machine, claim: &Claim) -> Call<()> {
+pub async fn unprepare(machine: &Machine, claim: &Claim) -> Call<()> {
     let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
     let request = NodeUnprepareResourcesRequest { claims: vec![claim.clone()] };
     let Ok(answer) = plugin.node_unprepare_resources(request).await else { return Call::Lost };
@@ -110,7 +122,7 @@ async fn connect(machine: &Machine) -> anyhow::Result<DraPluginClient<Channel>> 
 }
 
 /// Waits until the driver listens. `false` where it ended before: a test told it to.
-pub(crate) async fn listens(machine: &Machine) -> anyhow::Result<bool> {
+pub async fn listens(machine: &Machine) -> anyhow::Result<bool> {
     eventually(SOON, async || {
         if connect(machine).await.is_ok() {
             return Ok(Check::Done(true));
@@ -125,7 +137,8 @@ pub(crate) async fn listens(machine: &Machine) -> anyhow::Result<bool> {
 }
 
 /// A pod's network namespace, with a thread in it that stands for its processes.
-pub(crate) struct Sandbox {
+#[derive(Debug)]
+pub struct Sandbox {
     name: String,
     thread: u32,
     stay: Option<mpsc::Sender<()>>,
@@ -134,7 +147,7 @@ pub(crate) struct Sandbox {
 
 impl Sandbox {
     /// Makes it.
-    pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
+    pub fn open(name: &str) -> anyhow::Result<Self> {
         shell(&format!("ip netns add {name}"))?;
         let namespace = File::open(Path::new(NAMED).join(name))?;
         let (entered, enter) = mpsc::channel();
@@ -151,22 +164,27 @@ impl Sandbox {
     }
 
     /// Its interfaces' names and addresses, as text.
-    pub(crate) fn addresses(&self) -> anyhow::Result<String> {
+    pub fn addresses(&self) -> anyhow::Result<String> {
         shell(&format!("ip -n {} -o addr", self.name))
     }
 
     /// Runs a command line of `ip` in it.
-    pub(crate) fn ip(&self, line: &str) -> anyhow::Result<String> {
+    pub fn ip(&self, line: &str) -> anyhow::Result<String> {
         shell(&format!("ip -n {} {line}", self.name))
     }
 
+    /// Runs a command line in it.
+    pub fn run(&self, line: &str) -> anyhow::Result<String> {
+        shell(&format!("ip netns exec {} {line}", self.name))
+    }
+
     /// Whether a host at this address answers to a process in it.
-    pub(crate) fn reaches(&self, address: &str) -> bool {
-        shell(&format!("ip netns exec {} busybox ping -c 1 -W 5 {address}", self.name)).is_ok()
+    pub fn reaches(&self, address: &str) -> bool {
+        self.run(&format!("busybox ping -c 1 -W 5 {address}")).is_ok()
     }
 
     /// Ends it, as a runtime does before the kubelet unprepares a claim.
-    pub(crate) fn close(mut self) -> anyhow::Result<()> {
+    pub fn close(mut self) -> anyhow::Result<()> {
         self.end()
     }
 
@@ -187,7 +205,7 @@ impl Drop for Sandbox {
 
 /// What a hook came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Hook {
+pub enum Hook {
     /// It went well.
     Attached,
     /// It failed, and wrote this.
@@ -198,7 +216,7 @@ pub(crate) enum Hook {
 
 /// Starts a container of the sandbox as the runtime does: with the hook of the
 /// claim's CDI spec, which is killed after this time where one is given.
-pub(crate) async fn start_container(
+pub async fn start_container(
     machine: &Machine,
     claim: &Claim,
     sandbox: &Sandbox,
@@ -218,13 +236,13 @@ pub(crate) async fn start_container(
     stdin.write_all(state.to_string().as_bytes()).await?;
     drop(stdin);
     let ended = match killed_after {
-        Some(time) => match timeout(time, hook.wait()).await {
-            Ok(status) => status?,
-            Err(_) => {
+        Some(time) => {
+            let Ok(status) = timeout(time, hook.wait()).await else {
                 hook.kill().await?;
                 return Ok(Hook::Killed);
-            }
-        },
+            };
+            status?
+        }
         None => timeout(SOON, hook.wait()).await.context("the hook does not end")??,
     };
     if ended.success() {
@@ -246,8 +264,10 @@ fn hook_of(machine: &Machine, claim: &Claim) -> anyhow::Result<(PathBuf, Vec<Str
     Ok((hook["path"].as_str().context("a path")?.into(), words))
 }
 
-/// The names of all sandboxes that there are.
-pub(crate) fn sandboxes() -> Vec<String> {
+/// The names of all sandboxes that there are, but for those of a kubelet's pods: a
+/// runtime that ended with its test may have left one.
+pub fn sandboxes() -> Vec<String> {
     let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with("cni-")).collect()
 }

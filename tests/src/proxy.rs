@@ -1,0 +1,113 @@
+//! A connection that can be held: bytes pass through it both ways, or wait.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use tokio::{
+    io::{self, AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// Passes connections on to one server. Dropped, it takes no more.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    held: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Listens on a free port of the loopback interface for `server`, `ADDRESS:PORT`.
+    pub async fn start(server: &str) -> anyhow::Result<Self> {
+        let server: SocketAddr =
+            server.parse().with_context(|| format!("`{server}` is no address with a port"))?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let (held, is_held) = watch::channel(false);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, server, is_held.clone()));
+            }
+        });
+        Ok(Self { address, held, accepting })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Holds all that is sent from now on, either way, or lets it go.
+    pub fn hold(&self, held: bool) {
+        self.held.send_replace(held);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// A connection that breaks on one side breaks on the other.
+async fn pass(client: TcpStream, server: SocketAddr, held: watch::Receiver<bool>) {
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    let ((from_client, to_client), (from_server, to_server)) =
+        (client.into_split(), server.into_split());
+    tokio::select! {
+        _ = pump(from_client, to_server, held.clone()) => {}
+        _ = pump(from_server, to_client, held) => {}
+    }
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut held: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        let count = from.read(&mut bytes).await?;
+        held.wait_for(|held| !held).await.map_err(io::Error::other)?;
+        if count == 0 {
+            return Ok(());
+        }
+        to.write_all(&bytes[..count]).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_held_comes_later_and_whole() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Proxy::start(&server.local_addr().unwrap().to_string()).await.unwrap();
+        let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+        let (mut peer, _) = server.accept().await.unwrap();
+        let mut got = [0; 3];
+        client.write_all(b"one").await.unwrap();
+        peer.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"one");
+
+        proxy.hold(true);
+        client.write_all(b"two").await.unwrap();
+        let read = timeout(Duration::from_millis(100), peer.read_exact(&mut got)).await;
+        assert!(read.is_err(), "it is held");
+        proxy.hold(false);
+        peer.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"two");
+        drop(client);
+        assert_eq!(peer.read(&mut got).await.unwrap(), 0);
+    }
+}

@@ -1,0 +1,82 @@
+//! Thousands of nodes, as one is: what was published for it, with another name.
+
+use std::ops::Range;
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::Rig;
+
+/// Nodes that are made at a time.
+const TOGETHER: usize = 48;
+/// What the UUID of a GPU begins with.
+const UUID: &str = "\"GPU-";
+
+/// A node and what was published for it.
+struct Original {
+    name: String,
+    /// Where each object is created, and the object, with no other name in it
+    /// that is of the node alone.
+    objects: Vec<(&'static str, String)>,
+}
+
+const NODES: &str = "/api/v1/nodes";
+const TOPOLOGIES: &str = "/apis/topology.dranet.io/v1alpha1/nodetopologies";
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+impl Rig<'_> {
+    /// Makes one node for each index, as `kinds` are in turn, with what is
+    /// published for them. They are not Ready, and stay when the scope ends.
+    pub async fn copies(&self, kinds: &[String], indices: Range<usize>) -> anyhow::Result<()> {
+        let client = self.plane.client();
+        let originals = stream::iter(kinds).then(|kind| Original::read(&client, kind));
+        let originals: Vec<_> = originals.try_collect().await?;
+        let copies = indices.map(|index| originals[index % originals.len()].create(&client, index));
+        stream::iter(copies).buffer_unordered(TOGETHER).try_collect().await
+    }
+}
+
+impl Original {
+    async fn read(client: &Client, name: &str) -> anyhow::Result<Self> {
+        let node = get(client, &format!("{NODES}/{name}")).await?;
+        let topology = get(client, &format!("{TOPOLOGIES}/{name}")).await?;
+        let of_node = format!("{SLICES}?fieldSelector=spec.nodeName%3D{name}");
+        let slices = get(client, &of_node).await?;
+        let mut objects = vec![(NODES, bare(node, name)), (TOPOLOGIES, bare(topology, name))];
+        for slice in slices["items"].as_array().context("a list has items")? {
+            let driver = slice["spec"]["driver"].as_str().context("a slice has a driver")?;
+            let slice_name = format!("{name}-{driver}");
+            objects.push((SLICES, bare(slice.clone(), &slice_name)));
+        }
+        Ok(Self { name: name.to_owned(), objects })
+    }
+
+    /// The same once more, with UUIDs of its own.
+    async fn create(&self, client: &Client, index: usize) -> anyhow::Result<()> {
+        let name = format!("{}-{index}", self.name);
+        for (path, object) in &self.objects {
+            let own = format!("{UUID}{index}-");
+            let copy = object.replace(&self.name, &name).replace(UUID, &own);
+            let request = Request::post(*path)
+                .header("content-type", "application/json")
+                .body(copy.into_bytes())?;
+            client.request_text(request).await.with_context(|| format!("node `{name}`"))?;
+        }
+        Ok(())
+    }
+}
+
+async fn get(client: &Client, path: &str) -> anyhow::Result<Value> {
+    let request = Request::get(path).body(Vec::new())?;
+    client.request(request).await.with_context(|| format!("failed to get `{path}`"))
+}
+
+/// The object as it would be created.
+fn bare(mut object: Value, name: &str) -> String {
+    object["metadata"] = json!({"name": name, "labels": object["metadata"]["labels"]});
+    object.as_object_mut().map(|object| object.remove("status"));
+    object.to_string()
+}

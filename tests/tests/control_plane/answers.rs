@@ -1,0 +1,257 @@
+//! What admission answers when its API server is slow, or a namespace ends, and
+//! what it counts of its answers.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::Request;
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Pod},
+    resource::v1::ResourceClaimTemplate,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tests::{
+    Check, ControlPlane, Scope, eventually,
+    floor::Test,
+    ports,
+    proxy::Proxy,
+    rig::{Rig, review},
+    with_scope,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+const SOON: Duration = Duration::from_secs(30);
+/// The reason by which clients know that they may try again.
+const UNAVAILABLE: &str = "ServiceUnavailable";
+/// How long a pod waits for its template, and how long kube-apiserver for the webhook.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(5)];
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        a_template_that_takes_too_long_is_a_denial_to_be_tried_again,
+        a_namespace_that_ends_gets_no_template,
+        what_is_counted_is_what_was_answered,
+        it_is_ready_when_it_has_seen_everything_and_not_before,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// What admission sends to its API server is held, while all others reach it.
+async fn a_template_that_takes_too_long_is_a_denial_to_be_tried_again(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        rig.gb300("one").await?;
+        let proxy = Proxy::start(plane.url().trim_start_matches("https://")).await?;
+        rig.reach_api_by(format!("https://{}", proxy.address()));
+        rig.start_admission().await?;
+
+        let webhook = rig.webhook().await?.client()?;
+
+        proxy.hold(true);
+        let begin = Instant::now();
+        let answer = asked(&webhook, scope.namespace()).await?;
+        let took = begin.elapsed();
+        let (response, status) = (&answer["response"], &answer["response"]["status"]);
+        assert_eq!(response["allowed"], false, "{answer}");
+        assert_eq!((&status["code"], &status["reason"]), (&json!(503), &json!(UNAVAILABLE)));
+        assert_eq!(status["details"]["retryAfterSeconds"], 1, "{answer}");
+        let text = status["message"].as_str().unwrap_or_default();
+        assert!(text.contains("not written within 2s; try again"), "{answer}");
+        let [least, most] = PATIENCE;
+        assert!(least <= took && took < most, "answered after {took:?}");
+
+        // A client that takes it at its word gets its pod when the hold is over.
+        let failed = outcome("Failed");
+        let before = rig.replicas()[0].metrics().await?;
+        let release = async {
+            let refused = eventually(SOON, async || {
+                let now = rig.replicas()[0].metrics().await?;
+                let refused = grown(&before, &now, &failed) >= 1.0;
+                Ok(Check::that(refused, || "the pod is not refused yet".into()))
+            });
+            let refused = refused.await;
+            proxy.hold(false);
+            refused
+        };
+        let (created, refused) = tokio::join!(create(scope, "slow", "2"), release);
+        refused?;
+        created?;
+        scope.bound("slow", SOON).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// kube-apiserver refuses the pod itself; a review that was on its way gets the
+/// same reason, and none to be tried again after.
+async fn a_namespace_that_ends_gets_no_template(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        rig.gb300("one").await?;
+        rig.start_admission().await?;
+        let name = format!("{}-ends", scope.namespace());
+        let last = ending(&plane, &name).await?;
+
+        let answer = asked(&rig.webhook().await?.client()?, &name).await?;
+        let (response, status) = (&answer["response"], &answer["response"]["status"]);
+        assert_eq!(response["allowed"], false, "{answer}");
+        let text = status["message"].as_str().unwrap_or_default();
+        assert!(text.contains("because it is being terminated"), "{answer}");
+        assert!(status["details"]["retryAfterSeconds"].is_null(), "{answer}");
+        let templates: Api<ResourceClaimTemplate> = Api::namespaced(plane.client(), &name);
+        assert_eq!(templates.list(&ListParams::default()).await?.items.len(), 0);
+
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        last.patch("last", &PatchParams::default(), &free).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Makes a namespace that is being deleted, and is not gone before the finalizer
+/// of its ConfigMap `last` is.
+async fn ending(plane: &ControlPlane, name: &str) -> anyhow::Result<Api<ConfigMap>> {
+    let namespaces: Api<Namespace> = Api::all(plane.client());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(plane.client(), name);
+    let last = json!({"metadata": {"name": "last", "finalizers": ["tests.dranet.io/last"]}});
+    maps.create(&PostParams::default(), &serde_json::from_value(last)?).await?;
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    let pods: Api<Pod> = Api::namespaced(plane.client(), name);
+    let plain: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "plain"},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    }))?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(SOON, async || match pods.create(&dry_run, &plain).await {
+        Err(kube::Error::Api(status)) if status.message.contains("being terminated") => {
+            Ok(Check::Done(()))
+        }
+        other => Ok(Check::NotYet(format!("{other:?}"))),
+    })
+    .await?;
+    Ok(maps)
+}
+
+async fn what_is_counted_is_what_was_answered(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        rig.gb300("one").await?;
+        rig.start_admission().await?;
+        let replica = &rig.replicas()[0];
+        let before = replica.metrics().await?;
+        // The leader's own writes make a plan or two old, until it is quiet.
+        let mut pods = 0_u32;
+        let after = eventually(SOON, async || {
+            create(scope, &format!("p{pods}"), "2").await?;
+            pods += 1;
+            let now = replica.metrics().await?;
+            let hits = grown(&before, &now, &cache(true));
+            Ok(if hits > 0.0 { Check::Done(now) } else { Check::NotYet("no hit".into()) })
+        })
+        .await?;
+        let pods = f64::from(pods);
+        let of = |name: &str| grown(&before, &after, name);
+        assert!((of(&outcome("Patched")) - pods).abs() < 0.5, "{after:?}");
+        assert!((of("dranet_admission_plans_total{join=\"cells\"}") - pods).abs() < 0.5);
+        assert!((of(&cache(true)) + of(&cache(false)) - pods).abs() < 0.5, "{after:?}");
+        assert!((of("dranet_admission_templates_created_total") - 1.0).abs() < 0.5);
+        assert!((of("dranet_admission_request_seconds_count") - pods).abs() < 0.5);
+        assert!(of("dranet_admission_request_seconds_sum") > 0.0, "{after:?}");
+
+        create(scope, "three", "3").await.unwrap_err();
+        let denied = replica.metrics().await?;
+        assert!((grown(&after, &denied, &outcome("Denied")) - 1.0).abs() < 0.5, "{denied:?}");
+        assert!(grown(&after, &denied, &outcome("Patched")).abs() < 0.5, "{denied:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn it_is_ready_when_it_has_seen_everything_and_not_before(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        let proxy = Proxy::start(plane.url().trim_start_matches("https://")).await?;
+        rig.reach_api_by(format!("https://{}", proxy.address()));
+        let kubeconfig = rig.kubeconfig("admission").await?;
+        proxy.hold(true);
+        let operations = ports::free()?;
+        let process = plane
+            .program("admission")?
+            .args([format!("--listen=127.0.0.1:{}", ports::free()?)])
+            .args([format!("--operations-listen=127.0.0.1:{operations}")])
+            .args([format!("--kubeconfig={}", kubeconfig.display())])
+            .args(["--lease-seconds=3"])
+            .spawn()?;
+        let url = |path: &str| format!("http://127.0.0.1:{operations}/{path}");
+        process.wait_until_ready(&url("healthz"), SOON).await?;
+        let unready = said(operations, "readyz").await?;
+        assert!(unready.starts_with("HTTP/1.1 503"), "{unready}");
+        for kind in ["resourceslices", "nodetopologies", "nodes", "machines", "certificate"] {
+            assert!(unready.contains(kind), "`{kind}` is missing in: {unready}");
+        }
+        proxy.hold(false);
+        process.wait_until_ready(&url("readyz"), SOON).await
+    })
+    .await
+}
+
+/// All that a server says to one request: clients ask again where it is unready.
+async fn said(port: u16, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// What the webhook answers when kube-apiserver asks for a pod in a namespace.
+async fn asked(webhook: &Client, namespace: &str) -> anyhow::Result<Value> {
+    let body = serde_json::to_vec(&review(namespace, pod("p", "2")))?;
+    let request = Request::post("/mutate").header("content-type", "application/json");
+    Ok(webhook.request(request.body(body)?).await?)
+}
+
+fn outcome(outcome: &str) -> String {
+    format!("dranet_admission_requests_total{{outcome=\"{outcome}\"}}")
+}
+
+fn cache(hit: bool) -> String {
+    format!("dranet_admission_plan_cache_total{{hit=\"{hit}\"}}")
+}
+
+/// How much more a sample is; one that is not there yet is nothing.
+fn grown(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, name: &str) -> f64 {
+    let value = |samples: &BTreeMap<String, f64>| samples.get(name).copied().unwrap_or_default();
+    value(after) - value(before)
+}
+
+async fn create(scope: &Scope, name: &str, nics: &str) -> kube::Result<Pod> {
+    let pod = serde_json::from_value(pod(name, nics)).expect("it is a pod");
+    scope.api::<Pod>().create(&PostParams::default(), &pod).await
+}
+
+fn pod(name: &str, nics: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": nics}},
+        "spec": {"containers": [
+            {"name": "nccl", "image": "nccl", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        ]},
+    })
+}

@@ -1,0 +1,212 @@
+//! Interfaces that belong to devices, in pods and back: what only a machine with PCI
+//! functions can show. Virtual functions, flags of a driver, and a kernel that takes a
+//! device out of a namespace that has ended while our driver was away.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::DeleteParams};
+use serde_json::{Value, json};
+use tests::{
+    Check, ControlPlane, Scope, eventually,
+    floor::Test,
+    guest::{
+        Guest, Hardware, NicModel,
+        node::{GuestNode, disk},
+    },
+    node::{device_name, pods},
+    rig::Rig,
+    with_scope,
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![functions_go_into_pods_and_come_back].into_iter().map(Test::alone).collect()
+}
+
+/// A busy machine emulates slowly.
+const SLOW: Duration = Duration::from_mins(2);
+
+/// The NICs' interfaces by place, and those of two virtual functions of the last; each
+/// with something of its own that it must have again.
+const LINKS: &str = r"
+modprobe -a e1000e igb igbvf vmxnet3 macvlan
+name_link() {
+  device=/sys/bus/pci/devices/0000:$1
+  until compgen -G $device/net/'*' >/dev/null || compgen -G $device/virtio'*'/net/'*' >/dev/null; do sleep 0.1; done
+  link=$(basename $(ls -d $device/net/* $device/virtio*/net/* 2>/dev/null))
+  ip link set $link down
+  ip link set $link name $2
+  ip link set $2 up
+}
+name_link 45:00.0 rail0; name_link 46:00.0 rail1; name_link 85:00.0 rail2; name_link 86:00.0 rail3
+echo 2 >/sys/bus/pci/devices/0000:86:00.0/sriov_numvfs
+name_link 86:10.0 vf0; name_link 86:10.2 vf1
+ip link set vf0 mtu 1400
+ip addr add 10.7.0.1/24 dev vf0
+ip route add 10.70.0.0/16 via 10.7.0.254 dev vf0 metric 77
+ip addr add 10.7.1.1/24 dev vf1
+ip addr add 10.7.3.1/24 dev rail3
+ethtool -K rail3 gro off
+ethtool --set-priv-flags rail3 legacy-rx on";
+
+/// All that the host must have again: hardware address, MTU, up or down, addresses,
+/// routes, features and flags.
+const STATE: &str = r"
+for link in vf0 vf1 rail3; do
+  echo $link $(cat /sys/class/net/$link/{address,mtu}) $(($(cat /sys/class/net/$link/flags) & 1))
+  ip -o -4 addr show $link | cut -d' ' -f2-
+  ip route show dev $link | sed 's/ linkdown//'
+  ethtool -k $link
+  ethtool --show-priv-flags $link 2>/dev/null || true
+done";
+
+async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        let node = boot(&plane).await?;
+        node.guest.run(LINKS).await?;
+        let before = node.guest.run(STATE).await?;
+        let kubeconfig = rig.node_kubeconfig("node-driver", &node.name).await?;
+        node.start_driver(&plane, &kubeconfig).await?;
+        each_pod_has_its_own(scope, &node).await?;
+        pods_share_one_by_ipvlan(scope, &node).await?;
+
+        // Their namespaces end without the driver, and the kernel gives the devices back.
+        node.guest.kill("node-driver").await?;
+        let pods: Api<Pod> = scope.api();
+        for (name, ..) in PODS {
+            pods.delete(name, &DeleteParams::default()).await?;
+        }
+        returned(&node, None).await?;
+        node.restart_driver().await?;
+        for (name, ..) in PODS {
+            eventually(SLOW, async || {
+                let pod = pods.get_opt(name).await?;
+                Ok(Check::that(pod.is_none(), || format!("{name} is still there")))
+            })
+            .await?;
+        }
+        returned(&node, Some(&before)).await
+    })
+    .await
+}
+
+async fn boot(plane: &ControlPlane) -> anyhow::Result<GuestNode> {
+    let folder = tempfile::tempdir()?;
+    let nics = [NicModel::Virtio, NicModel::E1000e, NicModel::Vmxnet3, NicModel::Igb];
+    let disk = Some(disk(folder.path())?);
+    let hardware = Hardware { nics, memory: 640, disk, ..Hardware::default() };
+    let guest = Guest::boot(plane, "hardware", &hardware).await?;
+    GuestNode::join(plane, guest, "hardware").await
+}
+
+/// Pods with whole functions: name, PCI address, and the last part of an address.
+const PODS: [(&str, &str, u8); 3] =
+    [("first", "0000:86:10.0", 1), ("second", "0000:86:10.2", 2), ("physical", "0000:86:00.0", 3)];
+
+/// What each pod asks for; only the physical function's driver has flags of its own.
+fn parameters(name: &str, number: u8) -> Value {
+    let interface = json!({"name": "net1", "addresses": [format!("192.168.7.{number}/24")]});
+    if name == "physical" {
+        let flags = json!({"legacy-rx": false});
+        let ethtool = json!({"features": {"gro": true, "tso": false}, "privateFlags": flags});
+        json!({"interface": interface, "ethtool": ethtool})
+    } else {
+        json!({ "interface": interface })
+    }
+}
+
+async fn each_pod_has_its_own(scope: &Scope, node: &GuestNode) -> anyhow::Result<()> {
+    for (name, address, number) in PODS {
+        let claim = json!({"resourceClaimName": name});
+        let device = device_name(address);
+        let parameters = Some(parameters(name, number));
+        pods::allocated_claim(scope, name, &node.name, &device, parameters).await?;
+        pods::create_bound(scope, pods::pod(name, &node.name, claim)?, &node.name).await?;
+    }
+    for (name, _, number) in PODS {
+        let log = told(node, scope, name).await?;
+        let addresses = log.lines().filter(|line| line.starts_with("IP ") && line.contains("net1"));
+        let own = format!("192.168.7.{number}/24");
+        let all: Vec<_> = addresses.filter(|line| line.contains("inet ")).collect();
+        assert!(all.len() == 1 && all[0].contains(&own), "{name}:\n{log}");
+        // The loopback interface, the pod's network, and the function.
+        let links = log.lines().filter(|line| line.starts_with("LINK ") && line.contains("mtu"));
+        assert_eq!(links.count(), 3, "{name}:\n{log}");
+    }
+    let flags =
+        node.guest.run(&in_pod_with("192.168.7.3", "ethtool --show-priv-flags net1")).await?;
+    assert!(flags.contains("legacy-rx: off"), "{flags}");
+    let features = node.guest.run(&in_pod_with("192.168.7.3", "ethtool -k net1")).await?;
+    for line in ["generic-receive-offload: on", "tcp-segmentation-offload: off"] {
+        assert!(features.contains(line), "{features}");
+    }
+    let host = node.guest.run("ls /sys/class/net").await?;
+    let is_away = |name: &str| host.lines().all(|line| line != name);
+    assert!(["vf0", "vf1", "rail3"].into_iter().all(is_away), "in pods, not on the host: {host}");
+    Ok(())
+}
+
+/// A command in the network namespace that has this address.
+fn in_pod_with(address: &str, command: &str) -> String {
+    format!(
+        "for name in $(ip netns list | cut -d' ' -f1); do
+           if ip -n $name -o addr | grep ' {address}/' >/dev/null; then ip netns exec $name {command}; fi
+         done"
+    )
+}
+
+/// Two pods on one NIC, with its hardware address, reach each other.
+async fn pods_share_one_by_ipvlan(scope: &Scope, node: &GuestNode) -> anyhow::Result<()> {
+    let names = ["flat-1", "flat-2"];
+    for (number, name) in (1..).zip(names) {
+        let share = format!("0000000{number}-0000-4000-8000-000000000000");
+        let device = device_name("0000:46:00.0");
+        let place = [node.name.as_str(), &device, &share];
+        let address = format!("192.168.8.{number}/24");
+        let parameters =
+            json!({"interface": {"name": "net1", "type": "ipvlan", "addresses": [address]}});
+        pods::allocated_share(scope, name, place, Some(parameters)).await?;
+        let claim = json!({"resourceClaimName": name});
+        pods::create_bound(scope, pods::pod(name, &node.name, claim)?, &node.name).await?;
+    }
+    for name in names {
+        told(node, scope, name).await?;
+    }
+    let ping = in_pod_with("192.168.8.1", "busybox ping -c 1 -W 5 192.168.8.2");
+    let answer = node.guest.run(&ping).await?;
+    assert!(answer.contains("1 packets received"), "{answer}");
+    let kind = node.guest.run(&in_pod_with("192.168.8.1", "ip -d link show net1")).await?;
+    assert!(kind.contains("ipvlan"), "{kind}");
+    node.guest.run("ip link show rail1").await?;
+    for name in names {
+        pods::delete(scope, name).await?;
+    }
+    Ok(())
+}
+
+/// What a pod's container wrote first.
+async fn told(node: &GuestNode, scope: &Scope, pod: &str) -> anyhow::Result<String> {
+    eventually(SLOW, async || {
+        let log = node.pod_log(scope.namespace(), pod).await?;
+        let events = pods::events(scope, pod).await?;
+        let is_whole = log.contains("TOLD");
+        Ok(if is_whole { Check::Done(log) } else { Check::NotYet(format!("{log}\n{events:?}")) })
+    })
+    .await
+}
+
+/// The functions' interfaces are the host's again: under any name, or as they were.
+async fn returned(node: &GuestNode, state: Option<&str>) -> anyhow::Result<()> {
+    eventually(SLOW, async || {
+        let Some(state) = state else {
+            let there = "(ls -d /sys/bus/pci/devices/0000:86:{00.0,10.0,10.2}/net/* 2>/dev/null \
+                || true) | wc -l";
+            let count = node.guest.run(there).await?;
+            return Ok(Check::that(count.trim() == "3", || format!("{} are back", count.trim())));
+        };
+        let now = node.guest.run(&format!("( {STATE}\n) 2>&1 || true")).await?;
+        Ok(Check::that(now == state, || format!("was:\n{state}\nis:\n{now}")))
+    })
+    .await
+}

@@ -1,0 +1,342 @@
+//! What a network configuration says of an interface beside addresses: features of its
+//! driver, the host's eBPF programs, an address by DHCP. Kubelet and runtime are played
+//! by the test; `ethtool`, `ping` and a DHCP server tell what is so.
+
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use node_driver::plugin::wire::dra_v1::Claim;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::{
+    Check, ControlPlane, Program, Scope, eventually,
+    floor::Test,
+    node::{
+        Machine, Nic,
+        links::{self, shell},
+        plugin::{self, Hook, SOON, Sandbox},
+        pods,
+    },
+    process::Process,
+    with_scope,
+};
+
+use super::{
+    interfaces::{difference, without_pods},
+    programs,
+    trouble::{done, listens, machine, nothing_left, refused},
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        features_are_the_pods_and_then_the_hosts_again,
+        features_that_an_interface_cannot_have_are_named,
+        the_hosts_programs_stay_behind,
+        an_address_comes_by_dhcp_is_renewed_and_given_back,
+        without_a_dhcp_server_the_container_does_not_start,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
+
+/// A claim on the NIC with these parameters, prepared.
+async fn prepared(
+    scope: &Scope,
+    machine: &Machine,
+    name: &str,
+    parameters: Value,
+) -> anyhow::Result<Claim> {
+    let claim = on_nic(scope, machine, name, parameters).await?;
+    done(plugin::prepare(machine, &claim).await)?;
+    Ok(claim)
+}
+
+async fn on_nic(
+    scope: &Scope,
+    machine: &Machine,
+    name: &str,
+    parameters: Value,
+) -> anyhow::Result<Claim> {
+    plugin::claim(scope, name, [&machine.name, &NIC.device()], Some(parameters)).await
+}
+
+/// Starts a container that must start.
+async fn starts(machine: &Machine, claim: &Claim, sandbox: &Sandbox) -> anyhow::Result<()> {
+    let started = plugin::start_container(machine, claim, sandbox, None).await?;
+    anyhow::ensure!(started == Hook::Attached, "{started:?}");
+    Ok(())
+}
+
+/// `ethtool -k`, in which a feature is a line.
+fn features(sandbox: Option<&Sandbox>, link: &str) -> anyhow::Result<String> {
+    let line = format!("ethtool -k {link}");
+    sandbox.map_or_else(|| shell(&line), |sandbox| sandbox.run(&line))
+}
+
+async fn features_are_the_pods_and_then_the_hosts_again(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "features", &[NIC]).await?;
+        // Not as the kernel makes it: what is restored is the host's own setting.
+        shell("ethtool -K rail0 tx-udp-segmentation off")?;
+        let before = features(None, "rail0")?;
+        listens(&mut machine).await?;
+        let parameters = json!({
+            "interface": {"name": "net1"},
+            "ethtool": {"features": {
+                "tso": false, "rx-gro": true, "tx-udp-segmentation": true, "highdma": true
+            }}
+        });
+        let claim = prepared(scope, &machine, "features", parameters).await?;
+        let sandbox = Sandbox::open("features")?;
+        // The second container of a pod finds it so.
+        for _ in 0..2 {
+            starts(&machine, &claim, &sandbox).await?;
+            let inside = features(Some(&sandbox), "net1")?;
+            for line in [
+                "tcp-segmentation-offload: off",
+                "tx-tcp6-segmentation: off",
+                "generic-receive-offload: on",
+                "tx-udp-segmentation: on",
+            ] {
+                assert!(inside.contains(line), "`{line}` is not in:\n{inside}");
+            }
+        }
+        // The driver that brings it back is another than the one that gave it away.
+        machine.kill_driver();
+        listens(&mut machine).await?;
+        done(plugin::unprepare(&machine, &claim).await)?;
+        assert_eq!(features(None, "rail0")?, before);
+        sandbox.close()?;
+        nothing_left(&machine)
+    })
+    .await
+}
+
+async fn features_that_an_interface_cannot_have_are_named(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "fixed", &[NIC]).await?;
+        listens(&mut machine).await?;
+        for (name, ethtool, said) in [
+            (
+                "unknown",
+                json!({"features": {"warp": true}}),
+                "names `warp`, which no interface has",
+            ),
+            (
+                "fixed",
+                json!({"features": {"lro": true}}),
+                "`lro` on, which interface `rail0` cannot",
+            ),
+            (
+                "flag",
+                json!({"privateFlags": {"turbo": true}}),
+                "names `turbo`, which interface `rail0`",
+            ),
+        ] {
+            let parameters = json!({ "ethtool": ethtool });
+            let claim = on_nic(scope, &machine, name, parameters).await?;
+            let error = refused(plugin::prepare(&machine, &claim).await)?;
+            assert!(error.contains(said), "{error}");
+            let has = ["`rx-gro`", "it has none"];
+            assert!(has.iter().any(|has| error.contains(has)), "what it has instead: {error}");
+        }
+        // What the kernel keeps otherwise shows when it is set: without checksums there
+        // is no segmentation. Then nothing of it is done.
+        let before = features(None, "rail0")?;
+        let kept = json!({"ethtool": {"features": {"tx": false, "tso": true}}});
+        let claim = prepared(scope, &machine, "kept", kept).await?;
+        let sandbox = Sandbox::open("kept")?;
+        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        assert!(error.contains("-segmentation` on, and interface `rail0` keeps it"), "{error}");
+        assert_eq!(features(None, "rail0")?, before, "it is back, and as it was");
+        done(plugin::unprepare(&machine, &claim).await)?;
+        sandbox.close()?;
+        nothing_left(&machine)
+    })
+    .await
+}
+
+async fn the_hosts_programs_stay_behind(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "programs", &[NIC]).await?;
+        shell("ip addr add 10.66.1.1/24 dev rail0-peer")?;
+        let links = programs::attach("rail0")?;
+        assert_eq!(programs::count("rail0")?, 2);
+        shell("tc qdisc add dev rail0 clsact")?;
+        listens(&mut machine).await?;
+        for (name, is_off) in [("kept", false), ("off", true)] {
+            let parameters = json!({"interface": {
+                "name": "net1", "addresses": ["10.66.1.2/24"], "disableEbpfPrograms": is_off
+            }});
+            let claim = prepared(scope, &machine, name, parameters).await?;
+            let sandbox = Sandbox::open(name)?;
+            starts(&machine, &claim, &sandbox).await?;
+            assert_eq!(sandbox.reaches("10.66.1.1"), is_off, "each program drops everything");
+            let inside = sandbox.ip("-d link show net1")?;
+            assert_eq!(inside.contains("xdp"), !is_off, "{inside}");
+            assert!(!sandbox.run("tc qdisc show dev net1")?.contains("clsact"));
+            done(plugin::unprepare(&machine, &claim).await)?;
+            assert_eq!(programs::count("rail0")?, if is_off { 0 } else { 2 });
+            sandbox.close()?;
+        }
+        drop(links);
+        nothing_left(&machine)
+    })
+    .await
+}
+
+/// A DHCP server on the other end of the link.
+struct Server {
+    folder: TempDir,
+    process: Process,
+}
+
+impl Server {
+    fn start(plane: &ControlPlane) -> anyhow::Result<Self> {
+        shell("ip addr add 10.66.0.1/24 dev rail0-peer")?;
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(path("leases"), "")?;
+        fs::write(
+            path("conf"),
+            format!(
+                "start 10.66.0.50\nend 10.66.0.60\ninterface rail0-peer\n\
+                 lease_file {}\npidfile {}\nmin_lease 1\noption lease {LEASE}\n\
+                 option subnet 255.255.255.0\noption router 10.66.0.1\noption mtu 1400\n\
+                 option staticroutes 172.30.0.0/16 10.66.0.1\n",
+                path("leases"),
+                path("pid"),
+            ),
+        )?;
+        let process = Program::new(Path::new("/bin/busybox"), &plane.logs())
+            .named("udhcpd")
+            .args(["udhcpd".to_owned(), "-f".to_owned(), path("conf")])
+            .spawn()?;
+        Ok(Self { folder, process })
+    }
+
+    /// How often it has said that an address may be used.
+    fn given(&self) -> usize {
+        self.process.tail(200).lines().filter(|line| line.contains("sending ACK")).count()
+    }
+
+    /// Waits until it has so many leases.
+    async fn has(&self, count: usize) -> anyhow::Result<()> {
+        eventually(SOON, async || {
+            let leases = self.leases()?;
+            Ok(Check::that(leases.len() == count, || format!("the server has {leases:?}")))
+        })
+        .await
+    }
+
+    /// Its leases that have not ended.
+    fn leases(&self) -> anyhow::Result<Vec<String>> {
+        shell(&format!("kill -USR1 {}", self.process.pid()))?;
+        let file = self.folder.path().join("leases");
+        let table = shell(&format!("busybox dumpleases -r -f {}", file.display()));
+        // It may be at writing.
+        let table = table.unwrap_or_default();
+        let lines = table.lines().skip(1).filter(|line| !line.contains("expired"));
+        Ok(lines.map(str::to_owned).collect())
+    }
+}
+
+/// Seconds that a lease is good for; it is renewed at half of them.
+const LEASE: u32 = 8;
+
+async fn an_address_comes_by_dhcp_is_renewed_and_given_back(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "dhcp", &[NIC]).await?;
+        shell("ip addr add 10.7.0.1/24 dev rail0")?;
+        let before = without_pods(links::state()?);
+        let server = Server::start(&plane)?;
+        listens(&mut machine).await?;
+        let parameters = json!({"interface": {"name": "net1", "dhcp": true}});
+        let claim = prepared(scope, &machine, "dhcp", parameters).await?;
+        let sandbox = Sandbox::open("dhcp")?;
+        for _ in 0..2 {
+            starts(&machine, &claim, &sandbox).await?;
+        }
+        let inside = sandbox.ip("-4 -o addr show net1")?;
+        let address = inside.split_whitespace().find(|word| word.starts_with("10.66.0."));
+        let address = address.context(inside.clone())?.to_owned();
+        assert!(inside.contains("dynamic") && !inside.contains("10.7.0.1"), "{inside}");
+        assert!(sandbox.ip("link show net1")?.contains("mtu 1400"));
+        let routes = sandbox.ip("route")?;
+        assert!(routes.contains("172.30.0.0/16 via 10.66.0.1 dev net1 proto dhcp"), "{routes}");
+        assert!(!routes.contains("default"), "{routes}");
+        assert!(sandbox.reaches("10.66.0.1"));
+        let data = pods::network_data(scope, "dhcp").await?;
+        assert_eq!(data["ips"], json!([address]));
+
+        // By the driver, and by the one after it: beyond the first lease's end.
+        for round in 0..2 {
+            let given = server.given();
+            eventually(SOON, async || {
+                let inside = sandbox.ip("-4 -o addr show net1")?;
+                anyhow::ensure!(inside.contains(&address), "round {round}: it ended: {inside}");
+                let more = server.given() - given;
+                Ok(Check::that(more >= 3, || format!("round {round}: renewed {more} times")))
+            })
+            .await?;
+            machine.kill_driver();
+            listens(&mut machine).await?;
+        }
+        server.has(1).await?;
+        done(plugin::unprepare(&machine, &claim).await)?;
+        server.has(0).await?;
+        sandbox.close()?;
+        nothing_left(&machine)?;
+        shell("ip addr del 10.66.0.1/24 dev rail0-peer")?;
+        let after = without_pods(links::state()?);
+        assert_eq!(difference(&before, &after), "");
+        Ok(())
+    })
+    .await
+}
+
+async fn without_a_dhcp_server_the_container_does_not_start(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "silent", &[NIC]).await?;
+        listens(&mut machine).await?;
+        let before = without_pods(links::state()?);
+        let parameters = json!({"interface": {"name": "net1", "dhcp": true}});
+        let claim = prepared(scope, &machine, "silent", parameters).await?;
+        let sandbox = Sandbox::open("silent")?;
+        let begin = Instant::now();
+        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        assert!(error.contains("`net1`: no DHCP server has given an address"), "{error}");
+        // The runtime ends a hook after 30 s, without a word.
+        assert!(begin.elapsed() < Duration::from_secs(25));
+        shell("ip link set rail0-peer down")?;
+        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        assert!(error.contains("`net1` has no carrier"), "{error}");
+        shell("ip link set rail0-peer up")?;
+        done(plugin::unprepare(&machine, &claim).await)?;
+        sandbox.close()?;
+        nothing_left(&machine)?;
+        eventually(SOON, async || {
+            let after = without_pods(links::state()?);
+            Ok(Check::that(after == before, || difference(&before, &after)))
+        })
+        .await
+    })
+    .await
+}

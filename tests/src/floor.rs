@@ -136,10 +136,12 @@ impl Floor {
             let result = AssertUnwindSafe(body(Arc::clone(plane))).catch_unwind().await;
             let failure = match result {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => format!("{error:?}"),
+                // Its trace would be the runtime's.
+                Ok(Err(error)) => format!("{error:#}"),
                 Err(panic) => format!("panicked: {}", panic_message(panic.as_ref())),
             };
-            Err(Failed::from(format!("{failure}{}", tails(&plane.logs(), &marks))))
+            // Last, as a report that is cut keeps its end.
+            Err(Failed::from(format!("{}\n--- failure\n{failure}", tails(&plane.logs(), &marks))))
         };
         self.runtime.block_on(test)
     }

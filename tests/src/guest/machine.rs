@@ -41,13 +41,14 @@ impl NicModel {
     }
 }
 
-/// The cable between two guests, on the rail of [`NICS`]' first and third.
-#[derive(Clone, Copy, Debug)]
-pub enum Wire {
-    /// The guest that is booted first, on this port of the loopback interface.
-    Listen(u16),
-    /// The other.
-    Connect(u16),
+/// An end of the cable between two guests, on the rail of [`NICS`]' first and third:
+/// a datagram socket, so that the guests may start in any order.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// This guest's socket.
+    pub local: PathBuf,
+    /// The other guest's.
+    pub remote: PathBuf,
 }
 
 /// A machine to be emulated.
@@ -155,13 +156,16 @@ impl Hardware {
     }
 
     fn wire(&self) -> Vec<String> {
-        let Some(wire) = self.wire else { return Vec::new() };
-        let end = match wire {
-            Wire::Listen(port) => format!("listen=127.0.0.1:{port}"),
-            Wire::Connect(port) => format!("connect=127.0.0.1:{port}"),
-        };
+        let Some(Wire { local, remote }) = &self.wire else { return Vec::new() };
+        let (local, remote) = (local.display(), remote.display());
         [
-            option("-netdev", &format!("socket,id=wire,{end}")),
+            option(
+                "-netdev",
+                &format!(
+                    "dgram,id=wire,local.type=unix,local.path={local},remote.type=unix,\
+                     remote.path={remote}"
+                ),
+            ),
             option("-netdev", "hubport,id=wireport,hubid=0,netdev=wire"),
         ]
         .concat()

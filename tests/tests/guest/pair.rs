@@ -1,7 +1,7 @@
 //! Two machines on one wire: an annotated pod on each, scheduled and prepared as
 //! on a real cluster, and verbs between them.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,6 @@ use tests::{
         node::{GuestNode, disk},
     },
     node::pods,
-    ports,
     rig::Rig,
     with_scope,
 };
@@ -27,7 +26,8 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn two_pods_write_to_each_other(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut rig = Rig::install(&plane, scope).await?;
-        let pair = boot(&plane).await?;
+        let cable = tempfile::tempdir()?;
+        let pair = boot(&plane, cable.path()).await?;
         for (number, node) in pair.iter().enumerate() {
             node.guest.run(&format!("{RDMA}\n{}", address(number))).await?;
             node.start_gpu_driver(&plane).await?;
@@ -68,11 +68,11 @@ const NAMES: [&str; 8] =
 /// Refused while there is another namespace, and pods' end late.
 const EXCLUSIVE: &str = "until rdma system set netns exclusive 2>/dev/null; do sleep 0.2; done";
 
-/// Boots both at once: each takes a processor.
-async fn boot(plane: &ControlPlane) -> anyhow::Result<[GuestNode; 2]> {
-    let folder = tempfile::tempdir()?;
-    let disk = disk(folder.path())?;
-    let port = ports::free()?;
+/// Boots both at once: each takes a processor. The ends of their cable are files in
+/// the folder.
+async fn boot(plane: &ControlPlane, folder: &Path) -> anyhow::Result<[GuestNode; 2]> {
+    let disk = disk(folder)?;
+    let ends = ["one", "other"].map(|name| folder.join(name));
     let hardware = |number, wire| Hardware {
         number,
         wire: Some(wire),
@@ -80,8 +80,10 @@ async fn boot(plane: &ControlPlane) -> anyhow::Result<[GuestNode; 2]> {
         disk: Some(disk.clone()),
         ..Hardware::default()
     };
-    let one = hardware(1, Wire::Listen(port));
-    let other = hardware(2, Wire::Connect(port));
+    let [local, remote] = ends.clone();
+    let one = hardware(1, Wire { local, remote });
+    let [remote, local] = ends;
+    let other = hardware(2, Wire { local, remote });
     let (one, other) =
         tokio::try_join!(Guest::boot(plane, "one", &one), Guest::boot(plane, "other", &other))?;
     let (one, other) = tokio::try_join!(
@@ -122,7 +124,13 @@ async fn writes(scope: &Scope, pair: &[GuestNode; 2], round: &str) -> anyhow::Re
     pods::running(scope, &server.0).await?;
     create(scope, client.1, &client.0, [&addresses[0], &addresses[0]]).await?;
     for (pod, node) in [&client, &server] {
-        let told = wrote(node, scope, pod).await.with_context(|| pod.clone())?;
+        let told = match wrote(node, scope, pod).await {
+            Ok(told) => told,
+            Err(error) => {
+                let [one, other] = [wire(&pair[0]).await, wire(&pair[1]).await];
+                return Err(error.context(format!("{pod}\n{one}\n{other}")));
+            }
+        };
         for one in ["DEV uverbs", "DEV umad", "DEV issm", "GPU_"] {
             let lines = told.lines().filter(|line| line.starts_with(one));
             assert_eq!(lines.count(), 1, "`{one}` of {pod}, which wrote:\n{told}");
@@ -130,6 +138,22 @@ async fn writes(scope: &Scope, pair: &[GuestNode; 2], round: &str) -> anyhow::Re
     }
     Ok([client.0, server.0])
 }
+
+/// What a machine says of the wire: for a failure.
+async fn wire(node: &GuestNode) -> String {
+    let told = node.guest.run(STATE).await;
+    format!("--- guest {}\n{}", node.name, told.unwrap_or_else(|error| format!("{error:#}")))
+}
+
+const STATE: &str = r#"
+set +e
+uptime; rdma link; rdma res show qp
+for space in /run/netns/*; do
+  echo "in $space"
+  nsenter --net=$space sh -c 'ip -s link show net1; ip neigh; ss -tan'
+done
+ps ax -o pid,stat,etime,args | grep -w -e ib_write_bw -e ping
+dmesg | tail -n 15"#;
 
 async fn end(scope: &Scope, pods: [String; 2]) -> anyhow::Result<()> {
     for pod in &pods {
@@ -152,7 +176,7 @@ for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; env; ip -o addr
 device=${UCX_NET_DEVICES%%:*}
 while sleep 1; do ping -c 1 -W 1 $OTHER >/dev/null 2>&1; done &
 while :; do
-  /usr/bin/ib_write_bw -d $device -x 1 -u 20 -n 20 -s 4096 -F $PEER; status=$?
+  timeout 60 /usr/bin/ib_write_bw -d $device -x 1 -u 20 -n 20 -s 4096 -F $PEER; status=$?
   echo WRITE $status
   [ -n "$PEER" ] && [ $status = 0 ] && exec sleep 100000
   sleep 1

@@ -2,9 +2,9 @@
 //! claims have goes in when one runs, and back when it stops.
 
 use crate::attach::enter::attach;
-use crate::attach::is_separate;
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
+use crate::attach::{AttachMode, is_separate};
 use crate::cdi;
 use crate::checkpoint::{Checkpoint, Phase};
 use crate::prepare::durable::{self, FileError};
@@ -68,11 +68,14 @@ fn due(
     left.chain(moving(checkpoint).filter_map(enter)).collect()
 }
 
-/// Plans that were promised and of which something goes into the pod.
+/// Plans that were promised and of which something goes into the pod by NRI.
 fn moving(checkpoint: &Checkpoint) -> impl Iterator<Item = &Plan> {
     let promised = checkpoint.claims.values().filter(|record| record.phase == Phase::Prepared);
     let plans = promised.map(|record| &record.plan);
-    plans.filter(|plan| plan.devices.iter().any(PlannedDevice::moves))
+    plans.filter(|plan| {
+        let moves = plan.devices.iter().any(PlannedDevice::moves);
+        moves && AttachMode::Nri.of(plan) == AttachMode::Nri
+    })
 }
 
 fn is_for(plan: &Plan, pod_uid: &str) -> bool {

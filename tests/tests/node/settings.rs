@@ -39,6 +39,7 @@ pub(crate) fn tests() -> Vec<Test> {
         the_hosts_programs_stay_behind,
         an_address_comes_by_dhcp_is_renewed_and_given_back,
         without_a_dhcp_server_the_container_does_not_start,
+        the_claims_status_follows_the_lease,
         what_the_hook_alone_can_do_it_does_beside_nri,
     ];
     all.into_iter().map(Test::alone).collect()
@@ -356,6 +357,60 @@ fn leased(sandbox: &Sandbox) -> anyhow::Result<Vec<String>> {
     let inside = sandbox.ip("-4 -o addr show net1")?;
     let words = inside.split_whitespace().filter(|word| word.starts_with("10.66.0."));
     Ok(words.filter(|word| word.contains('/')).map(str::to_owned).collect())
+}
+
+/// The address comes while the driver is away, and becomes another when the server knows
+/// nothing of the first. Whatever else the interface has stays.
+async fn the_claims_status_follows_the_lease(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    /// Longer than the test: no address goes by itself.
+    const LONG: u32 = 600;
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "follows", &[NIC]).await?;
+        let server = Server::offering(&plane, ["10.66.0.50", "10.66.0.60"], LONG)?;
+        listens(&mut machine).await?;
+        let parameters = json!({
+            "interface": {"name": "net1", "dhcp": true},
+            "routes": [{"destination": "172.31.0.0/16", "gateway": "10.66.0.1"}],
+            "neighbors": [{"destination": "10.66.0.9", "hardwareAddr": "02:00:00:00:cc:01"}]
+        });
+        let claim = prepared(scope, &machine, "follows", parameters).await?;
+        machine.kill_driver();
+        let sandbox = Sandbox::open("follows")?;
+        starts(&machine, &claim, &sandbox).await?;
+        let first = leased(&sandbox)?;
+        assert_eq!(first.len(), 1, "{first:?}");
+        listens(&mut machine).await?;
+        assert_eq!(pods::network_data(scope, "follows").await?["ips"], json!(first));
+
+        machine.kill_driver();
+        drop(server);
+        let server = Server::offering(&plane, ["10.66.0.70", "10.66.0.80"], LONG)?;
+        listens(&mut machine).await?;
+        let second = eventually(SOON, async || {
+            let now = leased(&sandbox)?;
+            anyhow::ensure!(!now.is_empty(), "it has no address");
+            let is_other = now.len() == 1 && now != first;
+            Ok(if is_other { Check::Done(now) } else { Check::NotYet(format!("{now:?}")) })
+        })
+        .await?;
+        let routes = sandbox.ip("route")?;
+        for route in ["10.66.0.0/24 dev net1", "172.30.0.0/16 via", "172.31.0.0/16 via"] {
+            assert!(routes.contains(route), "{route} is not in:\n{routes}");
+        }
+        assert!(sandbox.ip("neigh")?.contains("02:00:00:00:cc:01 PERMANENT"));
+        assert!(sandbox.reaches("10.66.0.1"));
+        eventually(SOON, async || {
+            let data = pods::network_data(scope, "follows").await?;
+            Ok(Check::that(data["ips"] == json!(second), || format!("the status says {data}")))
+        })
+        .await?;
+        server.has(1).await?;
+        done(plugin::unprepare(&machine, &claim).await)?;
+        server.has(0).await?;
+        sandbox.close()?;
+        nothing_left(&machine)
+    })
+    .await
 }
 
 /// Addresses by DHCP take longer than NRI waits, and the kernel's settings are not a

@@ -8,6 +8,7 @@ use crate::quota;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names;
 use cluster_model::view::ClusterView;
+use dra_allocator::PoolProblem;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +46,8 @@ pub struct Report {
 struct Census<'a> {
     /// By the driver that publishes devices of them.
     drivers: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// By driver and problem of their pools.
+    broken: BTreeMap<(&'a str, PoolProblem), BTreeSet<&'a str>>,
     graphs: BTreeSet<&'a str>,
 }
 
@@ -54,6 +57,7 @@ pub fn examine(view: &ClusterView, nic_class: &str) -> Report {
     let mut findings = Vec::new();
     let census = Census::of(view, &mut findings);
     classes(view, nic_class, &census, &mut findings);
+    census.broken(&mut findings);
     plugins(view, &census, &mut findings);
     census.incomplete(&mut findings);
     quotas(view, &mut findings);
@@ -91,8 +95,32 @@ impl<'a> Census<'a> {
             for device in devices {
                 census.drivers.entry(&device.id().driver).or_default().insert(node);
             }
+            let broken = view.inventory().broken_pools_on(node, view.settings());
+            for (pool, problem) in broken.unwrap_or_default() {
+                census.broken.entry((&pool.driver, problem)).or_default().insert(node);
+            }
         }
         census
+    }
+
+    /// Pools that the scheduler passes over.
+    fn broken(&self, findings: &mut Vec<Finding>) {
+        for ((driver, problem), nodes) in &self.broken {
+            let remedy = match problem {
+                PoolProblem::Missing { .. } => "where it lasts, see what the driver logs",
+                PoolProblem::Invalid(_) => "see what the driver publishes",
+            };
+            let message = format!(
+                "a pool of driver {driver} of which the scheduler takes nothing ({problem}); {remedy}"
+            );
+            findings.extend(Finding::on(nodes, ("has", "have"), &message));
+        }
+    }
+
+    /// The nodes with a pool of a driver that the scheduler passes over.
+    fn with_broken(&self, driver: &str) -> BTreeSet<&'a str> {
+        let of_driver = self.broken.iter().filter(|((of, _), _)| *of == driver);
+        of_driver.flat_map(|(_, nodes)| nodes).copied().collect()
     }
 
     /// The nodes with devices of a driver.
@@ -107,7 +135,8 @@ impl<'a> Census<'a> {
     /// Nodes that have one thing without the other.
     fn incomplete(&self, findings: &mut Vec<Finding>) {
         let nics = self.with(names::DRIVER);
-        let bare = self.with_gpus().difference(&nics).copied().collect();
+        let published = &nics | &self.with_broken(names::DRIVER);
+        let bare = self.with_gpus().difference(&published).copied().collect();
         let message = format!(
             "GPUs and no NIC of driver {}, so that no pod that asks for aligned NICs can run \
              there; see whether node-driver runs, and what it logs",

@@ -4,6 +4,7 @@
 //! API server says and no more: what a scheduler has in flight is a hypothesis of the caller,
 //! made on a clone of [`Inventory::state`]. Taints of `DeviceTaintRules` are not applied here.
 
+mod broken;
 mod held;
 pub(crate) mod likeness;
 mod slices;
@@ -27,6 +28,7 @@ use crate::wire::{self, Interner, WireError};
 use held::Held;
 use slices::SliceIndex;
 
+pub use broken::PoolProblem;
 pub(crate) use likeness::Likeness;
 pub(crate) use slices::{Place, PoolSlices};
 

@@ -39,7 +39,7 @@ pub use allocate::{
 pub use claim::{Claim, Class};
 pub use device::{AttributeValue, Device};
 pub use explain::{Explanation, explain};
-pub use inventory::{Inventory, InventoryError};
+pub use inventory::{Inventory, InventoryError, PoolProblem};
 pub use name::{ClaimName, DeviceId, PoolId, QualifiedName};
 pub use node::{Node, NodeSelector};
 pub use pools::GatherError;

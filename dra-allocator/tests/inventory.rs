@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dra_allocator::{ClaimName, DeviceId, Inventory, MinorVersion, Settings};
+use dra_allocator::{ClaimName, DeviceId, Inventory, MinorVersion, PoolProblem, Settings};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
@@ -106,4 +106,37 @@ proptest! {
         inventory.reset_claims(claims.values());
         prop_assert_eq!(answers(&inventory), answers(&fresh));
     }
+}
+
+/// Nothing is allocated of such pools, and they are told with the reason.
+#[test]
+fn pools_of_which_nothing_is_allocated_are_told() {
+    let slice = |name: &str, pool: &str, [generation, count]: [i64; 2], devices: &str| {
+        yaml::<ResourceSlice>(&format!(
+            "{{metadata: {{name: {name}}}, spec: {{driver: d.example.com, nodeName: n0, pool: \
+             {{name: {pool}, generation: {generation}, resourceSliceCount: {count}}}, \
+             devices: [{devices}]}}}}"
+        ))
+    };
+    let mut inventory = Inventory::new();
+    let slices = [
+        slice("whole", "whole", [1, 1], "{name: a}"),
+        slice("half", "half", [2, 3], "{name: a}"),
+        slice("half-old", "half", [1, 1], "{name: a}"),
+        slice("twice-1", "twice", [1, 2], "{name: a}"),
+        slice("twice-2", "twice", [1, 2], "{name: a}"),
+    ];
+    assert!(inventory.reset_slices(slices.iter()).is_empty());
+    let settings = Settings::defaults_of(MinorVersion::V1_37);
+    let broken = inventory.broken_pools_on("n0", &settings).unwrap();
+    let told: Vec<_> = broken.iter().map(|(id, problem)| (&*id.pool, problem.clone())).collect();
+    assert_eq!(
+        told,
+        [
+            ("half", PoolProblem::Missing { there: 1, of: 3 }),
+            ("twice", PoolProblem::Invalid("duplicate device name a".to_owned())),
+        ]
+    );
+    assert_eq!(inventory.devices_on("n0", &settings).unwrap().len(), 1);
+    assert_eq!(inventory.broken_pools_on("n1", &settings).unwrap(), []);
 }

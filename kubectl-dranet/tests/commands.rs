@@ -145,7 +145,7 @@ async fn lint_of_an_example() {
 
 /// The example, and what is added to it: a quota that its claims escape and one that
 /// they do not, nodes whose GPUs are a device plugin's, nodes that have one thing without
-/// the other, a NIC class of another name.
+/// the other, a pool without all of its slices, a NIC class of another name.
 #[tokio::test]
 async fn doctor_of_a_cluster() {
     let folder = tempfile::tempdir().unwrap();
@@ -189,6 +189,11 @@ async fn doctor_of_a_cluster() {
             },
         })
     };
+    let half = |node: &str, driver: &str| {
+        let mut slice = slice(node, driver);
+        slice["spec"]["pool"]["resourceSliceCount"] = 2.into();
+        slice
+    };
     let node = |name: &str| serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     let classes = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
     let more = [
@@ -198,6 +203,9 @@ async fn doctor_of_a_cluster() {
         slice("no-nics", "gpu.amd.com"),
         node("no-graph"),
         slice("no-graph", "dra.net"),
+        node("half"),
+        slice("half", "gpu.nvidia.com"),
+        half("half", "dra.net"),
     ];
     let objects: Vec<_> = more.into_iter().chain((0..5).map(plugin)).collect();
     let text: Vec<_> = objects.iter().map(|object| format!("{object}\n")).collect();
@@ -208,7 +216,7 @@ async fn doctor_of_a_cluster() {
     let output = kubectl_dranet::run(args(&["-o", "json", "--fail-on", "error"])).await.unwrap();
     assert!(!output.denied, "a warning does not, where it is said");
     let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
-    assert_eq!(json["findings"].as_array().unwrap().len(), 5, "{json}");
+    assert_eq!(json["findings"].as_array().unwrap().len(), 6, "{json}");
 }
 
 #[tokio::test]

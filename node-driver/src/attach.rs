@@ -25,7 +25,7 @@ use crate::attach::dhcp::LeaseError;
 use crate::attach::ethtool::EthtoolError;
 use crate::attach::netns::NetNs;
 use crate::prepare::claim::ClaimRef;
-use crate::prepare::plan::Plan;
+use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::LinkName;
 use std::io;
 
@@ -116,6 +116,22 @@ pub enum AttachMode {
     Hook,
     /// By the driver as an NRI plugin of the container runtime.
     Nri,
+}
+
+impl AttachMode {
+    /// How the interfaces of this plan get into its pod. NRI holds up every pod of the
+    /// node while a plugin answers, closes a plugin that takes longer than two seconds
+    /// (`plugin_request_timeout`), and a container may not write below `/proc/sys`. So an
+    /// address by DHCP and the kernel's settings of an interface are the hook's, whose
+    /// one container alone waits, and with them all of the claim.
+    pub fn of(self, plan: &Plan) -> Self {
+        let needs_hook = |link: &PlannedLink| {
+            let interface = &link.config.interface;
+            interface.dhcp == Some(true) || sysctl::has_any(interface)
+        };
+        let mut links = plan.devices.iter().filter_map(|device| device.link.as_ref());
+        if links.any(needs_hook) { Self::Hook } else { self }
+    }
 }
 
 /// Whether a pod has a network of its own. Without one RDMA devices are there already,

@@ -222,7 +222,8 @@ fn metadata_mount<'p>(
 fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let uid = &plan.claim.uid;
     let moves = plan.devices.iter().any(PlannedDevice::moves);
-    let hook = (moves && settings.attach == AttachMode::Hook).then(|| Hook {
+    let mode = settings.attach.of(plan);
+    let hook = (moves && mode == AttachMode::Hook).then(|| Hook {
         name: "createRuntime",
         path: paths.hook(),
         args: vec![
@@ -239,7 +240,7 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let devices = devices_file.then(|| mount(paths.devices(uid), DEVICES_FILE));
     let has_nccl = nccl_topo_file && plan.wiring.nccl.is_some();
     let nccl = has_nccl.then(|| mount(paths.nccl(uid), NCCL_FILE));
-    let waits = moves && settings.attach == AttachMode::Nri;
+    let waits = moves && mode == AttachMode::Nri;
     let network = waits.then(|| mount(paths.ready(uid), format!("{NETWORK_DIR}/{uid}")));
     Edits {
         env: variables(plan, settings.environment),

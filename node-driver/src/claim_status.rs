@@ -1,22 +1,14 @@
 //! What a claim's status says of our devices (KEP-4817): interface, hardware
-//! address, addresses, and whether they are ready. A pure rendering of the plan,
-//! and one server-side apply.
-//!
-//! Nothing waits for it: a pod runs whether its status could be written or not.
-//! The rights are `patch` on `resourceclaims/status` and `associated-node:patch`
-//! on `resourceclaims/driver` for this driver's name.
+//! address, addresses, and whether they are ready. A pure rendering of the plan; what
+//! writes it is `writer`.
+
+mod writer;
+
+pub(crate) use writer::StatusWriter;
 
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
-use std::time::Duration;
-
-/// How often is tried, and how long is waited in between.
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// How far the devices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,24 +80,4 @@ pub(crate) fn network_data(link: &PlannedLink) -> Value {
         data["hardwareAddress"] = json!(address);
     }
     data
-}
-
-/// Applies it, some times.
-pub async fn publish(client: Client, driver: String, plan: Plan, progress: Progress) {
-    let claims: Api<ResourceClaim> = Api::namespaced(client, &plan.claim.namespace);
-    let status = render(&plan, &driver, progress, Timestamp::now());
-    let params = PatchParams::apply(&driver).force();
-    let mut pause = tokio::time::interval(PAUSE);
-    for left in (0..TRIES).rev() {
-        pause.tick().await;
-        let applied = claims.patch_status(&plan.claim.name, &params, &Patch::Apply(&status)).await;
-        let claim = &plan.claim;
-        match applied {
-            Ok(_) => return,
-            // The claim is gone, or is another's: there is nothing to say.
-            Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => return,
-            Err(error) if left == 0 => tracing::warn!(%claim, %error, "Claim status not written"),
-            Err(_) => {}
-        }
-    }
 }

@@ -2,7 +2,8 @@
 //! on. Facts only; which NIC carries which attribute is decided elsewhere.
 //!
 //! A metadata service that is away never stops the driver: its attributes are
-//! then absent, never empty.
+//! then absent, never empty. It is waited for only where it has not answered during this
+//! boot: the first slices of a machine shall say where it is.
 
 mod alibaba;
 mod aws;

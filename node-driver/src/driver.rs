@@ -104,7 +104,9 @@ impl Start<'_> {
             None => None,
         };
         let source = CloudSource::new(args, host);
-        let (cloud, cloud_answered) = source.read().await;
+        // Who publishes once has no later moment to be right.
+        let (cloud, cloud_answered) =
+            if args.once { source.read().await } else { source.recall().await };
         let driver = Driver {
             host: host.clone(),
             kernel,

@@ -13,6 +13,7 @@ mod dra;
 pub mod health;
 mod hooks;
 mod install;
+mod leases;
 pub mod metrics;
 mod registration;
 pub mod run;
@@ -118,6 +119,11 @@ impl Plugin {
                 Ok(())
             });
         }
+        let told = leases::serve(Arc::clone(&node), hooked.clone(), stop.clone());
+        tasks.spawn(async {
+            told.await;
+            Ok(())
+        });
         tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));
         let registration = registration.publish()?;
         tasks.spawn(serve_registration(registration, registrar, stop.clone()));

@@ -1,11 +1,12 @@
 //! What in `deploy` is made from the code is what the code makes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use clap::Parser;
 use cluster_model::names::object;
+use json_patch::Patch;
 use node_driver::{args::Args, plugin::NEEDED};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::{binaries::in_tests, generated::assert_current, manifest, rig::manifests};
 
 #[test]
@@ -61,10 +62,36 @@ fn every_file_holds_objects() {
 /// flags are flags.
 #[test]
 fn the_drivers_pod_is_what_the_driver_asks_for() {
+    is_what_the_driver_asks_for(&drivers_set());
+}
+
+/// So it is as an NRI plugin, with the runtime's socket and nothing else besides.
+#[test]
+fn the_drivers_pod_is_right_as_an_nri_plugin() {
+    let file = in_tests("../deploy/components/nri/kustomization.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let component: Value = serde_saphyr::from_str(&text).unwrap();
+    let [patch] = &component["patches"].as_array().unwrap()[..] else { panic!("not one patch") };
+    let mut set = drivers_set();
+    assert_eq!(patch["target"], json!({"kind": set["kind"], "name": set["metadata"]["name"]}));
+    let patch: Patch = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
+    json_patch::patch(&mut set, &patch).unwrap();
+    let args = is_what_the_driver_asks_for(&set);
+    let socket = args.plugin.nri().expect("it is a plugin");
+    let mounts = &set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
+    let mount = mounts.as_array().unwrap().last().unwrap()["mountPath"].as_str().unwrap();
+    assert_eq!(socket.parent().unwrap(), Path::new(mount));
+}
+
+fn drivers_set() -> Value {
     let file = in_tests("../deploy/manifests/node-driver.yaml");
-    let objects = manifest::read(&file).unwrap();
-    let [set] = &objects[..] else { panic!("not one object") };
-    let pod = &set.data["spec"]["template"]["spec"];
+    let text = std::fs::read_to_string(file).unwrap();
+    serde_saphyr::from_str(&text).unwrap()
+}
+
+/// Returns its flags.
+fn is_what_the_driver_asks_for(set: &Value) -> Args {
+    let pod = &set["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     let words = |value: &Value| -> BTreeSet<String> {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
@@ -77,7 +104,7 @@ fn the_drivers_pod_is_what_the_driver_asks_for() {
     let flags = ["node-driver".to_owned(), "--node-name=node".to_owned()];
     let arguments = flags.into_iter().chain(words(&container["args"]));
     let args = Args::try_parse_from(arguments).unwrap();
-    let kubelet = args.plugin.kubelet_dir.unwrap();
+    let kubelet = args.plugin.kubelet_dir.clone().unwrap();
     let mounts: BTreeSet<_> = container["volumeMounts"]
         .as_array()
         .unwrap()
@@ -92,10 +119,11 @@ fn the_drivers_pod_is_what_the_driver_asks_for() {
     for needed in [
         kubelet.join("plugins"),
         kubelet.join("plugins_registry"),
-        args.plugin.cdi_dir,
-        args.plugin.run_dir,
-        args.plugin.netns_dir,
+        args.plugin.cdi_dir.clone(),
+        args.plugin.run_dir.clone(),
+        args.plugin.netns_dir.clone(),
     ] {
         assert!(mounts.contains(needed.to_str().unwrap()), "`{}`", needed.display());
     }
+    args
 }

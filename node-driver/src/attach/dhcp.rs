@@ -210,23 +210,31 @@ async fn set(
     index: u32,
     lease: &Lease,
 ) -> Result<(), AttachError> {
-    let (name, interface) = (link.name.as_str(), &link.config.interface);
-    if let Some(mtu) = lease.mtu.filter(|_| interface.mtu.is_none()) {
+    let name = link.name.as_str();
+    if let Some(mtu) = lease.mtu.filter(|_| link.config.interface.mtu.is_none()) {
         let wrap =
             |source| AttachError::netlink(name, format!("set the DHCP server's MTU {mtu}"), source);
         let message = LinkUnspec::new_with_index(index).mtu(mtu.into()).build();
         handle.link().set(message).execute().await.map_err(wrap)?;
     }
     add_address(handle, name, index, &lease.address()).await?;
-    let table = interface.vrf.as_ref().map(VrfConfig::table_id);
-    for (destination, router) in &lease.routes {
-        let asked = link.config.routes.iter().any(|route| route.destination == *destination);
-        if asked || (destination.prefix_len == 0 && table.is_none()) {
-            continue;
-        }
-        add_route(handle, name, index, &route(*destination, *router, table)).await?;
+    for route in routes_for(link, lease) {
+        add_route(handle, name, index, &route).await?;
     }
     Ok(())
+}
+
+/// Those of a lease that the link gets.
+fn routes_for(link: &PlannedLink, lease: &Lease) -> Vec<HostRoute> {
+    let table = link.config.interface.vrf.as_ref().map(VrfConfig::table_id);
+    let is_asked = |destination: IpPrefix| {
+        link.config.routes.iter().any(|route| route.destination == destination)
+    };
+    let routes = lease.routes.iter().filter(|(destination, _)| {
+        let is_default = destination.prefix_len == 0;
+        !is_asked(*destination) && (table.is_some() || !is_default)
+    });
+    routes.map(|(destination, router)| route(*destination, *router, table)).collect()
 }
 
 /// A router at no address is the link itself (RFC 3442).

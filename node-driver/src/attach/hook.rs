@@ -64,7 +64,7 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let mut record = AttachRecord::begin(&path, namespace, None);
     record.store(&path)?;
     let given = attach(&plan, &record.leases, &host, &pod)?;
-    record.take(given, &path)?;
+    record.attached(given, &path)?;
     let socket = namespaces_socket(&args.run_dir);
     if let Err(error) = held.and_then(|()| tell_attached(&socket, uid)) {
         report(&format!("going on without the driver, which did not answer: {error}"));

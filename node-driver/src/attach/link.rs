@@ -31,6 +31,8 @@ const KERNEL_ADDRESS_PROTOCOLS: [u8; 3] = [1, 2, 3];
 const SCOPE_LINK: u8 = 253;
 /// `ENODEV`.
 const NO_DEVICE: i32 = 19;
+/// `ESRCH`.
+const NO_ROUTE: i32 = 3;
 
 /// The interfaces of this namespace with these names, as the host shall have
 /// them again.
@@ -275,7 +277,7 @@ pub(super) async fn add_address(
     request.execute().await.map_err(wrap)
 }
 
-/// Takes an IPv4 address away, where the interface has it.
+/// Takes an IPv4 address away, where the interface has it with this prefix.
 pub(super) async fn del_address(
     handle: &Handle,
     name: &str,
@@ -286,7 +288,8 @@ pub(super) async fn del_address(
     let wrap = |source| AttachError::netlink(name, format!("take `{prefix}` away"), source);
     let mut addresses = handle.address().get().set_link_index_filter(index).execute();
     while let Some(address) = addresses.try_next().await.map_err(wrap)? {
-        if address.attributes.contains(&local) {
+        let is_it = address.header.prefix_len == prefix.prefix_len;
+        if is_it && address.attributes.contains(&local) {
             handle.address().del(address).execute().await.map_err(wrap)?;
         }
     }
@@ -318,6 +321,26 @@ pub(super) async fn add_route(
     let wrap = |source| {
         AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
     };
+    handle.route().add(route_message(index, route)?).replace().execute().await.map_err(wrap)
+}
+
+/// Takes a route away, where it is there.
+pub(super) async fn del_route(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    route: &HostRoute,
+) -> Result<(), AttachError> {
+    match handle.route().del(route_message(index, route)?).execute().await {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_ROUTE => Ok(()),
+        other => other.map_err(|source| {
+            let verb = format!("take the route to `{}` away", route.destination);
+            AttachError::netlink(name, verb, source)
+        }),
+    }
+}
+
+fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachError> {
     let HostRoute { destination, gateway, source, priority, table, scope, protocol } = route;
     let mut message = RouteMessageBuilder::<IpAddr>::new()
         .destination_prefix(destination.address, destination.prefix_len)
@@ -335,7 +358,7 @@ pub(super) async fn add_route(
     if let Some(priority) = priority {
         message = message.priority(*priority);
     }
-    handle.route().add(message.build()).replace().execute().await.map_err(wrap)
+    Ok(message.build())
 }
 
 fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {

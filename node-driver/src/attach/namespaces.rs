@@ -15,7 +15,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -55,6 +55,11 @@ impl Namespaces {
     /// Lets a claim's namespace go.
     pub fn release(&self, uid: &str) {
         self.lock().remove(uid);
+    }
+
+    /// The claims of which one is held, by UID.
+    pub fn claims(&self) -> BTreeSet<String> {
+        self.lock().keys().cloned().collect()
     }
 
     /// How many are held.

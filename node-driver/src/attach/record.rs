@@ -22,6 +22,9 @@ pub struct AttachRecord {
     /// What DHCP servers have given to its interfaces.
     #[serde(default, skip_serializing_if = "Leases::is_empty")]
     pub leases: Leases,
+    /// Whether all of them have been there, configured.
+    #[serde(default)]
+    pub is_attached: bool,
 }
 
 impl AttachRecord {
@@ -35,16 +38,18 @@ impl AttachRecord {
     /// there is still there when another container of the pod starts.
     pub fn begin(path: &Path, namespace: NetNsId, sandbox: Option<String>) -> Self {
         let known = Self::load(path).filter(|record| record.namespace == namespace);
-        let leases = known.map(|record| record.leases).unwrap_or_default();
-        Self { namespace, sandbox, leases }
+        let (leases, is_attached) =
+            known.map(|record| (record.leases, record.is_attached)).unwrap_or_default();
+        Self { namespace, sandbox, leases, is_attached }
     }
 
-    /// Notes what was given, if anything was.
-    pub fn take(&mut self, given: Leases, path: &Path) -> Result<(), FileError> {
-        if given.is_empty() {
+    /// Notes that all is there, and what was given.
+    pub fn attached(&mut self, given: Leases, path: &Path) -> Result<(), FileError> {
+        if self.is_attached && given.is_empty() {
             return Ok(());
         }
         self.leases.extend(given);
+        self.is_attached = true;
         self.store(path)
     }
 

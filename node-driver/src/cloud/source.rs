@@ -35,7 +35,18 @@ impl CloudSource {
             Cloud::Provider(provider) => provider,
         };
         let base = args.imds_url.clone().unwrap_or_else(|| provider.metadata_url().to_owned());
-        Self { provider, base, kept: BootFile::of(host, KEPT, KEPT_VERSION) }
+        let has_any = provider != CloudProvider::None;
+        let kept = has_any.then(|| BootFile::of(host, KEPT, KEPT_VERSION)).flatten();
+        Self { provider, base, kept }
+    }
+
+    /// What is known without waiting: what the service said earlier during this boot, and
+    /// only without that what it says now. And whether it said it now.
+    pub async fn recall(&self) -> (CloudMetadata, bool) {
+        match self.kept.as_ref().and_then(BootFile::load) {
+            Some(kept) => (kept, false),
+            None => self.read().await,
+        }
     }
 
     /// What the service says, and whether it said it now. A service that is away
@@ -56,8 +67,7 @@ impl CloudSource {
     /// What the service says now, kept for a restart.
     pub async fn ask(&self) -> Result<CloudMetadata, MetadataError> {
         let metadata = read(self.provider, &self.base, Patience::default()).await?;
-        let kept = self.kept.as_ref().filter(|_| self.provider != CloudProvider::None);
-        if let Some(Err(error)) = kept.map(|file| file.store(&metadata)) {
+        if let Some(Err(error)) = self.kept.as_ref().map(|file| file.store(&metadata)) {
             let error = Chain(&error);
             tracing::warn!(%error, "Attributes of the cloud not kept for a restart");
         }
@@ -71,6 +81,7 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
     use clap::Parser;
+    use futures::FutureExt;
     use std::fs;
     use std::path::Path;
     use tokio::net::TcpListener;
@@ -106,7 +117,11 @@ mod tests {
 
         // Port 1 of the loopback interface: nobody listens there.
         let away = "http://127.0.0.1:1";
-        assert_eq!(source(root.path(), away).read().await, (said, false));
+        assert_eq!(source(root.path(), away).read().await, (said.clone(), false));
+        // One that never answers is not even asked.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        assert_eq!(source(root.path(), &url).recall().now_or_never(), Some((said, false)));
         boot(root.path(), "1b1c2d3e-0000-4000-8000-000000000002\n");
         let (none, answered) = source(root.path(), away).read().await;
         assert_eq!((none.iter().count(), answered), (0, false), "it may be elsewhere now");

@@ -110,7 +110,6 @@ pub(super) async fn run(
 /// Asks the cloud until it answers.
 async fn ask_again(cloud: CloudSource, answer: value::Sender<CloudMetadata>, wake: Arc<Notify>) {
     loop {
-        sleep(CLOUD_PERIOD).await;
         match cloud.ask().await {
             Ok(metadata) => {
                 answer.send_replace(metadata);
@@ -119,6 +118,7 @@ async fn ask_again(cloud: CloudSource, answer: value::Sender<CloudMetadata>, wak
             }
             Err(error) => tracing::debug!(error = %Chain(&error), "Metadata service still away"),
         }
+        sleep(CLOUD_PERIOD).await;
     }
 }
 

@@ -1,9 +1,10 @@
-//! Claims whose interfaces have an address by DHCP: what the hook, or the sandbox, was
-//! given is told in the claim's status, and renewed for as long as it is there.
+//! Claims whose interfaces have an address by DHCP: what the hook was given is told in
+//! the claim's status, and renewed for as long as it is there.
 
 use crate::attach::dhcp::keeper::Kept;
 use crate::attach::record::AttachRecord;
 use crate::checkpoint::Checkpoint;
+use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::Plan;
 use serve::chain::Chain;
@@ -16,16 +17,40 @@ impl Node {
         let Some(record) = AttachRecord::load(&self.effects.paths.attached(uid)) else {
             return Some(plan);
         };
-        self.keep_leases(uid, &record);
+        self.keep_leases(&plan, &record);
         Some(record.complete(plan))
     }
 
+    /// The plans of these claims, where their interfaces are in pods, with what these
+    /// have been given.
+    pub fn attached_of(
+        &self,
+        uids: impl IntoIterator<Item = String>,
+    ) -> Result<Vec<Plan>, PrepareError> {
+        let _turn = self.turn()?;
+        let checkpoint = self.load()?;
+        let plan = |uid: String| {
+            let record = AttachRecord::load(&self.effects.paths.attached(&uid))?;
+            let claim = checkpoint.claims.get(&uid).filter(|_| record.is_attached)?;
+            Some(record.complete(claim.plan.clone()))
+        };
+        Ok(uids.into_iter().filter_map(plan).collect())
+    }
+
     /// Renews what the claim's interfaces were given for a while.
-    pub(super) fn keep_leases(&self, uid: &str, record: &AttachRecord) {
+    pub(super) fn keep_leases(&self, plan: &Plan, record: &AttachRecord) {
+        let uid = &plan.claim.uid;
         let namespace = self.effects.namespaces.find(uid, record.namespace);
         let Some(namespace) = namespace.filter(|_| !record.leases.is_empty()) else { return };
-        let (leases, record) = (record.leases.clone(), self.effects.paths.attached(uid));
-        if let Err(error) = self.effects.leases.keep(uid, Kept { namespace, leases, record }) {
+        let links = plan.devices.iter().filter_map(|device| device.link.clone());
+        let kept = Kept {
+            uid: uid.clone(),
+            namespace,
+            links: links.collect(),
+            leases: record.leases.clone(),
+            record: self.effects.paths.attached(uid),
+        };
+        if let Err(error) = self.effects.leases.keep(kept) {
             tracing::warn!(uid, error = %Chain(&error), "Leases not renewed");
         }
     }

@@ -1,7 +1,7 @@
 //! Prepares and unprepares claims: [`Node`] does what is the machine's, [`Preparer`]
 //! adds the claim itself, from the API server.
 
-use crate::claim_status::{self, Progress};
+use crate::claim_status::{Progress, StatusWriter};
 use crate::plugin::metrics::PluginMetrics;
 use crate::prepare::addresses;
 use crate::prepare::claim::{self, AllocatedClaim, ClaimError, ClaimRef};
@@ -30,6 +30,7 @@ pub struct Preparer {
     name: String,
     node: Arc<Node>,
     events: PodEvents,
+    statuses: StatusWriter,
 }
 
 impl Preparer {
@@ -37,7 +38,8 @@ impl Preparer {
     pub fn new(client: Client, name: impl Into<String>, node: Arc<Node>) -> Self {
         let name = name.into();
         let events = PodEvents::new(client.clone(), &name);
-        Self { client, name, node, events }
+        let statuses = StatusWriter::new(client.clone(), &node.effects.paths.driver);
+        Self { client, name, node, events, statuses }
     }
 
     /// Prepares a claim, or says again what was prepared. Works without the API
@@ -80,9 +82,7 @@ impl Preparer {
 
     /// Writes the claim's status; nobody waits for it.
     pub fn publish_status(&self, plan: Plan, progress: Progress) {
-        let driver = self.node.effects.paths.driver.clone();
-        let client = self.client.clone();
-        tokio::spawn(claim_status::publish(client, driver, plan, progress));
+        self.statuses.publish(plan, progress);
     }
 
     /// Undoes it. The claim itself may be gone already.

@@ -1,10 +1,11 @@
 //! Pods' sandboxes, as the container runtime tells of them by NRI: what their pods'
 //! claims have goes in when one runs, and back when it stops.
 
+use crate::attach::dhcp::Leases;
 use crate::attach::enter::attach;
-use crate::attach::is_separate;
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
+use crate::attach::{AttachMode, is_separate};
 use crate::cdi;
 use crate::checkpoint::{Checkpoint, Phase};
 use crate::prepare::durable::{self, FileError};
@@ -68,11 +69,14 @@ fn due(
     left.chain(moving(checkpoint).filter_map(enter)).collect()
 }
 
-/// Plans that were promised and of which something goes into the pod.
+/// Plans that were promised and of which something goes into the pod by NRI.
 fn moving(checkpoint: &Checkpoint) -> impl Iterator<Item = &Plan> {
     let promised = checkpoint.claims.values().filter(|record| record.phase == Phase::Prepared);
     let plans = promised.map(|record| &record.plan);
-    plans.filter(|plan| plan.devices.iter().any(PlannedDevice::moves))
+    plans.filter(|plan| {
+        let moves = plan.devices.iter().any(PlannedDevice::moves);
+        moves && AttachMode::Nri.of(plan) == AttachMode::Nri
+    })
 }
 
 fn is_for(plan: &Plan, pod_uid: &str) -> bool {
@@ -182,8 +186,8 @@ impl Node {
         Ok(entered)
     }
 
-    /// What has entered now, with what it was given there: a container that starts, and a
-    /// second driver beside this one, ask again.
+    /// What has entered now: a container that starts, and a second driver beside this
+    /// one, ask again.
     fn enter(&self, plan: &Plan, sandbox: &Sandbox) -> Result<Option<Plan>, PrepareError> {
         let uid = &plan.claim.uid;
         let Effects { paths, namespaces, faults, .. } = &self.effects;
@@ -207,13 +211,12 @@ impl Node {
         faults.reached("sandbox:record:before");
         record.store(&path)?;
         faults.reached("sandbox:record:after");
-        let given = attach(plan, &record.leases, &host, &pod)?;
-        record.take(given, &path)?;
-        self.keep_leases(uid, &record);
+        let given = attach(plan, &Leases::new(), &host, &pod)?;
+        record.attached(given, &path)?;
         faults.reached("sandbox:links:after");
         self.make_ready(uid, network)?;
         faults.reached("sandbox:ready:after");
-        Ok(Some(record.complete(plan.clone())))
+        Ok(Some(plan.clone()))
     }
 
     fn leave(&self, plan: &Plan) -> Result<(), PrepareError> {

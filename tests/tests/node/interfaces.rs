@@ -62,7 +62,7 @@ pub(crate) fn parameters() -> Value {
     json!({
         "interface": {
             "name": "net1", "mtu": 4321, "hardwareAddr": "02:00:00:00:bb:01",
-            "addresses": ["192.168.7.5/24", "fd77::5/64"], "arpIgnore": 1, "forwarding": true
+            "addresses": ["192.168.7.5/24", "fd77::5/64"]
         },
         "routes": [
             {"destination": "172.20.0.0/16", "gateway": "192.168.7.254"},

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
+use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope, eventually,
     floor::Test,
     node::{
-        Machine,
+        Machine, Nic,
         links::{self, shell},
         pods,
     },
@@ -20,6 +22,7 @@ use super::{
         goes_in_and_comes_back, make_link, parameters, pod_with, remove_link, without_pods,
     },
     rdma::told,
+    settings::Server,
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -31,6 +34,7 @@ pub(crate) fn tests() -> Vec<Test> {
         by_nri_a_pod_without_the_driver_waits_for_it,
         by_nri_containerd_and_the_driver_find_each_other_again,
         running_pods_survive_a_change_of_the_way,
+        a_pod_that_waits_for_dhcp_holds_up_no_other,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -165,5 +169,51 @@ async fn running_pods_survive_a_change_of_the_way(plane: Arc<ControlPlane>) -> a
         Ok(())
     })
     .await?;
+    remove_link()
+}
+
+/// Another NIC, for another pod.
+const OTHER: Nic = Nic { address: "0202:00:00.0", link: "rail1" };
+
+/// The runtime would close a plugin that takes as long as a DHCP server may, and every
+/// pod of the node waits for a plugin's answer. So its pod alone waits, in the hook.
+async fn a_pod_that_waits_for_dhcp_holds_up_no_other(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    make_link()?;
+    shell("ip link add rail1 type veth peer name rail1-peer")?;
+    let mut machine = Machine::start(&plane, "nri-dhcp", &[NIC, OTHER]).await?;
+    machine.start_driver(&NRI).await?;
+    with_scope(plane.client(), async |scope| {
+        pod_with(scope, &machine, Some(json!({"interface": {"name": "net1", "dhcp": true}})))
+            .await?;
+        eventually(pods::POD, async || {
+            let is_away = shell("ip link show rail0").is_err();
+            Ok(Check::that(is_away, || "the interface is not in the pod".to_owned()))
+        })
+        .await?;
+        // Nobody answers that pod, and others come and go.
+        let (node, device) = (machine.name.as_str(), OTHER.device());
+        let addresses = json!({"interface": {"name": "net1", "addresses": ["192.168.8.5/24"]}});
+        pods::allocated_claim(scope, "other", node, &device, Some(addresses)).await?;
+        let claim = json!({"resourceClaimName": "other"});
+        pods::create_bound(scope, pods::pod("other", node, claim)?, node).await?;
+        pods::running(scope, "other").await?;
+        let told_of_other = told(&machine, scope, "other").await?;
+        assert!(told_of_other.contains("net1 inet 192.168.8.5/24"), "{told_of_other}");
+        pods::delete(scope, "other").await?;
+        let waiting = pods::events(scope, "user").await?;
+        assert!(!waiting.iter().any(|event| event.starts_with("Started")), "{waiting:?}");
+
+        let _server = Server::offering(&plane, ["10.66.0.50", "10.66.0.60"], 600)?;
+        pods::running(scope, "user").await?;
+        let told_of_user = told(&machine, scope, "user").await?;
+        assert!(told_of_user.contains("net1 inet 10.66.0.5"), "{told_of_user}");
+        let driver = machine.driver().context("it runs")?.tail(1000);
+        assert!(!driver.contains("closed the connection"), "{driver}");
+        pods::delete(scope, "user").await
+    })
+    .await?;
+    shell("ip link del rail1-peer")?;
     remove_link()
 }

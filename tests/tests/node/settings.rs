@@ -39,6 +39,8 @@ pub(crate) fn tests() -> Vec<Test> {
         the_hosts_programs_stay_behind,
         an_address_comes_by_dhcp_is_renewed_and_given_back,
         without_a_dhcp_server_the_container_does_not_start,
+        the_claims_status_follows_the_lease,
+        what_the_hook_alone_can_do_it_does_beside_nri,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -197,22 +199,31 @@ async fn the_hosts_programs_stay_behind(plane: Arc<ControlPlane>) -> anyhow::Res
 }
 
 /// A DHCP server on the other end of the link.
-struct Server {
+pub(crate) struct Server {
     folder: TempDir,
     process: Process,
 }
 
 impl Server {
     fn start(plane: &ControlPlane) -> anyhow::Result<Self> {
-        shell("ip addr add 10.66.0.1/24 dev rail0-peer")?;
+        Self::offering(plane, ["10.66.0.50", "10.66.0.60"], LEASE)
+    }
+
+    /// One that gives addresses of this range, for so many seconds.
+    pub(crate) fn offering(
+        plane: &ControlPlane,
+        [first, last]: [&str; 2],
+        lease: u32,
+    ) -> anyhow::Result<Self> {
+        shell("ip addr replace 10.66.0.1/24 dev rail0-peer")?;
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name).display().to_string();
         fs::write(path("leases"), "")?;
         fs::write(
             path("conf"),
             format!(
-                "start 10.66.0.50\nend 10.66.0.60\ninterface rail0-peer\n\
-                 lease_file {}\npidfile {}\nmin_lease 1\noption lease {LEASE}\n\
+                "start {first}\nend {last}\ninterface rail0-peer\n\
+                 lease_file {}\npidfile {}\nmin_lease 1\noption lease {lease}\n\
                  option subnet 255.255.255.0\noption router 10.66.0.1\noption mtu 1400\n\
                  option staticroutes 172.30.0.0/16 10.66.0.1\n",
                 path("leases"),
@@ -337,6 +348,107 @@ async fn without_a_dhcp_server_the_container_does_not_start(
             Ok(Check::that(after == before, || difference(&before, &after)))
         })
         .await
+    })
+    .await
+}
+
+/// What of its addresses an interface has by DHCP.
+fn leased(sandbox: &Sandbox) -> anyhow::Result<Vec<String>> {
+    let inside = sandbox.ip("-4 -o addr show net1")?;
+    let words = inside.split_whitespace().filter(|word| word.starts_with("10.66.0."));
+    Ok(words.filter(|word| word.contains('/')).map(str::to_owned).collect())
+}
+
+/// The address comes while the driver is away, and becomes another when the server knows
+/// nothing of the first. Whatever else the interface has stays.
+async fn the_claims_status_follows_the_lease(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    /// Longer than the test: no address goes by itself.
+    const LONG: u32 = 600;
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "follows", &[NIC]).await?;
+        let server = Server::offering(&plane, ["10.66.0.50", "10.66.0.60"], LONG)?;
+        listens(&mut machine).await?;
+        let parameters = json!({
+            "interface": {"name": "net1", "dhcp": true},
+            "routes": [{"destination": "172.31.0.0/16", "gateway": "10.66.0.1"}],
+            "neighbors": [{"destination": "10.66.0.9", "hardwareAddr": "02:00:00:00:cc:01"}]
+        });
+        let claim = prepared(scope, &machine, "follows", parameters).await?;
+        machine.kill_driver();
+        let sandbox = Sandbox::open("follows")?;
+        starts(&machine, &claim, &sandbox).await?;
+        let first = leased(&sandbox)?;
+        assert_eq!(first.len(), 1, "{first:?}");
+        listens(&mut machine).await?;
+        assert_eq!(pods::network_data(scope, "follows").await?["ips"], json!(first));
+
+        machine.kill_driver();
+        drop(server);
+        let server = Server::offering(&plane, ["10.66.0.70", "10.66.0.80"], LONG)?;
+        listens(&mut machine).await?;
+        let second = eventually(SOON, async || {
+            let now = leased(&sandbox)?;
+            anyhow::ensure!(!now.is_empty(), "it has no address");
+            let is_other = now.len() == 1 && now != first;
+            Ok(if is_other { Check::Done(now) } else { Check::NotYet(format!("{now:?}")) })
+        })
+        .await?;
+        let routes = sandbox.ip("route")?;
+        for route in ["10.66.0.0/24 dev net1", "172.30.0.0/16 via", "172.31.0.0/16 via"] {
+            assert!(routes.contains(route), "{route} is not in:\n{routes}");
+        }
+        assert!(sandbox.ip("neigh")?.contains("02:00:00:00:cc:01 PERMANENT"));
+        assert!(sandbox.reaches("10.66.0.1"));
+        eventually(SOON, async || {
+            let data = pods::network_data(scope, "follows").await?;
+            Ok(Check::that(data["ips"] == json!(second), || format!("the status says {data}")))
+        })
+        .await?;
+        server.has(1).await?;
+        done(plugin::unprepare(&machine, &claim).await)?;
+        server.has(0).await?;
+        sandbox.close()?;
+        nothing_left(&machine)
+    })
+    .await
+}
+
+/// Addresses by DHCP take longer than NRI waits, and the kernel's settings are not a
+/// container's to write.
+async fn what_the_hook_alone_can_do_it_does_beside_nri(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut machine = machine(&plane, scope, "beside", &[NIC]).await?;
+        let server = Server::start(&plane)?;
+        machine.spawn_driver(&["--attach", "nri"])?;
+        anyhow::ensure!(plugin::listens(&machine).await?, "the driver ended");
+        let kernel = json!({"interface": {
+            "name": "net1", "addresses": ["10.66.0.7/24", "fd66::7/64"],
+            "arpIgnore": 1, "arpAnnounce": 2, "forwarding": true
+        }});
+        let claim = prepared(scope, &machine, "kernel", kernel).await?;
+        let sandbox = Sandbox::open("beside")?;
+        starts(&machine, &claim, &sandbox).await?;
+        for (setting, value) in [
+            ("ipv4/conf/net1/arp_ignore", "1"),
+            ("ipv4/conf/net1/arp_announce", "2"),
+            ("ipv4/conf/net1/forwarding", "1"),
+            ("ipv6/conf/net1/forwarding", "1"),
+        ] {
+            let is = sandbox.run(&format!("cat /proc/sys/net/{setting}"))?;
+            assert_eq!(is.trim(), value, "{setting}");
+        }
+        done(plugin::unprepare(&machine, &claim).await)?;
+        let leasing = json!({"interface": {"name": "net1", "dhcp": true}});
+        let claim = prepared(scope, &machine, "leasing", leasing).await?;
+        starts(&machine, &claim, &sandbox).await?;
+        let address = leased(&sandbox)?;
+        assert_eq!(pods::network_data(scope, "leasing").await?["ips"], json!(address));
+        done(plugin::unprepare(&machine, &claim).await)?;
+        server.has(0).await?;
+        sandbox.close()?;
+        nothing_left(&machine)
     })
     .await
 }

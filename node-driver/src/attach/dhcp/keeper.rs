@@ -5,19 +5,25 @@
 //! Whoever takes a lease over asks for the same address again (INIT-REBOOT, RFC
 //! 2131 §3.2): the driver from the hook, or from the driver before it.
 
+mod changes;
+mod exchange;
+
 use super::{LOOK, Lease, LeaseError, Leases, config};
 use crate::attach::AttachError;
-use crate::attach::link::{add_address, by_name, del_address};
+use crate::attach::link::by_name;
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
-use cluster_model::network_config::LinkName;
+use crate::prepare::plan::PlannedLink;
+use changes::Changes;
+use exchange::exchange;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use mozim::{DhcpError, DhcpV4Client, DhcpV4Lease, DhcpV4State};
 use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
 use rtnetlink::Handle;
 use serve::chain::Chain;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,8 +31,9 @@ use std::time::Duration;
 use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Longest that giving back may take: a lease ends by itself too.
-const RELEASE: Duration = Duration::from_secs(1);
+/// Longest that giving back may take: a lease ends by itself too, and meanwhile no other
+/// claim has its turn.
+const RELEASE: Duration = Duration::from_millis(500);
 /// Between two beginnings after a failure.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -34,6 +41,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Keepers {
     all: Mutex<BTreeMap<String, Keeper>>,
+    changes: Arc<Changes>,
 }
 
 #[derive(Debug)]
@@ -45,8 +53,12 @@ struct Keeper {
 /// The leases of one claim.
 #[derive(Clone, Debug)]
 pub struct Kept {
+    /// Its UID.
+    pub uid: String,
     /// Where its interfaces are.
     pub namespace: Arc<NetNs>,
+    /// Its interfaces.
+    pub links: Vec<PlannedLink>,
     /// What they have.
     pub leases: Leases,
     /// Where they are noted.
@@ -56,16 +68,23 @@ pub struct Kept {
 impl Keepers {
     /// Renews a claim's leases from now on. Those that are renewed already stay so:
     /// another sandbox begins with [`Keepers::release`].
-    pub fn keep(&self, uid: &str, kept: Kept) -> Result<(), AttachError> {
+    pub fn keep(&self, kept: Kept) -> Result<(), AttachError> {
         let is_kept = |keeper: &Keeper| !keeper.thread.is_finished();
-        if kept.leases.is_empty() || self.lock().get(uid).is_some_and(is_kept) {
+        if kept.leases.is_empty() || self.lock().get(&kept.uid).is_some_and(is_kept) {
             return Ok(());
         }
         let stop = CancellationToken::new();
-        let (namespace, told) = (Arc::clone(&kept.namespace), stop.clone());
-        let thread = namespace.inhabit(async move |handle| keep_all(&handle, kept, &told).await)?;
-        self.lock().insert(uid.to_owned(), Keeper { stop, thread });
+        let (uid, namespace) = (kept.uid.clone(), Arc::clone(&kept.namespace));
+        let (told, changes) = (stop.clone(), Arc::clone(&self.changes));
+        let live = async move |handle: Handle| keep_all(&handle, &kept, &changes, &told).await;
+        let thread = namespace.inhabit(live)?;
+        self.lock().insert(uid, Keeper { stop, thread });
         Ok(())
+    }
+
+    /// Claims whose addresses have become others, once there are any.
+    pub async fn changed(&self) -> BTreeSet<String> {
+        self.changes.next().await
     }
 
     /// Gives a claim's leases back.
@@ -82,26 +101,28 @@ impl Keepers {
     }
 }
 
-async fn keep_all(handle: &Handle, kept: Kept, stop: &CancellationToken) {
-    let keep = |(name, lease): (&LinkName, &Lease)| {
-        One { handle, name: name.clone(), lease: lease.clone(), kept: &kept }.live(stop)
-    };
-    join_all(kept.leases.iter().map(keep)).await;
+async fn keep_all(handle: &Handle, kept: &Kept, changes: &Changes, stop: &CancellationToken) {
+    let lives = kept.links.iter().filter_map(|link| {
+        let lease = kept.leases.get(&link.name)?.clone();
+        Some(One { handle, link, lease, kept, changes }.live(stop))
+    });
+    join_all(lives).await;
 }
 
 /// One interface's lease.
 struct One<'a> {
     handle: &'a Handle,
-    name: LinkName,
+    link: &'a PlannedLink,
     lease: Lease,
     kept: &'a Kept,
+    changes: &'a Changes,
 }
 
 impl One<'_> {
     async fn live(mut self, stop: &CancellationToken) {
         loop {
             let Err(error) = self.renew(stop).await else { return };
-            let link = self.name.as_str();
+            let link = self.link.name.as_str();
             tracing::warn!(link, error = %Chain(&error), "Lease not renewed");
             tokio::select! {
                 () = sleep(PAUSE) => {}
@@ -112,12 +133,13 @@ impl One<'_> {
 
     /// Until told to stop.
     async fn renew(&mut self, stop: &CancellationToken) -> Result<(), AttachError> {
-        let gone = || AttachError::Gone { link: self.name.to_string() };
-        let found = by_name(self.handle, self.name.as_str()).await?.ok_or_else(gone)?;
-        let (name, index) = (self.name.clone(), found.header.index);
+        let PlannedLink { name, .. } = self.link;
+        let gone = || AttachError::Gone { link: name.to_string() };
+        let found = by_name(self.handle, name.as_str()).await?.ok_or_else(gone)?;
+        let index = found.header.index;
         let wrap = |source| LeaseError::Protocol { link: name.clone(), source };
         let mut given = self.lease.known();
-        let config = config(&self.name, &found).map_err(wrap)?;
+        let config = config(name, &found).map_err(wrap)?;
         let mut client = DhcpV4Client::init(config, Some(given.clone())).await.map_err(wrap)?;
         loop {
             tokio::select! {
@@ -134,22 +156,25 @@ impl One<'_> {
     }
 
     /// The same address for another while, or another one.
-    async fn take(&mut self, index: u32, lease: &DhcpV4Lease) -> Result<(), AttachError> {
-        let lease = Lease::of(lease);
-        let name = self.name.as_str();
-        add_address(self.handle, name, index, &lease.address()).await?;
-        if lease.prefix != self.lease.prefix {
-            let (was, is) = (self.lease.prefix, lease.prefix);
-            tracing::warn!(link = name, %was, %is, "The DHCP server gives another address");
-            del_address(self.handle, name, index, was).await?;
-            AttachRecord::note_lease(&self.kept.record, &self.name, &lease);
+    async fn take(&mut self, index: u32, given: &DhcpV4Lease) -> Result<(), AttachError> {
+        let lease = Lease::of(given);
+        exchange(self.handle, self.link, index, [&self.lease, &lease]).await?;
+        if lease == self.lease {
+            return Ok(());
         }
-        self.lease = lease;
+        AttachRecord::note_lease(&self.kept.record, &self.link.name, &lease);
+        let before = mem::replace(&mut self.lease, lease);
+        let (was, is) = (before.prefix, self.lease.prefix);
+        if was != is {
+            let link = self.link.name.as_str();
+            tracing::warn!(link, %was, %is, "The DHCP server gives another address");
+            self.changes.tell(&self.kept.uid);
+        }
         Ok(())
     }
 
     async fn give_back(&self, client: &mut DhcpV4Client, index: u32, lease: &DhcpV4Lease) {
-        let link = self.name.as_str();
+        let link = self.link.name.as_str();
         let told = async {
             client.release(lease).await?;
             self.sent(index).await;

@@ -1,7 +1,7 @@
 //! What is set right after a start.
 
 use crate::attach::record::AttachRecord;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Record};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
@@ -57,7 +57,7 @@ impl Node {
 
     /// After a restart the namespaces of running pods are found by their names.
     fn hold_namespaces(&self, checkpoint: &Checkpoint) {
-        for uid in checkpoint.claims.keys() {
+        for (uid, Record { plan, .. }) in &checkpoint.claims {
             let record = AttachRecord::load(&self.effects.paths.attached(uid));
             let found = record.as_ref();
             let found =
@@ -66,7 +66,7 @@ impl Node {
                 self.effects.namespaces.hold(uid, namespace);
             }
             if let Some(record) = record {
-                self.keep_leases(uid, &record);
+                self.keep_leases(plan, &record);
             }
         }
     }

@@ -44,7 +44,7 @@ fn records(sandboxes: &[(&str, Option<&str>)]) -> BTreeMap<String, AttachRecord>
     let namespace = NetNs::current().unwrap().id().unwrap();
     let record = |(uid, sandbox): &(&str, Option<&str>)| {
         let (sandbox, leases) = (sandbox.map(str::to_owned), BTreeMap::new());
-        ((*uid).to_owned(), AttachRecord { namespace, sandbox, leases })
+        ((*uid).to_owned(), AttachRecord { namespace, sandbox, leases, is_attached: true })
     };
     sandboxes.iter().map(record).collect()
 }

@@ -1,0 +1,55 @@
+//! Which claims have other addresses than their statuses say: told by the threads that
+//! renew leases, asked for by who writes statuses.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Claims by UID, until somebody asks.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    uids: Mutex<BTreeSet<String>>,
+    wake: Notify,
+}
+
+impl Changes {
+    /// Adds one.
+    pub(super) fn tell(&self, uid: &str) {
+        self.lock().insert(uid.to_owned());
+        self.wake.notify_one();
+    }
+
+    /// All of them, once there are any.
+    pub(super) async fn next(&self) -> BTreeSet<String> {
+        loop {
+            let uids = mem::take(&mut *self.lock());
+            if !uids.is_empty() {
+                return uids;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.uids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn each_change_is_asked_for_once() {
+        let changes = Changes::default();
+        assert_eq!(changes.next().now_or_never(), None);
+        for uid in ["b", "a", "b"] {
+            changes.tell(uid);
+        }
+        let both = ["a", "b"].map(str::to_owned).into();
+        assert_eq!(changes.next().now_or_never(), Some(both));
+        assert_eq!(changes.next().now_or_never(), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! What is written of several, and what is not written again.
+
+use super::*;
+use crate::prepare::plan::PlannedDevice;
+use crate::prepare::wiring::Wiring;
+use axum::Router;
+use axum::body::Bytes;
+
+fn plan(device: &str) -> Plan {
+    let device = PlannedDevice {
+        request: "nics".into(),
+        pool: "n".into(),
+        device: device.into(),
+        share_id: None,
+        admin_access: false,
+        pci_bus_id: "0101:00:00.0".into(),
+        rdma: None,
+        link: None,
+    };
+    Plan {
+        claim: ClaimRef { namespace: "team".into(), name: "c".into(), uid: "u-1".into() },
+        pods: vec![],
+        devices: vec![device],
+        rdma_cm: None,
+        others: vec![],
+        pod_claim_name: None,
+        wiring: Wiring::default(),
+    }
+}
+
+/// A server that keeps what is written.
+fn server() -> (Client, Arc<Mutex<Vec<Value>>>) {
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&written);
+    let patch = async move |body: Bytes| {
+        kept.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        body
+    };
+    let path = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/c/status";
+    let router = Router::new().route(path, axum::routing::patch(patch));
+    (Client::new(router, "default"), written)
+}
+
+fn entry(address: &str, ready: &str, time: &str) -> Value {
+    json!({
+        "driver": "dra.net", "pool": "n", "device": "d",
+        "conditions": [
+            {"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": time}
+        ],
+        "networkData": {"interfaceName": "net1", "ips": [address]},
+    })
+}
+
+#[test]
+fn what_is_said_already_is_not_said_again() {
+    let (then, now) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let foreign = json!({"driver": "gpu.nvidia.com", "pool": "n", "device": "d"});
+    let claim = |entry: &Value| -> ResourceClaim {
+        let claim =
+            json!({"metadata": {"name": "c"}, "spec": {}, "status": {"devices": [foreign, entry]}});
+        serde_json::from_value(claim).unwrap()
+    };
+    let said = claim(&entry("10.0.0.1/24", "True", then));
+    for (address, ready, is_expected, time) in [
+        ("10.0.0.1/24", "True", true, then),
+        // Another address, and the condition has held since then.
+        ("10.0.0.2/24", "True", false, then),
+        ("10.0.0.1/24", "False", false, now),
+    ] {
+        let mut status = json!({"status": {"devices": [entry(address, ready, now)]}});
+        assert_eq!(is_said(&said, &mut status), is_expected, "{address} {ready}");
+        let condition = &status["status"]["devices"][0]["conditions"][0];
+        assert_eq!(condition["lastTransitionTime"], time, "{address} {ready}");
+    }
+    let mut status = json!({"status": {"devices": [entry("10.0.0.1/24", "True", now)]}});
+    assert!(!is_said(&claim(&json!({"driver": "d", "pool": "n", "device": "d"})), &mut status));
+}
+
+#[tokio::test]
+async fn of_several_the_newest_alone_is_written() {
+    let (client, written) = server();
+    let writer = StatusWriter::new(client, "dra.net");
+    for device in ["first", "second", "third"] {
+        writer.publish(plan(device), Progress::Prepared);
+    }
+    while writer.due().contains_key("u-1") {
+        tokio::task::yield_now().await;
+    }
+    let devices = |status: &Value| status["status"]["devices"][0]["device"].clone();
+    let written: Vec<_> = written.lock().unwrap().iter().map(devices).collect();
+    assert_eq!(written, ["third"]);
+}

@@ -141,14 +141,14 @@ impl Effects {
         let uid = &plan.claim.uid;
         self.faults.reached("prepare:files:before");
         durable::create_dir(&self.paths.claim(uid))?;
-        durable::write_derived(&self.paths.plan(uid), &text_of(plan))?;
+        durable::write_unsynced(&self.paths.plan(uid), &text_of(plan))?;
         self.faults.reached("prepare:files:between");
         for (path, content) in self.files(plan) {
-            durable::write_derived(&path, &content)?;
+            durable::write_unsynced(&path, &content)?;
         }
         self.faults.reached("prepare:files:after");
         durable::create_dir(&self.paths.cdi)?;
-        durable::write_derived(&self.paths.cdi_spec(uid), &self.spec_text(plan))?;
+        durable::write_unsynced(&self.paths.cdi_spec(uid), &self.spec_text(plan))?;
         self.faults.reached("prepare:cdi:after");
         Ok(())
     }

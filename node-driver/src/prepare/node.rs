@@ -6,7 +6,7 @@ mod boot;
 mod hooks;
 mod state;
 
-use crate::attach::link::read_host_links;
+use crate::attach::host_links::read_host_links;
 use crate::attach::namespaces::Namespaces;
 use crate::attach::netns::NetNs;
 use crate::attach::rdma::NetnsMode;

@@ -8,11 +8,13 @@
 //! is unprepared. All effects, no decision: all do what the plan says.
 
 mod children;
+mod configure;
 pub mod dhcp;
 mod ebpf;
 pub mod enter;
 pub mod ethtool;
 pub mod hook;
+pub mod host_links;
 pub mod leave;
 pub mod link;
 pub mod namespaces;

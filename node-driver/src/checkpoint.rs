@@ -124,10 +124,19 @@ impl Checkpoint {
         serde_json::to_vec(&File { version: VERSION, checksum: checksum(data.get()), data })
     }
 
-    /// Replaces the file.
+    /// Replaces the file. The disk has it then.
     pub fn store(&self, path: &Path) -> Result<(), CheckpointError> {
-        let text = self.to_text().map_err(|error| FileError::new("write", path, error.into()))?;
-        Ok(durable::write(path, &text)?)
+        Ok(durable::write(path, &self.text_for(path)?)?)
+    }
+
+    /// Replaces the file for whoever reads it during this boot: for what nobody is told of
+    /// yet, and what is seen otherwise after the power failed.
+    pub fn note(&self, path: &Path) -> Result<(), CheckpointError> {
+        Ok(durable::write_unsynced(path, &self.text_for(path)?)?)
+    }
+
+    fn text_for(&self, path: &Path) -> Result<Vec<u8>, FileError> {
+        self.to_text().map_err(|error| FileError::new("write", path, error.into()))
     }
 }
 

@@ -3,7 +3,6 @@
 //! The NIC's own interface stays with the host, untouched.
 
 use crate::attach::AttachError;
-use crate::attach::leave::Returned;
 use crate::attach::link::by_name;
 use crate::attach::netns::NetNs;
 use crate::prepare::plan::{Child, PlannedLink};
@@ -13,29 +12,9 @@ use netlink_packet_route::link::{
 use rtnetlink::{Handle, LinkIpVlan, LinkMacVlan};
 use rustix::fd::{AsFd, AsRawFd};
 
-/// Makes it in the pod's namespace at once, so that the host never has it. One that is
-/// there is left alone.
-pub(super) fn make(
-    link: &PlannedLink,
-    child: Child,
-    host: &NetNs,
-    pod: &NetNs,
-) -> Result<(), AttachError> {
-    let name = link.name.as_str();
-    let inside = pod.run(async |handle| by_name(&handle, name).await)?;
-    host.run(async |handle| {
-        let parent = by_name(&handle, &link.host.name).await?;
-        let parent = parent.ok_or_else(|| AttachError::Gone { link: link.host.name.clone() })?;
-        let index = parent.header.index;
-        match inside {
-            Some(found) if is_child(&found, child, index) => Ok(()),
-            Some(_) => Err(AttachError::NameTaken { name: link.name.clone() }),
-            None => add(&handle, link, child, index, pod).await,
-        }
-    })
-}
-
-async fn add(
+/// Makes it on the interface of this index of the host's, in the pod's namespace at
+/// once, so that the host never has it.
+pub(super) async fn make(
     handle: &Handle,
     link: &PlannedLink,
     child: Child,
@@ -56,26 +35,23 @@ async fn add(
     handle.link().add(message).execute().await.map_err(wrap)
 }
 
-/// Removes it, where the pod's namespace still has it.
-pub(super) fn remove(
+/// Removes it, where this namespace, the pod's, still has it.
+pub(super) async fn remove(
+    handle: &Handle,
     link: &PlannedLink,
     child: Child,
-    pod: &NetNs,
-) -> Result<Returned, AttachError> {
+) -> Result<(), AttachError> {
     let name = link.name.as_str();
-    pod.run(async |handle| {
-        let found = by_name(&handle, name).await?;
-        // Another of that name is the pod's own.
-        let Some(found) = found.filter(|found| kind_of(found) == Some(info_kind(child))) else {
-            return Ok(Returned::Removed);
-        };
-        let deleted = handle.link().del(found.header.index).execute().await;
-        let wrap = |source| AttachError::netlink(name, "remove it", source);
-        deleted.map(|()| Returned::Removed).map_err(wrap)
-    })
+    let found = by_name(handle, name).await?;
+    // Another of that name is the pod's own.
+    let found = found.filter(|found| kind_of(found) == Some(info_kind(child)));
+    let Some(found) = found else { return Ok(()) };
+    let wrap = |source| AttachError::netlink(name, "remove it", source);
+    handle.link().del(found.header.index).execute().await.map_err(wrap)
 }
 
-fn is_child(found: &LinkMessage, child: Child, parent: u32) -> bool {
+/// Whether an interface is a child of this kind on the interface of this index.
+pub(super) fn is_child(found: &LinkMessage, child: Child, parent: u32) -> bool {
     let is_parent = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Link(index) if *index == parent);
     kind_of(found) == Some(info_kind(child)) && found.attributes.iter().any(is_parent)
 }

@@ -1,41 +1,19 @@
-//! Into the pod: the move, then addresses, routes and the rest in the order in
-//! which the kernel takes them. Every step sees first whether it is done, since
-//! each container of the pod, and each restart of one, runs the hook again.
+//! Into the pod: what the claim's devices have in the host's namespace moves into the
+//! pod's, or is made there.
+//!
+//! Each namespace is entered once for all devices, since entering takes a thread and a
+//! socket. What is there decides first what is due, so that what cannot be done is refused
+//! before anything has moved.
 
-use crate::attach::dhcp::{Lease, Leases};
-use crate::attach::link::{add_address, add_route, by_name, has_lease};
+use crate::attach::dhcp::Leases;
+use crate::attach::link::{all, by_name};
 use crate::attach::netns::NetNs;
-use crate::attach::{AttachError, children, dhcp, ebpf, ethtool, leave, rdma, sysctl};
-use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
-use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
-use cluster_model::network_config::{
-    IpPrefix, LinkName, NeighborConfig, NetworkConfig, RouteConfig, RuleConfig, VrfConfig,
-};
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netlink_packet_route::neighbour::NeighbourState;
-use netlink_packet_route::rule::RuleAction;
-use rtnetlink::{Handle, LinkUnspec, LinkVrf};
+use crate::attach::{AttachError, children, configure, leave, rdma};
+use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
+use netlink_packet_route::link::LinkMessage;
+use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
-use std::net::{IpAddr, Ipv4Addr};
-use tokio::time::Instant;
-
-/// `IFA_F_NODAD`: the address is one device's by the claim, and is used at once.
-const NO_DAD: u32 = 0x02;
-/// `RTPROT_STATIC`.
-const PROTOCOL_STATIC: u8 = 4;
-/// `EEXIST`.
-const EXISTS: i32 = 17;
-/// `RT_SCOPE_LINK`.
-const SCOPE_LINK: u8 = 253;
-
-/// What is asked of DHCP servers.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    /// What they have given already.
-    known: &'a Leases,
-    /// Until when they may answer.
-    deadline: Instant,
-}
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Moves what the claim's devices have in the host's namespace into the pod's,
 /// and configures it. What moved is moved back where a later step fails.
@@ -47,269 +25,150 @@ pub fn attach(
     host: &NetNs,
     pod: &NetNs,
 ) -> Result<Leases, AttachError> {
-    let deadline = Instant::now() + dhcp::PATIENCE;
-    let mut leases = Leases::new();
-    for (index, device) in plan.devices.iter().enumerate() {
-        let asked = Asked { known, deadline };
-        match attach_device(device, asked, host, pod) {
-            Ok(given) => leases.extend(given),
-            Err(error) => {
-                for moved in plan.devices[..=index].iter().rev() {
-                    // The first error is the one to tell; what cannot go back now
-                    // goes back when the claim is unprepared.
-                    let _ = leave::detach_device(moved, host, pod);
-                }
-                return Err(error);
-            }
-        }
+    let mut entered = Vec::new();
+    let attached = enter(plan, host, pod, &mut entered);
+    let attached = attached.and_then(|()| configure::configure(plan, known, pod));
+    if attached.is_err() {
+        // The first error is the one to tell; what cannot go back now goes back when the
+        // claim is unprepared.
+        let _ = leave::leave(&entered, host, pod);
+        let _ = leave::restore(&entered, host, |_, _| {});
     }
-    Ok(leases)
+    attached
 }
 
-/// The RDMA device first: one that is made on an interface may not outlive the
-/// interface's move.
-fn attach_device(
-    device: &PlannedDevice,
-    asked: Asked<'_>,
+/// `entered` are the devices of which something has moved, or may have.
+fn enter<'p>(
+    plan: &'p Plan,
     host: &NetNs,
     pod: &NetNs,
-) -> Result<Option<(LinkName, Lease)>, AttachError> {
-    if let Some(moving) = device.moving_rdma() {
-        rdma::enter(&moving.name, host, pod)?;
-    }
-    let Some(link) = &device.link else { return Ok(None) };
-    match link.child {
-        None => enter(link, host, pod)?,
-        Some(child) => children::make(link, child, host, pod)?,
-    }
-    let lease = configure(link, asked, pod)?;
-    Ok(lease.map(|lease| (link.name.clone(), lease)))
-}
-
-fn enter(link: &PlannedLink, host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
-    let name = &link.name;
-    let inside = pod.run(async |handle| by_name(&handle, name.as_str()).await)?;
+    entered: &mut Vec<&'p PlannedDevice>,
+) -> Result<(), AttachError> {
+    let inside = pod.run(async |handle| Inside::see(&handle, plan).await)?;
     host.run(async |handle| {
-        let outside = by_name(&handle, &link.host.name).await?;
-        match (outside, inside) {
-            (None, Some(_)) => Ok(()),
-            (None, None) => Err(AttachError::Gone { link: link.host.name.clone() }),
-            (Some(_), Some(_)) => Err(AttachError::NameTaken { name: name.clone() }),
-            (Some(found), None) => move_into(&handle, link, found.header.index, pod).await,
+        let outside = outside(&handle, plan).await?;
+        for (device, step) in steps(plan, &inside, &outside)? {
+            entered.push(device);
+            step.take(&handle, pod).await?;
         }
+        Ok(())
     })
 }
 
-/// Down, then one message that moves and renames, so that no third name exists
-/// in between.
-async fn move_into(
+/// What is in the pod's namespace.
+#[derive(Debug, Default)]
+struct Inside {
+    links: BTreeMap<String, LinkMessage>,
+    /// Of the claim's RDMA devices those that are there.
+    rdma: BTreeSet<String>,
+}
+
+impl Inside {
+    async fn see(handle: &Handle, plan: &Plan) -> Result<Self, AttachError> {
+        let mut rdma = BTreeSet::new();
+        for moving in plan.devices.iter().filter_map(PlannedDevice::moving_rdma) {
+            if rdma::is_here(&moving.name)? {
+                rdma.insert(moving.name.clone());
+            }
+        }
+        Ok(Self { links: all(handle).await?, rdma })
+    }
+}
+
+/// The claim's interfaces that are in the host's namespace, with their indices.
+async fn outside<'p>(
     handle: &Handle,
+    plan: &'p Plan,
+) -> Result<BTreeMap<&'p str, u32>, AttachError> {
+    let mut outside = BTreeMap::new();
+    for link in plan.links() {
+        let found = by_name(handle, &link.host.name).await?;
+        outside.extend(found.map(|found| (link.host.name.as_str(), found.header.index)));
+    }
+    Ok(outside)
+}
+
+/// One effect.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'p> {
+    /// The RDMA device moves.
+    Rdma(&'p str),
+    /// The interface of this index moves.
+    Link(&'p PlannedLink, u32),
+    /// A child is made on the interface of this index.
+    Child(&'p PlannedLink, Child, u32),
+}
+
+/// Decides what is to be done, in this order: of a device the RDMA device first, since one
+/// that is made on an interface may not outlive the interface's move.
+fn steps<'p>(
+    plan: &'p Plan,
+    inside: &Inside,
+    outside: &BTreeMap<&str, u32>,
+) -> Result<Vec<(&'p PlannedDevice, Step<'p>)>, AttachError> {
+    let mut steps = Vec::new();
+    for device in &plan.devices {
+        let moving = device.moving_rdma().filter(|rdma| !inside.rdma.contains(&rdma.name));
+        steps.extend(moving.map(|rdma| (device, Step::Rdma(&rdma.name))));
+        if let Some(link) = &device.link {
+            let step = step_of(link, inside, outside)?;
+            steps.extend(step.map(|step| (device, step)));
+        }
+    }
+    Ok(steps)
+}
+
+fn step_of<'p>(
+    link: &'p PlannedLink,
+    inside: &Inside,
+    outside: &BTreeMap<&str, u32>,
+) -> Result<Option<Step<'p>>, AttachError> {
+    let there = inside.links.get(link.name.as_str());
+    let here = outside.get(link.host.name.as_str()).copied();
+    match (link.child, here, there) {
+        (None, None, Some(_)) => Ok(None),
+        (_, None, _) => Err(AttachError::Gone { link: link.host.name.clone() }),
+        (None, Some(index), None) => Ok(Some(Step::Link(link, index))),
+        (Some(child), Some(parent), None) => Ok(Some(Step::Child(link, child, parent))),
+        (Some(child), Some(parent), Some(there)) if children::is_child(there, child, parent) => {
+            Ok(None)
+        }
+        (_, Some(_), Some(_)) => Err(AttachError::NameTaken { name: link.name.clone() }),
+    }
+}
+
+impl Step<'_> {
+    /// Takes it, in the host's namespace.
+    async fn take(self, host: &Handle, pod: &NetNs) -> Result<(), AttachError> {
+        match self {
+            Self::Rdma(name) => {
+                let moved = rdma::send(name, pod, "pod's")?;
+                moved.then_some(()).ok_or_else(|| AttachError::NoRdma { name: name.to_owned() })
+            }
+            Self::Link(link, index) => move_link(host, link, index, pod).await,
+            Self::Child(link, child, parent) => {
+                children::make(host, link, child, parent, pod).await
+            }
+        }
+    }
+}
+
+/// One message that moves and renames, so that no third name exists in between. The kernel
+/// sets the interface down meanwhile.
+async fn move_link(
+    host: &Handle,
     link: &PlannedLink,
     index: u32,
     pod: &NetNs,
 ) -> Result<(), AttachError> {
-    let host_name = &link.host.name;
-    let down = LinkUnspec::new_with_index(index).down().build();
-    let wrap = |verb: &'static str| move |source| AttachError::netlink(host_name, verb, source);
-    handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
     let message = LinkUnspec::new_with_index(index)
         .setns_by_fd(pod.as_fd().as_raw_fd())
         .name(link.name.as_str())
         .build();
-    let moved = handle.link().set(message).execute().await;
-    moved.map_err(wrap("move it into the pod's network namespace"))
+    let verb = "move it into the pod's network namespace";
+    let wrap = |source| AttachError::netlink(&link.host.name, verb, source);
+    host.link().set(message).execute().await.map_err(wrap)
 }
 
-/// Returns a lease that was given, not one that it had.
-fn configure(
-    link: &PlannedLink,
-    asked: Asked<'_>,
-    pod: &NetNs,
-) -> Result<Option<Lease>, AttachError> {
-    pod.run(async |handle| {
-        let name = &link.name;
-        let found = by_name(&handle, name.as_str()).await?;
-        let found = found.ok_or_else(|| AttachError::Gone { link: name.to_string() })?;
-        let index = found.header.index;
-        let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool } =
-            &link.config;
-        if interface.disable_ebpf_programs == Some(true) {
-            ebpf::detach_all(&handle, name.as_str(), &found).await?;
-        }
-        set_properties(&handle, link, &found).await?;
-        ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name.as_str(), asked))?;
-        sysctl::apply(name.as_str(), interface)?;
-        if let Some(vrf) = &interface.vrf {
-            join_vrf(&handle, name, index, vrf).await?;
-        }
-        for prefix in &interface.addresses {
-            add_address(&handle, name.as_str(), index, &pod_address(*prefix)).await?;
-        }
-        let up = LinkUnspec::new_with_index(index).up().build();
-        let wrap = |source| AttachError::netlink(name.as_str(), "set it up", source);
-        handle.link().set(up).execute().await.map_err(wrap)?;
-        let lease = obtain(&handle, link, index, asked).await?;
-        add_routes(&handle, link, index, routes).await?;
-        for rule in rules {
-            add_rule(&handle, name, rule).await?;
-        }
-        for neighbor in neighbors {
-            add_neighbor(&handle, name, index, neighbor).await?;
-        }
-        Ok(lease)
-    })
-}
-
-/// An address by DHCP, where it is asked for and not there yet. One that is there and
-/// not known was given to a hook that was killed: the server gives it again.
-async fn obtain(
-    handle: &Handle,
-    link: &PlannedLink,
-    index: u32,
-    Asked { known, deadline }: Asked<'_>,
-) -> Result<Option<Lease>, AttachError> {
-    let has_it =
-        known.contains_key(&link.name) && has_lease(handle, link.name.as_str(), index).await?;
-    if link.config.interface.dhcp != Some(true) || has_it {
-        return Ok(None);
-    }
-    dhcp::lease(handle, link, deadline).await.map(Some)
-}
-
-/// MTU, hardware address and segment sizes, those that are asked for. The
-/// interface is down at the first time, and has them already at the others.
-async fn set_properties(
-    handle: &Handle,
-    link: &PlannedLink,
-    found: &LinkMessage,
-) -> Result<(), AttachError> {
-    let index = found.header.index;
-    let interface = &link.config.interface;
-    let address = interface.hardware_addr.as_ref().map(|address| address.bytes().to_vec());
-    let attributes = [
-        interface.mtu.map(LinkAttribute::Mtu),
-        address.map(LinkAttribute::Address),
-        interface.gso_max_size.map(LinkAttribute::GsoMaxSize),
-        interface.gro_max_size.map(LinkAttribute::GroMaxSize),
-        interface.gso_ipv4_max_size.map(LinkAttribute::GsoIpv4MaxSize),
-        interface.gro_ipv4_max_size.map(LinkAttribute::GroIpv4MaxSize),
-    ];
-    let is_other = |attribute: &LinkAttribute| !found.attributes.contains(attribute);
-    for attribute in attributes.into_iter().flatten().filter(is_other) {
-        let verb = format!("set {attribute:?}");
-        let message = LinkUnspec::new_with_index(index).append_extra_attribute(attribute).build();
-        let set = handle.link().set(message).execute().await;
-        set.map_err(|source| AttachError::netlink(link.name.as_str(), verb, source))?;
-    }
-    Ok(())
-}
-
-fn pod_address(prefix: IpPrefix) -> HostAddress {
-    let flags = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
-    let broadcast = match prefix.address {
-        IpAddr::V4(address) if prefix.prefix_len < 31 => {
-            let hosts = u32::MAX.checked_shr(prefix.prefix_len.into()).unwrap_or(0);
-            Some(Ipv4Addr::from_bits(address.to_bits() | hosts))
-        }
-        _ => None,
-    };
-    HostAddress { prefix, scope: 0, peer: None, broadcast, label: None, flags, seconds: None }
-}
-
-/// Those of link scope first: they lead to the gateways of the others.
-async fn add_routes(
-    handle: &Handle,
-    link: &PlannedLink,
-    index: u32,
-    routes: &[RouteConfig],
-) -> Result<(), AttachError> {
-    let table = link.config.interface.vrf.as_ref().map_or(TABLE_MAIN, VrfConfig::table_id);
-    let (direct, via): (Vec<_>, Vec<_>) =
-        routes.iter().partition(|route| route.scope == SCOPE_LINK);
-    for route in direct.into_iter().chain(via) {
-        let route = HostRoute {
-            destination: route.destination,
-            gateway: route.gateway,
-            source: route.source,
-            priority: None,
-            table: if route.table == 0 { table } else { route.table },
-            scope: route.scope,
-            protocol: PROTOCOL_STATIC,
-        };
-        add_route(handle, link.name.as_str(), index, &route).await?;
-    }
-    Ok(())
-}
-
-async fn join_vrf(
-    handle: &Handle,
-    name: &LinkName,
-    index: u32,
-    vrf: &VrfConfig,
-) -> Result<(), AttachError> {
-    let domain = vrf.name.as_str();
-    if by_name(handle, domain).await?.is_none() {
-        let message = LinkVrf::new(domain, vrf.table_id()).up().build();
-        let made = handle.link().add(message).execute().await;
-        made.map_err(|source| AttachError::netlink(domain, "make the routing domain", source))?;
-    }
-    let found = by_name(handle, domain).await?;
-    let found = found.ok_or_else(|| AttachError::Gone { link: domain.to_owned() })?;
-    let join = LinkUnspec::new_with_index(index).controller(found.header.index).build();
-    let wrap = |source| AttachError::netlink(name.as_str(), format!("join `{domain}`"), source);
-    handle.link().set(join).execute().await.map_err(wrap)
-}
-
-async fn add_rule(handle: &Handle, name: &LinkName, rule: &RuleConfig) -> Result<(), AttachError> {
-    let RuleConfig { priority, source, destination, table } = rule;
-    let table = if *table == 0 { TABLE_MAIN } else { *table };
-    let mut base = handle.rule().add().table_id(table).action(RuleAction::ToTable);
-    if *priority != 0 {
-        base = base.priority(*priority);
-    }
-    let is_v4 = source.or(*destination).is_none_or(|prefix| prefix.address.is_ipv4());
-    let outcome = if is_v4 {
-        let mut request = base.v4();
-        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = source {
-            request = request.source_prefix(*address, *prefix_len);
-        }
-        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = destination {
-            request = request.destination_prefix(*address, *prefix_len);
-        }
-        request.execute().await
-    } else {
-        let mut request = base.v6();
-        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = source {
-            request = request.source_prefix(*address, *prefix_len);
-        }
-        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = destination {
-            request = request.destination_prefix(*address, *prefix_len);
-        }
-        request.execute().await
-    };
-    match outcome {
-        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == EXISTS => Ok(()),
-        other => other.map_err(|source| AttachError::netlink(name.as_str(), "add a rule", source)),
-    }
-}
-
-async fn add_neighbor(
-    handle: &Handle,
-    name: &LinkName,
-    index: u32,
-    neighbor: &NeighborConfig,
-) -> Result<(), AttachError> {
-    let NeighborConfig { destination, hardware_addr } = neighbor;
-    let wrap = |source| {
-        AttachError::netlink(name.as_str(), format!("add neighbour `{destination}`"), source)
-    };
-    handle
-        .neighbours()
-        .add(index, *destination)
-        .link_layer_address(hardware_addr.bytes())
-        .state(NeighbourState::Permanent)
-        .replace()
-        .execute()
-        .await
-        .map_err(wrap)
-}
+#[cfg(test)]
+mod tests;

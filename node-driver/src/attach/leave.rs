@@ -29,66 +29,96 @@ pub enum Returned {
     Gone,
 }
 
-/// What [`attach`](super::enter::attach) moved for a device, in reverse.
-pub(super) fn detach_device(
+/// From the pod's namespace to the host's, what is in it; the host has it as it was after
+/// [`restore`]. A device that stays keeps no other there.
+pub fn leave(devices: &[&PlannedDevice], host: &NetNs, pod: &NetNs) -> Result<(), AttachError> {
+    if host.id()? == pod.id()? {
+        return Ok(());
+    }
+    pod.run(async |handle| {
+        let mut left = Ok(());
+        for device in devices {
+            left = left.and(leave_one(&handle, device, host).await);
+        }
+        left
+    })
+}
+
+/// What entered, in reverse.
+async fn leave_one(
+    handle: &Handle,
     device: &PlannedDevice,
     host: &NetNs,
-    pod: &NetNs,
 ) -> Result<(), AttachError> {
-    if let Some(link) = &device.link {
-        bring_back(link, host, pod)?;
+    match &device.link {
+        Some(PlannedLink { child: None, host: former, name, .. }) => {
+            move_link(handle, name.as_str(), &former.name, host).await?;
+        }
+        Some(link @ PlannedLink { child: Some(child), .. }) => {
+            children::remove(handle, link, *child).await?;
+        }
+        None => {}
     }
-    device.moving_rdma().map_or(Ok(()), |moving| rdma::bring_back(&moving.name, host, pod))
+    let moving = device.moving_rdma();
+    moving.map_or(Ok(()), |moving| rdma::send(&moving.name, host, "host's").map(drop))
 }
 
-/// From the pod's namespace to the host's. One that is not in the pod is left
-/// to [`restore`].
-pub fn bring_back(link: &PlannedLink, host: &NetNs, pod: &NetNs) -> Result<Returned, AttachError> {
-    if let Some(child) = link.child {
-        return children::remove(link, child, pod);
-    }
-    let name = link.name.as_str();
-    if host.id()? != pod.id()? {
-        pod.run(async |handle| {
-            let Some(found) = by_name(&handle, name).await? else { return Ok(()) };
-            let index = found.header.index;
-            let wrap = |verb: &'static str| move |source| AttachError::netlink(name, verb, source);
-            let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
-            handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
-            let message = LinkUnspec::new_with_index(index)
-                .setns_by_fd(host.as_fd().as_raw_fd())
-                .name(&link.host.name)
-                .build();
-            let moved = handle.link().set(message).execute().await;
-            moved.map_err(wrap("move it to the host's network namespace"))
-        })?;
-    }
-    restore(link, host)
+async fn move_link(
+    handle: &Handle,
+    name: &str,
+    former: &str,
+    host: &NetNs,
+) -> Result<(), AttachError> {
+    let Some(found) = by_name(handle, name).await? else { return Ok(()) };
+    let index = found.header.index;
+    let wrap = |verb: &'static str| move |source| AttachError::netlink(name, verb, source);
+    let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
+    handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
+    let message = LinkUnspec::new_with_index(index)
+        .setns_by_fd(host.as_fd().as_raw_fd())
+        .name(former)
+        .build();
+    let moved = handle.link().set(message).execute().await;
+    moved.map_err(wrap("move it to the host's network namespace"))
 }
 
-/// Makes the host's interface what it was, wherever the kernel put it.
-pub fn restore(link: &PlannedLink, host: &NetNs) -> Result<Returned, AttachError> {
+/// Makes the host's interfaces what they were, wherever the kernel put them, and tells what
+/// became of each. One that cannot be restored keeps no other from it.
+pub fn restore(
+    devices: &[&PlannedDevice],
+    host: &NetNs,
+    mut tell: impl FnMut(&PlannedLink, Returned) + Send,
+) -> Result<(), AttachError> {
+    host.run(async |handle| {
+        let mut restored = Ok(());
+        for link in devices.iter().filter_map(|device| device.link.as_ref()) {
+            let returned = restore_one(&handle, link).await;
+            restored = restored.and(returned.map(|returned| tell(link, returned)));
+        }
+        restored
+    })
+}
+
+async fn restore_one(handle: &Handle, link: &PlannedLink) -> Result<Returned, AttachError> {
     if link.child.is_some() {
-        // It ended with the pod's namespace.
+        // It was removed, or ended with the pod's namespace.
         return Ok(Returned::Removed);
     }
-    host.run(async |handle| {
-        let Some(found) = find(&handle, &link.host).await? else { return Ok(Returned::Gone) };
-        let index = found.header.index;
-        set_properties(&handle, &link.host, &found).await?;
-        let former = link.host.ethtool.as_ref();
-        former.map_or(Ok(()), |former| ethtool::restore(&link.host.name, former))?;
-        for address in &link.host.addresses {
-            add_address(&handle, &link.host.name, index, address).await?;
-        }
-        if link.host.up {
-            let up = LinkUnspec::new_with_index(index).up().build();
-            let wrap = |source| AttachError::netlink(&link.host.name, "set it up", source);
-            handle.link().set(up).execute().await.map_err(wrap)?;
-            add_routes(&handle, &link.host, index).await?;
-        }
-        Ok(Returned::Restored)
-    })
+    let host = &link.host;
+    let Some(found) = find(handle, host).await? else { return Ok(Returned::Gone) };
+    let index = found.header.index;
+    set_properties(handle, host, &found).await?;
+    host.ethtool.as_ref().map_or(Ok(()), |former| ethtool::restore(&host.name, former))?;
+    for address in &host.addresses {
+        add_address(handle, &host.name, index, address).await?;
+    }
+    if host.up {
+        let up = LinkUnspec::new_with_index(index).up().build();
+        let wrap = |source| AttachError::netlink(&host.name, "set it up", source);
+        handle.link().set(up).execute().await.map_err(wrap)?;
+        add_routes(handle, host, index).await?;
+    }
+    Ok(Returned::Restored)
 }
 
 /// The interface, under its name; a device of the machine may come late, and under

@@ -34,9 +34,9 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), FileError> {
     })
 }
 
-/// Replaces a file that can be made again from another: whole at any moment while the
-/// machine runs, and not waited for until the disk has it.
-pub fn write_derived(path: &Path, content: &[u8]) -> Result<(), FileError> {
+/// Replaces a file: whole at any moment while the machine runs, and not waited for until
+/// the disk has it. For what can be made again, or says no more after a boot.
+pub fn write_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary_of(path);
     let written = fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|source| {
@@ -45,19 +45,19 @@ pub fn write_derived(path: &Path, content: &[u8]) -> Result<(), FileError> {
     })
 }
 
-/// As [`write()`], with a value as JSON.
+/// As [`write_unsynced()`], with a value as JSON.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     let text = serde_json::to_vec_pretty(value)
         .map_err(|error| FileError::new("write", path, error.into()))?;
-    write(path, &text)
+    write_unsynced(path, &text)
 }
 
-/// Removes a file; one that is not there is removed already.
+/// Removes a file; one that is not there is removed already. Not waited for: what the disk
+/// still has after the power failed belongs to no claim, and is removed at start.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
-        Ok(()) => sync_parent(path).map_err(|source| FileError::new("remove", path, source)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(FileError::new("remove", path, source)),
+        other => other.map_err(|source| FileError::new("remove", path, source)),
     }
 }
 
@@ -103,10 +103,6 @@ fn replace(temporary: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(temporary, path)?;
-    sync_parent(path)
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
@@ -128,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_file_is_replaced_and_nothing_is_left_beside() {
+    fn an_unsynced_file_is_replaced_and_nothing_is_left_beside() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
-        write_derived(&path, b"one").unwrap();
-        write_derived(&path, b"two").unwrap();
+        write_unsynced(&path, b"one").unwrap();
+        write_unsynced(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert!(write_derived(&dir.path().join("no/a.json"), b"x").is_err());
+        assert!(write_unsynced(&dir.path().join("no/a.json"), b"x").is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 

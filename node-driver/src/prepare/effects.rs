@@ -3,12 +3,12 @@
 //! A spec is written last and removed first: while the runtime can see it, the
 //! files that it names are there.
 
+use crate::attach::AttachError;
 use crate::attach::dhcp::keeper::Keepers;
-use crate::attach::leave::{Returned, bring_back, restore};
+use crate::attach::leave::{Returned, leave, restore};
 use crate::attach::namespaces::Namespaces;
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
-use crate::attach::{AttachError, rdma};
 use crate::cdi;
 use crate::prepare::claim::{ClaimRef, OtherDevice};
 use crate::prepare::durable::{self, FileError};
@@ -141,14 +141,14 @@ impl Effects {
         let uid = &plan.claim.uid;
         self.faults.reached("prepare:files:before");
         durable::create_dir(&self.paths.claim(uid))?;
-        durable::write_derived(&self.paths.plan(uid), &text_of(plan))?;
+        durable::write_unsynced(&self.paths.plan(uid), &text_of(plan))?;
         self.faults.reached("prepare:files:between");
         for (path, content) in self.files(plan) {
-            durable::write_derived(&path, &content)?;
+            durable::write_unsynced(&path, &content)?;
         }
         self.faults.reached("prepare:files:after");
         durable::create_dir(&self.paths.cdi)?;
-        durable::write_derived(&self.paths.cdi_spec(uid), &self.spec_text(plan))?;
+        durable::write_unsynced(&self.paths.cdi_spec(uid), &self.spec_text(plan))?;
         self.faults.reached("prepare:cdi:after");
         Ok(())
     }
@@ -215,21 +215,13 @@ impl Effects {
         self.leases.release(uid);
         let Some(record) = AttachRecord::load(&self.paths.attached(uid)) else { return Ok(()) };
         let host = NetNs::current()?;
-        let pod = self.namespaces.find(uid, record.namespace);
-        for device in &plan.devices {
-            if let Some(link) = &device.link {
-                self.faults.reached("unprepare:link:before");
-                let returned = match &pod {
-                    Some(pod) => bring_back(link, &host, pod)?,
-                    None => restore(link, &host)?,
-                };
-                report(plan, link, returned);
-            }
-            if let (Some(moving), Some(pod)) = (device.moving_rdma(), &pod) {
-                rdma::bring_back(&moving.name, &host, pod)?;
-            }
+        let devices: Vec<_> = plan.devices.iter().collect();
+        self.faults.reached("unprepare:link:before");
+        if let Some(pod) = self.namespaces.find(uid, record.namespace) {
+            leave(&devices, &host, &pod)?;
         }
-        Ok(())
+        self.faults.reached("unprepare:links:left");
+        Ok(restore(&devices, &host, |link, returned| report(plan, link, returned))?)
     }
 }
 

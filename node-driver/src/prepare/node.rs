@@ -6,13 +6,13 @@ mod boot;
 mod hooks;
 mod state;
 
-use crate::attach::link::read_host_links;
+use crate::attach::host_links::read_host_links;
 use crate::attach::namespaces::Namespaces;
 use crate::attach::netns::NetNs;
 use crate::attach::rdma::NetnsMode;
 use crate::attach::{AttachError, ethtool, rdma};
 use crate::cdi;
-use crate::checkpoint::{Checkpoint, Phase, Record};
+use crate::checkpoint::{Checkpoint, Phase};
 use crate::cloud;
 use crate::host::{self, is_this_machine};
 use crate::plugin::metrics::PluginMetrics;
@@ -26,7 +26,7 @@ use crate::prepare::published::Published;
 use crate::prepare::wiring::wiring;
 use serve::chain::Chain;
 use std::sync::Arc;
-use topology_graph::{HostRoot, Overlay, Topology};
+use topology_graph::{HostRoot, Overlay, Snapshot, Topology};
 
 /// A device as the kubelet is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,11 +67,18 @@ impl Node {
         Ok(Some(self.devices(&record.plan)))
     }
 
-    /// Prepares a claim. What a failed effect leaves is undone.
+    /// Reads the machine.
+    pub fn read(&self) -> Result<Snapshot, PrepareError> {
+        Ok(host::snapshot(&self.host)?)
+    }
+
+    /// Prepares a claim, on a machine that was read a moment ago. What a failed effect
+    /// leaves is undone.
     pub fn prepare(
         &self,
         claim: &AllocatedClaim,
         published: &Published,
+        machine: &Snapshot,
     ) -> Result<Plan, PrepareError> {
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
@@ -79,7 +86,10 @@ impl Node {
         if let Some(unfinished) = checkpoint.claims.get(&uid).cloned() {
             self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
         }
-        let (plan, changed) = self.plan(claim, published, &checkpoint)?;
+        let planned = self.plan(claim, published, machine, &checkpoint);
+        // What another claim has given back since then was not there yet.
+        let again = |_| self.plan(claim, published, &self.read()?, &checkpoint);
+        let (plan, changed) = planned.or_else(again)?;
         self.effects.faults.reached("prepare:checkpoint:before");
         self.set(&mut checkpoint, &plan, Phase::Preparing)?;
         self.effects.faults.reached("prepare:checkpoint:after");
@@ -134,10 +144,10 @@ impl Node {
         &self,
         claim: &AllocatedClaim,
         published: &Published,
+        machine: &Snapshot,
         checkpoint: &Checkpoint,
     ) -> Result<(Plan, Vec<Plan>), PrepareError> {
-        let snapshot = host::snapshot(&self.host)?;
-        let inventory = Inventory::with(&snapshot, &self.host);
+        let inventory = Inventory::with(machine, &self.host);
         let netdev =
             |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
         let host = NetNs::current()?;
@@ -158,7 +168,7 @@ impl Node {
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
         let plan = plan(claim, &facts).map_err(wrap)?;
         let overlay = self.machine_type().as_deref().and_then(Overlay::built_in);
-        let (topology, _) = Topology::build(&snapshot, overlay.as_ref());
+        let (topology, _) = Topology::build(machine, overlay.as_ref());
         let driver = &self.effects.paths.driver;
         Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, &topology, published)))
     }
@@ -191,17 +201,6 @@ impl Node {
             cdi_id: cdi::device_id(driver, plan, device),
         };
         plan.devices.iter().map(device).collect()
-    }
-
-    fn set(
-        &self,
-        checkpoint: &mut Checkpoint,
-        plan: &Plan,
-        phase: Phase,
-    ) -> Result<(), PrepareError> {
-        let record = Record { phase, plan: plan.clone() };
-        checkpoint.claims.insert(plan.claim.uid.clone(), record);
-        self.store(checkpoint)
     }
 
     /// Undoes the effects and forgets the claim, in this order.

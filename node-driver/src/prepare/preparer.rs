@@ -16,6 +16,7 @@ use kube::{Api, Client};
 use serve::chain::Chain;
 use std::sync::Arc;
 use std::time::Duration;
+use topology_graph::Snapshot;
 
 /// Longest wait for the API server, well below the kubelet's 45 s.
 pub(super) const API_PATIENCE: Duration = Duration::from_secs(15);
@@ -52,8 +53,9 @@ impl Preparer {
         if let Some(devices) = self.on_node(move |node| node.prepared(&uid)).await? {
             return Ok(devices);
         }
-        let object = self.get(claim).await?;
-        match self.prepare_new(&object, claim).await {
+        let (object, facts) = tokio::join!(self.get(claim), self.facts());
+        let object = object?;
+        match self.prepare_new(&object, claim, facts).await {
             Ok(plan) => {
                 self.events.forget(&claim.uid);
                 let devices = self.node.devices(&plan);
@@ -72,12 +74,19 @@ impl Preparer {
         &self,
         object: &ResourceClaim,
         claim: &ClaimRef,
+        facts: Result<(Published, Snapshot), PrepareError>,
     ) -> Result<Plan, PrepareError> {
         let driver = &self.node.effects.paths.driver;
         let mut allocated = AllocatedClaim::read(object, claim, driver, &self.name)?;
+        let (published, machine) = facts?;
         addresses::reserve(&self.client, driver, &mut allocated).await?;
-        let published = self.published().await;
-        self.on_node(move |node| node.prepare(&allocated, &published)).await
+        self.on_node(move |node| node.prepare(&allocated, &published, &machine)).await
+    }
+
+    /// What the claim is held against. Read while the API server looks for the claim.
+    async fn facts(&self) -> Result<(Published, Snapshot), PrepareError> {
+        let published = async { Ok(self.published().await) };
+        tokio::try_join!(published, self.on_node(Node::read))
     }
 
     /// Writes the claim's status; nobody waits for it.

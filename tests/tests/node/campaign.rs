@@ -49,12 +49,13 @@ const ON_THE_WAY_IN: [&str; 7] = [
 ];
 
 /// All points before and after an effect of unpreparing.
-const ON_THE_WAY_OUT: [&str; 8] = [
+const ON_THE_WAY_OUT: [&str; 9] = [
     "unprepare:checkpoint:before",
     "unprepare:checkpoint:after",
     "unprepare:cdi:before",
     "unprepare:cdi:after",
     "unprepare:link:before",
+    "unprepare:links:left",
     "unprepare:links:after",
     "unprepare:files:after",
     "unprepare:done",

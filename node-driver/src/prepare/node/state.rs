@@ -11,6 +11,25 @@ use std::fs::{self, File};
 use std::path::Path;
 
 impl Node {
+    /// Notes how far a claim is. The disk has it where somebody is told then: a claim that
+    /// is on its way is asked for again after the power failed, and what is there of it is
+    /// seen by its files.
+    pub(super) fn set(
+        &self,
+        checkpoint: &mut Checkpoint,
+        plan: &Plan,
+        phase: Phase,
+    ) -> Result<(), PrepareError> {
+        let record = Record { phase, plan: plan.clone() };
+        checkpoint.claims.insert(plan.claim.uid.clone(), record);
+        if phase == Phase::Prepared {
+            return self.store(checkpoint);
+        }
+        checkpoint.note(&self.effects.paths.checkpoint())?;
+        self.count(checkpoint);
+        Ok(())
+    }
+
     pub(super) fn store(&self, checkpoint: &Checkpoint) -> Result<(), PrepareError> {
         checkpoint.store(&self.effects.paths.checkpoint())?;
         self.count(checkpoint);

@@ -2,15 +2,18 @@
 
 use super::*;
 use crate::attach::AttachMode;
-use crate::attach::ethtool::Feature;
+use crate::attach::ethtool::{Abilities, Feature};
+use crate::attach::rdma::NetnsMode;
 use crate::cdi;
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
 use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
-use crate::prepare::inventory::RdmaFacts;
+use crate::prepare::inventory::{Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
-use cluster_model::network_config::EthtoolConfig;
+use cluster_model::network_config::{EthtoolConfig, MacAddress};
 use serde_json::{Value, json};
 use serve::chain::Chain;
+use std::collections::BTreeMap;
 
 fn char(name: &str, minor: u32) -> CharDevice {
     CharDevice { name: name.into(), major: 231, minor }

@@ -1,0 +1,138 @@
+//! The decision, device by device.
+
+use super::link::link;
+use crate::attach::ethtool::Abilities;
+use crate::attach::rdma::NetnsMode;
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
+use crate::prepare::host_link::HostLink;
+use crate::prepare::inventory::{Inventory, NicFacts};
+use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedRdma};
+use crate::prepare::wiring::Wiring;
+use cluster_model::network_config::NetworkConfig;
+use std::collections::BTreeMap;
+
+/// What the decision reads besides the claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The devices of this node.
+    pub inventory: &'a Inventory,
+    /// Their interfaces by name.
+    pub links: &'a BTreeMap<String, HostLink>,
+    /// What those can do of which a configuration asks for features.
+    pub abilities: &'a BTreeMap<String, Abilities>,
+    /// Which processes may open an RDMA device.
+    pub netns_mode: NetnsMode,
+    /// The plans of the other claims.
+    pub held: &'a [&'a Plan],
+}
+
+/// Decides what the claim's pod gets; [`wiring`](super::wiring::wiring) tells then
+/// how it lies.
+pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError> {
+    let devices: Vec<PlannedDevice> = claim
+        .devices
+        .iter()
+        .map(|device| planned(claim, device, facts))
+        .collect::<Result<_, _>>()?;
+    refuse_same_names(&devices)?;
+    let has_rdma = devices.iter().any(|device| device.rdma.is_some());
+    Ok(Plan {
+        claim: claim.claim.clone(),
+        pods: claim.pods.clone(),
+        devices,
+        rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
+        others: claim.others.clone(),
+        pod_claim_name: claim.pod_claim_name.clone(),
+        wiring: Wiring::default(),
+    })
+}
+
+fn planned(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    facts: &Facts<'_>,
+) -> Result<PlannedDevice, PlanError> {
+    let nic = facts.inventory.devices.get(&device.device).ok_or_else(|| unknown(device, facts))?;
+    refuse_held(device, facts.held)?;
+    let config = config(device)?;
+    Ok(PlannedDevice {
+        request: device.request.clone(),
+        pool: device.pool.clone(),
+        device: device.device.clone(),
+        share_id: device.share_id.clone(),
+        admin_access: device.admin_access,
+        pci_bus_id: nic.address.to_string(),
+        rdma: rdma(claim, device, nic, facts.netns_mode)?,
+        link: link(claim, device, nic, config, facts)?,
+    })
+}
+
+fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
+    let names: Vec<_> = facts.inventory.devices.keys().map(|name| format!("`{name}`")).collect();
+    let present = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    PlanError::UnknownDevice { device: device.device.clone(), present }
+}
+
+/// A device is one claim's, save for shares of it and for monitoring.
+fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError> {
+    let conflicts = |other: &PlannedDevice| {
+        let shares = device.share_id.is_some()
+            && other.share_id.is_some()
+            && device.share_id != other.share_id;
+        other.device == device.device && !other.admin_access && !device.admin_access && !shares
+    };
+    let holder = held.iter().find(|plan| plan.devices.iter().any(conflicts));
+    holder.map_or(Ok(()), |plan| {
+        Err(PlanError::Held { device: device.device.clone(), holder: plan.claim.clone() })
+    })
+}
+
+fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
+    let Some(parameters) = &device.parameters else { return Ok(NetworkConfig::default()) };
+    let wrap = |source| PlanError::Config { device: device.device.clone(), source };
+    let config = NetworkConfig::parse(parameters).map_err(wrap)?;
+    Ok(with_address(device, config))
+}
+
+/// The address that was found in a range stands as if it had been named.
+fn with_address(device: &AllocatedDevice, mut config: NetworkConfig) -> NetworkConfig {
+    if config.interface.address_range.take().is_some() {
+        config.interface.addresses = device.address.into_iter().collect();
+    }
+    config
+}
+
+fn rdma(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    nic: &NicFacts,
+    mode: NetnsMode,
+) -> Result<Option<PlannedRdma>, PlanError> {
+    let Some(rdma) = &nic.rdma else { return Ok(None) };
+    let moves = mode == NetnsMode::Exclusive && !device.admin_access;
+    if moves && device.share_id.is_some() {
+        return Err(PlanError::ExclusiveShare { device: device.device.clone() });
+    }
+    if moves && claim.pods.len() > 1 {
+        return Err(PlanError::ExclusiveRdma {
+            device: device.device.clone(),
+            pods: claim.pods.len(),
+        });
+    }
+    // Without verbs there is no RDMA; without the others there is no management.
+    let missing = rdma.missing.iter().find(|name| name.starts_with("uverbs"));
+    missing.map_or(Ok(()), |missing| {
+        let (device, missing) = (device.device.clone(), missing.clone());
+        Err(PlanError::NoCharDevice { device, missing })
+    })?;
+    let (name, ports, chars) = (rdma.name.clone(), rdma.ports.clone(), rdma.chars.clone());
+    Ok(Some(PlannedRdma { name, ports, chars, moves }))
+}
+
+fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {
+    let mut names: Vec<_> =
+        devices.iter().filter_map(|device| Some(&device.link.as_ref()?.name)).collect();
+    names.sort();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+    twice.map_or(Ok(()), |pair| Err(PlanError::SameName { name: pair[0].clone() }))
+}

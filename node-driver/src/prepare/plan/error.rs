@@ -1,0 +1,150 @@
+//! Why a claim cannot have what it asks for, in words that its author can act on.
+
+use crate::attach::ethtool::EthtoolError;
+use crate::prepare::claim::ClaimRef;
+use crate::prepare::plan::Child;
+use cluster_model::network_config::{ConfigError, LinkName};
+use std::net::IpAddr;
+
+/// The claim cannot have what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// No such device.
+    #[error("device `{device}` is not on this machine; it has {present}")]
+    UnknownDevice {
+        /// The device.
+        device: String,
+        /// Those that are there.
+        present: String,
+    },
+    /// Another claim has it.
+    #[error("device `{device}` is held by claim `{holder}`, whose pod still uses it")]
+    Held {
+        /// The device.
+        device: String,
+        /// Who has it.
+        holder: ClaimRef,
+    },
+    /// Its character device is not there.
+    #[error(
+        "device `{device}`: `/dev/infiniband/{missing}` is not there; is the module ib_uverbs loaded?"
+    )]
+    NoCharDevice {
+        /// The device.
+        device: String,
+        /// What is missing.
+        missing: String,
+    },
+    /// Its interface is not in the host's network namespace.
+    #[error(
+        "device `{device}` has no interface in the host's network namespace; a pod that ends may still have it"
+    )]
+    NoLink {
+        /// The device.
+        device: String,
+    },
+    /// It carries the node's own traffic.
+    #[error(
+        "device `{device}`: interface `{link}` carries the node's default route and stays with the host"
+    )]
+    Uplink {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
+    },
+    /// An interface can be in one pod only.
+    #[error(
+        "device `{device}` has an interface, which only one pod can have, but the claim is reserved for {pods} pods"
+    )]
+    ManyPods {
+        /// The device.
+        device: String,
+        /// How many.
+        pods: usize,
+    },
+    /// So can an RDMA device where the subsystem is in exclusive mode.
+    #[error(
+        "device `{device}` has an RDMA device, which only one pod can have while the node's RDMA subsystem is in exclusive mode, but the claim is reserved for {pods} pods"
+    )]
+    ExclusiveRdma {
+        /// The device.
+        device: String,
+        /// How many.
+        pods: usize,
+    },
+    /// Nor can the subsystem share one then.
+    #[error(
+        "device `{device}` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set it to shared mode, or give whole devices"
+    )]
+    ExclusiveShare {
+        /// The device.
+        device: String,
+    },
+    /// A share is no whole interface.
+    #[error(
+        "device `{device}` is shared, and its interface stays with the host; set `interface.type` to `macvlan` or `ipvlan`"
+    )]
+    SharedLink {
+        /// The device.
+        device: String,
+    },
+    /// The kernel has children of one kind on an interface.
+    #[error(
+        "device `{device}`: claim `{holder}` has a {theirs} of it, and an interface has no {asked} beside that; set `interface.type` to `{theirs}`"
+    )]
+    OtherChild {
+        /// The device.
+        device: String,
+        /// Whose child is there.
+        holder: ClaimRef,
+        /// Of which kind it is.
+        theirs: Child,
+        /// What is asked for.
+        asked: Child,
+    },
+    /// Two pods on one NIC would have one address.
+    #[error("device `{device}`: address `{address}` is that of claim `{holder}` on the same NIC")]
+    SameAddress {
+        /// The device.
+        device: String,
+        /// The address.
+        address: IpAddr,
+        /// Who has it.
+        holder: ClaimRef,
+    },
+    /// Two interfaces of one claim would have one name.
+    #[error(
+        "two devices of the claim would be named `{name}` in the pod; name them by separate configurations"
+    )]
+    SameName {
+        /// The name.
+        name: LinkName,
+    },
+    /// Its configuration is malformed.
+    #[error("device `{device}`")]
+    Config {
+        /// The device.
+        device: String,
+        /// What is wrong.
+        source: ConfigError,
+    },
+    /// Its interface cannot have the features that are asked for.
+    #[error("device `{device}`")]
+    Ethtool {
+        /// The device.
+        device: String,
+        /// What is asked for, and what it has.
+        source: EthtoolError,
+    },
+    /// DHCP knows it not.
+    #[error(
+        "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; name an address by `interface.addresses`"
+    )]
+    DhcpOverInfiniBand {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
+    },
+}

@@ -1,0 +1,165 @@
+//! What becomes of a device's interface: the pod's with a configuration that is whole, or
+//! the host's, with a child of it in the pod.
+
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
+use crate::prepare::host_link::HostLink;
+use crate::prepare::inventory::NicFacts;
+use crate::prepare::plan::{Child, Facts, Plan, PlanError, PlannedLink};
+use cluster_model::network_config::{
+    InterfaceConfig, InterfaceKind, LinkName, MacAddress, NetworkConfig, RouteConfig,
+};
+use sha2::{Digest, Sha256};
+use std::net::IpAddr;
+
+/// `RT_SCOPE_LINK`.
+const SCOPE_LINK: u8 = 253;
+
+/// Decides.
+pub(super) fn link(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    nic: &NicFacts,
+    config: NetworkConfig,
+    facts: &Facts<'_>,
+) -> Result<Option<PlannedLink>, PlanError> {
+    let name = || device.device.clone();
+    if device.admin_access {
+        return Ok(None);
+    }
+    let host = nic.netdev.as_ref().and_then(|netdev| facts.links.get(netdev));
+    let Some(host) = host else {
+        let needs_none = nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband);
+        if !needs_none {
+            return Err(PlanError::NoLink { device: name() });
+        }
+        let wrap = |source| PlanError::Config { device: name(), source };
+        return config.check_rdma_only().map(|()| None).map_err(wrap);
+    };
+    let child = child(device, &config)?;
+    if let Some(asked) = child {
+        refuse_beside(device, &config, asked, facts.held)?;
+    } else if host.is_uplink() {
+        return Err(PlanError::Uplink { device: name(), link: host.name.clone() });
+    }
+    if claim.pods.len() > 1 {
+        return Err(PlanError::ManyPods { device: name(), pods: claim.pods.len() });
+    }
+    let is_infiniband = host.hardware_addr.as_ref().is_some_and(MacAddress::is_infiniband);
+    if config.interface.dhcp == Some(true) && is_infiniband {
+        return Err(PlanError::DhcpOverInfiniBand { device: name(), link: host.name.clone() });
+    }
+    let pod_name = pod_name(host, &config);
+    let (host, config) = match child {
+        None => with_features(device, host.clone(), completed(host, config), facts)?,
+        // What it can do shows when it is there.
+        Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
+    };
+    Ok(Some(PlannedLink { host, child, name: pod_name, config }))
+}
+
+/// The features by the kernel's names, and how the host has them.
+fn with_features(
+    device: &AllocatedDevice,
+    mut host: HostLink,
+    mut config: NetworkConfig,
+    facts: &Facts<'_>,
+) -> Result<(HostLink, NetworkConfig), PlanError> {
+    let abilities = facts.abilities.get(&host.name);
+    if let Some((asked, abilities)) = config.ethtool.as_ref().zip(abilities) {
+        let wrap = |source| PlanError::Ethtool { device: device.device.clone(), source };
+        let resolved = abilities.resolve(&host.name, asked).map_err(wrap)?;
+        host.ethtool = Some(abilities.former(&resolved));
+        config.ethtool = Some(resolved);
+    }
+    Ok((host, config))
+}
+
+/// The NIC's own interface is for who has all of the NIC.
+fn child(device: &AllocatedDevice, config: &NetworkConfig) -> Result<Option<Child>, PlanError> {
+    let is_share = device.share_id.is_some();
+    match config.interface.kind {
+        Some(InterfaceKind::Passthrough) if is_share => {
+            Err(PlanError::SharedLink { device: device.device.clone() })
+        }
+        Some(InterfaceKind::IpVlan) => Ok(Some(Child::IpVlan)),
+        Some(InterfaceKind::MacVlan) => Ok(Some(Child::MacVlan)),
+        None if is_share => Ok(Some(Child::MacVlan)),
+        None | Some(InterfaceKind::Passthrough) => Ok(None),
+    }
+}
+
+/// Children of one NIC live side by side: of one kind, with addresses of their own.
+fn refuse_beside(
+    device: &AllocatedDevice,
+    config: &NetworkConfig,
+    asked: Child,
+    held: &[&Plan],
+) -> Result<(), PlanError> {
+    let children = held.iter().flat_map(|plan| {
+        let same = plan.devices.iter().filter(|other| other.device == device.device);
+        let links = same.filter_map(|other| other.link.as_ref());
+        links.filter_map(move |link| Some((&plan.claim, link.child?, link)))
+    });
+    for (holder, theirs, link) in children {
+        let (device, holder) = (device.device.clone(), holder.clone());
+        if theirs != asked {
+            return Err(PlanError::OtherChild { device, holder, theirs, asked });
+        }
+        let theirs: Vec<IpAddr> =
+            link.config.interface.addresses.iter().map(|prefix| prefix.address).collect();
+        let mut own = config.interface.addresses.iter().map(|prefix| prefix.address);
+        if let Some(address) = own.find(|address| theirs.contains(address)) {
+            return Err(PlanError::SameAddress { device, address, holder });
+        }
+    }
+    Ok(())
+}
+
+/// A macvlan has the same hardware address in each sandbox of its pod, and it is known
+/// before: made of the claim's UID and the device's name, locally administered.
+fn with_own_address(
+    claim: &AllocatedClaim,
+    device: &AllocatedDevice,
+    child: Child,
+    config: NetworkConfig,
+) -> NetworkConfig {
+    if child == Child::IpVlan || config.interface.hardware_addr.is_some() {
+        return config;
+    }
+    let digest = Sha256::digest(format!("{}/{}", claim.claim.uid, device.device));
+    let bytes = [0x02, digest[0], digest[1], digest[2], digest[3], digest[4]];
+    let hardware_addr = MacAddress::from_bytes(&bytes);
+    NetworkConfig { interface: InterfaceConfig { hardware_addr, ..config.interface }, ..config }
+}
+
+/// The name that is asked for, else the host's, as the kernel allows more than
+/// a configuration may say.
+fn pod_name(host: &HostLink, config: &NetworkConfig) -> LinkName {
+    let asked = config.interface.name.clone();
+    asked.or_else(|| host.name.parse().ok()).unwrap_or_else(LinkName::fallback)
+}
+
+/// Without addresses of its own the interface keeps the host's, and the routes
+/// that go with them; routes that are asked for come after.
+fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
+    if !config.interface.addresses.is_empty() || config.interface.dhcp == Some(true) {
+        return config;
+    }
+    let addresses = host.addresses.iter().filter(|address| address.is_global());
+    let inherited = host.routes.iter().map(|route| RouteConfig {
+        destination: route.destination,
+        gateway: route.gateway,
+        source: route.source,
+        scope: if route.gateway.is_some() { 0 } else { SCOPE_LINK },
+        table: route.table,
+    });
+    let asks_for = |route: &RouteConfig| {
+        config.routes.iter().any(|asked| {
+            asked.destination == route.destination && asked.table_id() == route.table_id()
+        })
+    };
+    let routes = inherited.filter(|route| !asks_for(route)).chain(config.routes.clone()).collect();
+    let addresses = addresses.map(|address| address.prefix).collect();
+    let interface = InterfaceConfig { addresses, ..config.interface };
+    NetworkConfig { interface, routes, ..config }
+}

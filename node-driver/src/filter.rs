@@ -4,10 +4,12 @@
 //! `attributes` is a map of `resource.k8s.io/v1` device attributes by fully
 //! qualified name, with the fields of the Go type: `StringValue`, `IntValue`,
 //! `BoolValue`, `VersionValue`. An expression that fails on a NIC keeps it, one
-//! that gives no boolean drops it, as upstream does.
+//! that gives no boolean drops it, as upstream does. Of CEL's functions those of times
+//! are left out: no attribute is one, and their time zones would be a part of the binary.
 
 use cel::objects::{Key, Map};
-use cel::{Context, Program, Value};
+use cel::parser::{Expression, PrattParser};
+use cel::{Context, Env, Value};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +24,13 @@ pub const DEFAULT: &str =
 #[derive(Clone)]
 pub struct Filter {
     text: String,
-    program: Option<Arc<Program>>,
+    compiled: Option<Arc<Compiled>>,
+}
+
+/// An expression, and the functions that it can call.
+struct Compiled {
+    expression: Expression,
+    functions: Arc<Env>,
 }
 
 /// An expression that is no CEL.
@@ -36,10 +44,10 @@ pub struct FilterError {
 impl Filter {
     /// Whether a device is wanted.
     pub fn keeps(&self, device: &Device) -> bool {
-        let Some(program) = &self.program else { return true };
-        let mut context = Context::default();
+        let Some(compiled) = &self.compiled else { return true };
+        let mut context = Context::with_env(Arc::clone(&compiled.functions));
         context.add_variable_from_value("attributes", attributes(device));
-        match program.execute(&context) {
+        match Value::resolve(&compiled.expression, &context) {
             Ok(Value::Bool(keep)) => keep,
             Ok(_) => false,
             Err(_) => true,
@@ -77,13 +85,14 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
         if text.trim().is_empty() {
-            return Ok(Self { text: String::new(), program: None });
+            return Ok(Self { text: String::new(), compiled: None });
         }
-        let program = Program::compile(text).map_err(|error| FilterError {
+        let expression = PrattParser::new().parse(text).map_err(|error| FilterError {
             text: text.to_owned(),
             reason: error.to_string().lines().next().unwrap_or_default().to_owned(),
         })?;
-        Ok(Self { text: text.to_owned(), program: Some(Arc::new(program)) })
+        let compiled = Compiled { expression, functions: Arc::new(Env::stdlib()) };
+        Ok(Self { text: text.to_owned(), compiled: Some(Arc::new(compiled)) })
     }
 }
 
@@ -116,6 +125,10 @@ mod tests {
                 r#"!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue != "device""#,
                 4,
             ),
+            (r#"attributes.exists(name, name.endsWith("/rdma"))"#, 7),
+            (r#"attributes["dra.net/pciDevice"].StringValue.matches("^Elastic F.*\\(EFA\\)$")"#, 4),
+            (r#"attributes["dra.net/numaNode"].IntValue in [0, 5] ? true : false"#, 3),
+            (r#"size(attributes) > 1000 || has(attributes.none)"#, 0),
             // What cannot be told of a NIC keeps it, what is no answer drops it.
             (r#"attributes["dra.net/ifName"].StringValue == "ens65""#, 5),
             (r#"attributes["dra.net/rdma"].StringValue == "yes""#, 0),

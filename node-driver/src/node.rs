@@ -33,11 +33,11 @@ pub enum NodeError {
 }
 
 impl NodeIdentity {
-    /// Asks the server.
+    /// Asks the server, of all that it says of a node for the metadata only.
     pub async fn get(client: &Client, name: &str) -> Result<Self, NodeError> {
         let nodes: Api<Node> = Api::all(client.clone());
         let node = nodes
-            .get_opt(name)
+            .get_metadata_opt(name)
             .await
             .map_err(|source| NodeError::Get { name: name.to_owned(), source: Box::new(source) })?;
         let uid = node.and_then(|node| node.metadata.uid);

@@ -1,16 +1,30 @@
 //! Names of the PCI ID database for vendors and devices, as upstream publishes
-//! them. The database is part of the binary: a host need not have one.
+//! them. The database is part of the binary: a host need not have one. What is
+//! searched in it is one vendor's part (`build.rs` says how it is written).
 
-use pci_ids::{Device, FromId, Vendor};
+/// By vendor, the vendor's name on a line and then its devices, `101e ConnectX …`.
+const NAMES: &str = include_str!(concat!(env!("OUT_DIR"), "/pci_names.txt"));
+/// Where each vendor's part begins, in order of the vendors.
+static VENDORS: &[(u16, u32)] = &include!(concat!(env!("OUT_DIR"), "/pci_vendors.rs"));
 
 /// The vendor's name, `Mellanox Technologies`.
 pub(crate) fn vendor(vendor: u16) -> Option<&'static str> {
-    Vendor::from_id(vendor).map(Vendor::name)
+    lines(vendor)?.next()
 }
 
 /// The device's name, `ConnectX Family mlx5Gen Virtual Function`.
 pub(crate) fn device(vendor: u16, device: u16) -> Option<&'static str> {
-    Device::from_vid_pid(vendor, device).map(Device::name)
+    let id = format!("{device:04x} ");
+    lines(vendor)?.skip(1).find_map(|line| line.strip_prefix(&id))
+}
+
+/// What the database has of a vendor.
+fn lines(vendor: u16) -> Option<impl Iterator<Item = &'static str>> {
+    let at = VENDORS.binary_search_by_key(&vendor, |(id, _)| *id).ok()?;
+    let begin =
+        |index: usize| VENDORS.get(index).and_then(|(_, begin)| usize::try_from(*begin).ok());
+    let part = NAMES.get(begin(at)?..begin(at + 1).unwrap_or(NAMES.len()))?;
+    Some(part.lines())
 }
 
 #[cfg(test)]

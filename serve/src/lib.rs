@@ -9,6 +9,7 @@ pub mod client;
 pub mod http;
 pub mod lease;
 pub mod logging;
+pub mod memory;
 pub mod operations;
 pub mod process;
 pub mod readiness;

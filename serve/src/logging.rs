@@ -1,8 +1,9 @@
 //! Log lines on standard error.
 
 use crate::args::{LogArgs, LogFormat};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::prelude::*;
 
 /// The filter of `--log` could not be understood.
 #[derive(Debug, thiserror::Error)]
@@ -14,13 +15,16 @@ pub struct FilterError {
 
 /// Sets up logging for the process; a second call changes nothing.
 pub fn init(args: &LogArgs) -> Result<(), FilterError> {
-    let filter = EnvFilter::try_new(&args.log)
-        .map_err(|source| FilterError { filter: args.log.clone(), source })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter: Targets =
+        args.log.parse().map_err(|source| FilterError { filter: args.log.clone(), source })?;
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry();
     // Fails only where a subscriber is set already, which then stays.
     let _ = match args.log_format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => registry.with(lines.with_filter(filter)).try_init(),
+        LogFormat::Json => {
+            registry.with(lines.json().flatten_event(true).with_filter(filter)).try_init()
+        }
     };
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The rim of a process: signals in, exit code out.
 
+use crate::memory;
 use std::future::Future;
 use std::io;
 use std::process::{ExitCode, Termination};
@@ -9,17 +10,38 @@ use tokio_util::sync::CancellationToken;
 
 /// Runs a program to its end and turns the outcome into an exit code: what the
 /// program says, or 1 with the chain of causes on one line of standard error.
+/// It has a thread for each processor.
 pub fn run<F, T>(program: F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<T>>,
     T: Termination,
 {
+    run_on(&mut Builder::new_multi_thread(), program)
+}
+
+/// The same where memory counts: with one heap, and on a machine of any size with one
+/// thread beside the one that runs the program.
+pub fn run_small<F, T>(program: F) -> ExitCode
+where
+    F: Future<Output = anyhow::Result<T>>,
+    T: Termination,
+{
+    memory::share_heap();
+    run_on(Builder::new_multi_thread().worker_threads(1), program)
+}
+
+fn run_on<F, T>(runtime: &mut Builder, program: F) -> ExitCode
+where
+    F: Future<Output = anyhow::Result<T>>,
+    T: Termination,
+{
     crate::tls::install_crypto_provider();
-    let outcome = Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(program));
+    let runtime = runtime.enable_all().build().map_err(anyhow::Error::from);
+    end(runtime.and_then(|runtime| runtime.block_on(program)))
+}
+
+/// Turns the outcome of a program into its exit code.
+pub fn end<T: Termination>(outcome: anyhow::Result<T>) -> ExitCode {
     match outcome {
         Ok(done) => done.report(),
         Err(error) => fail(&error),

@@ -17,6 +17,7 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use serve::chain::Chain;
 use serve::http::{Bound, ServeError};
+use serve::memory;
 use serve::operations;
 use serve::readiness::{Readiness, Wait};
 use std::future::pending;
@@ -162,6 +163,8 @@ impl Steady {
                 pace.spend(Instant::now());
             }
             self.looked.cancel();
+            // A look at the machine takes more for a moment than the driver keeps.
+            memory::give_back();
         }
     }
 

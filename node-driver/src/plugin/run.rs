@@ -10,6 +10,7 @@ use anyhow::Context;
 use cluster_model::names::DRIVER;
 use kube::Client;
 use serve::chain::Chain;
+use serve::memory;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -69,5 +70,6 @@ async fn watch_health(
             Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "Health not known"),
             Err(error) => tracing::warn!(%error, "Health not known"),
         }
+        memory::give_back();
     }
 }

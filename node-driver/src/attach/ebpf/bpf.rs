@@ -1,5 +1,5 @@
-//! `bpf(2)`, as far as programs are found and detached. The one place with unsafe
-//! code, as no crate has this system call alone. Structures by
+//! `bpf(2)`, as far as programs are found and detached. This crate's one place with
+//! unsafe code, as no crate has this system call alone. Structures by
 //! `include/uapi/linux/bpf.h`.
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

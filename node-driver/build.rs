@@ -1,0 +1,30 @@
+//! Writes the PCI ID database as one text with an index, for `src/pci_names.rs`: a table
+//! of strings would be some 40,000 pointers, which every start of the driver relocates
+//! and holds in memory for the few names that it wants.
+
+use pci_ids::{Vendor, Vendors};
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let mut vendors: Vec<&Vendor> = Vendors::iter().collect();
+    vendors.sort_by_key(|vendor| vendor.id());
+    let (mut text, mut index) = (String::new(), String::from("[\n"));
+    for vendor in vendors {
+        line(&mut index, &format!("({:#06x}, {}),", vendor.id(), text.len()));
+        line(&mut text, vendor.name());
+        for device in vendor.devices() {
+            line(&mut text, &format!("{:04x} {}", device.id(), device.name()));
+        }
+    }
+    index.push(']');
+    let folder = env::var_os("OUT_DIR").unwrap_or_default();
+    fs::write(Path::new(&folder).join("pci_names.txt"), text)?;
+    fs::write(Path::new(&folder).join("pci_vendors.rs"), index)
+}
+
+fn line(text: &mut String, line: &str) {
+    // A String takes all that is written.
+    let _ = writeln!(text, "{line}");
+}

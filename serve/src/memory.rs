@@ -1,0 +1,23 @@
+//! The heap of a process that is small between short pieces of work, as on every node
+//! the driver is. glibc's is made for speed: a heap for each thread, and what is freed is
+//! kept. Other C libraries are left as they are.
+
+/// Lets all threads have one heap. Called before there is a second thread.
+pub(crate) fn share_heap() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "no crate has this call alone")]
+    // SAFETY: no other thread is in the allocator, as there is none yet.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Gives the kernel back what work that is over has left free.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "no crate has this call alone")]
+    // SAFETY: it takes the allocator's own locks and touches free memory only.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

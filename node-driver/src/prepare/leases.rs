@@ -16,6 +16,8 @@ impl Node {
         let Some(record) = AttachRecord::load(&self.effects.paths.attached(uid)) else {
             return Some(plan);
         };
+        // The hook may have given it to the driver that this one replaces.
+        self.hold_recorded(uid, &record);
         self.keep_leases(uid, &record);
         Some(record.complete(plan))
     }

@@ -107,10 +107,13 @@ impl Plugin {
             RegistrationService::new(&paths.driver, endpoint.path(), registered.clone());
 
         let mut tasks: JoinSet<Result<(), PluginError>> = JoinSet::new();
+        // What hooks tell from now on is told here; what they told before is recorded.
+        let hooks = hooks.publish()?;
+        let recorded = Arc::clone(&node);
+        tokio::task::spawn_blocking(move || recorded.take_over()).await??;
         // The kubelet dials the service as soon as it has seen the registration.
         let service = endpoint.publish()?;
         tasks.spawn(serve_dra(service, preparer, health, stop.clone()));
-        let hooks = hooks.publish()?;
         if let Some(socket) = nri {
             let (node, preparer) = (Arc::clone(&node), hooked.clone());
             let served = nri::serve(socket, node, preparer, stop.clone());

@@ -17,6 +17,8 @@ impl Node {
         let Some(record) = AttachRecord::load(&self.effects.paths.attached(uid)) else {
             return Some(plan);
         };
+        // The hook may have given it to the driver that this one replaces.
+        self.hold_recorded(uid, &record);
         self.keep_leases(&plan, &record);
         Some(record.complete(plan))
     }

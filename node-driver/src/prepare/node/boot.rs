@@ -23,7 +23,6 @@ impl Node {
             tracing::info!(?step, "Reconciling");
             self.take(&step, &mut checkpoint)?;
         }
-        self.hold_namespaces(&checkpoint);
         self.count(&checkpoint);
         Ok(())
     }
@@ -55,19 +54,26 @@ impl Node {
         }
     }
 
-    /// After a restart the namespaces of running pods are found by their names.
-    fn hold_namespaces(&self, checkpoint: &Checkpoint) {
+    /// Holds the namespaces of running pods, which another driver held: the one before
+    /// this, or the one that this replaces. Whichever hooks have told that one.
+    pub fn take_over(&self) -> Result<(), PrepareError> {
+        let _turn = self.turn()?;
+        let checkpoint = self.load()?;
         for (uid, Record { plan, .. }) in &checkpoint.claims {
-            let record = AttachRecord::load(&self.effects.paths.attached(uid));
-            let found = record.as_ref();
-            let found =
-                found.and_then(|record| self.effects.namespaces.find(uid, record.namespace));
-            if let Some(namespace) = found {
-                self.effects.namespaces.hold(uid, namespace);
-            }
-            if let Some(record) = record {
+            if let Some(record) = AttachRecord::load(&self.effects.paths.attached(uid)) {
+                self.hold_recorded(uid, &record);
                 self.keep_leases(plan, &record);
             }
+        }
+        self.count(&checkpoint);
+        Ok(())
+    }
+
+    /// Holds the namespace that is recorded, by its name where no hook gave it.
+    pub(in crate::prepare) fn hold_recorded(&self, uid: &str, record: &AttachRecord) {
+        let namespaces = &self.effects.namespaces;
+        if let Some(namespace) = namespaces.find(uid, record.namespace) {
+            namespaces.hold(uid, namespace);
         }
     }
 }

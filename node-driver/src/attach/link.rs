@@ -10,6 +10,7 @@ use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo,
 };
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::route::RouteMessage;
 use rtnetlink::{Handle, RouteMessageBuilder};
 use std::collections::BTreeMap;
 use std::fmt;

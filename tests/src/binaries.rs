@@ -1,5 +1,6 @@
 //! Where the executables are: Kubernetes' in the cache that
-//! `tests/kubernetes/build` fills, ours beside the test that runs.
+//! `tests/kubernetes/build` fills, ours beside the test that runs, or those that are
+//! shipped in the folder that `DRANET_SHIPPED` names.
 
 use std::{
     env, fs,
@@ -62,6 +63,10 @@ pub fn guest() -> anyhow::Result<PathBuf> {
 
 /// A binary of this workspace, by its name: `node-driver`.
 pub fn ours(name: &str) -> anyhow::Result<PathBuf> {
+    let shipped = env::var_os("DRANET_SHIPPED").map(|folder| Path::new(&folder).join(name));
+    if let Some(shipped) = shipped.filter(|path| path.is_file()) {
+        return Ok(shipped);
+    }
     let test = env::current_exe().context("failed to find the running test")?;
     // A test is `target/debug/deps/NAME-HASH`, a binary `target/debug/NAME`.
     let directory = test.ancestors().find(|path| path.join("deps").is_dir());

@@ -2,7 +2,7 @@
 //! quiet minute, size of its binary, and time from a change to the API.
 
 use std::{
-    fs,
+    fmt, fs,
     path::Path,
     process::ExitCode,
     time::{Duration, Instant},
@@ -26,16 +26,17 @@ use tokio::{
 };
 use topology_graph::fixture;
 
-/// A machine with 32 NICs.
-const MACHINE: &str = "aws-p5";
 /// The interface that is changed, and its peer.
 const LINK: [&str; 2] = ["dranet-bench0", "dranet-bench1"];
 /// Longest wait for one slice.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Measure the node driver. Needs root: it makes a pair of interfaces.
-#[derive(Clone, Copy, Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 struct Args {
+    /// Machine that the driver runs on, one of topology-graph's; aws-p5 has 32 NICs
+    #[arg(long, default_value = "aws-p5")]
+    machine: String,
     /// Starts, and changes of an interface.
     #[arg(long, default_value_t = 20)]
     times: usize,
@@ -58,7 +59,9 @@ async fn measure(args: Args) -> anyhow::Result<()> {
         let rig = Rig::install(&plane, scope).await?;
         let node = scope.node("bench").await?.name_any();
         let kubeconfig = rig.node_kubeconfig("node-driver", &node).await?;
-        let mut bench = Bench::start(&plane, node, &kubeconfig);
+        let text = fixture::machine(&args.machine);
+        let machine = text.with_context(|| format!("no machine is called `{}`", args.machine))?;
+        let mut bench = Bench::start(&plane, node, &kubeconfig, machine);
         let size = fs::metadata(binaries::ours("node-driver")?)?.len();
         say(&format!("binary: {:.1} MB", megabytes(size)));
         bench.starts(args.times).await?;
@@ -72,13 +75,20 @@ struct Bench<'a> {
     plane: &'a ControlPlane,
     node: String,
     kubeconfig: &'a Path,
+    /// The machine's text.
+    machine: &'a str,
     slices: Api<ResourceSlice>,
     events: UnboundedReceiver<(Instant, ResourceSlice)>,
     _watch: JoinHandle<()>,
 }
 
 impl<'a> Bench<'a> {
-    fn start(plane: &'a ControlPlane, node: String, kubeconfig: &'a Path) -> Self {
+    fn start(
+        plane: &'a ControlPlane,
+        node: String,
+        kubeconfig: &'a Path,
+        machine: &'a str,
+    ) -> Self {
         let slices: Api<ResourceSlice> = Api::all(plane.client());
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
         let stream = watcher(slices.clone(), config).default_backoff().applied_objects();
@@ -91,7 +101,7 @@ impl<'a> Bench<'a> {
                 }
             }
         });
-        Self { plane, node, kubeconfig, slices, events, _watch: watch }
+        Self { plane, node, kubeconfig, machine, slices, events, _watch: watch }
     }
 
     fn spawn(&self, more: &[&str]) -> anyhow::Result<Process> {
@@ -117,31 +127,45 @@ impl<'a> Bench<'a> {
         timeout(SOON, seen).await.context("no slice came")?
     }
 
+    fn planted(&self) -> anyhow::Result<TempDir> {
+        let folder = tempfile::tempdir()?;
+        fixture::plant(self.machine, folder.path())?;
+        Ok(folder)
+    }
+
     async fn starts(&mut self, times: usize) -> anyhow::Result<()> {
-        let machine = planted()?;
+        let machine = self.planted()?;
         let mut took = Vec::new();
         for _ in 0..times {
             let all = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
             self.slices.delete_collection(&DeleteParams::default(), &all).await?;
             let begin = Instant::now();
-            let driver = self.spawn(&["--root", &machine.path().display().to_string()])?;
+            let driver = self.spawn(&[&below("--root", machine.path(), "")])?;
             took.push(self.seen(|_| true).await?.duration_since(begin));
             driver.kill();
             while self.events.try_recv().is_ok() {}
         }
-        say(&format!("start to the first slice ({MACHINE}): {}", spread(&mut took)));
+        say(&format!("start to the first slice: {}", spread(&mut took)));
         Ok(())
     }
 
+    /// With the kubelet's side, as it is deployed.
     async fn rest(&mut self, seconds: u64) -> anyhow::Result<()> {
-        let machine = planted()?;
-        let driver = self.spawn(&["--root", &machine.path().display().to_string()])?;
+        let (machine, node) = (self.planted()?, tempfile::tempdir()?);
+        let folders = [
+            below("--root", machine.path(), ""),
+            below("--kubelet-dir", node.path(), "kubelet"),
+            below("--cdi-dir", node.path(), "cdi"),
+            below("--run-dir", node.path(), "run"),
+            below("--netns-dir", node.path(), "netns"),
+        ];
+        let driver = self.spawn(&folders.each_ref().map(String::as_str))?;
         sleep(Duration::from_secs(seconds)).await;
         let before = cpu(driver.pid())?;
+        let memory = Memory::of(driver.pid())?;
         sleep(Duration::from_secs(seconds)).await;
         let used = cpu(driver.pid())?.saturating_sub(before);
-        let memory = megabytes(driver.resident()?);
-        say(&format!("resident after {} s: {memory:.1} MB", 2 * seconds));
+        say(&format!("resident after {seconds} s: {memory}"));
         say(&format!("CPU in {seconds} s of rest: {} ms", used.as_millis()));
         Ok(())
     }
@@ -180,10 +204,35 @@ fn mtu(slice: &ResourceSlice) -> Option<i64> {
     device.attributes.as_ref()?.get("dra.net/mtu")?.int
 }
 
-fn planted() -> anyhow::Result<TempDir> {
-    let folder = tempfile::tempdir()?;
-    fixture::plant(fixture::machine(MACHINE).context("the crate carries it")?, folder.path())?;
-    Ok(folder)
+/// A flag with a folder, or with one below it.
+fn below(flag: &str, folder: &Path, name: &str) -> String {
+    format!("{flag}={}", folder.join(name).display())
+}
+
+/// What a process holds (`proc_pid_status(5)`), in bytes.
+struct Memory {
+    all: u64,
+    /// What no file has: heap, stacks, data that was written.
+    anonymous: u64,
+}
+
+impl Memory {
+    fn of(pid: u32) -> anyhow::Result<Self> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let line = line.with_context(|| format!("a process without `{name}`"))?;
+            Ok::<_, anyhow::Error>(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+        };
+        Ok(Self { all: field("VmRSS:")?, anonymous: field("RssAnon:")? })
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [all, anonymous] = [self.all, self.anonymous].map(megabytes);
+        write!(f, "{all:.1} MB, {anonymous:.1} MB of them anonymous")
+    }
 }
 
 /// User and system time (`proc_pid_stat(5)`), in hundredths of a second.

@@ -5,6 +5,7 @@ use crate::prepare::plan::PlannedDevice;
 use crate::prepare::wiring::Wiring;
 use axum::Router;
 use axum::body::Bytes;
+use axum::routing;
 
 fn plan(device: &str) -> Plan {
     let device = PlannedDevice {
@@ -37,7 +38,7 @@ fn server() -> (Client, Arc<Mutex<Vec<Value>>>) {
         body
     };
     let path = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/c/status";
-    let router = Router::new().route(path, axum::routing::patch(patch));
+    let router = Router::new().route(path, routing::patch(patch));
     (Client::new(router, "default"), written)
 }
 

@@ -126,6 +126,7 @@ impl AttachMode {
     /// (`plugin_request_timeout`), and a container may not write below `/proc/sys`. So an
     /// address by DHCP and the kernel's settings of an interface are the hook's, whose
     /// one container alone waits, and with them all of the claim.
+    #[must_use]
     pub fn of(self, plan: &Plan) -> Self {
         let needs_hook = |link: &PlannedLink| {
             let interface = &link.config.interface;

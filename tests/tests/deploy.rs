@@ -1,6 +1,8 @@
 //! What in `deploy` is made from the code is what the code makes.
 
-use std::{collections::BTreeSet, path::Path};
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{collections::BTreeSet, fs, path::Path};
 
 use clap::Parser;
 use cluster_model::names::object;
@@ -69,7 +71,7 @@ fn the_drivers_pod_is_what_the_driver_asks_for() {
 #[test]
 fn the_drivers_pod_is_right_as_an_nri_plugin() {
     let file = in_tests("../deploy/components/nri/kustomization.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
+    let text = fs::read_to_string(file).unwrap();
     let component: Value = serde_saphyr::from_str(&text).unwrap();
     let [patch] = &component["patches"].as_array().unwrap()[..] else { panic!("not one patch") };
     let mut set = drivers_set();
@@ -85,7 +87,7 @@ fn the_drivers_pod_is_right_as_an_nri_plugin() {
 
 fn drivers_set() -> Value {
     let file = in_tests("../deploy/manifests/node-driver.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
+    let text = fs::read_to_string(file).unwrap();
     serde_saphyr::from_str(&text).unwrap()
 }
 

@@ -5,6 +5,7 @@ use crate::prepare::plan::PlannedDevice;
 use crate::prepare::wiring::Wiring;
 use axum::Router;
 use axum::body::Bytes;
+use axum::routing;
 
 fn plan(device: &str) -> Plan {
     let device = PlannedDevice {
@@ -32,12 +33,12 @@ fn plan(device: &str) -> Plan {
 fn server() -> (Client, Arc<Mutex<Vec<Value>>>) {
     let written = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&written);
-    let patch = async move |body: Bytes| {
+    let keep = async move |body: Bytes| {
         kept.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
         body
     };
     let path = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/c/status";
-    let router = Router::new().route(path, axum::routing::patch(patch));
+    let router = Router::new().route(path, routing::patch(keep));
     (Client::new(router, "default"), written)
 }
 

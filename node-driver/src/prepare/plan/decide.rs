@@ -26,7 +26,7 @@ pub struct Facts<'a> {
     pub held: &'a [&'a Plan],
 }
 
-/// Decides what the claim's pod gets; [`wiring`](super::wiring::wiring) tells then
+/// Decides what the claim's pod gets; [`wiring`](crate::prepare::wiring::wiring) tells then
 /// how it lies.
 pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError> {
     let devices: Vec<PlannedDevice> = claim

@@ -18,11 +18,14 @@ mod node {
     pub(crate) mod settings;
     pub(crate) mod surroundings;
     pub(crate) mod trouble;
+    pub(crate) mod user;
 }
 
 use std::process::ExitCode;
 
-use node::{campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble};
+use node::{
+    campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble,
+};
 use tests::{Options, floor, node::isolated};
 
 fn main() -> ExitCode {

@@ -6,6 +6,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod node {
+    pub(crate) mod accidents;
     pub(crate) mod campaign;
     pub(crate) mod dice;
     pub(crate) mod door;
@@ -24,7 +25,7 @@ mod node {
 use std::process::ExitCode;
 
 use node::{
-    campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble,
+    accidents, campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble,
 };
 use tests::{Options, floor, node::isolated};
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             sandboxes::tests(),
             surroundings::tests(),
             campaign::tests(),
+            accidents::tests(),
             trouble::tests(),
         ];
         floor::run(Options::default(), all.into_iter().flatten())

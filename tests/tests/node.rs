@@ -19,6 +19,7 @@ mod node {
     pub(crate) mod settings;
     pub(crate) mod surroundings;
     pub(crate) mod trouble;
+    pub(crate) mod update;
     pub(crate) mod user;
 }
 
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 
 use node::{
     accidents, campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble,
+    update,
 };
 use tests::{Options, floor, node::isolated};
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
             campaign::tests(),
             accidents::tests(),
             trouble::tests(),
+            update::tests(),
         ];
         floor::run(Options::default(), all.into_iter().flatten())
     })

@@ -5,13 +5,16 @@
 //! Not a container: root, cgroups and devices are the machine's. Needs root.
 
 pub(crate) mod containerd;
+mod frame;
 pub(crate) mod image;
 mod isolation;
 pub(crate) mod kubelet;
 pub mod links;
 mod machine;
+pub mod nri;
 pub mod plugin;
 pub mod pods;
 
+pub use frame::{with_machine, with_played_machine};
 pub use isolation::isolated;
 pub use machine::{Machine, Nic, device_name};

@@ -6,6 +6,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod node {
+    pub(crate) mod accidents;
     pub(crate) mod campaign;
     pub(crate) mod dice;
     pub(crate) mod door;
@@ -18,11 +19,16 @@ mod node {
     pub(crate) mod settings;
     pub(crate) mod surroundings;
     pub(crate) mod trouble;
+    pub(crate) mod update;
+    pub(crate) mod user;
 }
 
 use std::process::ExitCode;
 
-use node::{campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble};
+use node::{
+    accidents, campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble,
+    update,
+};
 use tests::{Options, floor, node::isolated};
 
 fn main() -> ExitCode {
@@ -36,7 +42,9 @@ fn main() -> ExitCode {
             sandboxes::tests(),
             surroundings::tests(),
             campaign::tests(),
+            accidents::tests(),
             trouble::tests(),
+            update::tests(),
         ];
         floor::run(Options::default(), all.into_iter().flatten())
     })

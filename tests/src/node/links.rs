@@ -1,9 +1,97 @@
 //! The host's interfaces: made for a test, and compared afterwards.
 
-use std::process::Command;
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::Context;
 use serde_json::Value;
+
+use crate::{Check, eventually, node::Nic};
+
+/// Longest that the kernel may take to bring a pair of links up.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Pairs of links whose ends stand for NICs' interfaces, removed with this value.
+#[derive(Debug)]
+pub(super) struct Links(Vec<&'static str>);
+
+impl Links {
+    /// Makes one for each NIC, and waits until they are up.
+    pub(super) async fn make(nics: &[Nic]) -> anyhow::Result<Self> {
+        let links = Self(nics.iter().map(|nic| nic.link).collect());
+        make(nics).await?;
+        Ok(links)
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // One that is not there is removed.
+        self.0.iter().for_each(|link| drop(remove(link)));
+    }
+}
+
+/// Makes a pair of links for each NIC, anew where it is there, with addresses and routes
+/// of each family: all that the host must have again. Waits until they are up.
+pub async fn make(nics: &[Nic]) -> anyhow::Result<()> {
+    for Nic { link, .. } in nics {
+        let _ = remove(link);
+    }
+    let lines = nics.iter().flat_map(|nic| lines(nic.link));
+    batch(&lines.collect::<Vec<_>>().join("\n"))?;
+    eventually(SOON, async || {
+        let text = shell("ip -6 -o addr show scope link")?;
+        // The kernel's own address comes with the carrier, at either end.
+        let has_own = |name: &str| text.lines().any(|line| line.contains(&format!(" {name} ")));
+        let is_up = |nic: &&Nic| has_own(nic.link) && has_own(&format!("{}-peer", nic.link));
+        let down = nics.iter().find(|nic| !is_up(nic));
+        Ok(Check::that(down.is_none(), || format!("{down:?} is not up")))
+    })
+    .await
+}
+
+/// Removes one, wherever its end is.
+pub fn remove(link: &str) -> anyhow::Result<()> {
+    shell(&format!("ip link del {link}-peer")).map(drop)
+}
+
+/// What `ip` is told for one of them: `rail3` has all that is its by its number.
+fn lines(link: &str) -> [String; 9] {
+    let number = link.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    let number: u8 = number.parse().unwrap_or_default();
+    [
+        format!(
+            "link add {link} address 02:00:00:00:aa:{number:02x} mtu 9000 \
+             type veth peer name {link}-peer address 02:00:00:00:ab:{number:02x}"
+        ),
+        format!("addr add 10.7.{number}.1/24 brd + dev {link}"),
+        format!("addr add 10.8.{number}.1/24 dev {link} label {link}:1"),
+        format!("addr add fd07:0:0:{number:x}::1/64 dev {link} nodad"),
+        format!("link set {link} up"),
+        format!("link set {link}-peer up"),
+        format!("route add 10.70.{number}.0/24 via 10.7.{number}.254 dev {link} metric 77"),
+        format!("route add 10.71.{number}.0/24 via 10.7.{number}.254 dev {link} table 700"),
+        format!("route add fd70:0:0:{number:x}::/64 via fd07:0:0:{number:x}::fe dev {link}"),
+    ]
+}
+
+/// Runs lines of `ip` in one process.
+fn batch(lines: &str) -> anyhow::Result<()> {
+    let mut ip = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("failed to start `ip`")?;
+    ip.stdin.take().context("it is piped")?.write_all(lines.as_bytes())?;
+    let output = ip.wait_with_output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "`ip` failed: {}", error.trim());
+    Ok(())
+}
 
 /// Runs one command line, words split at spaces.
 pub fn shell(line: &str) -> anyhow::Result<String> {
@@ -31,7 +119,8 @@ const MAY_DIFFER: [&str; 7] = [
     "qdisc",
 ];
 
-/// Addresses, routes and rules of this namespace, as `ip` shows them.
+/// Addresses, routes and rules of this namespace, as `ip` shows them, but for the pods'
+/// own network, which the CNI plugin made.
 pub fn state() -> anyhow::Result<Value> {
     let json = |line: &str| -> anyhow::Result<Value> {
         let text = shell(line)?;
@@ -42,12 +131,42 @@ pub fn state() -> anyhow::Result<Value> {
         sort(&mut value);
         Ok(value)
     };
-    Ok(serde_json::json!({
+    let mut state = serde_json::json!({
         "addresses": json("ip -d -j addr")?,
         "routes": json("ip -j route show table all")?,
         "routes6": json("ip -6 -j route show table all")?,
         "rules": json("ip -j rule")?,
-    }))
+    });
+    for part in PARTS {
+        if let Some(items) = state[part].as_array_mut() {
+            items.retain(|item| !is_of_pods(item));
+        }
+    }
+    Ok(state)
+}
+
+/// The parts of [`state`].
+const PARTS: [&str; 4] = ["addresses", "routes", "routes6", "rules"];
+
+fn is_of_pods(item: &Value) -> bool {
+    ["ifname", "dev"].iter().any(|field| {
+        item[field].as_str().is_some_and(|name| name == "pods0" || name.starts_with("veth"))
+    })
+}
+
+/// What is missing in the second of two states, and what is more; empty where they agree.
+pub fn difference(before: &Value, after: &Value) -> String {
+    let mut text = String::new();
+    for part in PARTS {
+        let items = |value: &Value| value[part].as_array().cloned().unwrap_or_default();
+        for (sign, one, other) in [("-", before, after), ("+", after, before)] {
+            let others = items(other);
+            for item in items(one).iter().filter(|item| !others.contains(item)) {
+                text.push_str(&format!("{sign} {part}: {item}\n"));
+            }
+        }
+    }
+    text
 }
 
 fn drop_what_may_differ(value: &mut Value) {

@@ -1,5 +1,7 @@
 //! One node: a planted machine as its hardware, links as its interfaces.
 
+mod rest;
+
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -9,12 +11,17 @@ use std::{
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
+use serde_json::Value;
 use tempfile::TempDir;
 use topology_graph::fixture;
 
 use crate::{
     Check, ControlPlane, eventually,
-    node::{containerd, kubelet, links::shell},
+    node::{
+        containerd, kubelet,
+        links::{self, shell},
+        plugin,
+    },
     ports,
     process::Process,
 };
@@ -53,10 +60,14 @@ pub struct Machine {
     kubeconfig: PathBuf,
     logs: PathBuf,
     driver: Option<Process>,
+    /// What tells the driver's sockets from those of the one that it has replaced.
+    instance: Option<String>,
     kubelet: Option<Process>,
     containerd: Option<Process>,
     /// What the driver may do; everything where nothing is said.
     capabilities: Option<String>,
+    /// The host's interfaces when it began.
+    before: Value,
     folder: TempDir,
 }
 
@@ -84,9 +95,11 @@ impl Machine {
             kubeconfig: plane.kubeconfig(),
             logs: plane.logs(),
             driver: None,
+            instance: None,
             kubelet: Some(kubelet),
             containerd: Some(containerd),
             capabilities: None,
+            before: links::state()?,
             folder,
         };
         machine.ready().await?;
@@ -104,9 +117,11 @@ impl Machine {
             kubeconfig: plane.kubeconfig(),
             logs: plane.logs(),
             driver: None,
+            instance: None,
             kubelet: None,
             containerd: None,
             capabilities: None,
+            before: links::state()?,
             folder,
         })
     }
@@ -123,15 +138,37 @@ impl Machine {
         self.kubeconfig = path;
     }
 
-    /// Starts our driver with these arguments besides, and waits until the
-    /// kubelet can find it.
+    /// Starts our driver with these arguments besides, and waits until it listens, and the
+    /// kubelet, where there is one, has taken it.
     pub async fn start_driver(&mut self, more: &[&str]) -> anyhow::Result<()> {
         self.spawn_driver(more)?;
-        let socket = self.kubelet_dir().join("plugins_registry/dra.net-reg.sock");
+        self.driver_serves().await
+    }
+
+    /// Starts another driver beside the one that runs, as an update does, and waits as
+    /// [`Self::start_driver`] does. Returns the old one, which runs still.
+    pub async fn replace_driver(
+        &mut self,
+        instance: &str,
+        more: &[&str],
+    ) -> anyhow::Result<Process> {
+        let old = self.driver.take().context("a driver runs")?;
+        self.spawn_driver(&[&["--instance", instance], more].concat())?;
+        self.instance = Some(instance.to_owned());
+        self.driver_serves().await?;
+        Ok(old)
+    }
+
+    async fn driver_serves(&self) -> anyhow::Result<()> {
+        let listens = plugin::listens(self).await?;
+        let driver = self.driver.as_ref().context("it was started")?;
+        anyhow::ensure!(listens, "node-driver ended:\n{}", driver.tail(15));
+        if self.kubelet.is_none() {
+            return Ok(());
+        }
         eventually(SOON, async || {
-            let driver = self.driver.as_ref().context("it was started")?;
-            anyhow::ensure!(!driver.has_ended(), "node-driver ended:\n{}", driver.tail(15));
-            Ok(Check::that(socket.exists(), || "no registration socket".to_owned()))
+            let log = driver.tail(usize::MAX);
+            Ok(Check::that(log.contains("Registered with the kubelet"), || log))
         })
         .await
     }
@@ -168,13 +205,13 @@ impl Machine {
                 "--run-dir".to_owned(),
                 path("run"),
                 "--nri-socket".to_owned(),
-                containerd::nri_socket(self.folder.path()).display().to_string(),
+                self.nri_socket().display().to_string(),
                 "--operations-listen".to_owned(),
                 format!("127.0.0.1:{}", ports::free()?),
             ])
             .args(more.iter().copied())
             .spawn()?;
-        self.driver = Some(driver);
+        (self.driver, self.instance) = (Some(driver), None);
         Ok(())
     }
 
@@ -236,25 +273,30 @@ impl Machine {
         self.ready().await
     }
 
-    /// The first processes of all sandboxes and containers, by containerd's word.
-    pub fn tasks(&self) -> anyhow::Result<Vec<i32>> {
-        let ctr = crate::binaries::node("ctr")?;
-        let socket = containerd::socket(self.folder.path());
-        let (ctr, socket) = (ctr.display(), socket.display());
-        let listed = shell(&format!("{ctr} --address {socket} --namespace k8s.io tasks list"))?;
-        // `TASK PID STATUS`, under a head.
-        let pids = listed.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
-        Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
-    }
-
     /// Kubelet's root directory.
     pub fn kubelet_dir(&self) -> PathBuf {
         self.folder.path().join("kubelet")
     }
 
+    /// The socket on which our driver serves the kubelet.
+    pub(super) fn socket(&self) -> PathBuf {
+        let instance = self.instance.as_ref().map(|instance| format!("-{instance}"));
+        self.plugin_dir().join(format!("dra{}.sock", instance.unwrap_or_default()))
+    }
+
     /// Our driver's directory.
     pub fn plugin_dir(&self) -> PathBuf {
         self.kubelet_dir().join("plugins/dra.net")
+    }
+
+    /// Where our driver looks for the container runtime's NRI.
+    pub fn nri_socket(&self) -> PathBuf {
+        containerd::nri_socket(self.folder.path())
+    }
+
+    /// What leads to the network of a claim's pod while its interfaces are in it, with NRI.
+    pub fn readiness(&self, uid: &str) -> PathBuf {
+        self.folder.path().join("run/ready").join(uid)
     }
 
     /// The CDI spec of one claim.
@@ -280,29 +322,6 @@ impl Machine {
             }
         }
         Ok(text)
-    }
-
-    /// Everything that the driver keeps on this machine: CDI specs, claims,
-    /// attach records, what a write that was cut short has left, and the claims of
-    /// its checkpoint.
-    pub fn driver_files(&self) -> anyhow::Result<Vec<String>> {
-        let mut left = names_in(&self.folder.path().join("cdi"));
-        left.extend(names_in(&self.plugin_dir().join("claims")));
-        left.extend(names_in(&self.folder.path().join("run/attached")));
-        left.extend(names_in(&self.folder.path().join("run/ready")));
-        let plugin = names_in(&self.plugin_dir()).into_iter();
-        left.extend(
-            plugin
-                .chain(names_in(&self.plugin_dir().join("bin")))
-                .filter(|name| Path::new(name).extension().is_some_and(|it| it == "tmp")),
-        );
-        let path = self.plugin_dir().join("checkpoint.json");
-        if path.exists() {
-            let checkpoint: serde_json::Value = serde_json::from_slice(&fs::read(path)?)?;
-            let claims = checkpoint["data"]["claims"].as_object().context("claims")?;
-            left.extend(claims.keys().map(|uid| format!("checkpoint: {uid}")));
-        }
-        Ok(left)
     }
 
     async fn ready(&self) -> anyhow::Result<()> {

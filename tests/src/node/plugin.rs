@@ -4,6 +4,7 @@
 //! instead of seconds, so that it can be lived many times.
 
 use std::{
+    fmt,
     fs::{self, File},
     path::{Path, PathBuf},
     process::Stdio,
@@ -13,11 +14,14 @@ use std::{
 };
 
 use anyhow::Context;
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::Api;
-use node_driver::plugin::wire::dra_v1::{
-    Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
-    dra_plugin_client::DraPluginClient,
+use node_driver::{
+    nri::wire::nri::{LinuxNamespace, LinuxPodSandbox, PodSandbox},
+    plugin::wire::dra_v1::{
+        Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
+        dra_plugin_client::DraPluginClient,
+    },
 };
 use rustix::{
     fd::AsFd,
@@ -35,8 +39,8 @@ use crate::{
 /// Longest that the driver may take to listen, or to end.
 pub const SOON: Duration = Duration::from_mins(1);
 
-/// Where `ip netns` keeps its names.
-const NAMED: &str = "/run/netns";
+/// Where `ip netns` keeps its names, and the container runtime those of its pods.
+pub(super) const NAMED: &str = "/run/netns";
 
 /// What came of a call.
 #[derive(Debug)]
@@ -47,6 +51,25 @@ pub enum Call<T> {
     Refused(String),
     /// It ended while it was at it, or was not there.
     Lost,
+}
+
+impl<T: fmt::Debug> Call<T> {
+    /// What came of a call that must be done.
+    pub fn done(self) -> anyhow::Result<T> {
+        match self {
+            Self::Done(value) => Ok(value),
+            Self::Refused(error) => anyhow::bail!("refused: {error}"),
+            Self::Lost => anyhow::bail!("the driver did not answer"),
+        }
+    }
+
+    /// The words of a call that must be refused.
+    pub fn refused(self) -> anyhow::Result<String> {
+        match self {
+            Self::Refused(error) => Ok(error),
+            other => anyhow::bail!("not refused: {other:?}"),
+        }
+    }
 }
 
 /// A claim that is allocated to one device.
@@ -83,7 +106,7 @@ pub async fn share(
 }
 
 /// The claim as the kubelet names it.
-async fn reference(scope: &Scope, name: &str) -> anyhow::Result<Claim> {
+pub async fn reference(scope: &Scope, name: &str) -> anyhow::Result<Claim> {
     let claims: Api<ResourceClaim> = scope.api();
     let uid = claims.get(name).await?.metadata.uid.context("a claim has a UID")?;
     Ok(Claim { namespace: scope.namespace().to_owned(), name: name.to_owned(), uid })
@@ -116,8 +139,7 @@ pub async fn unprepare(machine: &Machine, claim: &Claim) -> Call<()> {
 }
 
 async fn connect(machine: &Machine) -> anyhow::Result<DraPluginClient<Channel>> {
-    let socket = machine.plugin_dir().join("dra.sock");
-    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()))?;
+    let endpoint = Endpoint::from_shared(format!("unix:{}", machine.socket().display()))?;
     Ok(DraPluginClient::new(endpoint.connect().await?))
 }
 
@@ -161,6 +183,21 @@ impl Sandbox {
         });
         let thread = enter.recv()??.as_raw_nonzero().get().unsigned_abs();
         Ok(Self { name: name.to_owned(), thread, stay: Some(stay), inside: Some(inside) })
+    }
+
+    /// As the container runtime tells of it by NRI: a pod's.
+    pub fn of_pod(&self, pod: &Pod) -> PodSandbox {
+        let Pod { metadata, .. } = pod.clone();
+        let path = Path::new(NAMED).join(&self.name).display().to_string();
+        let network = LinuxNamespace { r#type: "network".to_owned(), path };
+        PodSandbox {
+            id: self.name.clone(),
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            namespace: metadata.namespace.unwrap_or_default(),
+            linux: Some(LinuxPodSandbox { namespaces: vec![network] }),
+            pid: self.thread,
+        }
     }
 
     /// Its interfaces' names and addresses, as text.
@@ -214,6 +251,25 @@ pub enum Hook {
     Killed,
 }
 
+/// Starts a container that must start.
+pub async fn starts(machine: &Machine, claim: &Claim, sandbox: &Sandbox) -> anyhow::Result<()> {
+    let started = start_container(machine, claim, sandbox, None).await?;
+    anyhow::ensure!(started == Hook::Attached, "{}: {started:?}", claim.name);
+    Ok(())
+}
+
+/// Starts a container that must not start, and returns what the hook wrote.
+pub async fn fails_to_start(
+    machine: &Machine,
+    claim: &Claim,
+    sandbox: &Sandbox,
+) -> anyhow::Result<String> {
+    match start_container(machine, claim, sandbox, None).await? {
+        Hook::Failed(error) => Ok(error),
+        other => anyhow::bail!("{}: {other:?}", claim.name),
+    }
+}
+
 /// Starts a container of the sandbox as the runtime does: with the hook of the
 /// claim's CDI spec, which is killed after this time where one is given.
 pub async fn start_container(
@@ -262,12 +318,4 @@ fn hook_of(machine: &Machine, claim: &Claim) -> anyhow::Result<(PathBuf, Vec<Str
     let words = hook["args"].as_array().context("arguments")?.iter().skip(1);
     let words = words.filter_map(|word| word.as_str().map(str::to_owned)).collect();
     Ok((hook["path"].as_str().context("a path")?.into(), words))
-}
-
-/// The names of all sandboxes that there are, but for those of a kubelet's pods: a
-/// runtime that ended with its test may have left one.
-pub fn sandboxes() -> Vec<String> {
-    let entries = fs::read_dir(NAMED).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| !name.starts_with("cni-")).collect()
 }

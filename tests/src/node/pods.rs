@@ -11,7 +11,7 @@ use kube::{
 use serde_json::{Value, json};
 
 pub use crate::node::image::IMAGE;
-use crate::{Check, Scope, eventually};
+use crate::{Check, Scope, eventually, node::Machine};
 
 /// Longest that a pod may take to run, or to be gone.
 pub const POD: Duration = Duration::from_mins(1);
@@ -123,8 +123,19 @@ async fn allocated(
     Ok(())
 }
 
+/// Creates a pod, past the scheduler, with a claim of the same name that is allocated to
+/// this device, and does not wait.
+pub async fn create_user(
+    scope: &Scope,
+    [name, node, device]: [&str; 3],
+    parameters: Option<Value>,
+) -> anyhow::Result<Pod> {
+    allocated_claim(scope, name, node, device, parameters).await?;
+    create_bound(scope, pod(name, node, json!({"resourceClaimName": name}))?, node).await
+}
+
 /// Creates a pod past the scheduler, as a user of the claim that is named like it.
-pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Result<()> {
+pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Result<Pod> {
     let name = pod.metadata.name.clone().context("a pod has a name")?;
     pod.spec.as_mut().context("a pod has a spec")?.node_name = Some(node.to_owned());
     let pod = scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
@@ -132,7 +143,7 @@ pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Re
     let status = json!({"status": {"reservedFor": [user]}});
     let claims: Api<ResourceClaim> = scope.api();
     claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(())
+    Ok(pod)
 }
 
 /// Creates a pod.
@@ -159,6 +170,16 @@ pub async fn running(scope: &Scope, name: &str) -> anyhow::Result<Pod> {
             .collect();
         let events = events(scope, name).await?;
         Ok(Check::NotYet(format!("{name} is {:?}, {waiting:?}, events {events:?}", status.phase)))
+    })
+    .await
+}
+
+/// What its container wrote, once that is whole.
+pub async fn told(scope: &Scope, machine: &Machine, name: &str) -> anyhow::Result<String> {
+    eventually(POD, async || {
+        let log = machine.pod_log(scope.namespace(), name)?;
+        let status = log.clone();
+        Ok(if log.contains("\nTOLD\n") { Check::Done(log) } else { Check::NotYet(status) })
     })
     .await
 }

@@ -1,19 +1,30 @@
-//! Random choices that are the same in every run.
+//! Random choices, the same in every run with the same `$DRANET_SEED` (7).
 
-use std::time::Duration;
+use std::{env, fmt, time::Duration};
 
 /// `SplitMix64` (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice {
+    seed: u64,
+    state: u64,
+}
+
+/// As whoever wants the same choices again gives it.
+impl fmt::Display for Dice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DRANET_SEED={}", self.seed)
+    }
+}
 
 impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+    pub(crate) fn from_environment() -> anyhow::Result<Self> {
+        let seed = env::var("DRANET_SEED").map_or(Ok(7), |text| text.parse())?;
+        Ok(Self { seed, state: seed })
     }
 
     fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }

@@ -8,9 +8,7 @@ use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope, eventually,
     floor::Test,
-    gb300,
-    node::{Machine, device_name, pods},
-    with_scope,
+    node::{Machine, device_name, pods, with_machine},
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -22,15 +20,13 @@ pub(crate) fn tests() -> Vec<Test> {
 const MIB: u64 = 64;
 
 async fn a_pod_with_the_capability_locks_memory(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let mut machine = Machine::start(&plane, "memory", &[]).await?;
-    machine.start_driver(&[]).await?;
-    with_scope(plane.client(), async |scope| {
-        scope.apply_file(&gb300::file("device-classes.yaml")).await?;
-        let said = lock(scope, &machine, "able", ["0101:00:00.0", "IPC_LOCK"]).await?;
+    with_machine(&plane, "memory", &[], async |machine, scope| {
+        machine.start_driver(&[]).await?;
+        let said = lock(scope, machine, "able", ["0101:00:00.0", "IPC_LOCK"]).await?;
         assert_eq!(said, format!("LOCKED {MIB}"));
         // Without it as much as the runtime lets its containers have: as this test.
         let limit = getrlimit(Resource::Memlock).current;
-        let said = lock(scope, &machine, "unable", ["0102:00:00.0", "NET_RAW"]).await?;
+        let said = lock(scope, machine, "unable", ["0102:00:00.0", "NET_RAW"]).await?;
         let is_allowed = limit.is_none_or(|limit| limit >= MIB << 20);
         assert_eq!(said.starts_with("LOCKED"), is_allowed, "{said}, limit {limit:?}");
         for pod in ["able", "unable"] {

@@ -5,11 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use anyhow::Context;
 use serde_json::json;
 use tests::{
-    Check, ControlPlane, Scope, eventually,
+    ControlPlane, Scope,
     floor::Test,
-    gb300,
-    node::{Machine, pods},
-    with_scope,
+    node::{Machine, pods, with_machine},
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -17,7 +15,6 @@ pub(crate) fn tests() -> Vec<Test> {
         a_pod_sees_exactly_its_devices,
         a_container_with_two_claims_is_told_of_both,
         a_driver_that_dies_changes_nothing,
-        wherever_the_driver_dies_it_goes_on,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -25,10 +22,9 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Two pods from one template: the scheduler gives each a NIC that our driver
 /// published, and the runtime gives each the devices of that NIC.
 async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let mut machine = Machine::start(&plane, "rdma", &[]).await?;
-    machine.start_driver(&[]).await?;
-    with_scope(plane.client(), async |scope| {
-        let seen = two_pods(scope, &machine).await?;
+    with_machine(&plane, "rdma", &[], async |machine, scope| {
+        machine.start_driver(&[]).await?;
+        let seen = two_pods(scope, machine).await?;
         let all: BTreeSet<_> = seen.iter().flat_map(|told| told.devices()).collect();
         // uverbs, umad and issm of two NICs, and the one rdma_cm.
         assert_eq!(all.len(), 7, "{seen:?}");
@@ -58,7 +54,7 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
         for pod in ["first", "second"] {
             pods::delete(scope, pod).await?;
         }
-        nothing_left(&machine).await
+        Ok(())
     })
     .await
 }
@@ -67,9 +63,8 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
 async fn a_container_with_two_claims_is_told_of_both(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    let mut machine = Machine::start(&plane, "two", &[]).await?;
-    machine.start_driver(&[]).await?;
-    with_scope(plane.client(), async |scope| {
+    with_machine(&plane, "two", &[], async |machine, scope| {
+        machine.start_driver(&[]).await?;
         template(scope).await?;
         let claim = json!({"resourceClaimTemplateName": "one-nic"});
         let mut pod = serde_json::to_value(pods::pod("user", &machine.name, claim)?)?;
@@ -80,7 +75,7 @@ async fn a_container_with_two_claims_is_told_of_both(
             json!([{"name": "nics"}, {"name": "more"}]);
         pods::create(scope, &serde_json::from_value(pod)?).await?;
         pods::running(scope, "user").await?;
-        let told = Told(told(&machine, scope, "user").await?);
+        let told = Told(pods::told(scope, machine, "user").await?);
         // uverbs, umad and issm of two NICs, and the one rdma_cm.
         let devices = told.devices();
         assert_eq!(devices.len(), 7, "{told:?}");
@@ -94,18 +89,16 @@ async fn a_container_with_two_claims_is_told_of_both(
         }
         assert_eq!(told.0.matches("<pci ").count(), 2, "{told:?}");
         assert_eq!(told.0.matches("-metadata.json\n").count(), 2, "{told:?}");
-        pods::delete(scope, "user").await?;
-        nothing_left(&machine).await
+        pods::delete(scope, "user").await
     })
     .await
 }
 
 /// Pods run on while the driver is away; it takes up what it had promised.
 async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let mut machine = Machine::start(&plane, "restart", &[]).await?;
-    machine.start_driver(&[]).await?;
-    with_scope(plane.client(), async |scope| {
-        two_pods(scope, &machine).await?;
+    with_machine(&plane, "restart", &[], async |machine, scope| {
+        machine.start_driver(&[]).await?;
+        two_pods(scope, machine).await?;
         let before = machine.driver_files()?;
         machine.kill_driver();
         machine.start_driver(&[]).await?;
@@ -121,51 +114,7 @@ async fn a_driver_that_dies_changes_nothing(plane: Arc<ControlPlane>) -> anyhow:
             async { tokio::try_join!(pods::delete(scope, "first"), pods::delete(scope, "second")) };
         let (deleted, started) = tokio::join!(deleting, machine.start_driver(&[]));
         (deleted?, started?);
-        nothing_left(&machine).await
-    })
-    .await
-}
-
-/// As for interfaces, at the points before anything is brought back.
-const FAULTS: [(&str, &str); 4] = [
-    ("prepare:files:after", "unprepare:checkpoint:before"),
-    ("prepare:cdi:after", "unprepare:checkpoint:after"),
-    ("prepare:done", "unprepare:cdi:before"),
-    ("prepare:checkpoint:after", "unprepare:cdi:after"),
-];
-
-/// Killed before or after any effect and started again, the driver ends with a
-/// pod that runs, and with nothing of it left.
-async fn wherever_the_driver_dies_it_goes_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let mut machine = Machine::start(&plane, "crash-rdma", &[]).await?;
-    for (on_the_way_in, on_the_way_out) in FAULTS {
-        machine.start_driver(&["--kill-at", on_the_way_in]).await?;
-        with_scope(plane.client(), async |scope| {
-            template(scope).await?;
-            let claim = json!({"resourceClaimTemplateName": "one-nic"});
-            pods::create(scope, &pods::pod("user", &machine.name, claim)?).await?;
-            dies(&machine, on_the_way_in).await?;
-            // It undoes first what it left, past points of the way out.
-            machine.start_driver(&[]).await?;
-            pods::running(scope, "user").await?;
-            machine.kill_driver();
-            machine.start_driver(&["--kill-at", on_the_way_out]).await?;
-            pods::delete(scope, "user").await?;
-            dies(&machine, on_the_way_out).await?;
-            machine.start_driver(&[]).await?;
-            nothing_left(&machine).await
-        })
-        .await
-        .with_context(|| format!("killed at {on_the_way_in} and {on_the_way_out}"))?;
-        machine.kill_driver();
-    }
-    Ok(())
-}
-
-/// The driver ends by itself, at the point that it was told.
-pub(crate) async fn dies(machine: &Machine, point: &str) -> anyhow::Result<()> {
-    eventually(pods::POD, async || {
-        Ok(Check::that(machine.driver_has_ended(), || format!("{point} is not reached")))
+        Ok(())
     })
     .await
 }
@@ -187,7 +136,6 @@ impl Told {
 }
 
 async fn template(scope: &Scope) -> anyhow::Result<()> {
-    scope.apply_file(&gb300::file("device-classes.yaml")).await?;
     scope
         .apply_yaml(
             "
@@ -215,26 +163,7 @@ async fn two_pods(scope: &Scope, machine: &Machine) -> anyhow::Result<Vec<Told>>
         let pod = pods::pod(name, &machine.name, json!({"resourceClaimTemplateName": "one-nic"}))?;
         pods::create(scope, &pod).await?;
         pods::running(scope, name).await?;
-        seen.push(Told(told(machine, scope, name).await?));
+        seen.push(Told(pods::told(scope, machine, name).await?));
     }
     Ok(seen)
-}
-
-/// The pod's log, once it is whole.
-pub(crate) async fn told(machine: &Machine, scope: &Scope, pod: &str) -> anyhow::Result<String> {
-    eventually(pods::POD, async || {
-        let log = machine.pod_log(scope.namespace(), pod)?;
-        let status = log.clone();
-        Ok(if log.contains("\nTOLD\n") { Check::Done(log) } else { Check::NotYet(status) })
-    })
-    .await
-}
-
-/// The kubelet unprepares a little after the pod's object is gone.
-pub(crate) async fn nothing_left(machine: &Machine) -> anyhow::Result<()> {
-    eventually(pods::POD, async || {
-        let left = machine.driver_files()?;
-        Ok(Check::that(left.is_empty(), || format!("left: {left:?}")))
-    })
-    .await
 }

@@ -17,20 +17,15 @@ use tests::{
     Check, ControlPlane, Program, Scope, eventually,
     floor::Test,
     node::{
-        Machine, Nic,
-        links::{self, shell},
-        plugin::{self, Hook, SOON, Sandbox},
-        pods,
+        Machine,
+        links::shell,
+        plugin::{self, SOON, Sandbox},
+        pods, with_played_machine,
     },
     process::Process,
-    with_scope,
 };
 
-use super::{
-    interfaces::{difference, without_pods},
-    programs,
-    trouble::{done, listens, machine, nothing_left, refused},
-};
+use super::{programs, user::NIC};
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
@@ -45,8 +40,6 @@ pub(crate) fn tests() -> Vec<Test> {
     all.into_iter().map(Test::alone).collect()
 }
 
-const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
-
 /// A claim on the NIC with these parameters, prepared.
 async fn prepared(
     scope: &Scope,
@@ -55,7 +48,7 @@ async fn prepared(
     parameters: Value,
 ) -> anyhow::Result<Claim> {
     let claim = on_nic(scope, machine, name, parameters).await?;
-    done(plugin::prepare(machine, &claim).await)?;
+    plugin::prepare(machine, &claim).await.done()?;
     Ok(claim)
 }
 
@@ -68,13 +61,6 @@ async fn on_nic(
     plugin::claim(scope, name, [&machine.name, &NIC.device()], Some(parameters)).await
 }
 
-/// Starts a container that must start.
-async fn starts(machine: &Machine, claim: &Claim, sandbox: &Sandbox) -> anyhow::Result<()> {
-    let started = plugin::start_container(machine, claim, sandbox, None).await?;
-    anyhow::ensure!(started == Hook::Attached, "{started:?}");
-    Ok(())
-}
-
 /// `ethtool -k`, in which a feature is a line.
 fn features(sandbox: Option<&Sandbox>, link: &str) -> anyhow::Result<String> {
     let line = format!("ethtool -k {link}");
@@ -84,23 +70,22 @@ fn features(sandbox: Option<&Sandbox>, link: &str) -> anyhow::Result<String> {
 async fn features_are_the_pods_and_then_the_hosts_again(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "features", &[NIC]).await?;
+    with_played_machine(&plane, "features", &[NIC], async |machine, scope| {
         // Not as the kernel makes it: what is restored is the host's own setting.
         shell("ethtool -K rail0 tx-udp-segmentation off")?;
         let before = features(None, "rail0")?;
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         let parameters = json!({
             "interface": {"name": "net1"},
             "ethtool": {"features": {
                 "tso": false, "rx-gro": true, "tx-udp-segmentation": true, "highdma": true
             }}
         });
-        let claim = prepared(scope, &machine, "features", parameters).await?;
+        let claim = prepared(scope, machine, "features", parameters).await?;
         let sandbox = Sandbox::open("features")?;
         // The second container of a pod finds it so.
         for _ in 0..2 {
-            starts(&machine, &claim, &sandbox).await?;
+            plugin::starts(machine, &claim, &sandbox).await?;
             let inside = features(Some(&sandbox), "net1")?;
             for line in [
                 "tcp-segmentation-offload: off",
@@ -113,11 +98,10 @@ async fn features_are_the_pods_and_then_the_hosts_again(
         }
         // The driver that brings it back is another than the one that gave it away.
         machine.kill_driver();
-        listens(&mut machine).await?;
-        done(plugin::unprepare(&machine, &claim).await)?;
+        machine.start_driver(&[]).await?;
+        plugin::unprepare(machine, &claim).await.done()?;
         assert_eq!(features(None, "rail0")?, before);
-        sandbox.close()?;
-        nothing_left(&machine)
+        sandbox.close()
     })
     .await
 }
@@ -125,9 +109,8 @@ async fn features_are_the_pods_and_then_the_hosts_again(
 async fn features_that_an_interface_cannot_have_are_named(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "fixed", &[NIC]).await?;
-        listens(&mut machine).await?;
+    with_played_machine(&plane, "fixed", &[NIC], async |machine, scope| {
+        machine.start_driver(&[]).await?;
         for (name, ethtool, said) in [
             (
                 "unknown",
@@ -146,8 +129,8 @@ async fn features_that_an_interface_cannot_have_are_named(
             ),
         ] {
             let parameters = json!({ "ethtool": ethtool });
-            let claim = on_nic(scope, &machine, name, parameters).await?;
-            let error = refused(plugin::prepare(&machine, &claim).await)?;
+            let claim = on_nic(scope, machine, name, parameters).await?;
+            let error = plugin::prepare(machine, &claim).await.refused()?;
             assert!(error.contains(said), "{error}");
             let has = ["`rx-gro`", "it has none"];
             assert!(has.iter().any(|has| error.contains(has)), "what it has instead: {error}");
@@ -156,44 +139,41 @@ async fn features_that_an_interface_cannot_have_are_named(
         // is no segmentation. Then nothing of it is done.
         let before = features(None, "rail0")?;
         let kept = json!({"ethtool": {"features": {"tx": false, "tso": true}}});
-        let claim = prepared(scope, &machine, "kept", kept).await?;
+        let claim = prepared(scope, machine, "kept", kept).await?;
         let sandbox = Sandbox::open("kept")?;
-        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
-        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
         assert!(error.contains("-segmentation` on, and interface `rail0` keeps it"), "{error}");
         assert_eq!(features(None, "rail0")?, before, "it is back, and as it was");
-        done(plugin::unprepare(&machine, &claim).await)?;
-        sandbox.close()?;
-        nothing_left(&machine)
+        plugin::unprepare(machine, &claim).await.done()?;
+        sandbox.close()
     })
     .await
 }
 
 async fn the_hosts_programs_stay_behind(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "programs", &[NIC]).await?;
+    with_played_machine(&plane, "programs", &[NIC], async |machine, scope| {
         shell("ip addr add 10.66.1.1/24 dev rail0-peer")?;
         let links = programs::attach("rail0")?;
         assert_eq!(programs::count("rail0")?, 2);
         shell("tc qdisc add dev rail0 clsact")?;
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         for (name, is_off) in [("kept", false), ("off", true)] {
             let parameters = json!({"interface": {
                 "name": "net1", "addresses": ["10.66.1.2/24"], "disableEbpfPrograms": is_off
             }});
-            let claim = prepared(scope, &machine, name, parameters).await?;
+            let claim = prepared(scope, machine, name, parameters).await?;
             let sandbox = Sandbox::open(name)?;
-            starts(&machine, &claim, &sandbox).await?;
+            plugin::starts(machine, &claim, &sandbox).await?;
             assert_eq!(sandbox.reaches("10.66.1.1"), is_off, "each program drops everything");
             let inside = sandbox.ip("-d link show net1")?;
             assert_eq!(inside.contains("xdp"), !is_off, "{inside}");
             assert!(!sandbox.run("tc qdisc show dev net1")?.contains("clsact"));
-            done(plugin::unprepare(&machine, &claim).await)?;
+            plugin::unprepare(machine, &claim).await.done()?;
             assert_eq!(programs::count("rail0")?, if is_off { 0 } else { 2 });
             sandbox.close()?;
         }
         drop(links);
-        nothing_left(&machine)
+        shell("ip addr del 10.66.1.1/24 dev rail0-peer").map(drop)
     })
     .await
 }
@@ -269,17 +249,14 @@ const LEASE: u32 = 8;
 async fn an_address_comes_by_dhcp_is_renewed_and_given_back(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "dhcp", &[NIC]).await?;
-        shell("ip addr add 10.7.0.1/24 dev rail0")?;
-        let before = without_pods(links::state()?);
+    with_played_machine(&plane, "dhcp", &[NIC], async |machine, scope| {
         let server = Server::start(&plane)?;
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         let parameters = json!({"interface": {"name": "net1", "dhcp": true}});
-        let claim = prepared(scope, &machine, "dhcp", parameters).await?;
+        let claim = prepared(scope, machine, "dhcp", parameters).await?;
         let sandbox = Sandbox::open("dhcp")?;
         for _ in 0..2 {
-            starts(&machine, &claim, &sandbox).await?;
+            plugin::starts(machine, &claim, &sandbox).await?;
         }
         let inside = sandbox.ip("-4 -o addr show net1")?;
         let address = inside.split_whitespace().find(|word| word.starts_with("10.66.0."));
@@ -304,17 +281,13 @@ async fn an_address_comes_by_dhcp_is_renewed_and_given_back(
             })
             .await?;
             machine.kill_driver();
-            listens(&mut machine).await?;
+            machine.start_driver(&[]).await?;
         }
         server.has(1).await?;
-        done(plugin::unprepare(&machine, &claim).await)?;
+        plugin::unprepare(machine, &claim).await.done()?;
         server.has(0).await?;
         sandbox.close()?;
-        nothing_left(&machine)?;
-        shell("ip addr del 10.66.0.1/24 dev rail0-peer")?;
-        let after = without_pods(links::state()?);
-        assert_eq!(difference(&before, &after), "");
-        Ok(())
+        shell("ip addr del 10.66.0.1/24 dev rail0-peer").map(drop)
     })
     .await
 }
@@ -322,32 +295,22 @@ async fn an_address_comes_by_dhcp_is_renewed_and_given_back(
 async fn without_a_dhcp_server_the_container_does_not_start(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "silent", &[NIC]).await?;
-        listens(&mut machine).await?;
-        let before = without_pods(links::state()?);
+    with_played_machine(&plane, "silent", &[NIC], async |machine, scope| {
+        machine.start_driver(&[]).await?;
         let parameters = json!({"interface": {"name": "net1", "dhcp": true}});
-        let claim = prepared(scope, &machine, "silent", parameters).await?;
+        let claim = prepared(scope, machine, "silent", parameters).await?;
         let sandbox = Sandbox::open("silent")?;
         let begin = Instant::now();
-        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
-        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
         assert!(error.contains("`net1`: no DHCP server has given an address"), "{error}");
         // The runtime ends a hook after 30 s, without a word.
         assert!(begin.elapsed() < Duration::from_secs(25));
         shell("ip link set rail0-peer down")?;
-        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
-        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
         assert!(error.contains("`net1` has no carrier"), "{error}");
         shell("ip link set rail0-peer up")?;
-        done(plugin::unprepare(&machine, &claim).await)?;
-        sandbox.close()?;
-        nothing_left(&machine)?;
-        eventually(SOON, async || {
-            let after = without_pods(links::state()?);
-            Ok(Check::that(after == before, || difference(&before, &after)))
-        })
-        .await
+        plugin::unprepare(machine, &claim).await.done()?;
+        sandbox.close()
     })
     .await
 }
@@ -364,28 +327,27 @@ fn leased(sandbox: &Sandbox) -> anyhow::Result<Vec<String>> {
 async fn the_claims_status_follows_the_lease(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     /// Longer than the test: no address goes by itself.
     const LONG: u32 = 600;
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "follows", &[NIC]).await?;
+    with_played_machine(&plane, "follows", &[NIC], async |machine, scope| {
         let server = Server::offering(&plane, ["10.66.0.50", "10.66.0.60"], LONG)?;
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         let parameters = json!({
             "interface": {"name": "net1", "dhcp": true},
             "routes": [{"destination": "172.31.0.0/16", "gateway": "10.66.0.1"}],
             "neighbors": [{"destination": "10.66.0.9", "hardwareAddr": "02:00:00:00:cc:01"}]
         });
-        let claim = prepared(scope, &machine, "follows", parameters).await?;
+        let claim = prepared(scope, machine, "follows", parameters).await?;
         machine.kill_driver();
         let sandbox = Sandbox::open("follows")?;
-        starts(&machine, &claim, &sandbox).await?;
+        plugin::starts(machine, &claim, &sandbox).await?;
         let first = leased(&sandbox)?;
         assert_eq!(first.len(), 1, "{first:?}");
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         assert_eq!(pods::network_data(scope, "follows").await?["ips"], json!(first));
 
         machine.kill_driver();
         drop(server);
         let server = Server::offering(&plane, ["10.66.0.70", "10.66.0.80"], LONG)?;
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         let second = eventually(SOON, async || {
             let now = leased(&sandbox)?;
             anyhow::ensure!(!now.is_empty(), "it has no address");
@@ -405,10 +367,10 @@ async fn the_claims_status_follows_the_lease(plane: Arc<ControlPlane>) -> anyhow
         })
         .await?;
         server.has(1).await?;
-        done(plugin::unprepare(&machine, &claim).await)?;
+        plugin::unprepare(machine, &claim).await.done()?;
         server.has(0).await?;
         sandbox.close()?;
-        nothing_left(&machine)
+        shell("ip addr del 10.66.0.1/24 dev rail0-peer").map(drop)
     })
     .await
 }
@@ -418,18 +380,16 @@ async fn the_claims_status_follows_the_lease(plane: Arc<ControlPlane>) -> anyhow
 async fn what_the_hook_alone_can_do_it_does_beside_nri(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "beside", &[NIC]).await?;
+    with_played_machine(&plane, "beside", &[NIC], async |machine, scope| {
         let server = Server::start(&plane)?;
-        machine.spawn_driver(&["--attach", "nri"])?;
-        anyhow::ensure!(plugin::listens(&machine).await?, "the driver ended");
+        machine.start_driver(&["--attach", "nri"]).await?;
         let kernel = json!({"interface": {
             "name": "net1", "addresses": ["10.66.0.7/24", "fd66::7/64"],
             "arpIgnore": 1, "arpAnnounce": 2, "forwarding": true
         }});
-        let claim = prepared(scope, &machine, "kernel", kernel).await?;
+        let claim = prepared(scope, machine, "kernel", kernel).await?;
         let sandbox = Sandbox::open("beside")?;
-        starts(&machine, &claim, &sandbox).await?;
+        plugin::starts(machine, &claim, &sandbox).await?;
         for (setting, value) in [
             ("ipv4/conf/net1/arp_ignore", "1"),
             ("ipv4/conf/net1/arp_announce", "2"),
@@ -439,16 +399,16 @@ async fn what_the_hook_alone_can_do_it_does_beside_nri(
             let is = sandbox.run(&format!("cat /proc/sys/net/{setting}"))?;
             assert_eq!(is.trim(), value, "{setting}");
         }
-        done(plugin::unprepare(&machine, &claim).await)?;
+        plugin::unprepare(machine, &claim).await.done()?;
         let leasing = json!({"interface": {"name": "net1", "dhcp": true}});
-        let claim = prepared(scope, &machine, "leasing", leasing).await?;
-        starts(&machine, &claim, &sandbox).await?;
+        let claim = prepared(scope, machine, "leasing", leasing).await?;
+        plugin::starts(machine, &claim, &sandbox).await?;
         let address = leased(&sandbox)?;
         assert_eq!(pods::network_data(scope, "leasing").await?["ips"], json!(address));
-        done(plugin::unprepare(&machine, &claim).await)?;
+        plugin::unprepare(machine, &claim).await.done()?;
         server.has(0).await?;
         sandbox.close()?;
-        nothing_left(&machine)
+        shell("ip addr del 10.66.0.1/24 dev rail0-peer").map(drop)
     })
     .await
 }

@@ -1,27 +1,25 @@
 //! A pod with an interface through whatever happens around it, under the real kubelet:
 //! the disk full, the interface away, kubelet and containerd killed, the API server out
-//! of reach, its sandbox dead.
+//! of reach for `$DRANET_AWAY` seconds (15), its sandbox dead.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{env, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
 use tests::{
     Check, ControlPlane, Scope, eventually,
     floor::Test,
     node::{
-        Machine,
+        Machine, Nic,
         links::{self, shell},
-        pods,
+        pods, with_machine,
     },
-    with_scope,
 };
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     door::Door,
-    interfaces::{NIC, comes_back, make_link, parameters, pod_with, remove_link, without_pods},
-    nri::{has_its_interface, said},
     trouble::Disk,
+    user::{self, NIC},
 };
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -29,76 +27,53 @@ pub(crate) fn tests() -> Vec<Test> {
         a_pod_waits_until_the_disk_has_room,
         a_pod_waits_for_an_interface_that_vanished,
         a_pod_outlives_kubelet_and_containerd,
-        a_container_starts_again_without_the_api_server,
+        pods_go_on_while_the_api_server_is_away,
         a_sandbox_that_dies_is_replaced,
         by_nri_a_sandbox_that_dies_is_replaced,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
-/// The kubelet looks once a minute for claims whose pods went away unseen
-/// (`defaultReconcilePeriod` of its DRA manager).
-const ORPHANS: Duration = Duration::from_mins(2);
-
 async fn a_pod_waits_until_the_disk_has_room(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    make_link()?;
-    let mut machine = Machine::start(&plane, "no-room", &[NIC]).await?;
-    let before = without_pods(links::state()?);
-    let disk = Disk::mount(machine.plugin_dir())?;
-    machine.start_driver(&[]).await?;
-    with_scope(plane.client(), async |scope| {
+    with_machine(&plane, "no-room", &[NIC], async |machine, scope| {
+        let disk = Disk::mount(machine.plugin_dir())?;
+        machine.start_driver(&[]).await?;
         disk.fill()?;
-        pod_with(scope, &machine, Some(parameters())).await?;
-        said(scope, "checkpoint.json`: No space left on device").await?;
+        user::create(scope, machine, Some(user::parameters())).await?;
+        user::is_told(scope, "checkpoint.json`: No space left on device").await?;
         disk.empty()?;
-        pods::running(scope, "user").await?;
-        has_its_interface(&machine, scope).await?;
+        user::runs(scope, machine).await?;
         // And on the way out: it is unprepared when there is room again.
         disk.fill()?;
         pods::delete_soon(scope, "user").await?;
         disk.empty()?;
-        pods::gone(scope, "user").await?;
-        comes_back(&machine, &before).await
+        pods::gone(scope, "user").await
     })
-    .await?;
-    machine.kill_driver();
-    machine.kill_kubelet();
-    remove_link()
+    .await
 }
 
 async fn a_pod_waits_for_an_interface_that_vanished(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    make_link()?;
-    let mut machine = Machine::start(&plane, "vanished", &[NIC]).await?;
-    machine.start_driver(&[]).await?;
-    with_scope(plane.client(), async |scope| {
-        remove_link()?;
-        pod_with(scope, &machine, Some(parameters())).await?;
-        said(scope, "has no interface in the host's network namespace").await?;
-        make_link()?;
-        // It is another interface now.
-        let before = without_pods(links::state()?);
-        pods::running(scope, "user").await?;
-        has_its_interface(&machine, scope).await?;
-        pods::delete(scope, "user").await?;
-        comes_back(&machine, &before).await
+    with_machine(&plane, "vanished", &[NIC], async |machine, scope| {
+        machine.start_driver(&[]).await?;
+        links::remove(NIC.link)?;
+        user::create(scope, machine, Some(user::parameters())).await?;
+        user::is_told(scope, "has no interface in the host's network namespace").await?;
+        links::make(&[NIC]).await?;
+        user::runs(scope, machine).await?;
+        pods::delete(scope, "user").await
     })
-    .await?;
-    remove_link()
+    .await
 }
 
 async fn a_pod_outlives_kubelet_and_containerd(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    make_link()?;
-    let mut machine = Machine::start(&plane, "outlives", &[NIC]).await?;
-    machine.start_driver(&[]).await?;
-    let before = without_pods(links::state()?);
-    with_scope(plane.client(), async |scope| {
-        pod_with(scope, &machine, Some(parameters())).await?;
-        pods::running(scope, "user").await?;
+    with_machine(&plane, "outlives", &[NIC], async |machine, scope| {
+        machine.start_driver(&[]).await?;
+        user::start(scope, machine).await?;
         machine.restart_kubelet().await?;
         machine.restart_containerd().await?;
-        has_its_interface(&machine, scope).await?;
+        user::has_its_interface(scope, machine).await?;
         // It is deleted while neither is there, and nor is the driver.
         machine.kill_driver();
         machine.kill_kubelet();
@@ -107,42 +82,55 @@ async fn a_pod_outlives_kubelet_and_containerd(plane: Arc<ControlPlane>) -> anyh
         machine.start_driver(&[]).await?;
         machine.restart_containerd_alone().await?;
         machine.restart_kubelet().await?;
-        pods::gone(scope, "user").await?;
-        eventually(ORPHANS, async || {
-            let left = machine.driver_files()?;
-            Ok(Check::that(left.is_empty(), || format!("left: {left:?}")))
-        })
-        .await?;
-        comes_back(&machine, &before).await
+        pods::gone(scope, "user").await
     })
-    .await?;
-    remove_link()
+    .await
 }
 
-async fn a_container_starts_again_without_the_api_server(
-    plane: Arc<ControlPlane>,
-) -> anyhow::Result<()> {
-    make_link()?;
-    let mut machine = Machine::start(&plane, "alone", &[NIC]).await?;
-    let door = Door::open(&plane).await?;
-    machine.use_kubeconfig(door.kubeconfig(&plane)?);
-    machine.restart_kubelet().await?;
-    machine.start_driver(&[]).await?;
-    let before = without_pods(links::state()?);
-    with_scope(plane.client(), async |scope| {
-        pod_with(scope, &machine, Some(parameters())).await?;
-        pods::running(scope, "user").await?;
-        has_its_interface(&machine, scope).await?;
+/// What runs goes on meanwhile, with or without the driver; what was asked for comes when
+/// the server is back.
+async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let away = env::var("DRANET_AWAY").map_or(Ok(15), |text| text.parse())?;
+    with_machine(&plane, "away", &[NIC, LEAVING, COMING], async |machine, scope| {
+        let door = Door::open(&plane).await?;
+        machine.use_kubeconfig(door.kubeconfig(&plane)?);
+        machine.restart_kubelet().await?;
+        machine.start_driver(&[]).await?;
+        user::start(scope, machine).await?;
+        let container = user::container(machine)?;
+        user_of(scope, machine, &LEAVING).await?;
+        pods::running(scope, LEAVING.link).await?;
+
         door.shut();
-        kill(container(&machine)?)?;
-        starts_again(&machine, scope).await?;
-        has_its_interface(&machine, scope).await?;
+        let back = Instant::now() + Duration::from_secs(away);
+        machine.kill_driver();
+        user::kill(container)?;
+        starts_again(scope, machine).await?;
+        user::has_its_interface(scope, machine).await?;
+        machine.start_driver(&[]).await?;
+        pods::delete_soon(scope, LEAVING.link).await?;
+        user_of(scope, machine, &COMING).await?;
+        sleep_until(back).await;
+        shell("ip link show rail2").context("nobody can know of the pod yet")?;
         door.open_again();
-        pods::delete(scope, "user").await?;
-        comes_back(&machine, &before).await
+
+        pods::running(scope, COMING.link).await?;
+        assert!(shell("ip link show rail2").is_err(), "the pod has it");
+        for pod in ["user", COMING.link] {
+            pods::delete(scope, pod).await?;
+        }
+        Ok(())
     })
-    .await?;
-    remove_link()
+    .await
+}
+
+const LEAVING: Nic = Nic { address: "0202:00:00.0", link: "rail1" };
+const COMING: Nic = Nic { address: "0203:00:00.0", link: "rail2" };
+
+/// A pod that is named as its NIC's interface.
+async fn user_of(scope: &Scope, machine: &Machine, nic: &Nic) -> anyhow::Result<()> {
+    pods::create_user(scope, [nic.link, &machine.name, &nic.device()], None).await?;
+    Ok(())
 }
 
 async fn a_sandbox_that_dies_is_replaced(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
@@ -155,42 +143,19 @@ async fn by_nri_a_sandbox_that_dies_is_replaced(plane: Arc<ControlPlane>) -> any
 
 /// The kubelet makes another for the same pod, which has the interface then.
 async fn sandbox_dies(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Result<()> {
-    make_link()?;
-    let mut machine = Machine::start(plane, node, &[NIC]).await?;
-    machine.start_driver(flags).await?;
-    let before = without_pods(links::state()?);
-    with_scope(plane.client(), async |scope| {
-        pod_with(scope, &machine, Some(parameters())).await?;
-        pods::running(scope, "user").await?;
-        has_its_interface(&machine, scope).await?;
-        let container = container(&machine)?;
-        let sandbox = machine.tasks()?.into_iter().find(|pid| *pid != container);
-        kill(sandbox.context("the pod has a sandbox")?)?;
-        starts_again(&machine, scope).await?;
-        has_its_interface(&machine, scope).await?;
-        pods::delete(scope, "user").await?;
-        comes_back(&machine, &before).await
+    with_machine(plane, node, &[NIC], async |machine, scope| {
+        machine.start_driver(flags).await?;
+        user::start(scope, machine).await?;
+        user::kill_sandbox(machine)?;
+        starts_again(scope, machine).await?;
+        user::has_its_interface(scope, machine).await?;
+        pods::delete(scope, "user").await
     })
-    .await?;
-    remove_link()
-}
-
-/// The first process of the pod's container, of those that this machine's containerd
-/// knows: what an earlier machine left may run still.
-fn container(machine: &Machine) -> anyhow::Result<i32> {
-    let is_it = |pid: &i32| {
-        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == b"sleep\x00100000\0")
-    };
-    machine.tasks()?.into_iter().find(is_it).context("the container runs")
-}
-
-fn kill(pid: i32) -> anyhow::Result<()> {
-    let pid = Pid::from_raw(pid).context("a process")?;
-    Ok(kill_process(pid, Signal::KILL)?)
+    .await
 }
 
 /// The container has told of itself a second time.
-async fn starts_again(machine: &Machine, scope: &Scope) -> anyhow::Result<()> {
+async fn starts_again(scope: &Scope, machine: &Machine) -> anyhow::Result<()> {
     eventually(pods::POD, async || {
         let log = machine.pod_log(scope.namespace(), "user")?;
         let told: Vec<_> = log.split("\nTOLD\n").collect();

@@ -16,20 +16,15 @@ use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope, eventually,
     floor::Test,
-    gb300,
     node::{
         Machine, Nic,
         links::{self, shell},
         plugin::{self, Call, Hook, SOON, Sandbox},
+        with_played_machine,
     },
-    simulated_node, with_scope,
 };
 
-use super::{
-    dice::Dice,
-    door::Door,
-    interfaces::{difference, without_pods},
-};
+use super::{dice::Dice, door::Door, user::NIC};
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
@@ -45,34 +40,7 @@ pub(crate) fn tests() -> Vec<Test> {
     all.into_iter().map(Test::alone).collect()
 }
 
-const NIC: Nic = Nic { address: "0201:00:00.0", link: "rail0" };
 const OTHER: Nic = Nic { address: "0202:00:00.0", link: "rail1" };
-
-pub(crate) fn make(link: &str) -> anyhow::Result<()> {
-    let _ = shell(&format!("ip link del {link}-peer"));
-    shell(&format!("ip link add {link} type veth peer name {link}-peer"))?;
-    shell(&format!("ip link set {link} up"))?;
-    // Without it the link has no carrier.
-    shell(&format!("ip link set {link}-peer up")).map(drop)
-}
-
-pub(crate) async fn machine(
-    plane: &ControlPlane,
-    scope: &Scope,
-    name: &str,
-    nics: &[Nic],
-) -> anyhow::Result<Machine> {
-    nics.iter().try_for_each(|nic| make(nic.link))?;
-    simulated_node::apply(&plane.client(), name).await?;
-    scope.apply_file(&gb300::file("device-classes.yaml")).await?;
-    Machine::alone(plane, name, nics)
-}
-
-pub(crate) async fn listens(machine: &mut Machine) -> anyhow::Result<()> {
-    machine.spawn_driver(&[])?;
-    anyhow::ensure!(plugin::listens(machine).await?, "the driver ended");
-    Ok(())
-}
 
 async fn claim_on(
     scope: &Scope,
@@ -83,29 +51,8 @@ async fn claim_on(
     plugin::claim(scope, name, [&machine.name, &nic.device()], None).await
 }
 
-pub(crate) fn done<T>(call: Call<T>) -> anyhow::Result<T> {
-    match call {
-        Call::Done(value) => Ok(value),
-        Call::Refused(error) => anyhow::bail!("refused: {error}"),
-        Call::Lost => anyhow::bail!("the driver did not answer"),
-    }
-}
-
-pub(crate) fn refused<T>(call: Call<T>) -> anyhow::Result<String> {
-    match call {
-        Call::Refused(error) => Ok(error),
-        Call::Done(_) => anyhow::bail!("it was done"),
-        Call::Lost => anyhow::bail!("the driver did not answer"),
-    }
-}
-
-pub(crate) fn nothing_left(machine: &Machine) -> anyhow::Result<()> {
-    let left = machine.driver_files()?;
-    anyhow::ensure!(left.is_empty(), "left: {left:?}");
-    Ok(())
-}
-
-/// A file system of its own for the driver's state, as large as it is told to be.
+/// A file system of its own for the driver's state, as large as it is told to be. It
+/// ends with the machine.
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
@@ -131,38 +78,30 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = shell(&format!("umount -l {}", self.0.display()));
-    }
-}
-
 async fn with_a_full_disk_nothing_is_promised_and_nothing_lost(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "full", &[NIC]).await?;
+    with_played_machine(&plane, "full", &[NIC], async |machine, scope| {
         let disk = Disk::mount(machine.plugin_dir())?;
-        listens(&mut machine).await?;
-        let claim = claim_on(scope, &machine, "full", &NIC).await?;
+        machine.start_driver(&[]).await?;
+        let claim = claim_on(scope, machine, "full", &NIC).await?;
         disk.fill()?;
-        let error = refused(plugin::prepare(&machine, &claim).await)?;
+        let error = plugin::prepare(machine, &claim).await.refused()?;
         assert!(error.contains("checkpoint.json`: No space left on device"), "{error}");
-        nothing_left(&machine)?;
+        machine.nothing_left()?;
         disk.empty()?;
-        let devices = done(plugin::prepare(&machine, &claim).await)?;
+        let devices = plugin::prepare(machine, &claim).await.done()?;
 
         disk.fill()?;
-        let error = refused(plugin::unprepare(&machine, &claim).await)?;
+        let error = plugin::unprepare(machine, &claim).await.refused()?;
         assert!(error.contains("checkpoint.json`: No space left on device"), "{error}");
-        assert_eq!(done(plugin::prepare(&machine, &claim).await)?, devices, "promised still");
+        assert_eq!(plugin::prepare(machine, &claim).await.done()?, devices, "promised still");
         // A driver that starts now changes nothing either.
         machine.kill_driver();
         disk.empty()?;
-        listens(&mut machine).await?;
-        assert_eq!(done(plugin::prepare(&machine, &claim).await)?, devices);
-        done(plugin::unprepare(&machine, &claim).await)?;
-        nothing_left(&machine)
+        machine.start_driver(&[]).await?;
+        assert_eq!(plugin::prepare(machine, &claim).await.done()?, devices);
+        plugin::unprepare(machine, &claim).await.done()
     })
     .await
 }
@@ -170,34 +109,31 @@ async fn with_a_full_disk_nothing_is_promised_and_nothing_lost(
 async fn without_the_api_server_prepared_claims_live_on(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "away", &[NIC, OTHER]).await?;
-        let before = without_pods(links::state()?);
+    with_played_machine(&plane, "away", &[NIC, OTHER], async |machine, scope| {
         let door = Door::open(&plane).await?;
         machine.use_kubeconfig(door.kubeconfig(&plane)?);
-        listens(&mut machine).await?;
-        let known = claim_on(scope, &machine, "known", &NIC).await?;
-        let new = claim_on(scope, &machine, "new", &OTHER).await?;
-        let devices = done(plugin::prepare(&machine, &known).await)?;
+        machine.start_driver(&[]).await?;
+        let known = claim_on(scope, machine, "known", &NIC).await?;
+        let new = claim_on(scope, machine, "new", &OTHER).await?;
+        let devices = plugin::prepare(machine, &known).await.done()?;
 
         door.shut();
-        assert_eq!(done(plugin::prepare(&machine, &known).await)?, devices);
+        assert_eq!(plugin::prepare(machine, &known).await.done()?, devices);
         // Nor does one that starts meanwhile need the server for what it knows.
         machine.kill_driver();
-        listens(&mut machine).await?;
-        assert_eq!(done(plugin::prepare(&machine, &known).await)?, devices);
+        machine.start_driver(&[]).await?;
+        assert_eq!(plugin::prepare(machine, &known).await.done()?, devices);
         let sandbox = Sandbox::open("known")?;
-        let started = plugin::start_container(&machine, &known, &sandbox, None).await?;
-        assert_eq!(started, Hook::Attached);
-        let error = refused(plugin::prepare(&machine, &new).await)?;
+        plugin::starts(machine, &known, &sandbox).await?;
+        let error = plugin::prepare(machine, &new).await.refused()?;
         let name = format!("failed to get claim `{}/new`", scope.namespace());
         assert!(error.starts_with(&name), "{error}");
-        done(plugin::unprepare(&machine, &known).await)?;
+        plugin::unprepare(machine, &known).await.done()?;
         sandbox.close()?;
 
         door.open_again();
         eventually(SOON, async || {
-            Ok(match plugin::prepare(&machine, &new).await {
+            Ok(match plugin::prepare(machine, &new).await {
                 Call::Done(_) => Check::Done(()),
                 other => Check::NotYet(format!("{other:?}")),
             })
@@ -209,13 +145,7 @@ async fn without_the_api_server_prepared_claims_live_on(
             Ok(Check::that(published, || format!("nothing published:\n{log}")))
         })
         .await?;
-        done(plugin::unprepare(&machine, &new).await)?;
-        nothing_left(&machine)?;
-        eventually(SOON, async || {
-            let after = without_pods(links::state()?);
-            Ok(Check::that(after == before, || difference(&before, &after)))
-        })
-        .await
+        plugin::unprepare(machine, &new).await.done()
     })
     .await
 }
@@ -223,29 +153,27 @@ async fn without_the_api_server_prepared_claims_live_on(
 async fn an_interface_that_vanishes_is_no_hindrance(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "vanish", &[NIC]).await?;
-        listens(&mut machine).await?;
-        let claim = claim_on(scope, &machine, "vanish", &NIC).await?;
+    with_played_machine(&plane, "vanish", &[NIC], async |machine, scope| {
+        machine.start_driver(&[]).await?;
+        let claim = claim_on(scope, machine, "vanish", &NIC).await?;
         let sandbox = Sandbox::open("vanish")?;
-        done(plugin::prepare(&machine, &claim).await)?;
-        shell("ip link del rail0-peer")?;
-        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
-        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        plugin::prepare(machine, &claim).await.done()?;
+        links::remove(NIC.link)?;
+        let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
         assert!(error.contains("`rail0` is not in the host's network namespace"), "{error}");
-        done(plugin::unprepare(&machine, &claim).await)?;
-        nothing_left(&machine)?;
-        let error = refused(plugin::prepare(&machine, &claim).await)?;
+        plugin::unprepare(machine, &claim).await.done()?;
+        machine.nothing_left()?;
+        let error = plugin::prepare(machine, &claim).await.refused()?;
         assert!(error.contains("has no interface in the host's network namespace"), "{error}");
 
-        make(NIC.link)?;
-        done(plugin::prepare(&machine, &claim).await)?;
-        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
-        assert_eq!(started, Hook::Attached);
+        links::make(&[NIC]).await?;
+        plugin::prepare(machine, &claim).await.done()?;
+        plugin::starts(machine, &claim, &sandbox).await?;
         sandbox.ip("link del rail0")?;
-        done(plugin::unprepare(&machine, &claim).await)?;
-        nothing_left(&machine)?;
-        sandbox.close()
+        plugin::unprepare(machine, &claim).await.done()?;
+        sandbox.close()?;
+        // The machine has one again, as it began.
+        links::make(&[NIC]).await
     })
     .await
 }
@@ -254,25 +182,21 @@ async fn an_interface_that_vanishes_is_no_hindrance(
 /// sees the second. When the first is gone, as where its sandbox was replaced, the
 /// interface moves on.
 async fn a_second_pod_of_a_claim_is_refused(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "second", &[NIC]).await?;
-        listens(&mut machine).await?;
-        let claim = claim_on(scope, &machine, "second", &NIC).await?;
-        done(plugin::prepare(&machine, &claim).await)?;
+    with_played_machine(&plane, "second", &[NIC], async |machine, scope| {
+        machine.start_driver(&[]).await?;
+        let claim = claim_on(scope, machine, "second", &NIC).await?;
+        plugin::prepare(machine, &claim).await.done()?;
         let (one, two) = (Sandbox::open("one")?, Sandbox::open("two")?);
-        let started = plugin::start_container(&machine, &claim, &one, None).await?;
-        assert_eq!(started, Hook::Attached);
-        let started = plugin::start_container(&machine, &claim, &two, None).await?;
-        let Hook::Failed(error) = started else { anyhow::bail!("the container started") };
+        plugin::starts(machine, &claim, &one).await?;
+        let error = plugin::fails_to_start(machine, &claim, &two).await?;
         assert!(error.contains("are in another pod, which runs"), "{error}");
         assert!(one.addresses()?.contains("rail0"), "it stays where it was");
 
         one.close()?;
-        let started = plugin::start_container(&machine, &claim, &two, None).await?;
-        assert_eq!(started, Hook::Attached);
+        plugin::starts(machine, &claim, &two).await?;
         assert!(two.addresses()?.contains("rail0"), "it moves on");
-        done(plugin::unprepare(&machine, &claim).await)?;
-        nothing_left(&machine)?;
+        plugin::unprepare(machine, &claim).await.done()?;
+        machine.nothing_left()?;
         two.close()
     })
     .await
@@ -281,10 +205,8 @@ async fn a_second_pod_of_a_claim_is_refused(plane: Arc<ControlPlane>) -> anyhow:
 /// Two pods on one NIC, and two on another, each with an interface made on the NIC's. A
 /// kernel that has no ipvlan says so to the pod, and nothing of it is left.
 async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "shared", &[NIC, OTHER]).await?;
-        let before = without_pods(links::state()?);
-        listens(&mut machine).await?;
+    with_played_machine(&plane, "shared", &[NIC, OTHER], async |machine, scope| {
+        machine.start_driver(&[]).await?;
         for (kind, nic, number) in [("macvlan", NIC, 1), ("ipvlan", OTHER, 2)] {
             let mut pods = Vec::new();
             let has_kind = kernel_has(kind, nic.link);
@@ -296,11 +218,11 @@ async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
                 let name = format!("{kind}-{host}");
                 let claim =
                     plugin::share(scope, &name, place.map(String::as_str), parameters).await?;
-                done(plugin::prepare(&machine, &claim).await)?;
+                plugin::prepare(machine, &claim).await.done()?;
                 let sandbox = Sandbox::open(&name)?;
                 // The second container of a pod finds it there.
                 for _ in 0..2 {
-                    let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
+                    let started = plugin::start_container(machine, &claim, &sandbox, None).await?;
                     if has_kind {
                         assert_eq!(started, Hook::Attached);
                     } else {
@@ -318,14 +240,11 @@ async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
             }
             shell(&format!("ip link show {}", nic.link)).context("the NIC's stays")?;
             for (claim, sandbox) in pods {
-                done(plugin::unprepare(&machine, &claim).await)?;
+                plugin::unprepare(machine, &claim).await.done()?;
                 assert!(sandbox.ip("link show net1").is_err(), "it is removed");
                 sandbox.close()?;
             }
         }
-        nothing_left(&machine)?;
-        let after = without_pods(links::state()?);
-        assert_eq!(difference(&before, &after), "");
         Ok(())
     })
     .await
@@ -342,9 +261,8 @@ fn kernel_has(kind: &str, link: &str) -> bool {
 async fn claims_have_addresses_of_their_own_from_a_range(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "range", &[NIC]).await?;
-        listens(&mut machine).await?;
+    with_played_machine(&plane, "range", &[NIC], async |machine, scope| {
+        machine.start_driver(&[]).await?;
         let routes = [4, 5, 6].map(|host| {
             let destination = format!("10.{host}.0.0/16");
             json!({"destination": destination, "gateway": format!("10.9.3.{host}")})
@@ -360,22 +278,21 @@ async fn claims_have_addresses_of_their_own_from_a_range(
         }
         let mut seen = BTreeSet::new();
         for claim in &claims[..3] {
-            done(plugin::prepare(&machine, claim).await)?;
+            plugin::prepare(machine, claim).await.done()?;
             let sandbox = Sandbox::open(&claim.name)?;
-            let started = plugin::start_container(&machine, claim, &sandbox, None).await?;
-            assert_eq!(started, Hook::Attached);
+            plugin::starts(machine, claim, &sandbox).await?;
             let inside = sandbox.addresses()?;
             let address = (1..=3).map(|host| format!("10.9.3.{host}/29"));
             let address: Vec<_> = address.filter(|address| inside.contains(address)).collect();
             assert_eq!(address.len(), 1, "{inside}");
             seen.extend(address);
-            done(plugin::unprepare(&machine, claim).await)?;
+            plugin::unprepare(machine, claim).await.done()?;
             sandbox.close()?;
         }
         assert_eq!(seen.len(), 3, "each its own, until the claim is deleted: {seen:?}");
-        let error = refused(plugin::prepare(&machine, &claims[3]).await)?;
+        let error = plugin::prepare(machine, &claims[3]).await.refused()?;
         assert!(error.contains("no address of `interface.addressRange` is free"), "{error}");
-        nothing_left(&machine)
+        machine.nothing_left()
     })
     .await
 }
@@ -386,11 +303,10 @@ const SHARE: &str = "0000-4000-8000-000000000000";
 async fn a_missing_capability_is_named_and_no_other_is_needed(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "rights", &[NIC]).await?;
-        let claim = claim_on(scope, &machine, "rights", &NIC).await?;
+    with_played_machine(&plane, "rights", &[NIC], async |machine, scope| {
+        let claim = claim_on(scope, machine, "rights", &NIC).await?;
         machine.limit_driver(&["net_admin"]);
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         let log = machine.driver().context("it runs")?.tail(50);
         assert!(log.contains("A capability is missing"), "{log}");
         assert!(log.contains("SYS_ADMIN") && !log.contains("NET_ADMIN"), "{log}");
@@ -398,17 +314,15 @@ async fn a_missing_capability_is_named_and_no_other_is_needed(
 
         let needed = NEEDED.map(|needed| needed.name.to_lowercase());
         machine.limit_driver(&needed.each_ref().map(String::as_str));
-        listens(&mut machine).await?;
+        machine.start_driver(&[]).await?;
         let sandbox = Sandbox::open("rights")?;
-        done(plugin::prepare(&machine, &claim).await)?;
-        let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
-        assert_eq!(started, Hook::Attached);
-        done(plugin::unprepare(&machine, &claim).await)?;
+        plugin::prepare(machine, &claim).await.done()?;
+        plugin::starts(machine, &claim, &sandbox).await?;
+        plugin::unprepare(machine, &claim).await.done()?;
         shell("ip link show rail0").context("it is the host's again")?;
         let log = machine.driver().context("it runs")?.tail(50);
         assert!(!log.contains("A capability is missing"), "{log}");
-        sandbox.close()?;
-        nothing_left(&machine)
+        sandbox.close()
     })
     .await
 }
@@ -419,47 +333,39 @@ const PODS: usize = 110;
 async fn of_many_pods_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let count = env::var("DRANET_CHURN").map_or(Ok(PODS), |text| text.parse())?;
     let nics: Vec<Nic> = (0..count).map(nic).collect();
-    with_scope(plane.client(), async |scope| {
-        let mut machine = machine(&plane, scope, "churn", &nics).await?;
-        let before = without_pods(links::state()?);
-        listens(&mut machine).await?;
+    with_played_machine(&plane, "churn", &nics, async |machine, scope| {
+        machine.start_driver(&[]).await?;
         let mut coming = Vec::new();
         for nic in &nics {
-            coming.push(claim_on(scope, &machine, nic.link, nic).await?);
+            coming.push(claim_on(scope, machine, nic.link, nic).await?);
         }
-        let descriptors = descriptors(&machine)?;
-        let mut dice = Dice::new(110);
+        let descriptors = descriptors(machine)?;
+        let mut dice = Dice::from_environment()?;
         let mut running: Vec<(Claim, Sandbox)> = Vec::new();
         // Nearly all of them run at once before the first of them ends for good.
         while !coming.is_empty() || !running.is_empty() {
             if !coming.is_empty() && (running.is_empty() || !dice.one_in(5)) {
                 let claim = coming.swap_remove(dice.index(coming.len()));
-                done(plugin::prepare(&machine, &claim).await)?;
+                plugin::prepare(machine, &claim).await.done()?;
                 let sandbox = Sandbox::open(&claim.name)?;
-                let started = plugin::start_container(&machine, &claim, &sandbox, None).await?;
-                anyhow::ensure!(started == Hook::Attached, "{}: {started:?}", claim.name);
+                plugin::starts(machine, &claim, &sandbox).await?;
                 running.push((claim, sandbox));
             } else {
                 let (claim, sandbox) = running.swap_remove(dice.index(running.len()));
-                done(plugin::unprepare(&machine, &claim).await)?;
+                plugin::unprepare(machine, &claim).await.done()?;
                 sandbox.close()?;
             }
-            let held = namespaces(&machine)?;
+            let held = namespaces(machine)?;
             anyhow::ensure!(held == running.len(), "{held} namespaces for {} pods", running.len());
         }
-        nothing_left(&machine)?;
-        assert_eq!(plugin::sandboxes(), [""; 0]);
+        machine.nothing_left()?;
         eventually(SOON, async || {
-            let now = self::descriptors(&machine)?;
+            let now = self::descriptors(machine)?;
             Ok(Check::that(now <= descriptors, || format!("{now} descriptors, not {descriptors}")))
         })
-        .await?;
-        let after = without_pods(links::state()?);
-        assert_eq!(difference(&before, &after), "");
-        Ok(())
+        .await
     })
-    .await?;
-    nics.iter().try_for_each(|nic| shell(&format!("ip link del {}-peer", nic.link)).map(drop))
+    .await
 }
 
 /// The names are few and are needed to the end.

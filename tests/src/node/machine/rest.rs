@@ -1,0 +1,159 @@
+//! A machine at rest: nothing of any pod is on it, and the host has everything back.
+//! And its end, after which nothing of it is there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    Check, eventually,
+    node::{
+        containerd,
+        links::{self, shell},
+        machine::{Machine, names_in},
+        plugin::NAMED,
+    },
+};
+
+/// The kubelet looks once a minute for claims whose pods went away unseen
+/// (`defaultReconcilePeriod` of its DRA manager).
+const ORPHANS: Duration = Duration::from_mins(2);
+
+impl Machine {
+    /// Waits until the machine is as it was when it began: no claim, no sandbox, and the
+    /// host's interfaces as they were.
+    pub async fn comes_to_rest(&self) -> anyhow::Result<()> {
+        if self.kubelet.is_none() {
+            // Whoever plays it has the driver's answer.
+            self.nothing_left()?;
+        }
+        eventually(ORPHANS, async || {
+            let left = self.left()?;
+            Ok(Check::that(left.is_empty(), || left))
+        })
+        .await
+    }
+
+    /// Nothing of any claim is there.
+    pub fn nothing_left(&self) -> anyhow::Result<()> {
+        let left = self.driver_files()?;
+        anyhow::ensure!(left.is_empty(), "left: {left:?}");
+        Ok(())
+    }
+
+    /// What is there of pods, and what the host lacks.
+    fn left(&self) -> anyhow::Result<String> {
+        let files = self.driver_files()?;
+        if !files.is_empty() {
+            return Ok(format!("left: {files:?}"));
+        }
+        let names = names_in(Path::new(NAMED));
+        if !names.is_empty() {
+            return Ok(format!("network namespaces are left: {names:?}"));
+        }
+        let difference = links::difference(&self.before, &links::state()?);
+        if !difference.is_empty() || self.containerd.is_none() {
+            return Ok(difference);
+        }
+        let tasks = self.tasks()?;
+        Ok(if tasks.is_empty() { String::new() } else { format!("sandboxes run: {tasks:?}") })
+    }
+
+    /// Everything that the driver keeps on this machine: CDI specs, claims,
+    /// attach records, what a write that was cut short has left, and the claims of
+    /// its checkpoint.
+    pub fn driver_files(&self) -> anyhow::Result<Vec<String>> {
+        let mut left = names_in(&self.folder.path().join("cdi"));
+        left.extend(names_in(&self.plugin_dir().join("claims")));
+        left.extend(names_in(&self.folder.path().join("run/attached")));
+        left.extend(names_in(&self.folder.path().join("run/ready")));
+        let plugin = names_in(&self.plugin_dir()).into_iter();
+        left.extend(
+            plugin
+                .chain(names_in(&self.plugin_dir().join("bin")))
+                .filter(|name| Path::new(name).extension().is_some_and(|it| it == "tmp")),
+        );
+        let path = self.plugin_dir().join("checkpoint.json");
+        if path.exists() {
+            let checkpoint: serde_json::Value = serde_json::from_slice(&fs::read(path)?)?;
+            let claims = checkpoint["data"]["claims"].as_object().context("claims")?;
+            left.extend(claims.keys().map(|uid| format!("checkpoint: {uid}")));
+        }
+        Ok(left)
+    }
+
+    /// The first processes of all sandboxes and containers, by containerd's word.
+    pub fn tasks(&self) -> anyhow::Result<Vec<i32>> {
+        let ctr = crate::binaries::node("ctr")?;
+        let socket = containerd::socket(self.folder.path());
+        let (ctr, socket) = (ctr.display(), socket.display());
+        let listed = shell(&format!("{ctr} --address {socket} --namespace k8s.io tasks list"))?;
+        // `TASK PID STATUS`, under a head.
+        let pids = listed.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+        Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // The kubelet first: it would start anew what ends.
+        self.kubelet = None;
+        self.driver = None;
+        self.containerd = None;
+        // What a test that failed has left; one that passed has left nothing.
+        end_sandboxes(self.folder.path());
+        unmount(self.folder.path());
+    }
+}
+
+/// Kills what runs under the shims of the containerd whose state is in this folder, and
+/// the shims, and removes their networks' names.
+fn end_sandboxes(folder: &Path) {
+    let folder = folder.display().to_string();
+    let processes = processes();
+    let is_shim = |process: &&Process| process.command.contains(&folder);
+    let shims: Vec<i32> = processes.iter().filter(is_shim).map(|shim| shim.id).collect();
+    let inside = processes.iter().filter(|process| shims.contains(&process.parent));
+    for id in inside.map(|process| process.id).chain(shims.iter().copied()) {
+        // It may have ended.
+        let _ = Pid::from_raw(id).map(|pid| kill_process(pid, Signal::KILL));
+    }
+    for name in names_in(Path::new(NAMED)) {
+        let _ = shell(&format!("ip netns del {name}"));
+    }
+}
+
+struct Process {
+    id: i32,
+    parent: i32,
+    command: String,
+}
+
+fn processes() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let process = |path: PathBuf| {
+        let id = path.file_name()?.to_str()?.parse().ok()?;
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        let command = fs::read(path.join("cmdline")).ok()?;
+        let command = String::from_utf8_lossy(&command).into_owned();
+        Some(Process { id, parent: parent.trim().parse().ok()?, command })
+    };
+    entries.filter_map(|entry| process(entry.path())).collect()
+}
+
+/// Unmounts all below a folder, which can be removed then.
+fn unmount(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // `proc_pid_mountinfo(5)`: the fifth field is where it is mounted.
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let below: Vec<_> = points.filter(|point| Path::new(point).starts_with(folder)).collect();
+    for point in below.into_iter().rev() {
+        let _ = shell(&format!("umount -l {point}"));
+    }
+}

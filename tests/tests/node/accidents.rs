@@ -1,0 +1,208 @@
+//! Pods come and go under the real kubelet, and each time something dies while they do:
+//! the driver, the kubelet, containerd, a sandbox, the way to the API server, a link, the
+//! disk. Each time the node settles: every pod that is wanted runs with what is its, the
+//! others are gone, and nothing of them is left.
+//!
+//! `$DRANET_ACCIDENTS` says how often (10), half of them by NRI; `$DRANET_SEED` by which
+//! dice.
+
+mod pods;
+
+use std::{env, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use pods::{NICS, Pods};
+use rustix::process::{Pid, Signal, kill_process};
+use tests::{
+    Check, ControlPlane, eventually,
+    floor::Test,
+    node::{Machine, pods::POD, with_machine},
+};
+use tokio::time::sleep;
+
+use super::{
+    campaign::{INTO_A_SANDBOX, ON_THE_WAY_IN, ON_THE_WAY_OUT, OUT_OF_A_SANDBOX},
+    dice::Dice,
+    door::Door,
+    trouble::Disk,
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![whatever_dies_the_node_settles];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// Within this time of the pods' coming and going something dies.
+const ANY_MOMENT: Duration = Duration::from_millis(2500);
+
+/// And within this time of that it is mended.
+const AWAY: Duration = Duration::from_millis(1500);
+
+/// The kubelet starts a container that dies again after 10, 20 and 40 seconds.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+const NRI: [&str; 2] = ["--attach", "nri"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accident {
+    /// The driver dies before or after one of its effects.
+    DriverAtPoint,
+    /// It dies wherever it is.
+    Driver,
+    Kubelet,
+    Containerd,
+    /// A sandbox or a container dies.
+    Task,
+    ApiServer,
+    Link,
+    Disk,
+}
+
+impl Accident {
+    const ALL: [Self; 8] = [
+        Self::DriverAtPoint,
+        Self::Driver,
+        Self::Kubelet,
+        Self::Containerd,
+        Self::Task,
+        Self::ApiServer,
+        Self::Link,
+        Self::Disk,
+    ];
+}
+
+async fn whatever_dies_the_node_settles(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let wanted = env::var("DRANET_ACCIDENTS").map_or(Ok(10), |text| text.parse())?;
+    with_machine(&plane, "accidents", &NICS, async |machine, scope| {
+        let door = Door::open(&plane).await?;
+        machine.use_kubeconfig(door.kubeconfig(&plane)?);
+        machine.restart_kubelet().await?;
+        let disk = Disk::mount(machine.plugin_dir())?;
+        let dice = Dice::from_environment()?;
+        let pods = Pods::new(scope);
+        let mut node = Node { machine, pods, door, disk, dice, flags: &[] };
+        let mut due = Vec::new();
+        for round in 0..wanted {
+            if round == wanted / 2 {
+                node.flags = &NRI;
+            }
+            if due.is_empty() {
+                due.extend(Accident::ALL);
+            }
+            let accident = due.swap_remove(node.dice.index(due.len()));
+            let context = format!("{}, round {round}, {accident:?}", node.dice);
+            node.round(accident).await.context(context)?;
+        }
+        node.pods.delete_all().await
+    })
+    .await
+}
+
+struct Node<'a> {
+    machine: &'a mut Machine,
+    pods: Pods<'a>,
+    door: Door,
+    disk: Disk,
+    dice: Dice,
+    /// What each driver is started with.
+    flags: &'static [&'static str],
+}
+
+impl Node<'_> {
+    /// Pods come and go, something dies and is mended, and the node settles.
+    async fn round(&mut self, accident: Accident) -> anyhow::Result<()> {
+        let (coming, leaving) = self.pods.draw(&mut self.dice);
+        let point = (accident == Accident::DriverAtPoint)
+            .then(|| self.point(!coming.is_empty(), !leaving.is_empty()));
+        self.restart_driver(point).await?;
+        self.pods.change(&self.machine.name, &coming, &leaving).await?;
+        match point {
+            Some(point) => self.dies_at(point).await?,
+            None => sleep(self.dice.below(ANY_MOMENT)).await,
+        }
+        self.happens(accident).await?;
+        sleep(self.dice.below(AWAY)).await;
+        self.mend(accident).await?;
+        let context = || format!("point {point:?}, coming {coming:?}, leaving {leaving:?}");
+        self.settles(accident).await.with_context(context)
+    }
+
+    async fn settles(&self, accident: Accident) -> anyhow::Result<()> {
+        let is_drivers = [Accident::DriverAtPoint, Accident::Driver].contains(&accident);
+        eventually(PATIENCE, async || {
+            if is_drivers {
+                self.pods.replace_ended().await?;
+            }
+            let status = self.pods.look(self.machine).await?;
+            Ok(Check::that(status.is_empty(), || status))
+        })
+        .await
+    }
+
+    /// One that pods reach which come, or which go.
+    fn point(&mut self, is_coming: bool, is_leaving: bool) -> &'static str {
+        let mut points: Vec<&str> = Vec::new();
+        let by_nri = !self.flags.is_empty();
+        for (is_reached, set) in [
+            (is_coming, &ON_THE_WAY_IN[..]),
+            (is_coming && by_nri, &INTO_A_SANDBOX),
+            (is_leaving, &ON_THE_WAY_OUT),
+            (is_leaving && by_nri, &OUT_OF_A_SANDBOX),
+        ] {
+            points.extend(set.iter().copied().filter(|_| is_reached));
+        }
+        *self.dice.pick(&points)
+    }
+
+    async fn restart_driver(&mut self, point: Option<&str>) -> anyhow::Result<()> {
+        let death = point.map(|point| ["--kill-at", point]);
+        let flags = self.flags.iter().copied().chain(death.into_iter().flatten());
+        self.machine.kill_driver();
+        self.machine.start_driver(&flags.collect::<Vec<_>>()).await
+    }
+
+    /// Waits for the driver's death; not every pod has an effect at each point.
+    async fn dies_at(&self, point: &str) -> anyhow::Result<()> {
+        eventually(POD, async || {
+            let status = self.pods.look(self.machine).await?;
+            let is_over = self.machine.driver_has_ended() || status.is_empty();
+            Ok(Check::that(is_over, || format!("{point} is not reached, {status}")))
+        })
+        .await
+    }
+
+    async fn happens(&mut self, accident: Accident) -> anyhow::Result<()> {
+        match accident {
+            Accident::DriverAtPoint | Accident::Driver => self.machine.kill_driver(),
+            Accident::Kubelet => self.machine.kill_kubelet(),
+            Accident::Containerd => self.machine.kill_containerd(),
+            Accident::Task => {
+                let tasks = self.machine.tasks()?;
+                if !tasks.is_empty() {
+                    let victim = Pid::from_raw(*self.dice.pick(&tasks)).context("a process")?;
+                    // It may have ended by itself.
+                    let _ = kill_process(victim, Signal::KILL);
+                }
+            }
+            Accident::ApiServer => self.door.shut(),
+            Accident::Link => self.pods.lose(self.dice.pick(&NICS))?,
+            Accident::Disk => self.disk.fill()?,
+        }
+        Ok(())
+    }
+
+    async fn mend(&mut self, accident: Accident) -> anyhow::Result<()> {
+        match accident {
+            Accident::DriverAtPoint | Accident::Driver => self.restart_driver(None).await,
+            Accident::Kubelet => self.machine.restart_kubelet().await,
+            Accident::Containerd => self.machine.restart_containerd().await,
+            Accident::Task => Ok(()),
+            Accident::ApiServer => {
+                self.door.open_again();
+                Ok(())
+            }
+            Accident::Link => self.pods.replace().await,
+            Accident::Disk => self.disk.empty(),
+        }
+    }
+}

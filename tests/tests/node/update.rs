@@ -1,0 +1,95 @@
+//! An update of the driver: the new one starts beside the old one, and then the old one
+//! ends. Pods come and go at any moment of it, and none of them meets a gap.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context;
+use tests::{
+    ControlPlane, Scope,
+    floor::Test,
+    node::{Machine, Nic, pods, with_machine},
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        an_update_of_the_driver_leaves_no_gap,
+        by_nri_an_update_of_the_driver_leaves_no_gap,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// One for each moment of an update.
+const NICS: [Nic; 5] = [
+    Nic { address: "0201:00:00.0", link: "rail0" },
+    Nic { address: "0202:00:00.0", link: "rail1" },
+    Nic { address: "0203:00:00.0", link: "rail2" },
+    Nic { address: "0204:00:00.0", link: "rail3" },
+    Nic { address: "0205:00:00.0", link: "rail4" },
+];
+
+/// As long as the driver's pod has to end (`terminationGracePeriodSeconds` in `deploy`).
+const GRACE: Duration = Duration::from_secs(10);
+
+async fn an_update_of_the_driver_leaves_no_gap(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    updates(&plane, "update", &[]).await
+}
+
+async fn by_nri_an_update_of_the_driver_leaves_no_gap(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    updates(&plane, "nri-update", &["--attach", "nri"]).await
+}
+
+async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Result<()> {
+    with_machine(plane, node, &NICS, async |machine, scope| {
+        machine.start_driver(flags).await?;
+        comes(scope, node, 0).await?;
+        runs(scope, machine, 0).await?;
+
+        // While the new one starts, and while both are there.
+        let (coming, old) =
+            tokio::join!(comes(scope, node, 1), machine.replace_driver("new", flags));
+        coming?;
+        comes(scope, node, 2).await?;
+        // While the old one ends, and when it has. What it prepared goes meanwhile.
+        let old = old?;
+        let (coming, leaving, ended) = tokio::join!(
+            comes(scope, node, 3),
+            pods::delete_soon(scope, NICS[0].link),
+            old.terminate(GRACE)
+        );
+        coming?;
+        leaving?;
+        ended.context("the old driver does not end")?;
+        comes(scope, node, 4).await?;
+
+        for number in 1..NICS.len() {
+            runs(scope, machine, number).await?;
+            pods::delete(scope, NICS[number].link).await?;
+        }
+        machine.comes_to_rest().await?;
+        for nic in &NICS {
+            let events = pods::events(scope, nic.link).await?;
+            let failures: Vec<_> = events.iter().filter(|it| it.starts_with("Failed")).collect();
+            anyhow::ensure!(failures.is_empty(), "{} met a gap: {failures:?}", nic.link);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Creates the pod that is named as its NIC's interface.
+async fn comes(scope: &Scope, node: &str, number: usize) -> anyhow::Result<()> {
+    let nic = &NICS[number];
+    pods::create_user(scope, [nic.link, node, &nic.device()], None).await?;
+    Ok(())
+}
+
+async fn runs(scope: &Scope, machine: &Machine, number: usize) -> anyhow::Result<()> {
+    let name = NICS[number].link;
+    pods::running(scope, name).await?;
+    let told = pods::told(scope, machine, name).await?;
+    let address = format!("inet 10.7.{number}.1/24");
+    anyhow::ensure!(told.contains(&address), "{name} has:\n{told}");
+    Ok(())
+}

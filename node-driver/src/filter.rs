@@ -128,7 +128,7 @@ mod tests {
             (r#"attributes.exists(name, name.endsWith("/rdma"))"#, 7),
             (r#"attributes["dra.net/pciDevice"].StringValue.matches("^Elastic F.*\\(EFA\\)$")"#, 4),
             (r#"attributes["dra.net/numaNode"].IntValue in [0, 5] ? true : false"#, 3),
-            (r#"size(attributes) > 1000 || has(attributes.none)"#, 0),
+            ("size(attributes) > 1000 || has(attributes.none)", 0),
             // What cannot be told of a NIC keeps it, what is no answer drops it.
             (r#"attributes["dra.net/ifName"].StringValue == "ens65""#, 5),
             (r#"attributes["dra.net/rdma"].StringValue == "yes""#, 0),

@@ -5,6 +5,7 @@
 /// By vendor, the vendor's name on a line and then its devices, `101e ConnectX …`.
 const NAMES: &str = include_str!(concat!(env!("OUT_DIR"), "/pci_names.txt"));
 /// Where each vendor's part begins, in order of the vendors.
+#[expect(clippy::unreadable_literal, reason = "written by build.rs")]
 static VENDORS: &[(u16, u32)] = &include!(concat!(env!("OUT_DIR"), "/pci_vendors.rs"));
 
 /// The vendor's name, `Mellanox Technologies`.

@@ -92,8 +92,8 @@ pub fn restore(
     host.run(async |handle| {
         let mut restored = Ok(());
         for link in devices.iter().filter_map(|device| device.link.as_ref()) {
-            let returned = restore_one(&handle, link).await;
-            restored = restored.and(returned.map(|returned| tell(link, returned)));
+            let told = restore_one(&handle, link).await.map(|returned| tell(link, returned));
+            restored = restored.and(told);
         }
         restored
     })

@@ -1,6 +1,7 @@
 //! The host's interfaces: made for a test, and compared afterwards.
 
 use std::{
+    fmt::Write as _,
     io::Write,
     process::{Command, Stdio},
     time::Duration,
@@ -162,7 +163,8 @@ pub fn difference(before: &Value, after: &Value) -> String {
         for (sign, one, other) in [("-", before, after), ("+", after, before)] {
             let others = items(other);
             for item in items(one).iter().filter(|item| !others.contains(item)) {
-                text.push_str(&format!("{sign} {part}: {item}\n"));
+                // A String takes all that is written.
+                let _ = writeln!(text, "{sign} {part}: {item}");
             }
         }
     }

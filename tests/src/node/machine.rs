@@ -167,6 +167,7 @@ impl Machine {
             return Ok(());
         }
         eventually(SOON, async || {
+            anyhow::ensure!(!driver.has_ended(), "node-driver ended:\n{}", driver.tail(15));
             let log = driver.tail(usize::MAX);
             Ok(Check::that(log.contains("Registered with the kubelet"), || log))
         })

@@ -157,8 +157,13 @@ impl Node<'_> {
     async fn restart_driver(&mut self, point: Option<&str>) -> anyhow::Result<()> {
         let death = point.map(|point| ["--kill-at", point]);
         let flags = self.flags.iter().copied().chain(death.into_iter().flatten());
+        let flags: Vec<_> = flags.collect();
         self.machine.kill_driver();
-        self.machine.start_driver(&flags.collect::<Vec<_>>()).await
+        match point {
+            // It may die before it serves anybody.
+            Some(_) => self.machine.spawn_driver(&flags),
+            None => self.machine.start_driver(&flags).await,
+        }
     }
 
     /// Waits for the driver's death; not every pod has an effect at each point.

@@ -156,17 +156,16 @@ fn is_of_pods(item: &Value) -> bool {
 
 /// What is missing in the second of two states, and what is more; empty where they agree.
 pub fn difference(before: &Value, after: &Value) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for part in PARTS {
         let items = |value: &Value| value[part].as_array().cloned().unwrap_or_default();
         for (sign, one, other) in [("-", before, after), ("+", after, before)] {
             let others = items(other);
-            for item in items(one).iter().filter(|item| !others.contains(item)) {
-                text.push_str(&format!("{sign} {part}: {item}\n"));
-            }
+            let more = items(one).into_iter().filter(|item| !others.contains(item));
+            lines.extend(more.map(|item| format!("{sign} {part}: {item}")));
         }
     }
-    text
+    lines.join("\n")
 }
 
 fn drop_what_may_differ(value: &mut Value) {

@@ -1,7 +1,6 @@
 //! The host's interfaces: made for a test, and compared afterwards.
 
 use std::{
-    fmt::Write as _,
     io::Write,
     process::{Command, Stdio},
     time::Duration,
@@ -157,18 +156,16 @@ fn is_of_pods(item: &Value) -> bool {
 
 /// What is missing in the second of two states, and what is more; empty where they agree.
 pub fn difference(before: &Value, after: &Value) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for part in PARTS {
         let items = |value: &Value| value[part].as_array().cloned().unwrap_or_default();
         for (sign, one, other) in [("-", before, after), ("+", after, before)] {
             let others = items(other);
-            for item in items(one).iter().filter(|item| !others.contains(item)) {
-                // A String takes all that is written.
-                let _ = writeln!(text, "{sign} {part}: {item}");
-            }
+            let more = items(one).into_iter().filter(|item| !others.contains(item));
+            lines.extend(more.map(|item| format!("{sign} {part}: {item}")));
         }
     }
-    text
+    lines.join("\n")
 }
 
 fn drop_what_may_differ(value: &mut Value) {

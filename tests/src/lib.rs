@@ -13,6 +13,7 @@ pub mod binaries;
 pub mod certificates;
 pub mod control_plane;
 pub mod eventually;
+pub mod figures;
 pub mod floor;
 pub mod gb300;
 pub mod generated;

@@ -136,14 +136,6 @@ impl Process {
         self.log.tail(lines, self.log_start)
     }
 
-    /// Its resident memory in bytes (`VmRSS` of `proc_pid_status(5)`).
-    pub fn resident(&self) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let line = line.with_context(|| format!("{} has no memory", self.name))?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
-    }
-
     /// Whether it has ended. It stays unreaped, so that its id stays its own.
     pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;

@@ -2,7 +2,7 @@
 //! quiet minute, size of its binary, and time from a change to the API.
 
 use std::{
-    fmt, fs,
+    fs,
     path::Path,
     process::ExitCode,
     time::{Duration, Instant},
@@ -18,7 +18,13 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use tempfile::TempDir;
-use tests::{ControlPlane, Options, Process, binaries, node::links::shell, rig::Rig, with_scope};
+use tests::{
+    ControlPlane, Options, Process, binaries,
+    figures::{megabytes, memory, refuse, say},
+    node::links::shell,
+    rig::Rig,
+    with_scope,
+};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::JoinHandle,
@@ -162,10 +168,13 @@ impl<'a> Bench<'a> {
         let driver = self.spawn(&folders.each_ref().map(String::as_str))?;
         sleep(Duration::from_secs(seconds)).await;
         let before = cpu(driver.pid())?;
-        let memory = Memory::of(driver.pid())?;
+        let held = [memory(driver.pid(), "VmRSS")?, memory(driver.pid(), "RssAnon")?];
         sleep(Duration::from_secs(seconds)).await;
         let used = cpu(driver.pid())?.saturating_sub(before);
-        say(&format!("resident after {seconds} s: {memory}"));
+        let [all, anonymous] = held.map(megabytes);
+        say(&format!(
+            "resident after {seconds} s: {all:.1} MB, {anonymous:.1} MB of them anonymous"
+        ));
         say(&format!("CPU in {seconds} s of rest: {} ms", used.as_millis()));
         Ok(())
     }
@@ -209,32 +218,6 @@ fn below(flag: &str, folder: &Path, name: &str) -> String {
     format!("{flag}={}", folder.join(name).display())
 }
 
-/// What a process holds (`proc_pid_status(5)`), in bytes.
-struct Memory {
-    all: u64,
-    /// What no file has: heap, stacks, data that was written.
-    anonymous: u64,
-}
-
-impl Memory {
-    fn of(pid: u32) -> anyhow::Result<Self> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let line = line.with_context(|| format!("a process without `{name}`"))?;
-            Ok::<_, anyhow::Error>(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
-        };
-        Ok(Self { all: field("VmRSS:")?, anonymous: field("RssAnon:")? })
-    }
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [all, anonymous] = [self.all, self.anonymous].map(megabytes);
-        write!(f, "{all:.1} MB, {anonymous:.1} MB of them anonymous")
-    }
-}
-
 /// User and system time (`proc_pid_stat(5)`), in hundredths of a second.
 fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -243,25 +226,9 @@ fn cpu(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_millis(10 * ticks.sum::<Result<u64, _>>()?))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for a person")]
-fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
-}
-
 fn spread(took: &mut [Duration]) -> String {
     took.sort();
     let at = |index: usize| took.get(index).copied().unwrap_or_default();
     let (median, last) = (at(took.len() / 2), at(took.len().saturating_sub(1)));
     format!("min {:.0?}, median {median:.0?}, max {last:.0?} of {}", at(0), took.len())
-}
-
-#[expect(clippy::print_stdout, reason = "the figures")]
-fn say(line: &str) {
-    println!("{line}");
-}
-
-#[expect(clippy::print_stderr, reason = "why there are none")]
-fn refuse(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
-    ExitCode::FAILURE
 }

@@ -3,7 +3,7 @@
 //! moves.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     os::fd::AsRawFd,
     process::ExitCode,
     time::{Duration, Instant},
@@ -17,11 +17,13 @@ use kube::{Api, api::ListParams};
 use node_driver::plugin::wire::dra_v1::Claim;
 use rtnetlink::LinkUnspec;
 use tests::{
-    ControlPlane, Options, Scope, gb300,
+    ControlPlane, Options, Scope,
+    figures::{megabytes, memory, refuse, say},
+    gb300,
     node::{
         Machine, Nic, isolated,
         links::shell,
-        plugin::{self, Call, Hook, Sandbox},
+        plugin::{self, Hook, Sandbox},
     },
     simulated_node, with_scope,
 };
@@ -117,11 +119,8 @@ async fn measure(
         say(&format!("the first prepare, while the driver starts: {prepare:.1?}"));
     }
     let pid = machine.driver().context("the driver runs")?.pid();
-    say(&format!(
-        "driver's memory: {:.1} MB resident, {:.1} MB at most",
-        memory(pid, "VmRSS")?,
-        memory(pid, "VmHWM")?
-    ));
+    let [now, peak] = [memory(pid, "VmRSS")?, memory(pid, "VmHWM")?].map(megabytes);
+    say(&format!("driver's memory: {now:.1} MB resident, {peak:.1} MB at most"));
     Ok(())
 }
 
@@ -134,7 +133,7 @@ async fn live(
 ) -> anyhow::Result<[Duration; 6]> {
     let server = asked(scope, claim).await?;
     let begin = Instant::now();
-    done(plugin::prepare(machine, claim).await)?;
+    plugin::prepare(machine, claim).await.done()?;
     let prepare = begin.elapsed();
     let mut hooks = [Duration::ZERO; 2];
     for took in &mut hooks {
@@ -144,7 +143,7 @@ async fn live(
         anyhow::ensure!(started == Hook::Attached, "{started:?}");
     }
     let begin = Instant::now();
-    done(plugin::unprepare(machine, claim).await)?;
+    plugin::unprepare(machine, claim).await.done()?;
     let unprepare = begin.elapsed();
     let kernel = moves(name).await?;
     let [first, second] = hooks;
@@ -187,37 +186,10 @@ async fn moves(namespace: &str) -> anyhow::Result<Duration> {
     Ok(took)
 }
 
-fn done<T>(call: Call<T>) -> anyhow::Result<T> {
-    match call {
-        Call::Done(value) => Ok(value),
-        Call::Refused(error) => anyhow::bail!("refused: {error}"),
-        Call::Lost => anyhow::bail!("the driver did not answer"),
-    }
-}
-
-/// A line of `/proc/PID/status`, in megabytes.
-fn memory(pid: u32, name: &str) -> anyhow::Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let kilobytes: f64 = line.context("it has memory")?.trim().trim_end_matches(" kB").parse()?;
-    Ok(kilobytes * 1024.0 / 1e6)
-}
-
 fn spread(took: &mut [Duration]) -> String {
     took.sort();
     let at = |index: usize| took.get(index).copied().unwrap_or_default();
     let [p50, p99, max] =
         [50, 99, 100].map(|percent| at((took.len() * percent).div_ceil(100).saturating_sub(1)));
     format!("p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?} of {}", took.len())
-}
-
-#[expect(clippy::print_stdout, reason = "the figures")]
-fn say(line: &str) {
-    println!("{line}");
-}
-
-#[expect(clippy::print_stderr, reason = "why there are none")]
-fn refuse(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
-    ExitCode::FAILURE
 }

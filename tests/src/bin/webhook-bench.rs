@@ -15,6 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Options, Scope, eventually,
+    figures::{megabytes, memory, refuse, say},
     machine::{H100, MI300X},
     rig::{self, Rig},
     with_scope,
@@ -73,10 +74,9 @@ async fn measure(args: Args) -> anyhow::Result<()> {
         rig.answers().await?;
         let webhook = rig.webhook().await?;
         Bench { args, plane: &plane, scope, client: webhook.client()? }.run().await?;
-        let (now, peak) = (webhook.resident_kib()?, webhook.peak_kib()?);
-        let megabytes = |kib| kib * 1024 / 1_000_000;
-        let (now, peak) = (megabytes(now), megabytes(peak));
-        say(&format!("the webhook: {now} MB resident, {peak} MB at most"));
+        let pid = webhook.pid();
+        let [now, peak] = [memory(pid, "VmRSS")?, memory(pid, "VmHWM")?].map(megabytes);
+        say(&format!("the webhook: {now:.0} MB resident, {peak:.0} MB at most"));
         Ok(())
     })
     .await
@@ -220,15 +220,4 @@ fn report(what: &str, answers: Vec<anyhow::Result<Duration>>) -> anyhow::Result<
         at(100)
     ));
     Ok(())
-}
-
-#[expect(clippy::print_stdout, reason = "a command line program")]
-fn say(line: &str) {
-    println!("{line}");
-}
-
-#[expect(clippy::print_stderr, reason = "a command line program")]
-fn refuse(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
-    ExitCode::FAILURE
 }

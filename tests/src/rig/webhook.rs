@@ -2,7 +2,7 @@
 //! processes here: each an endpoint of the Service, with the certificate that
 //! their leader makes.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::api::{
@@ -235,22 +235,9 @@ impl Webhook {
         Ok(Client::try_from(config)?)
     }
 
-    /// The memory that its process has now, in KiB.
-    pub fn resident_kib(&self) -> anyhow::Result<u64> {
-        self.status_kib("VmRSS:")
-    }
-
-    /// The most that it ever had.
-    pub fn peak_kib(&self) -> anyhow::Result<u64> {
-        self.status_kib("VmHWM:")
-    }
-
-    /// A line of `/proc/PID/status` (`proc_pid_status(5)`).
-    fn status_kib(&self, name: &str) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let number = line.and_then(|rest| rest.split_whitespace().next());
-        number.context("a process has memory")?.parse().context("it is a number")
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 }
 

@@ -1,7 +1,7 @@
 //! The pods of the campaign: each has a NIC of its own, comes, and goes. And a look at
 //! whether the node has what is wanted, once, and nothing else.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Context;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
@@ -67,7 +67,8 @@ impl Place {
             let look = format!("nsenter --net=/proc/{process}/ns/net ip -o addr");
             return shell(&look).is_ok_and(|addresses| addresses.contains(self.sign));
         }
-        let devices = fs::read_dir(format!("/proc/{process}/root/dev/infiniband"));
+        let root = Path::new("/proc").join(process.to_string()).join("root");
+        let devices = fs::read_dir(root.join("dev/infiniband"));
         devices.into_iter().flatten().flatten().any(|device| device.file_name() == self.sign)
     }
 

@@ -28,6 +28,7 @@ pub mod proxy;
 pub mod readiness;
 pub mod rig;
 pub mod scope;
+pub mod setting;
 pub mod simulated_node;
 pub mod warnings;
 
@@ -35,3 +36,4 @@ pub use control_plane::{ControlPlane, Extender, Options, SchedulerConfig};
 pub use eventually::{Check, eventually};
 pub use process::{Process, Program};
 pub use scope::{Scope, with_scope};
+pub use setting::setting;

@@ -21,7 +21,7 @@ use tests::{
     with_scope,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 /// Pods of one run, in all.
 const PODS: usize = 500;
 /// Pods that are there at a time.

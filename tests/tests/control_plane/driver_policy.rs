@@ -41,7 +41,7 @@ async fn a_driver_writes_for_its_own_node_only(plane: Arc<ControlPlane>) -> anyh
         // What is there of both nodes, each by its own driver.
         for node in [&own, &other] {
             let client = driver(node).await?;
-            slices(&client).create(&once(), &cluster.slice(node, node)).await?;
+            slices(&client).create(&once(), &slice(node, node)).await?;
             topologies(&client).create(&once(), &topology(node)).await?;
         }
         let (own_client, admin) = (driver(&own).await?, plane.client());
@@ -85,7 +85,7 @@ subjects: [{kind: ServiceAccount, name: node-driver, namespace: dranet-system}]
 /// A policy is in force some time after it is written.
 async fn in_force(unbound: &Client, cluster: Cluster<'_>) -> anyhow::Result<()> {
     let probe = PostParams { dry_run: true, ..PostParams::default() };
-    let slice = cluster.slice("probe", cluster.own);
+    let slice = slice("probe", cluster.own);
     eventually(SOON, async || {
         let answer = slices(unbound).create(&probe, &slice).await;
         let refused = answer.as_ref().is_err_and(is_by_policy);
@@ -108,7 +108,7 @@ fn once() -> PostParams {
 
 fn topology(node: &str) -> NodeTopology {
     let mut spec = NodeTopologySpec::default();
-    spec.shape.hash = "0123456789abcdef".to_owned();
+    "0123456789abcdef".clone_into(&mut spec.shape.hash);
     NodeTopology::new(node, spec)
 }
 
@@ -125,6 +125,20 @@ fn forbidden<T>(what: &str, answer: Result<T, Error>) {
     }
 }
 
+fn slice(name: &str, node: &str) -> ResourceSlice {
+    slice_at(name, "dra.net", &json!({"nodeName": node}))
+}
+
+fn slice_at(name: &str, driver: &str, place: &Value) -> ResourceSlice {
+    let pool = json!({"name": name, "generation": 1, "resourceSliceCount": 1});
+    let mut spec = json!({"driver": driver, "pool": pool});
+    if let (Some(spec), Some(place)) = (spec.as_object_mut(), place.as_object()) {
+        spec.extend(place.clone());
+    }
+    let slice = json!({"metadata": {"name": format!("{name}-slice")}, "spec": spec});
+    serde_json::from_value(slice).unwrap()
+}
+
 #[derive(Clone, Copy)]
 struct Cluster<'a> {
     own: &'a str,
@@ -132,21 +146,6 @@ struct Cluster<'a> {
 }
 
 impl Cluster<'_> {
-    fn slice(self, name: &str, node: &str) -> ResourceSlice {
-        let place = json!({"nodeName": node});
-        self.slice_at(name, "dra.net", &place)
-    }
-
-    fn slice_at(self, name: &str, driver: &str, place: &Value) -> ResourceSlice {
-        let pool = json!({"name": name, "generation": 1, "resourceSliceCount": 1});
-        let mut spec = json!({"driver": driver, "pool": pool});
-        if let (Some(spec), Some(place)) = (spec.as_object_mut(), place.as_object()) {
-            spec.extend(place.clone());
-        }
-        let slice = json!({"metadata": {"name": format!("{name}-slice")}, "spec": spec});
-        serde_json::from_value(slice).unwrap()
-    }
-
     async fn forbids_what_is_not_its_own(
         self,
         driver: &Client,
@@ -157,12 +156,12 @@ impl Cluster<'_> {
         let elsewhere = json!({"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
             {"key": "metadata.name", "operator": "In", "values": [other]}]}]}});
         for (what, slice) in [
-            ("another node's slice", self.slice("forged", other)),
-            ("all nodes", self.slice_at("forged", "dra.net", &json!({"allNodes": true}))),
-            ("nodes by selector", self.slice_at("forged", "dra.net", &elsewhere)),
+            ("another node's slice", slice("forged", other)),
+            ("all nodes", slice_at("forged", "dra.net", &json!({"allNodes": true}))),
+            ("nodes by selector", slice_at("forged", "dra.net", &elsewhere)),
             (
                 "another driver's slice",
-                self.slice_at("forged", "gpu.nvidia.com", &json!({"nodeName": self.own})),
+                slice_at("forged", "gpu.nvidia.com", &json!({"nodeName": self.own})),
             ),
         ] {
             forbidden(what, slices.create(&once(), &slice).await);
@@ -190,7 +189,7 @@ impl Cluster<'_> {
 
     /// A token that is bound to no node may nothing, on any.
     async fn forbids_everything(self, unbound: &Client) -> anyhow::Result<()> {
-        let slice = self.slice("unbound", self.own);
+        let slice = slice("unbound", self.own);
         forbidden("without a node", slices(unbound).create(&once(), &slice).await);
         let deleted = topologies(unbound).delete(self.own, &DeleteParams::default()).await;
         forbidden("without a node", deleted);

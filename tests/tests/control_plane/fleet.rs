@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::Context;
 use futures::TryStreamExt;
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
@@ -25,9 +25,10 @@ use serde_json::json;
 use tempfile::TempDir;
 use tests::{
     Check, ControlPlane, Process, Scope, eventually,
+    figures::memory,
     floor::Test,
     rig::{Rig, gb300_machine},
-    with_scope,
+    setting, with_scope,
 };
 use tokio::task::JoinSet;
 
@@ -79,7 +80,7 @@ struct Node {
 impl<'a> Fleet<'a> {
     async fn start(plane: &'a ControlPlane, rig: &Rig<'_>, scope: &Scope) -> anyhow::Result<Self> {
         let mut nodes = Vec::new();
-        for index in 0..count()? {
+        for index in 0..setting("DRANET_DRIVERS", 8)? {
             let name = scope.node(&format!("fleet-{index}")).await?.name_any();
             let kubeconfig = rig.node_kubeconfig("node-driver", &name).await?;
             let machine = gb300_machine(&name)?;
@@ -135,7 +136,7 @@ impl<'a> Fleet<'a> {
                     let patch = Patch::Merge(empty);
                     let answer = slices.patch(&name, &PatchParams::default(), &patch).await;
                     absent_or(answer.map(drop))?;
-                } else if !self.was_restarted(index, round) {
+                } else if !was_restarted(index, round) {
                     // A driver that starts knows no generation but that of what is there.
                     let answer = slices.delete(&name, &DeleteParams::default()).await;
                     absent_or(answer.map(drop))?;
@@ -143,10 +144,6 @@ impl<'a> Fleet<'a> {
             }
         }
         Ok(())
-    }
-
-    fn was_restarted(&self, index: usize, round: usize) -> bool {
-        index >= round && (index - round).is_multiple_of(3)
     }
 
     /// A driver that starts while the server is away waits for it.
@@ -197,9 +194,15 @@ impl<'a> Fleet<'a> {
     /// Resident memory of the largest driver.
     fn memory(&self) -> anyhow::Result<u64> {
         let drivers = self.nodes.iter().filter_map(|node| node.driver.as_ref());
-        let sizes: Vec<u64> = drivers.map(Process::resident).collect::<anyhow::Result<_>>()?;
+        let sizes = drivers.map(|driver| memory(driver.pid(), "VmRSS"));
+        let sizes: Vec<u64> = sizes.collect::<anyhow::Result<_>>()?;
         Ok(sizes.into_iter().max().unwrap_or_default() / 1024)
     }
+}
+
+/// Whether [`Fleet::restart_some`] had it.
+fn was_restarted(index: usize, round: usize) -> bool {
+    index >= round && (index - round).is_multiple_of(3)
 }
 
 #[expect(clippy::print_stderr, reason = "how long it took is worth reading")]
@@ -210,7 +213,7 @@ fn report(line: &str) {
 /// How many ports a slice says are down.
 fn down(slice: &ResourceSlice) -> usize {
     let devices = slice.spec.devices.iter().flatten();
-    let is_down = |device: &&k8s_openapi::api::resource::v1::Device| {
+    let is_down = |device: &&Device| {
         let attributes = device.attributes.as_ref();
         let state = attributes.and_then(|attributes| attributes.get("dranet.io/portState"));
         state.and_then(|state| state.string.as_deref()) == Some("Down")
@@ -256,7 +259,7 @@ impl Pools {
             loop {
                 match slices.try_next().await {
                     Ok(Some(slice)) => {
-                        told.lock().unwrap_or_else(PoisonError::into_inner).observe(&slice)
+                        told.lock().unwrap_or_else(PoisonError::into_inner).observe(&slice);
                     }
                     Ok(None) => return,
                     // The server is away; the watch comes back.
@@ -288,11 +291,4 @@ impl Seen {
         }
         *highest = pool.generation.max(*highest);
     }
-}
-
-/// How many drivers.
-#[expect(clippy::disallowed_methods, reason = "the setting of this test")]
-fn count() -> anyhow::Result<usize> {
-    let text = std::env::var("DRANET_DRIVERS").unwrap_or_else(|_| "8".to_owned());
-    text.parse().with_context(|| format!("`{text}` is no number of drivers"))
 }

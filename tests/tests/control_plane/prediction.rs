@@ -24,7 +24,7 @@ use tests::{ControlPlane, Scope, floor::Test, with_scope};
 
 use self::draw::Draw;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 const NODES: usize = 20;
 /// Pods of each seed: 300 in all.
 const PODS: usize = 100;
@@ -77,7 +77,7 @@ impl<'s> Cluster<'s> {
         for number in 0..NODES {
             nodes.push(scope.node(&format!("random-{number}")).await?);
         }
-        for class in draw.classes() {
+        for class in Draw::classes() {
             scope.apply(serde_json::from_value(class)?).await?;
         }
         for node in &nodes {

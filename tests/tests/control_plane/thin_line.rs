@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use anyhow::Context;
 use k8s_openapi::api::{
     core::v1::Pod,
-    resource::v1::{ResourceClaim, ResourceClaimTemplate},
+    resource::v1::{ResourceClaim, ResourceClaimTemplate, ResourceSlice},
 };
 use kube::{
     Api,
@@ -308,7 +308,7 @@ fn assert_aligned(devices: &[Device], nics: usize) {
 }
 
 async fn slice(scope: &Scope, node: &str) -> anyhow::Result<Value> {
-    let slices: Api<k8s_openapi::api::resource::v1::ResourceSlice> = Api::all(scope.client());
+    let slices: Api<ResourceSlice> = Api::all(scope.client());
     let fields = format!("spec.driver=dra.net,spec.nodeName={node}");
     let list = slices.list(&ListParams::default().fields(&fields)).await?;
     let [slice] = list.items.as_slice() else { anyhow::bail!("{} slices", list.items.len()) };

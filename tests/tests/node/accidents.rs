@@ -8,7 +8,7 @@
 
 mod pods;
 
-use std::{env, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use pods::{NICS, Pods};
@@ -17,6 +17,7 @@ use tests::{
     Check, ControlPlane, eventually,
     floor::Test,
     node::{Machine, pods::POD, with_machine},
+    setting,
 };
 use tokio::time::sleep;
 
@@ -72,7 +73,7 @@ impl Accident {
 }
 
 async fn whatever_dies_the_node_settles(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let wanted = env::var("DRANET_ACCIDENTS").map_or(Ok(10), |text| text.parse())?;
+    let wanted = setting("DRANET_ACCIDENTS", 10)?;
     with_machine(&plane, "accidents", &NICS, async |machine, scope| {
         let door = Door::open(&plane).await?;
         machine.use_kubeconfig(door.kubeconfig(&plane)?);
@@ -120,7 +121,7 @@ impl Node<'_> {
             Some(point) => self.dies_at(point).await?,
             None => sleep(self.dice.below(ANY_MOMENT)).await,
         }
-        self.happens(accident).await?;
+        self.happens(accident)?;
         sleep(self.dice.below(AWAY)).await;
         self.mend(accident).await?;
         let context = || format!("point {point:?}, coming {coming:?}, leaving {leaving:?}");
@@ -141,7 +142,7 @@ impl Node<'_> {
 
     /// One that pods reach which come, or which go.
     fn point(&mut self, is_coming: bool, is_leaving: bool) -> &'static str {
-        let mut points: Vec<&str> = Vec::new();
+        let mut points = Vec::new();
         let by_nri = !self.flags.is_empty();
         for (is_reached, set) in [
             (is_coming, &ON_THE_WAY_IN[..]),
@@ -151,7 +152,7 @@ impl Node<'_> {
         ] {
             points.extend(set.iter().copied().filter(|_| is_reached));
         }
-        *self.dice.pick(&points)
+        points[self.dice.index(points.len())]
     }
 
     async fn restart_driver(&mut self, point: Option<&str>) -> anyhow::Result<()> {
@@ -176,7 +177,7 @@ impl Node<'_> {
         .await
     }
 
-    async fn happens(&mut self, accident: Accident) -> anyhow::Result<()> {
+    fn happens(&mut self, accident: Accident) -> anyhow::Result<()> {
         match accident {
             Accident::DriverAtPoint | Accident::Driver => self.machine.kill_driver(),
             Accident::Kubelet => self.machine.kill_kubelet(),

@@ -5,7 +5,7 @@
 
 mod mortal;
 
-use std::{env, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
@@ -21,6 +21,7 @@ use tests::{
         plugin::{self, Hook, Sandbox},
         pods, with_played_machine,
     },
+    setting,
 };
 
 use super::dice::Dice;
@@ -115,12 +116,12 @@ async fn lives(
     users: &[User],
     mut live: impl AsyncFnMut(&mut Mortal<'_>, &User, &Sandbox) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let wanted = env::var("DRANET_CRASHES").map_or(Ok(100), |text| text.parse())?;
+    let wanted = setting("DRANET_CRASHES", 100)?;
     let mut round = 0;
     while driver.crashes < wanted {
         let user = driver.dice.pick(users).clone();
         let context = format!("{}, round {round}, after {} crashes", driver.dice, driver.crashes);
-        let life = async {
+        let whole = async {
             let sandbox = Sandbox::open(&format!("pod-{round}"))?;
             live(driver, &user, &sandbox).await?;
             let unprepare = async |it: &Machine| plugin::unprepare(it, &user.claim).await;
@@ -128,7 +129,7 @@ async fn lives(
             sandbox.close()?;
             driver.machine.comes_to_rest().await
         };
-        life.await.context(context)?;
+        whole.await.context(context)?;
         round += 1;
     }
     anyhow::ensure!(driver.left.is_empty(), "points that were never reached: {:?}", driver.left);

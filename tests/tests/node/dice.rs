@@ -1,6 +1,8 @@
 //! Random choices, the same in every run with the same `$DRANET_SEED` (7).
 
-use std::{env, fmt, time::Duration};
+use std::{fmt, time::Duration};
+
+use tests::setting;
 
 /// `SplitMix64` (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
@@ -18,7 +20,7 @@ impl fmt::Display for Dice {
 
 impl Dice {
     pub(crate) fn from_environment() -> anyhow::Result<Self> {
-        let seed = env::var("DRANET_SEED").map_or(Ok(7), |text| text.parse())?;
+        let seed = setting("DRANET_SEED", 7)?;
         Ok(Self { seed, state: seed })
     }
 
@@ -31,7 +33,7 @@ impl Dice {
 
     /// Whether one of so many equal chances came.
     pub(crate) fn one_in(&mut self, chances: u64) -> bool {
-        self.roll() % chances == 0
+        self.roll().is_multiple_of(chances)
     }
 
     /// A time shorter than this.

@@ -55,8 +55,8 @@ pub(crate) fn count(link: &str) -> anyhow::Result<u32> {
 }
 
 fn index(link: &str) -> anyhow::Result<u32> {
-    let line = shell(&format!("ip -o link show {link}"))?;
-    Ok(line.split(':').next().unwrap_or_default().parse()?)
+    let told = shell(&format!("ip -o link show {link}"))?;
+    Ok(told.split(':').next().unwrap_or_default().parse()?)
 }
 
 /// `r0 = outcome; exit`.

@@ -37,8 +37,8 @@ async fn a_new_sandbox_gets_what_the_old_one_has(plane: Arc<ControlPlane>) -> an
     with_played_machine(&plane, "again", &[NIC], async |machine, scope| {
         let own = features()?;
         machine.start_driver(&[]).await?;
-        let place = [machine.name.as_str(), &NIC.device()];
-        let claim = plugin::claim(scope, "again", place, Some(parameters())).await?;
+        let on = [machine.name.as_str(), &NIC.device()];
+        let claim = plugin::claim(scope, "again", on, Some(parameters())).await?;
         plugin::prepare(machine, &claim).await.done()?;
         let old = Sandbox::open("old")?;
         plugin::starts(machine, &claim, &old).await?;
@@ -63,8 +63,8 @@ async fn a_new_sandbox_gets_what_the_old_one_has(plane: Arc<ControlPlane>) -> an
 async fn after_a_reboot_a_claim_lives_on(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_played_machine(&plane, "reboot", &[NIC], async |machine, scope| {
         machine.start_driver(&[]).await?;
-        let place = [machine.name.as_str(), &NIC.device()];
-        let claim = plugin::claim(scope, "reboot", place, Some(parameters())).await?;
+        let on = [machine.name.as_str(), &NIC.device()];
+        let claim = plugin::claim(scope, "reboot", on, Some(parameters())).await?;
         let devices = plugin::prepare(machine, &claim).await.done()?;
         let sandbox = Sandbox::open("before")?;
         plugin::starts(machine, &claim, &sandbox).await?;

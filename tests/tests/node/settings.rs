@@ -63,8 +63,8 @@ async fn on_nic(
 
 /// `ethtool -k`, in which a feature is a line.
 fn features(sandbox: Option<&Sandbox>, link: &str) -> anyhow::Result<String> {
-    let line = format!("ethtool -k {link}");
-    sandbox.map_or_else(|| shell(&line), |sandbox| sandbox.run(&line))
+    let command = format!("ethtool -k {link}");
+    sandbox.map_or_else(|| shell(&command), |sandbox| sandbox.run(&command))
 }
 
 async fn features_are_the_pods_and_then_the_hosts_again(
@@ -210,7 +210,7 @@ impl Server {
                 path("pid"),
             ),
         )?;
-        let process = Program::new(Path::new("/bin/busybox"), &plane.logs())
+        let process = Program::new(Path::new("/bin/busybox"), plane.logs())
             .named("udhcpd")
             .args(["udhcpd".to_owned(), "-f".to_owned(), path("conf")])
             .spawn()?;

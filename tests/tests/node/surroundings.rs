@@ -2,7 +2,7 @@
 //! the disk full, the interface away, kubelet and containerd killed, the API server out
 //! of reach for `$DRANET_AWAY` seconds (15), its sandbox dead.
 
-use std::{env, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tests::{
@@ -13,6 +13,7 @@ use tests::{
         links::{self, shell},
         pods, with_machine,
     },
+    setting,
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -90,7 +91,7 @@ async fn a_pod_outlives_kubelet_and_containerd(plane: Arc<ControlPlane>) -> anyh
 /// What runs goes on meanwhile, with or without the driver; what was asked for comes when
 /// the server is back.
 async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let away = env::var("DRANET_AWAY").map_or(Ok(15), |text| text.parse())?;
+    let away = setting("DRANET_AWAY", 15)?;
     with_machine(&plane, "away", &[NIC, LEAVING, COMING], async |machine, scope| {
         let door = Door::open(&plane).await?;
         machine.use_kubeconfig(door.kubeconfig(&plane)?);

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
+    fs,
     path::PathBuf,
     sync::Arc,
 };
@@ -22,6 +22,7 @@ use tests::{
         plugin::{self, Call, Hook, SOON, Sandbox},
         with_played_machine,
     },
+    setting,
 };
 
 use super::{dice::Dice, door::Door, user::NIC};
@@ -211,13 +212,12 @@ async fn pods_share_a_nic(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
             let mut pods = Vec::new();
             let has_kind = kernel_has(kind, nic.link);
             for host in 1..3 {
-                let place = [&machine.name, &nic.device(), &format!("0000000{host}-{SHARE}")];
+                let on = [&machine.name, &nic.device(), &format!("0000000{host}-{SHARE}")];
                 let parameters = json!({"interface": {
                     "name": "net1", "type": kind, "addresses": [format!("10.9.{number}.{host}/24")]
                 }});
                 let name = format!("{kind}-{host}");
-                let claim =
-                    plugin::share(scope, &name, place.map(String::as_str), parameters).await?;
+                let claim = plugin::share(scope, &name, on.map(String::as_str), parameters).await?;
                 plugin::prepare(machine, &claim).await.done()?;
                 let sandbox = Sandbox::open(&name)?;
                 // The second container of a pod finds it there.
@@ -271,10 +271,10 @@ async fn claims_have_addresses_of_their_own_from_a_range(
         let parameters = json!({"interface": interface, "routes": routes});
         let mut claims = Vec::new();
         for share in 1..5 {
-            let place = [&machine.name, &NIC.device(), &format!("0000000{share}-{SHARE}")];
+            let on = [&machine.name, &NIC.device(), &format!("0000000{share}-{SHARE}")];
             let name = format!("range-{share}");
-            let place = place.map(String::as_str);
-            claims.push(plugin::share(scope, &name, place, parameters.clone()).await?);
+            let on = on.map(String::as_str);
+            claims.push(plugin::share(scope, &name, on, parameters.clone()).await?);
         }
         let mut seen = BTreeSet::new();
         for claim in &claims[..3] {
@@ -331,7 +331,7 @@ async fn a_missing_capability_is_named_and_no_other_is_needed(
 const PODS: usize = 110;
 
 async fn of_many_pods_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    let count = env::var("DRANET_CHURN").map_or(Ok(PODS), |text| text.parse())?;
+    let count = setting("DRANET_CHURN", PODS)?;
     let nics: Vec<Nic> = (0..count).map(nic).collect();
     with_played_machine(&plane, "churn", &nics, async |machine, scope| {
         machine.start_driver(&[]).await?;

@@ -41,7 +41,7 @@ async fn by_nri_an_update_of_the_driver_leaves_no_gap(
 }
 
 async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Result<()> {
-    with_machine(plane, node, &NICS, async |machine, scope| {
+    let whole = with_machine(plane, node, &NICS, async |machine, scope| {
         machine.start_driver(flags).await?;
         comes(scope, node, 0).await?;
         runs(scope, machine, 0).await?;
@@ -63,9 +63,9 @@ async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Re
         ended.context("the old driver does not end")?;
         comes(scope, node, 4).await?;
 
-        for number in 1..NICS.len() {
+        for (number, nic) in NICS.iter().enumerate().skip(1) {
             runs(scope, machine, number).await?;
-            pods::delete(scope, NICS[number].link).await?;
+            pods::delete(scope, nic.link).await?;
         }
         machine.comes_to_rest().await?;
         for nic in &NICS {
@@ -74,8 +74,8 @@ async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Re
             anyhow::ensure!(failures.is_empty(), "{} met a gap: {failures:?}", nic.link);
         }
         Ok(())
-    })
-    .await
+    });
+    Box::pin(whole).await
 }
 
 /// Creates the pod that is named as its NIC's interface.

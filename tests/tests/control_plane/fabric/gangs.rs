@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use k8s_openapi::api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Pod, events::v1::Event};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    batch::v1::Job,
+    core::v1::{Node, Pod},
+    events::v1::Event,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy},
@@ -138,7 +143,7 @@ pub(super) async fn pods_made_anew_go_to_the_rest(plane: Arc<ControlPlane>) -> a
         // Its node is cordoned and it goes again: no room there now, so all move.
         let pod = pods(scope, &labels).await?.into_iter().next().context("it has pods")?;
         let cordoned = node(&pod).context("it has a node")?.to_owned();
-        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(scope.client());
+        let nodes: Api<Node> = Api::all(scope.client());
         nodes.cordon(&cordoned).await?;
         scope.delete_pod(&pod.name_any()).await?;
         eventually(SOON, async || {

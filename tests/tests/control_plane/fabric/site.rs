@@ -14,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use tests::{Check, ControlPlane, SchedulerConfig, Scope, eventually, rig::Rig, with_scope};
 
-pub(super) const SOON: Duration = Duration::from_secs(120);
+pub(super) const SOON: Duration = Duration::from_mins(2);
 const FABRIC: &str = "topology.dranet.io/fabric";
 
 /// Runs a test on so many fabrics of so many nodes, with replicas of admission that

@@ -32,7 +32,7 @@ impl Draw {
     }
 
     /// The classes: of each driver one, and one of all but the canary.
-    pub(super) fn classes(&mut self) -> Vec<Value> {
+    pub(super) fn classes() -> Vec<Value> {
         let class = |name: &str, expression: String| {
             json!({
                 "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",

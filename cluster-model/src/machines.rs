@@ -106,30 +106,32 @@ pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
 
 fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver) -> Likeness {
     let all = devices.gpus.iter().chain(&devices.nics);
+    let mentioned =
+        [attribute::PCIE_ROOT, attribute::NUMA_NODE, attribute::PCIE_SWITCH, attribute::SHAPE];
+    let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);
+    let mentioned: Vec<_> = mentioned.into_iter().chain(own).collect();
+    let gpus = devices.gpus.iter().map(|(address, gpu)| (uuid(gpu, driver), *address));
+    let gpus: Vec<_> = gpus.collect();
     let describe = |(address, device): (&PciAddress, &&Device)| {
-        let mentioned =
-            [attribute::PCIE_ROOT, attribute::NUMA_NODE, attribute::PCIE_SWITCH, attribute::SHAPE];
-        let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);
-        let mentioned = mentioned.into_iter().chain(own);
-        let values = mentioned.map(|name| device.attribute(name).cloned()).collect();
+        let values = mentioned.iter().map(|name| device.attribute(name).cloned()).collect();
         DeviceLikeness {
             address: *address,
             values,
-            partner: partner(devices, driver, device),
+            partner: partner(&gpus, uuid(device, driver)),
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
         }
     };
     Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect() }
 }
 
-/// The GPU whose UUID the device carries.
-fn partner(devices: &NodeDevices<'_>, driver: &GpuDriver, device: &Device) -> Option<PciAddress> {
-    let uuid = text(device, driver.uuid_attribute?)?;
-    let found = devices
-        .gpus
-        .iter()
-        .find(|(_, gpu)| driver.uuid_attribute.and_then(|name| text(gpu, name)) == Some(uuid));
-    found.map(|(address, _)| *address)
+fn uuid<'a>(device: &'a Device, driver: &GpuDriver) -> Option<&'a str> {
+    text(device, driver.uuid_attribute?)
+}
+
+/// The first GPU with this UUID.
+fn partner(gpus: &[(Option<&str>, PciAddress)], uuid: Option<&str>) -> Option<PciAddress> {
+    let mut same = gpus.iter().filter(|(own, _)| own.is_some() && *own == uuid);
+    same.next().map(|(_, address)| *address)
 }
 
 impl Machine<'_> {

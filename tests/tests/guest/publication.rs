@@ -161,7 +161,12 @@ impl Driver<'_> {
         // Stock soft RDMA knows no PCI parent; the interface tells whose it is.
         let add = "rdma link add rxe0 type rxe netdev rail0";
         self.hears(add, "soft RDMA", is(Some("rxe0"))).await?;
-        anyhow::ensure!(self.is_told("\"rxe0\"")?, "netlink told nothing of rxe0");
+        // The kernel shows a device in sysfs first.
+        eventually(SEEN, async || {
+            let is_told = self.is_told("\"rxe0\"")?;
+            Ok(Check::that(is_told, || "RDMA netlink tells nothing of rxe0".to_owned()))
+        })
+        .await?;
         self.hears("rdma link delete rxe0", "its end", is(None)).await?;
         self.guest
             .run(
@@ -184,9 +189,12 @@ impl Driver<'_> {
         let before = self.notifications()?;
         self.guest.run(change).await?;
         self.sees(what, holds).await?;
-        let heard = self.notifications()? - before;
-        anyhow::ensure!(heard > 0, "{what}: seen, and the kernel was not heard");
-        Ok(())
+        // Another event may have had it looked at before.
+        eventually(SEEN, async || {
+            let heard = self.notifications()? - before;
+            Ok(Check::that(heard > 0, || format!("{what}: seen, and the kernel was not heard")))
+        })
+        .await
     }
 
     /// Whether RDMA netlink has told of a device, as sysfs did.

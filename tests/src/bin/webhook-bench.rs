@@ -73,11 +73,8 @@ async fn measure(args: Args) -> anyhow::Result<()> {
         say(&format!("the webhook: ready {:.1?} after its start", begin.elapsed()));
         rig.answers().await?;
         let webhook = rig.webhook().await?;
-        Bench { args, plane: &plane, scope, client: webhook.client()? }.run().await?;
-        let pid = webhook.pid();
-        let [now, peak] = [memory(pid, "VmRSS")?, memory(pid, "VmHWM")?].map(megabytes);
-        say(&format!("the webhook: {now:.0} MB resident, {peak:.0} MB at most"));
-        Ok(())
+        let (client, pid) = (webhook.client()?, webhook.pid());
+        Bench { args, plane: &plane, scope, client, pid }.run().await
     })
     .await
 }
@@ -102,6 +99,8 @@ struct Bench<'a> {
     scope: &'a Scope,
     /// Of the webhook.
     client: Client,
+    /// Of the webhook.
+    pid: u32,
 }
 
 impl Bench<'_> {
@@ -110,7 +109,15 @@ impl Bench<'_> {
         say(&format!("{} reviews a second, {cores} cores for all of it", self.args.rate));
         self.new_plans().await?;
         self.alone().await?;
-        self.beside().await
+        self.held()?;
+        self.beside().await?;
+        self.held()
+    }
+
+    fn held(&self) -> anyhow::Result<()> {
+        let [now, peak] = ["VmRSS", "VmHWM"].map(|field| memory(self.pid, field).map(megabytes));
+        say(&format!("the webhook: {:.1} MB resident, {:.1} MB at most", now?, peak?));
+        Ok(())
     }
 
     /// With one more requirement of its node, no pod is one that was planned before.

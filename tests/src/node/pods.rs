@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use k8s_openapi::{
+    api::{core::v1::Pod, resource::v1::ResourceClaim},
+    apimachinery::pkg::apis::meta::v1::Status,
+};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -134,16 +137,25 @@ pub async fn create_user(
     create_bound(scope, pod(name, node, json!({"resourceClaimName": name}))?, node).await
 }
 
-/// Creates a pod past the scheduler, as a user of the claim that is named like it.
+/// Creates a pod past the scheduler, as a user of the claim that is named like it. As by the
+/// scheduler the claim is the pod's before any kubelet sees it.
 pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Result<Pod> {
     let name = pod.metadata.name.clone().context("a pod has a name")?;
-    pod.spec.as_mut().context("a pod has a spec")?.node_name = Some(node.to_owned());
-    let pod = scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    let spec = pod.spec.as_mut().context("a pod has a spec")?;
+    spec.scheduler_name = Some("none".to_owned());
+    let pods: Api<Pod> = scope.api();
+    let pod = pods.create(&PostParams::default(), &pod).await?;
     let user = json!({"resource": "pods", "name": name, "uid": pod.metadata.uid});
     let status = json!({"status": {"reservedFor": [user]}});
     let claims: Api<ResourceClaim> = scope.api();
     claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(pod)
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+        "target": {"kind": "Node", "name": node},
+    });
+    let _: Status =
+        pods.create_subresource("binding", &name, &PostParams::default(), &binding).await?;
+    Ok(pods.get(&name).await?)
 }
 
 /// Creates a pod.

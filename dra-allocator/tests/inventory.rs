@@ -72,8 +72,6 @@ fn answers(inventory: &Inventory) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn answers_as_what_is_left(events in events()) {
         let mut inventory = Inventory::new();

@@ -6,12 +6,16 @@ use admission::gang::{Group, State, Step};
 use cluster_model::names::label;
 use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::json;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 const FABRICS: usize = 8;
 const NODES: usize = 16;
 const GANGS: usize = 50;
+/// How often so many gangs come.
+const LOTS: u32 = 60;
 /// Looks after which the gangs that have run are counted.
 const LOOKS: usize = 14;
 /// Random orders that the choice is compared with.
@@ -41,49 +45,62 @@ fn placed(world: &World) -> BTreeMap<String, (BTreeSet<String>, usize)> {
     groups.iter().map(one).collect()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
-
-    /// 50 random gangs on 8 fabrics of 16 nodes, each of which ends after a while.
-    #[test]
-    fn gangs_that_come_and_go_all_run_whole(gangs in gangs(), seed in any::<u64>()) {
-        let mut world = World::new(FABRICS, NODES);
-        for (number, gang) in gangs.iter().enumerate() {
-            world.now = i64::try_from(number).unwrap();
-            world.gang(&name(number), gang.pods, "d4");
-        }
-        let mut ends: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut by_then = 0;
-        let mut look = 0;
-        while ends.len() < GANGS {
-            prop_assert!(look < 20 * GANGS, "{} of {GANGS} gangs have run", ends.len());
-            for (number, _) in ends.iter().filter(|(_, end)| **end == look) {
-                world.of(&name(*number)).iter().for_each(|pod| world.delete(pod));
-            }
-            world.release();
-            let stuck = world.bind(usize::try_from(seed % 97).unwrap() + look);
-            prop_assert!(stuck.is_empty(), "stranded: {stuck:?}");
-            let placed = placed(&world);
-            for (number, gang) in gangs.iter().enumerate() {
-                let Some((on, bound)) = placed.get(&name(number)) else { continue };
-                prop_assert!(on.len() <= 1, "{} is split over {on:?}", name(number));
-                let bound = *bound;
-                prop_assert!(bound == 0 || bound == gang.pods, "{bound} of {}", gang.pods);
-                if bound > 0 {
-                    ends.entry(number).or_insert(look + gang.looks);
-                }
-            }
-            look += 1;
-            if look == LOOKS {
-                by_then = ends.len();
-            }
-        }
-        if look < LOOKS {
-            by_then = GANGS;
-        }
-        let best = best_of_random_orders(&gangs, seed);
-        prop_assert!(by_then * 100 >= best * 95, "{by_then} have run by look {LOOKS}, at best {best}");
+/// 50 random gangs on 8 fabrics of 16 nodes, each of which ends after a while.
+///
+/// Age decides who is first, and nobody knows what comes: some order may be better for
+/// one lot of gangs (in 5 of 150 lots by more than 5 %, once by 10 %), not for many.
+#[test]
+fn gangs_that_come_and_go_all_run_whole() {
+    let (by_then, best) = (Cell::new(0), Cell::new(0));
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(LOTS));
+    let result = runner.run(&(gangs(), 0..97_usize, any::<u64>()), |(gangs, first, seed)| {
+        by_then.set(by_then.get() + churn(&gangs, first)?);
+        best.set(best.get() + best_of_random_orders(&gangs, seed));
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
     }
+    let (by_then, best) = (by_then.get(), best.get());
+    assert!(by_then * 100 >= best * 95, "{by_then} have run by look {LOOKS}, at best {best}");
+}
+
+/// Lets the gangs come in their order, and each end; how many have run by then. The
+/// scheduler looks at another node first each time.
+fn churn(gangs: &[Gang], first: usize) -> Result<usize, TestCaseError> {
+    let mut world = World::new(FABRICS, NODES);
+    for (number, gang) in gangs.iter().enumerate() {
+        world.gang(&name(number), gang.pods, "d4");
+        world.now += 1;
+    }
+    let mut ends: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut by_then = GANGS;
+    for look in 0.. {
+        if look == LOOKS {
+            by_then = ends.len();
+        }
+        if ends.len() == GANGS {
+            break;
+        }
+        prop_assert!(look < 20 * GANGS, "{} of {GANGS} gangs have run", ends.len());
+        for (number, _) in ends.iter().filter(|(_, end)| **end == look) {
+            world.of(&name(*number)).iter().for_each(|pod| world.delete(pod));
+        }
+        world.release();
+        let stuck = world.bind(first + look);
+        prop_assert!(stuck.is_empty(), "stranded: {stuck:?}");
+        let placed = placed(&world);
+        for (number, gang) in gangs.iter().enumerate() {
+            let Some((on, bound)) = placed.get(&name(number)) else { continue };
+            prop_assert!(on.len() <= 1, "{} is split over {on:?}", name(number));
+            let bound = *bound;
+            prop_assert!(bound == 0 || bound == gang.pods, "{bound} of {}", gang.pods);
+            if bound > 0 {
+                ends.entry(number).or_insert(look + gang.looks);
+            }
+        }
+    }
+    Ok(by_then)
 }
 
 fn name(number: usize) -> String {
@@ -169,7 +186,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Whatever comes, goes and is cut off in the middle: no gang is on two fabrics,
     /// and every pod whose gate was lifted finds a node, wherever the scheduler puts

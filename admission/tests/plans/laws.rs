@@ -14,7 +14,7 @@ use dra_allocator::{
     AllocatedState, Claim, ClaimAllocation, ClaimName, Device, Limits, Outcome, allocate,
 };
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestRunner};
+use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -284,12 +284,7 @@ fn keep<'a>(
 #[test]
 fn the_allocator_finds_what_brute_force_finds_and_nothing_worse() {
     assert!(CASES.len() > 200, "{} cases", CASES.len());
-    let config = Config {
-        cases: Config::default().cases.max(STATES),
-        rng_seed: RngSeed::Fixed(1),
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let config = Config::with_cases(Config::default().cases.max(STATES));
     // Half of the states are nearly empty or nearly full.
     let busy = || prop_oneof![any::<u16>(), (any::<u16>(), any::<u16>()).prop_map(|(a, b)| a & b)];
     let states = (0..CASES.len(), 0..4_usize, busy(), busy());
@@ -361,13 +356,7 @@ fn a_plan_holds_when_machines_come() {
     }
     assert!(grown.len() > 100, "{} cases", grown.len());
     let states = (0..grown.len(), 0..=more.len(), any::<u16>(), any::<u16>());
-    let config = Config {
-        cases: GROWN_STATES,
-        rng_seed: RngSeed::Fixed(2),
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let result = TestRunner::new(config)
+    let result = TestRunner::new(Config::with_cases(GROWN_STATES))
         .run(&states, |(case, node, gpus, nics)| grown[case].check(node, gpus, nics));
     if let Err(error) = result {
         panic!("{error}");

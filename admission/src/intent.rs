@@ -85,6 +85,8 @@ pub struct Intent {
     pub policy: AlignmentPolicy,
     /// What belongs to what.
     pub pairing: Pairing,
+    /// Whether the user said so.
+    pub is_pairing_named: bool,
     /// DeviceClass of the GPUs, where the user said so.
     pub gpu_class: Option<String>,
     /// DeviceClass of the NICs, where the user said so.
@@ -144,6 +146,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         level: get(annotation::ALIGNMENT).map(values::level).transpose()?,
         policy: values::policy(get(annotation::ALIGNMENT_POLICY))?,
         pairing: values::pairing(get(annotation::PAIRING), gpus, nics)?,
+        is_pairing_named: get(annotation::PAIRING).is_some(),
         gpu_class: class(annotation::GPU_CLASS)?,
         nic_class: class(annotation::NIC_CLASS)?,
         shares,

@@ -16,6 +16,9 @@ use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::Machine;
 use form::Form;
 
+/// The join that ties nothing: any devices, as none can be near.
+pub(crate) const UNALIGNED: &str = "any";
+
 /// Names of the device classes that a claim draws from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Classes {

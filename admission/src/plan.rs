@@ -10,7 +10,7 @@ use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
 use crate::fabric;
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
-use crate::join::{Classes, Question};
+use crate::join::{self, Classes, Question};
 use crate::nearness::Nearness;
 use crate::supply;
 use choice::Chosen;
@@ -123,8 +123,28 @@ pub struct Plan {
     pairing: Pairing,
 }
 
-/// Chooses the claim.
+/// Chooses the claim. Where pairs that nobody named are only preferred, and are too
+/// much for a claim, all devices together are preferred instead.
 pub fn plan(
+    intent: &Intent,
+    placement: &Placement,
+    view: &ClusterView,
+    policy: &Policy,
+) -> Result<Plan, Denial> {
+    let planned = plan_as_read(intent, placement, view, policy);
+    let is_open = intent.policy == AlignmentPolicy::Preferred && !intent.is_pairing_named;
+    let Err(denial) = planned else { return planned };
+    if !is_open || intent.pairing == Pairing::Group {
+        return Err(denial);
+    }
+    let together = Intent { pairing: Pairing::Group, ..intent.clone() };
+    let plan = plan_as_read(&together, placement, view, policy).ok().filter(Plan::is_near);
+    let plan = plan.ok_or(denial)?;
+    let why = format!("{}; in pairs they would be too much for a claim", plan.why);
+    Ok(Plan { why, ..plan })
+}
+
+fn plan_as_read(
     intent: &Intent,
     placement: &Placement,
     view: &ClusterView,
@@ -158,6 +178,13 @@ pub fn plan(
     };
     let chosen = choice::choose(intent, question, &classes, view, policy)?;
     Ok(complete(intent, selected.driver, chosen, &machines))
+}
+
+impl Plan {
+    /// Whether it gives near devices where such are free.
+    fn is_near(&self) -> bool {
+        self.join != join::UNALIGNED
+    }
 }
 
 fn complete(

@@ -2,7 +2,7 @@
 
 use super::attributes::{attributes, way};
 use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
-use super::{Candidate, Question, cells, whole as wholes};
+use super::{Candidate, Question, UNALIGNED, cells, whole as wholes};
 use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
@@ -122,7 +122,7 @@ fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate>
 fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
     let demand = question.counts.unwrap_or(question.demand);
     Candidate {
-        join: "any",
+        join: UNALIGNED,
         why: format!(
             "near devices are preferred, and no node shape here can give these at {nearness}; the \
              pod gets any"

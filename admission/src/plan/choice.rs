@@ -14,6 +14,7 @@ use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
 use std::cmp::Reverse;
+use topology_graph::Level;
 
 /// Attributes that are equal on NICs of one fabric.
 pub(crate) const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
@@ -98,11 +99,16 @@ impl Chooser<'_> {
         Some(Candidate { demand, ..candidate.clone() })
     }
 
-    /// The first that is cheap enough: they come with the best ladder first.
+    /// The first that is cheap enough: they come with the best ladder first. Blocks
+    /// are put together last, as that leaves no rung but the weakest.
     fn preferred(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
+        let weakest = asked.unwrap_or(Nearness::Level(Level::Numa));
         let candidates = join::preferred(self.question, asked);
-        candidates.into_iter().find_map(|candidate| self.best(vec![candidate], refusals))
+        let weakest_only = candidates.iter().filter(|candidate| candidate.nearness == weakest);
+        let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
+        let mut candidates = candidates.into_iter().chain(together);
+        candidates.find_map(|candidate| self.best(vec![candidate], refusals))
     }
 
     /// Most nodes, then fewest steps, then the order in which they came.

@@ -41,7 +41,7 @@ impl Plan {
         };
         match self.policy {
             AlignmentPolicy::Required => near,
-            AlignmentPolicy::Preferred if self.join == "any" => {
+            AlignmentPolicy::Preferred if !self.is_near() => {
                 format!("any {gpus_text} and {}, as no node can align them", count(nics, "NIC"))
             }
             AlignmentPolicy::Preferred => format!("{near} where possible, else farther ones"),

@@ -22,8 +22,10 @@ const INTENTS: &[(u32, &[(&str, &str)])] = &[
     (4, &[("aligned-nics", "per-gpu")]),
     (4, &[("aligned-nics", "4"), ("pairing", "group")]),
     (4, &[("aligned-nics", "4"), ("pairing", "group"), ("alignment-policy", "preferred")]),
+    (4, &[("aligned-nics", "per-gpu"), ("alignment-policy", "preferred")]),
     (6, &[("aligned-nics", "per-gpu")]),
     (8, &[("aligned-nics", "per-gpu")]),
+    (8, &[("aligned-nics", "per-gpu"), ("alignment-policy", "preferred")]),
     (8, &[("aligned-nics", "8"), ("pairing", "group")]),
 ];
 

@@ -1,5 +1,5 @@
 //! The way to the API server, which can be shut: connections through it end, and
-//! new ones too.
+//! new ones too. When its test has ended it stays as it was: kubelet and driver go on.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -58,6 +58,6 @@ async fn pass(mut client: TcpStream, address: String, mut state: watch::Receiver
     let Ok(mut server) = TcpStream::connect(address).await else { return };
     tokio::select! {
         _ = copy_bidirectional(&mut client, &mut server) => {}
-        _ = state.wait_for(|is_open| !is_open) => {}
+        Ok(_) = state.wait_for(|is_open| !is_open) => {}
     }
 }

@@ -73,4 +73,4 @@ pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candid
     candidates
 }
 
-pub(crate) use preferred::propose as preferred;
+pub(crate) use preferred::{propose as preferred, weakest};

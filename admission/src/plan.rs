@@ -131,12 +131,13 @@ pub fn plan(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Plan, Denial> {
-    let planned = plan_as_read(intent, placement, view, policy);
-    let is_open = intent.policy == AlignmentPolicy::Preferred && !intent.is_pairing_named;
-    let Err(denial) = planned else { return planned };
-    if !is_open || intent.pairing == Pairing::Group {
-        return Err(denial);
-    }
+    let is_open = intent.policy == AlignmentPolicy::Preferred
+        && intent.pairing == Pairing::Each
+        && !intent.is_pairing_named;
+    let denial = match plan_as_read(intent, placement, view, policy) {
+        Err(denial) if is_open => denial,
+        planned => return planned,
+    };
     let together = Intent { pairing: Pairing::Group, ..intent.clone() };
     let plan = plan_as_read(&together, placement, view, policy).ok().filter(Plan::is_near);
     let plan = plan.ok_or(denial)?;

@@ -14,9 +14,14 @@ use topology_graph::{Cell, Level, PciAddress};
 /// The GPUs and NICs of a cell.
 type Devices = (Vec<PciAddress>, Vec<PciAddress>);
 
+/// The farthest that still counts as near, where this nearness is asked for, or none.
+pub(crate) fn weakest(asked: Option<Nearness>) -> Nearness {
+    asked.unwrap_or(Nearness::Level(Level::Numa))
+}
+
 /// Candidates for this nearness, or for the best that there is, best first.
 pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
-    let weakest = asked.unwrap_or(Nearness::Level(Level::Numa));
+    let weakest = weakest(asked);
     let ladders = match asked {
         Some(nearness) => vec![vec![nearness]],
         None => ladders(question, weakest),

@@ -14,7 +14,6 @@ use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::{DeviceClaim, ResourceClaimSpec};
 use std::cmp::Reverse;
-use topology_graph::Level;
 
 /// Attributes that are equal on NICs of one fabric.
 pub(crate) const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
@@ -103,7 +102,7 @@ impl Chooser<'_> {
     /// are put together last, as that leaves no rung but the weakest.
     fn preferred(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
-        let weakest = asked.unwrap_or(Nearness::Level(Level::Numa));
+        let weakest = join::weakest(asked);
         let candidates = join::preferred(self.question, asked);
         let weakest_only = candidates.iter().filter(|candidate| candidate.nearness == weakest);
         let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();

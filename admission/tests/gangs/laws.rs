@@ -47,14 +47,19 @@ fn placed(world: &World) -> BTreeMap<String, (BTreeSet<String>, usize)> {
 
 /// 50 random gangs on 8 fabrics of 16 nodes, each of which ends after a while.
 ///
-/// Age decides who is first, and nobody knows what comes: some order may be better for
-/// one lot of gangs (in 5 of 150 lots by more than 5 %, once by 10 %), not for many.
+/// Age decides who is first, and in that order no lot of gangs has a worse turn than it
+/// must. Some other order, of those that know how long each gang runs, may be better for
+/// one lot (in 5 of 150 by more than 5 %, once by 10 %), not for many.
 #[test]
 fn gangs_that_come_and_go_all_run_whole() {
     let (by_then, best) = (Cell::new(0), Cell::new(0));
     let mut runner = TestRunner::new(ProptestConfig::with_cases(LOTS));
     let result = runner.run(&(gangs(), 0..97_usize, any::<u64>()), |(gangs, first, seed)| {
-        by_then.set(by_then.get() + churn(&gangs, first)?);
+        let run = churn(&gangs, first)?;
+        let by_age: Vec<_> = (0..GANGS).collect();
+        let must = run_in_order(&gangs, &by_age);
+        prop_assert!(run >= must, "{run} have run by look {LOOKS}, by age {must}");
+        by_then.set(by_then.get() + run);
         best.set(best.get() + best_of_random_orders(&gangs, seed));
         Ok(())
     });
@@ -62,7 +67,7 @@ fn gangs_that_come_and_go_all_run_whole() {
         panic!("{error}");
     }
     let (by_then, best) = (by_then.get(), best.get());
-    assert!(by_then * 100 >= best * 95, "{by_then} have run by look {LOOKS}, at best {best}");
+    assert!(by_then * 100 >= best * 98, "{by_then} have run by look {LOOKS}, at best {best}");
 }
 
 /// Lets the gangs come in their order, and each end; how many have run by then. The

@@ -4,5 +4,5 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    serve::process::run(admission::server::run(admission::server::Args::parse()))
+    process::run::run(admission::server::run(admission::server::Args::parse()))
 }

@@ -35,9 +35,9 @@ use tokio_util::sync::CancellationToken;
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { server, own, operations, kube, log, lease, policy, leader } = args;
     let rules = leader.rules();
-    serve::logging::init(&log)?;
-    let stop = serve::process::stop_on_signal().context("failed to listen for signals")?;
-    let client = serve::client::connect(&kube).await?;
+    process::logging::init(&log)?;
+    let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
+    let client = process::client::connect(&kube).await?;
     let namespace = own.namespace.unwrap_or_else(|| client.default_namespace().to_owned());
     let operations = Bound::plain(operations.operations_listen)?;
     let webhook = match &server.tls_cert {

@@ -2,8 +2,8 @@
 //! names of annotations and attributes, the table of GPU drivers, and the view
 //! of a cluster that watches or a snapshot feed.
 //!
-//! It knows neither a server nor a socket: [`watch`] and [`read`] take a ready
-//! client, and [`snapshot`] reads files.
+//! It knows neither a server nor a socket. [`snapshot`] reads files; with the feature
+//! `live`, `watch` and `read` take a ready client.
 
 pub mod gpu_drivers;
 pub mod machines;
@@ -11,9 +11,11 @@ pub mod names;
 pub mod network_config;
 pub mod node_devices;
 pub mod predict;
+#[cfg(feature = "live")]
 pub mod read;
 pub mod remembered;
 pub mod snapshot;
 mod stand_in;
 pub mod view;
+#[cfg(feature = "live")]
 pub mod watch;

@@ -2,7 +2,7 @@
 
 use admission::lint::Severity;
 use cluster_model::names::{ADMISSION_NAMESPACE, NIC_CLASS};
-use serve::args::KubeArgs;
+use process::args::KubeArgs;
 use std::path::PathBuf;
 use topology_graph::Format;
 

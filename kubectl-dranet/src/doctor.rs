@@ -6,8 +6,8 @@ use admission::doctor::{Finding, Report, examine};
 use serde_json::json;
 use std::fmt::Write as _;
 
-pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<Output> {
-    let (view, notes) = source::read_with_quotas(&args.source).await?;
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
+    let (view, notes) = source::read_with_quotas(&args.source)?;
     let report = examine(&view, &args.nic_class);
     let counts = |finding: &Finding| finding.severity >= args.fail_on.into();
     let denied = report.findings.iter().any(counts);

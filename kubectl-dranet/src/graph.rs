@@ -13,7 +13,7 @@ use topology_graph::{
 /// What a graph as JSON begins with, and no archive.
 const GRAPH: &[u8] = b"{";
 
-pub(crate) async fn run(args: GraphArgs) -> anyhow::Result<String> {
+pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<String> {
     if let Some(out) = &args.capture {
         let identities = if args.mask { Identities::Masked } else { Identities::Kept };
         return write_capture(args.machine.root.as_deref(), identities, out);
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: GraphArgs) -> anyhow::Result<String> {
             None => Ok(args.output.render(&topology)),
         };
     }
-    let view = source::read(&args.source).await?;
+    let view = source::read(&args.source)?;
     match (&args.node, &args.diff) {
         (Some(node), Some(other)) => {
             Ok(differences(&of_node(&view, node)?, &of_node(&view, other)?))

@@ -7,6 +7,11 @@ pub mod args;
 mod doctor;
 mod graph;
 mod lint;
+#[cfg(feature = "live")]
+mod live;
+#[cfg(not(feature = "live"))]
+#[path = "no_client.rs"]
+mod live;
 mod plan;
 mod plan_json;
 mod source;
@@ -45,11 +50,11 @@ impl From<String> for Output {
 }
 
 /// Runs a command and returns what it prints.
-pub async fn run(args: Args) -> anyhow::Result<Output> {
-    match args.command {
-        Command::Graph(args) => graph::run(args).await.map(Output::from),
-        Command::Plan(args) => plan::run(args).await,
-        Command::Lint(args) => lint::run(args).await,
-        Command::Doctor(args) => doctor::run(args).await,
+pub fn run(args: &Args) -> anyhow::Result<Output> {
+    match &args.command {
+        Command::Graph(args) => graph::run(args).map(Output::from),
+        Command::Plan(args) => plan::run(args),
+        Command::Lint(args) => lint::run(args),
+        Command::Doctor(args) => doctor::run(args),
     }
 }

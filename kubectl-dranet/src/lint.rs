@@ -16,10 +16,9 @@ struct Linted {
     findings: Vec<Finding>,
 }
 
-pub(crate) async fn run(args: LintArgs) -> anyhow::Result<Output> {
+pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Output> {
     let objects = source::objects(&args.file)?;
-    let Seen { view, notes, .. } =
-        source::read_as_admission(&args.source, &args.admission, None).await?;
+    let Seen { view, notes, .. } = source::read_as_admission(&args.source, &args.admission, None)?;
     let mut linted = Vec::new();
     for object in &objects {
         let Some(claim) = claim(object)? else { continue };

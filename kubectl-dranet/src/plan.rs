@@ -13,24 +13,21 @@ use cluster_model::names::annotation;
 use cluster_model::predict::{Prediction, predict};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation, ClaimName};
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<Output> {
+pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let mut pod = read_pod(&args.file)?;
     let namespace = pod["metadata"]["namespace"].as_str();
     let Seen { mut view, namespace, notes } =
-        source::read_as_admission(&args.source, &args.admission, namespace).await?;
+        source::read_as_admission(&args.source, &args.admission, namespace)?;
     if let Some(namespace) = namespace {
         pod["metadata"]["namespace"] = namespace.into();
     }
-    let groups = if args.fabric_controller {
-        Some(source::read_for_groups(&args.source).await?)
-    } else {
-        None
-    };
+    let groups =
+        if args.fabric_controller { Some(source::read_for_groups(&args.source)?) } else { None };
     let output = decide(&pod, &mut view, groups.as_ref(), args)?;
     Ok(Output { notes, ..output })
 }
@@ -40,16 +37,15 @@ fn decide(
     pod: &Value,
     view: &mut ClusterView,
     groups: Option<&(Pods, Nodes)>,
-    args: PlanArgs,
+    args: &PlanArgs,
 ) -> anyhow::Result<Output> {
-    let PlanArgs { gpu_class, nic_class, max_steps, output, .. } = args;
-    let (network_namespaces, fabric_controller) = (args.network_namespaces, args.fabric_controller);
+    let output = args.output;
     let policy = Policy {
-        gpu_class,
-        nic_class,
-        max_steps,
-        network_namespaces,
-        fabric_controller,
+        gpu_class: args.gpu_class.clone(),
+        nic_class: args.nic_class.clone(),
+        max_steps: args.max_steps,
+        network_namespaces: args.network_namespaces.clone(),
+        fabric_controller: args.fabric_controller,
         ..Policy::default()
     };
     let verdict = match admit(pod, view, &policy) {

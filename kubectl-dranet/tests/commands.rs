@@ -10,25 +10,25 @@ use std::fs;
 const EXAMPLE: &str = "../deploy/examples/aks-gb300";
 
 /// The output, or `error: ` and the chain of causes.
-async fn kubectl_dranet(args: &[&str]) -> String {
+fn kubectl_dranet(args: &[&str]) -> String {
     let args = Args::try_parse_from([&["kubectl-dranet"], args].concat()).unwrap();
-    match kubectl_dranet::run(args).await {
+    match kubectl_dranet::run(&args) {
         Ok(output) => output.text,
-        Err(error) => format!("error: {}", serve::process::one_line(&error)),
+        Err(error) => format!("error: {}", process::exit::one_line(&error)),
     }
 }
 
-#[tokio::test]
-async fn plan_of_two_nics() {
+#[test]
+fn plan_of_two_nics() {
     let pod = format!("{EXAMPLE}/2nic-aligned.yaml");
-    insta::assert_snapshot!(kubectl_dranet(&["plan", "-f", &pod, "--snapshot", EXAMPLE]).await);
+    insta::assert_snapshot!(kubectl_dranet(&["plan", "-f", &pod, "--snapshot", EXAMPLE]));
 }
 
-#[tokio::test]
-async fn plan_of_one_nic_as_yaml() {
+#[test]
+fn plan_of_one_nic_as_yaml() {
     let pod = format!("{EXAMPLE}/1nic-aligned.yaml");
     let args = ["plan", "-f", &pod, "--snapshot", EXAMPLE, "-o", "yaml"];
-    insta::assert_snapshot!(kubectl_dranet(&args).await);
+    insta::assert_snapshot!(kubectl_dranet(&args));
 }
 
 /// A claim that holds devices of the example's node.
@@ -47,16 +47,15 @@ fn busy(name: &str, devices: &[(&str, &str)]) -> String {
 }
 
 /// What claims of the snapshot hold is not given again.
-#[tokio::test]
-async fn plan_as_json_with_devices_in_use() {
+#[test]
+fn plan_as_json_with_devices_in_use() {
     let folder = tempfile::tempdir().unwrap();
     fs::copy(format!("{EXAMPLE}/cluster.yaml"), folder.path().join("cluster.yaml")).unwrap();
     let claims = folder.path().join("claims.yaml");
     let pod = format!("{EXAMPLE}/2nic-aligned.yaml");
     let snapshot = folder.path().display().to_string();
-    let nodes = async || {
-        let text =
-            kubectl_dranet(&["plan", "-f", &pod, "--snapshot", &snapshot, "-o", "json"]).await;
+    let nodes = || {
+        let text = kubectl_dranet(&["plan", "-f", &pod, "--snapshot", &snapshot, "-o", "json"]);
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         for key in ["pod", "template", "join", "level", "steps"] {
             assert!(!json[key].is_null(), "{key} is missing in {json}");
@@ -65,18 +64,18 @@ async fn plan_as_json_with_devices_in_use() {
     };
     let one = busy("one", &[("dra.net", "pci-0101-00-00-0"), ("gpu.nvidia.com", "gpu-2")]);
     fs::write(&claims, &one).unwrap();
-    insta::assert_json_snapshot!(nodes().await);
+    insta::assert_json_snapshot!(nodes());
     let other = busy("other", &[("dra.net", "pci-0104-00-00-0")]);
     fs::write(&claims, one + &other).unwrap();
-    let full = nodes().await;
+    let full = nodes();
     assert_eq!(full[0]["fits"], false, "{full}");
     assert_eq!(full[0]["devices"], serde_json::json!([]), "{full}");
     assert!(full[0]["reason"].is_string(), "{full}");
 }
 
 /// Two pods of a group fit on the one labelled node, three do not.
-#[tokio::test]
-async fn plan_names_the_fabric_that_a_group_would_take() {
+#[test]
+fn plan_names_the_fabric_that_a_group_would_take() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = fs::read_to_string(format!("{EXAMPLE}/cluster.yaml")).unwrap();
     let label = "      kubernetes.io/os: linux\n";
@@ -95,7 +94,7 @@ async fn plan_names_the_fabric_that_a_group_would_take() {
         fs::write(file.path(), pod.replace(trigger, &format!("{trigger}{group}"))).unwrap();
         let (pod, cluster) = (file.path().display().to_string(), cluster.display().to_string());
         let args = ["plan", "-f", &pod, "--snapshot", &cluster, "--fabric-controller"];
-        let text = kubectl_dranet(&args).await;
+        let text = kubectl_dranet(&args);
         let section = text.split_once("# Fabric that the group would take\n\n");
         let section = section.map(|(_, section)| section.to_owned());
         sections.push(section.unwrap_or(text));
@@ -111,8 +110,8 @@ async fn plan_names_the_fabric_that_a_group_would_take() {
     ");
 }
 
-#[tokio::test]
-async fn a_denial_as_json() {
+#[test]
+fn a_denial_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let pod = folder.path().join("pod.yaml");
     let text = "kind: Pod\nmetadata: {name: a, annotations: {dranet.io/aligned-nics: \"1\", dranet.io/alignment: root}}\n\
@@ -120,24 +119,24 @@ async fn a_denial_as_json() {
     fs::write(&pod, text).unwrap();
     let pod = pod.display().to_string();
     let args = ["kubectl-dranet", "plan", "-f", &pod, "--snapshot", EXAMPLE, "-o", "json"];
-    let output = kubectl_dranet::run(Args::try_parse_from(args).unwrap()).await.unwrap();
+    let output = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap();
     assert!(output.denied, "a denial ends with exit code 3");
     let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
     insta::assert_json_snapshot!(json);
 }
 
-#[tokio::test]
-async fn lint_of_an_example() {
+#[test]
+fn lint_of_an_example() {
     let cluster = "../tests/fixtures/aks-gb300";
     let file = format!("{cluster}/resource-claim-template.yaml");
     let args = |more: &[&'static str]| {
         let args = ["kubectl-dranet", "lint", "-f", &file, "--snapshot", cluster];
         Args::try_parse_from(args.iter().copied().chain(more.iter().copied())).unwrap()
     };
-    let output = kubectl_dranet::run(args(&[])).await.unwrap();
+    let output = kubectl_dranet::run(&args(&[])).unwrap();
     assert!(output.denied, "a warning counts by default");
     insta::assert_snapshot!(output.text);
-    let output = kubectl_dranet::run(args(&["--fail-on", "error", "-o", "json"])).await.unwrap();
+    let output = kubectl_dranet::run(&args(&["--fail-on", "error", "-o", "json"])).unwrap();
     assert!(!output.denied, "there is no error");
     let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
     insta::assert_json_snapshot!(json["claims"][0]);
@@ -146,8 +145,8 @@ async fn lint_of_an_example() {
 /// The example, and what is added to it: a quota that its claims escape and one that
 /// they do not, nodes whose GPUs are a device plugin's, nodes that have one thing without
 /// the other, a pool without all of its slices, a NIC class of another name.
-#[tokio::test]
-async fn doctor_of_a_cluster() {
+#[test]
+fn doctor_of_a_cluster() {
     let folder = tempfile::tempdir().unwrap();
     fs::copy(format!("{EXAMPLE}/cluster.yaml"), folder.path().join("cluster.yaml")).unwrap();
     let snapshot = folder.path().display().to_string();
@@ -155,7 +154,7 @@ async fn doctor_of_a_cluster() {
         let args = ["kubectl-dranet", "doctor", "--snapshot", &snapshot];
         Args::try_parse_from(args.iter().copied().chain(more.iter().copied())).unwrap()
     };
-    let output = kubectl_dranet::run(args(&[])).await.unwrap();
+    let output = kubectl_dranet::run(&args(&[])).unwrap();
     assert!(!output.denied, "{}", output.text);
     insta::assert_snapshot!("doctor_of_the_example", output.text);
     let quota = |name: &str, hard: &[&str]| {
@@ -210,23 +209,23 @@ async fn doctor_of_a_cluster() {
     let objects: Vec<_> = more.into_iter().chain((0..5).map(plugin)).collect();
     let text: Vec<_> = objects.iter().map(|object| format!("{object}\n")).collect();
     fs::write(folder.path().join("more.yaml"), text.join("---\n")).unwrap();
-    let output = kubectl_dranet::run(args(&["--nic-class", "rdma"])).await.unwrap();
+    let output = kubectl_dranet::run(&args(&["--nic-class", "rdma"])).unwrap();
     assert!(output.denied, "an error counts");
     insta::assert_snapshot!(output.text);
-    let output = kubectl_dranet::run(args(&["-o", "json", "--fail-on", "error"])).await.unwrap();
+    let output = kubectl_dranet::run(&args(&["-o", "json", "--fail-on", "error"])).unwrap();
     assert!(!output.denied, "a warning does not, where it is said");
     let json: serde_json::Value = serde_json::from_str(&output.text).unwrap();
     assert_eq!(json["findings"].as_array().unwrap().len(), 6, "{json}");
 }
 
-#[tokio::test]
-async fn graph_of_a_snapshot() {
-    insta::assert_snapshot!(kubectl_dranet(&["graph", "--snapshot", EXAMPLE]).await);
+#[test]
+fn graph_of_a_snapshot() {
+    insta::assert_snapshot!(kubectl_dranet(&["graph", "--snapshot", EXAMPLE]));
 }
 
 /// A machine that was captured gives the graph that the machine gives.
-#[tokio::test]
-async fn a_capture_is_as_good_as_its_machine() {
+#[test]
+fn a_capture_is_as_good_as_its_machine() {
     let folder = tempfile::tempdir().unwrap();
     let (root, capture) = (folder.path().join("root"), folder.path().join("capture.tar.gz"));
     fs::create_dir(&root).unwrap();
@@ -235,16 +234,16 @@ async fn a_capture_is_as_good_as_its_machine() {
     let (root, capture) = (root.display().to_string(), capture.display().to_string());
 
     let size = "Standard_ND128isr_GB300_v6";
-    let machine = kubectl_dranet(&["graph", "--root", &root, "--vm-size", size]).await;
+    let machine = kubectl_dranet(&["graph", "--root", &root, "--vm-size", size]);
     assert!(machine.contains("NV18"), "{machine}");
-    kubectl_dranet(&["graph", "--root", &root, "--capture", &capture]).await;
-    let captured = kubectl_dranet(&["graph", "--root", &capture, "--vm-size", size]).await;
+    kubectl_dranet(&["graph", "--root", &root, "--capture", &capture]);
+    let captured = kubectl_dranet(&["graph", "--root", &capture, "--vm-size", size]);
     assert_eq!(captured, machine);
 }
 
 /// A machine, its graph as JSON, and another machine.
-#[tokio::test]
-async fn graphs_are_compared() {
+#[test]
+fn graphs_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let text = topology_graph::fixture::machine("azure-gb300").unwrap();
@@ -252,39 +251,39 @@ async fn graphs_are_compared() {
     for (name, text) in [("one", text), ("other", &other)] {
         topology_graph::fixture::plant(text, &folder.path().join(name)).unwrap();
     }
-    let json = kubectl_dranet(&["graph", "--root", &path("one"), "-o", "json"]).await;
+    let json = kubectl_dranet(&["graph", "--root", &path("one"), "-o", "json"]);
     fs::write(path("one.json"), json).unwrap();
     let args = ["graph", "--root", &path("one"), "--diff", &path("one.json")];
-    assert_eq!(kubectl_dranet(&args).await, "no difference\n");
+    assert_eq!(kubectl_dranet(&args), "no difference\n");
     let args = ["graph", "--root", &path("one.json"), "--diff", &path("other")];
-    insta::assert_snapshot!(kubectl_dranet(&args).await);
+    insta::assert_snapshot!(kubectl_dranet(&args));
     let node = "aks-gpu-45139532-vmss000081";
     let args = ["graph", node, "--snapshot", EXAMPLE, "--diff", node];
-    assert_eq!(kubectl_dranet(&args).await, "no difference\n");
+    assert_eq!(kubectl_dranet(&args), "no difference\n");
 }
 
 /// The captures of hwloc are machines too.
-#[tokio::test]
-async fn a_capture_of_hwloc_is_a_machine() {
+#[test]
+fn a_capture_of_hwloc_is_a_machine() {
     let capture = "../topology-graph/tests/captures/40intel64-2g2n4c+pcilocality.tar.bz2";
-    let text = kubectl_dranet(&["graph", "--root", capture, "-o", "tree"]).await;
+    let text = kubectl_dranet(&["graph", "--root", capture, "-o", "tree"]);
     assert!(text.contains("NIC0"), "{text}");
 }
 
-#[tokio::test]
-async fn a_graph_in_every_form() {
+#[test]
+fn a_graph_in_every_form() {
     let node = "aks-gpu-45139532-vmss000081";
     for form in topology_graph::Format::ALL {
         let form = form.to_string();
-        let text = kubectl_dranet(&["graph", node, "--snapshot", EXAMPLE, "-o", &form]).await;
+        let text = kubectl_dranet(&["graph", node, "--snapshot", EXAMPLE, "-o", &form]);
         assert!(!text.starts_with("error"), "{form}: {text}");
         assert!(text.contains("0101:00:00.0"), "{form}: {text}");
     }
 }
 
 /// Each case is a file's content, or nothing for a missing file, and what it is used as.
-#[tokio::test]
-async fn bad_input_is_named() {
+#[test]
+fn bad_input_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -340,7 +339,7 @@ async fn bad_input_is_named() {
         vec!["lint", "-f", &template, "--snapshot", EXAMPLE],
     ] {
         let shown = args.join(" ").replace(&folder.path().display().to_string(), "FOLDER");
-        let output = kubectl_dranet(&args).await;
+        let output = kubectl_dranet(&args);
         let output = output.replace(&folder.path().display().to_string(), "FOLDER");
         writeln!(text, "$ {shown}\n{}\n", output.trim_end()).unwrap();
     }

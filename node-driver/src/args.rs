@@ -7,7 +7,8 @@ use crate::plugin::args::PluginArgs;
 use crate::sharing::Sharing;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
-use serve::args::{KubeArgs, LogArgs, OperationsArgs};
+use process::args::{KubeArgs, LogArgs};
+use serve::args::OperationsArgs;
 use std::path::PathBuf;
 
 /// Publish the RDMA NICs of this node as ResourceSlices, and the distances

@@ -26,8 +26,8 @@ use crate::sharing::Sharing;
 use crate::watch::Known;
 use cluster_model::names::DRIVER;
 use kube::Client;
-use serve::chain::Chain;
-use serve::client::Server;
+use process::chain::Chain;
+use process::client::Server;
 use std::time::Instant;
 use steady::{Operations, Surroundings};
 use topology_graph::{HostRoot, Snapshot};
@@ -39,12 +39,12 @@ const SEEN_VERSION: u32 = 1;
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    serve::logging::init(&args.log)?;
+    process::logging::init(&args.log)?;
     let host = host_root(&args);
     // A root without a sysfs is a wrong flag: said before anything is asked of
     // the cluster.
     topology_graph::read(&host)?;
-    let (client, server) = serve::client::connect_to(&args.kube).await?;
+    let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
         let node = NodeIdentity::get(&client, &args.node_name).await?;
         let start = Start { args: &args, host: &host, client: &client, server: &server, node };

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where events on objects without a namespace are, as the kubelet has it.

@@ -1,7 +1,7 @@
 //! Which boot of which machine a root is, and what its kernel tells of it.
 
 use crate::rdma;
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::fs;
 use std::path::Path;
 use topology_graph::{HostRoot, ReadError, Snapshot};

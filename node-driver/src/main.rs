@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match Command::parse(std::env::args_os()) {
-        Command::Drive(args) => serve::process::run_small(node_driver::run(*args)),
-        Command::Attach(args) => serve::process::end(hook::run(&args)),
+        Command::Drive(args) => process::run::run_small(node_driver::run(*args)),
+        Command::Attach(args) => process::exit::end(hook::run(&args)),
     }
 }

@@ -21,7 +21,7 @@ use crate::nri::plugin::SandboxPlugin;
 use crate::nri::session::{Incoming, Session};
 use crate::prepare::node::Node;
 use crate::prepare::preparer::Preparer;
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};

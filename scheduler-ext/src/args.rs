@@ -1,6 +1,7 @@
 //! Flags.
 
-use serve::args::{KubeArgs, LogArgs, OperationsArgs, ServerArgs};
+use process::args::{KubeArgs, LogArgs};
+use serve::args::{OperationsArgs, ServerArgs};
 
 /// Ranks nodes for kube-scheduler by the whole cells that an allocation would keep.
 #[derive(clap::Parser, Clone, Debug)]

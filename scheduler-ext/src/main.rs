@@ -4,5 +4,5 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    serve::process::run(scheduler_ext::run(scheduler_ext::args::Args::parse()))
+    process::run::run(scheduler_ext::run(scheduler_ext::args::Args::parse()))
 }

@@ -31,9 +31,9 @@ struct App {
 /// Runs the extender until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { server, operations, kube, log } = args;
-    serve::logging::init(&log)?;
-    let stop = serve::process::stop_on_signal().context("failed to listen for signals")?;
-    let client = serve::client::connect(&kube).await?;
+    process::logging::init(&log)?;
+    let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
+    let client = process::client::connect(&kube).await?;
     let extender = Bound::from_args(&server).await?;
     let operations = Bound::plain(operations.operations_listen)?;
     tracing::info!(extender = %extender.address(), operations = %operations.address(), "Listening");

@@ -8,11 +8,11 @@
 
 mod record;
 
-use crate::chain::Chain;
 use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use process::chain::Chain;
 use record::{Step, step, taken};
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -5,7 +5,6 @@
 //! never written and cannot be watched: they are re-read on a tick and compared.
 
 use axum_server::tls_rustls::RustlsConfig;
-use rustls::crypto::aws_lc_rs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,7 +55,6 @@ pub struct Certificate {
 impl Certificate {
     /// Reads the certificate chain and the key, both PEM.
     pub async fn load(cert: &Path, key: &Path) -> Result<Self, TlsError> {
-        install_crypto_provider();
         let pem = (read(cert).await?, read(key).await?);
         let config = RustlsConfig::from_pem(pem.0.clone(), pem.1.clone())
             .await
@@ -82,7 +80,7 @@ impl Certificate {
                 Ok(true) => tracing::info!(cert = %self.cert.display(), "Certificate reloaded"),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(error = %crate::chain::Chain(&error), "Certificate not reloaded");
+                    tracing::warn!(error = %process::chain::Chain(&error), "Certificate not reloaded");
                 }
             }
         }
@@ -110,7 +108,6 @@ pub struct Identity(RustlsConfig);
 impl Identity {
     /// A certificate chain and its key, both PEM.
     pub async fn new(cert: &str, key: &str) -> Result<Self, TlsError> {
-        install_crypto_provider();
         let config = RustlsConfig::from_pem(cert.into(), key.into()).await;
         config.map(Self).map_err(|source| TlsError::Given { source })
     }
@@ -124,13 +121,6 @@ impl Identity {
     pub(crate) fn config(&self) -> RustlsConfig {
         self.0.clone()
     }
-}
-
-/// Makes aws-lc-rs the process's crypto provider. Harmless when called again.
-pub fn install_crypto_provider() {
-    // An error means that a provider is installed already: there is only one
-    // in the build, so it is this one.
-    let _ = aws_lc_rs::default_provider().install_default();
 }
 
 async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -56,10 +56,12 @@ pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
 pub use gdr::{Gdr, ParseGdrError};
 pub use link::PcieLink;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml, nccl_xml_of};
+#[cfg(feature = "crd")]
+pub use node_topology::crd;
 pub use node_topology::{
     DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, NicSpec, NodeTopology,
     NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec, SocketSpec,
-    SpecError, TopologySummary, VertexRole, VertexSpec, conditions, crd,
+    SpecError, TopologySummary, VertexRole, VertexSpec, conditions,
 };
 pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;

@@ -8,50 +8,36 @@
 
 mod condition;
 mod convert;
+#[cfg(feature = "crd")]
+mod definition;
+mod object;
 mod shape;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube_core::CustomResourceExt;
-use kube_derive::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Anomaly;
 
 pub use condition::conditions;
 pub use convert::SpecError;
+#[cfg(feature = "crd")]
+pub use definition::crd;
+pub use object::NodeTopology;
 pub use shape::{
     GpuLinkKind, GpuLinkSpec, NumaNodeSpec, ShapeSpec, SocketSpec, VertexRole, VertexSpec,
 };
 
 /// Addresses and root buses as the kernel writes them.
+#[cfg(feature = "crd")]
 const PLACE: &str =
     r"^(pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])$";
 /// Mega-transfers per second and lane, `x`, lanes.
+#[cfg(feature = "crd")]
 const LINK: &str = "^[0-9]+x[0-9]+$";
 
 /// The graph of one node.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[kube(
-    group = "topology.dranet.io",
-    version = "v1alpha1",
-    kind = "NodeTopology",
-    plural = "nodetopologies",
-    singular = "nodetopology",
-    status = "NodeTopologyStatus",
-    derive = "Default",
-    derive = "PartialEq",
-    crates(kube_core = "::kube_core"),
-    doc = "The PCIe and NUMA distances between the GPUs and NICs of one node.",
-    printcolumn = r#"{"name":"GPUs","type":"integer","jsonPath":".spec.summary.gpus"}"#,
-    printcolumn = r#"{"name":"NICs","type":"integer","jsonPath":".spec.summary.nics"}"#,
-    printcolumn = r#"{"name":"NUMA","type":"integer","jsonPath":".spec.summary.numaNodes"}"#,
-    printcolumn = r#"{"name":"Anomalies","type":"integer","jsonPath":".spec.summary.anomalies"}"#,
-    printcolumn = r#"{"name":"Complete","type":"string","jsonPath":".status.conditions[?(@.type==\"Complete\")].status"}"#,
-    printcolumn = r#"{"name":"Shape","type":"string","jsonPath":".spec.shape.hash"}"#,
-    printcolumn = r#"{"name":"Fabric","type":"string","jsonPath":".spec.fabric","priority":1}"#
-)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTopologySpec {
     /// Counts, for lists.
@@ -76,12 +62,13 @@ pub struct NodeTopologySpec {
     pub storage: Vec<VertexSpec>,
     /// What was strange about the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<AnomalySchema>")]
+    #[cfg_attr(feature = "crd", schemars(with = "Vec<definition::AnomalySchema>"))]
     pub anomalies: Vec<Anomaly>,
 }
 
 /// Counts of what is in the graph.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TopologySummary {
     /// GPUs.
@@ -95,11 +82,12 @@ pub struct TopologySummary {
 }
 
 /// The names of one GPU, NIC or NVMe controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceIdentity {
     /// Its PCI address.
-    #[schemars(regex(pattern = PLACE))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub at: String,
     /// A GPU's unique name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,15 +116,16 @@ pub struct DeviceIdentity {
 }
 
 /// How one NIC is connected now.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NicSpec {
     /// Its PCI address.
-    #[schemars(regex(pattern = PLACE))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub at: String,
     /// Its link as it runs: mega-transfers per lane, `x`, lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = LINK))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = LINK)))]
     pub link: Option<String>,
     /// What the ports above it do with requests to peers: `direct`,
     /// `direct-translated` or `redirect`.
@@ -148,7 +137,8 @@ pub struct NicSpec {
 }
 
 /// The GPUs whose memory a NIC can reach, or cannot for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GpuDirectSpec {
     /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu` or `no-peer-memory`.
@@ -158,7 +148,8 @@ pub struct GpuDirectSpec {
 }
 
 /// The memory of one NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NumaMemorySpec {
     /// The node's number.
@@ -168,30 +159,13 @@ pub struct NumaMemorySpec {
 }
 
 /// What the driver says about its own work.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTopologyStatus {
     /// `Complete`: whether the NUMA node of every GPU and NIC is known and all could
     /// be read. `Consistent`: whether all that was read agrees.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "crd", schemars(with = "Vec<definition::ConditionSchema>"))]
     pub conditions: Vec<Condition>,
-}
-
-// The schema of `Anomaly`, which is a fact and knows no Kubernetes.
-/// One oddity and what it is about.
-#[derive(JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its schema is used")]
-struct AnomalySchema {
-    /// What it is about.
-    subject: String,
-    /// What sort of oddity.
-    kind: String,
-    /// What was found.
-    detail: String,
-}
-
-/// The definition of [`NodeTopology`].
-pub fn crd() -> CustomResourceDefinition {
-    NodeTopology::crd()
 }

@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use process::chain::Chain;
 use serde_json::{Value, json};
-use serve::chain::Chain;
 use std::time::Duration;
 
 /// How often the Secret and the configurations are looked at: somebody may have

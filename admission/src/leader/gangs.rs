@@ -15,7 +15,7 @@ use cluster_model::watch::SharedView;
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::jiff::Timestamp;
-use serve::chain::Chain;
+use process::chain::Chain;
 use sizes::Sizes;
 use std::collections::BTreeMap;
 use std::sync::Arc;

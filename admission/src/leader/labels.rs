@@ -11,8 +11,8 @@ use futures::stream;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use process::chain::Chain;
 use serde_json::{Value, json};
-use serve::chain::Chain;
 use std::time::Duration;
 
 const NOT_FOUND: u16 = 404;

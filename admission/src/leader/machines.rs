@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;

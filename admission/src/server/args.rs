@@ -3,7 +3,8 @@
 use crate::gang::{Rules, WhenFull};
 use crate::plan::Policy;
 use k8s_openapi::jiff::SignedDuration;
-use serve::args::{KubeArgs, LeaseArgs, LogArgs, OperationsArgs, ServerArgs};
+use process::args::{KubeArgs, LogArgs};
+use serve::args::{LeaseArgs, OperationsArgs, ServerArgs};
 use std::time::Duration;
 
 /// Turns the annotation `dranet.io/aligned-nics` of a pod into a ResourceClaimTemplate.

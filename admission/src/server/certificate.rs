@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
+use process::chain::Chain;
 use serve::authority::Held;
-use serve::chain::Chain;
 use serve::tls::Identity;
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use kube::core::response::StatusDetails;
 use kube::core::{DynamicObject, Status};
-use serve::chain::Chain;
+use process::chain::Chain;
 use serve::readiness::Readiness;
 use std::sync::Arc;
 

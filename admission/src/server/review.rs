@@ -9,8 +9,8 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse};
+use process::chain::Chain;
 use serde_json::Value;
-use serve::chain::Chain;
 
 /// What the API server is told, and what must be there before it is.
 #[derive(Debug)]

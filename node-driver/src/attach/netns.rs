@@ -5,11 +5,11 @@
 //! runtime ever stands in a foreign namespace (`setns(2)`).
 
 use crate::attach::AttachError;
+use process::chain::Chain;
 use rtnetlink::Handle;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serve::chain::Chain;
 use std::fs::File;
 use std::io;
 use std::path::Path;

@@ -6,8 +6,8 @@ use crate::attach::netns::NetNsId;
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::plan::Plan;
 use cluster_model::network_config::LinkName;
+use process::chain::Chain;
 use serde::{Deserialize, Serialize};
-use serve::chain::Chain;
 use std::fs;
 use std::path::Path;
 

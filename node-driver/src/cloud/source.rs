@@ -4,7 +4,7 @@ use super::http::{MetadataError, Patience};
 use super::{CloudMetadata, CloudProvider, dmi, read};
 use crate::args::{Args, Cloud};
 use crate::boot_file::BootFile;
-use serve::chain::Chain;
+use process::chain::Chain;
 use topology_graph::HostRoot;
 
 /// What the cloud said during this boot: a metadata service that is away when

@@ -5,7 +5,7 @@
 use super::steady::pause_after;
 use crate::node::{NodeError, NodeIdentity};
 use kube::Client;
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;

@@ -14,10 +14,10 @@ use crate::pace::Pace;
 use crate::plugin::metrics::PluginMetrics;
 use crate::watch::{self, Known};
 use kube::Client;
+use process::chain::Chain;
+use process::memory;
 use prometheus_client::registry::Registry;
-use serve::chain::Chain;
 use serve::http::{Bound, ServeError};
-use serve::memory;
 use serve::operations;
 use serve::readiness::{Readiness, Wait};
 use std::future::pending;
@@ -60,7 +60,7 @@ pub(super) struct Operations {
 impl Operations {
     /// Begins to serve. The process is ready with its first publication.
     pub(super) fn start(args: &Args, plugin: &PluginMetrics) -> anyhow::Result<Self> {
-        let stop = serve::process::stop_on_signal()?;
+        let stop = process::run::stop_on_signal()?;
         let readiness = Readiness::default();
         let first = Some(readiness.wait_for("the first publication"));
         // Of two instances in an update the second waits for the first one's address.

@@ -1,7 +1,7 @@
 //! Where the API server is, as addresses: the interface that leads there is the
 //! host's own, whatever the default route says.
 
-use serve::client::Server;
+use process::client::Server;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::plugin::wire::{dra_v1, dra_v1beta1};
 use crate::prepare::ClaimRef;
 use crate::prepare::node::PreparedDevice;
 use crate::prepare::preparer::Preparer;
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use tonic::{Request, Response, Status};

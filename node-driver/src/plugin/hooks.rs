@@ -6,7 +6,7 @@ use crate::plugin::metrics::Method;
 use crate::plugin::socket::Published;
 use crate::prepare::node::Node;
 use crate::prepare::preparer::Preparer;
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_stream::StreamExt;

@@ -4,7 +4,7 @@
 use crate::claim_status::Progress;
 use crate::prepare::node::Node;
 use crate::prepare::preparer::Preparer;
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;

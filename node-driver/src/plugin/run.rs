@@ -9,8 +9,8 @@ use crate::prepare::preparer::Preparer;
 use anyhow::Context;
 use cluster_model::names::DRIVER;
 use kube::Client;
-use serve::chain::Chain;
-use serve::memory;
+use process::chain::Chain;
+use process::memory;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -29,7 +29,7 @@ pub async fn beside(
 ) -> anyhow::Result<()> {
     let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
     capabilities::check().context("failed to read this process's capabilities")?;
-    let stop = serve::process::stop_on_signal()?;
+    let stop = process::run::stop_on_signal()?;
     let node = Arc::new(args.plugin.node(host.clone(), paths.clone(), metrics.clone()));
     let preparer = Preparer::new(client.clone(), &args.node_name, Arc::clone(&node));
     let (sender, health) = watch::channel(Vec::new());

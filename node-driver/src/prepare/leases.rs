@@ -7,7 +7,7 @@ use crate::checkpoint::Checkpoint;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::Plan;
-use serve::chain::Chain;
+use process::chain::Chain;
 
 impl Node {
     /// The plan of a claim whose interfaces are in the pod now, with what they were

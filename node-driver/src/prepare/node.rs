@@ -24,7 +24,7 @@ use crate::prepare::inventory::Inventory;
 use crate::prepare::plan::{Facts, Plan, PlannedDevice, plan};
 use crate::prepare::published::Published;
 use crate::prepare::wiring::wiring;
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::sync::Arc;
 use topology_graph::{HostRoot, Overlay, Snapshot, Topology};
 

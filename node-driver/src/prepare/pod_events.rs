@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -13,7 +13,7 @@ use crate::prepare::published::Published;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::sync::Arc;
 use std::time::Duration;
 use topology_graph::Snapshot;

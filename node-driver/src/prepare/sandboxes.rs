@@ -13,7 +13,7 @@ use crate::prepare::effects::Effects;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::{Plan, PlannedDevice};
-use serve::chain::Chain;
+use process::chain::Chain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -2,7 +2,7 @@ use super::*;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{RootCertStore, crypto::aws_lc_rs};
+use rustls::{RootCertStore, crypto::ring};
 use std::sync::Arc;
 
 const NAME: &str = "admission.dranet-system.svc";
@@ -30,7 +30,7 @@ fn is_trusted(authorities: &str, certificate: &str, now: Timestamp) -> bool {
     for authority in der(authorities) {
         roots.add(authority).unwrap();
     }
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = Arc::new(ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
     let seconds = Duration::from_secs(now.as_second().try_into().unwrap());
     let now = UnixTime::since_unix_epoch(seconds);

@@ -1,16 +1,17 @@
 //! The part of the object that is the same on equal hardware.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "crd")]
 use super::{LINK, PLACE};
 
 /// The graph without identities.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ShapeSpec {
     /// Hash of all the rest.
-    #[schemars(regex(pattern = "^[0-9a-f]{16}$"))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = "^[0-9a-f]{16}$")))]
     pub hash: String,
     /// The vertices of the PCI tree by place, without the root buses, which are there
     /// where a vertex is under one.
@@ -28,26 +29,27 @@ pub struct ShapeSpec {
 }
 
 /// One vertex of the PCI tree. What is absent is unknown, or does not apply.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct VertexSpec {
     /// A PCI address.
-    #[schemars(regex(pattern = PLACE))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub at: String,
     /// The vertex above: a PCI address, or a root bus (`pci0000:15`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = PLACE))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub under: Option<String>,
     /// What it is; a bridge, where absent.
     #[serde(default, skip_serializing_if = "VertexRole::is_bridge")]
     pub role: VertexRole,
     /// PCI class, six hexadecimal digits; of a bridge, where absent, `060400`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = "^[0-9a-f]{6,8}$"))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = "^[0-9a-f]{6,8}$")))]
     pub class: Option<String>,
     /// PCI vendor and device id, `15b3:101e`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = "^[0-9a-f]{4}:[0-9a-f]{4}$"))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = "^[0-9a-f]{4}:[0-9a-f]{4}$")))]
     pub id: Option<String>,
     /// NUMA node with CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,12 +62,12 @@ pub struct VertexSpec {
     pub link_layer: Option<String>,
     /// The link that it could run: mega-transfers per lane, `x`, lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = LINK))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = LINK)))]
     pub max_link: Option<String>,
     /// Of a NIC whose data another function moves: that function, known by the
     /// adapter's vital product data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = PLACE))]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub data_path: Option<String>,
     /// Who tells where it is; sysfs, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +78,8 @@ pub struct VertexSpec {
 }
 
 /// What a vertex is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum VertexRole {
     /// A root port, a port of a switch, or a bridge.
@@ -102,7 +105,8 @@ impl VertexRole {
 }
 
 /// One NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NumaNodeSpec {
     /// Its number.
@@ -121,7 +125,8 @@ pub struct NumaNodeSpec {
 }
 
 /// One CPU socket.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SocketSpec {
     /// Its number.
@@ -134,7 +139,8 @@ pub struct SocketSpec {
 }
 
 /// GPUs of which every two are joined in the same way.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GpuLinkSpec {
     /// Their addresses.
@@ -153,7 +159,8 @@ pub struct GpuLinkSpec {
 }
 
 /// What joins GPUs beside PCIe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum GpuLinkKind {
     /// NVIDIA's NVLink, through switches or without.

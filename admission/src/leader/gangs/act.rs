@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
+use process::chain::Chain;
 use serde_json::Value;
-use serve::chain::Chain;
 use std::collections::BTreeSet;
 
 const CONFLICT: u16 = 409;

@@ -7,7 +7,7 @@ use crate::prepare::plan::PlannedRdma;
 use crate::prepare::wiring::Wiring;
 use cluster_model::network_config::NetworkConfig;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
-use serve::chain::Chain;
+use process::chain::Chain;
 
 fn link(host: &str, name: &str, child: Option<Child>) -> PlannedLink {
     let host = HostLink {

@@ -11,8 +11,8 @@ use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
 use crate::prepare::inventory::{Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
 use cluster_model::network_config::{EthtoolConfig, MacAddress};
+use process::chain::Chain;
 use serde_json::{Value, json};
-use serve::chain::Chain;
 use std::collections::BTreeMap;
 
 fn char(name: &str, minor: u32) -> CharDevice {

@@ -1,5 +1,6 @@
-//! The rim of a process: signals in, exit code out.
+//! A program that waits for things: its threads, and the signals that end it.
 
+use crate::exit::end;
 use crate::memory;
 use std::future::Future;
 use std::io;
@@ -35,41 +36,8 @@ where
     F: Future<Output = anyhow::Result<T>>,
     T: Termination,
 {
-    crate::tls::install_crypto_provider();
     let runtime = runtime.enable_all().build().map_err(anyhow::Error::from);
     end(runtime.and_then(|runtime| runtime.block_on(program)))
-}
-
-/// Turns the outcome of a program into its exit code.
-pub fn end<T: Termination>(outcome: anyhow::Result<T>) -> ExitCode {
-    match outcome {
-        Ok(done) => done.report(),
-        Err(error) => fail(&error),
-    }
-}
-
-#[expect(clippy::print_stderr, reason = "the one line that says why the program ends")]
-fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {}", one_line(error));
-    ExitCode::FAILURE
-}
-
-/// An error and its causes on one line, each cause once.
-///
-/// A cause may span lines (parsers show the place): its first line says it. And
-/// some libraries repeat their source in their own text.
-pub fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        let cause = cause.lines().next().unwrap_or_default().trim();
-        if line.is_empty() {
-            line.push_str(cause);
-        } else if !line.contains(cause) {
-            line.push_str(": ");
-            line.push_str(cause);
-        }
-    }
-    line
 }
 
 /// A token that is cancelled by SIGTERM or SIGINT.
@@ -87,21 +55,4 @@ pub fn stop_on_signal() -> io::Result<CancellationToken> {
         token.cancel();
     });
     Ok(stop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causes_are_joined_once_and_on_one_line() {
-        let error = anyhow::anyhow!("no such file")
-            .context("failed to open `a`: no such file")
-            .context("`a` is not valid YAML\n --> a:1")
-            .context("failed to start");
-        assert_eq!(
-            one_line(&error),
-            "failed to start: `a` is not valid YAML: failed to open `a`: no such file"
-        );
-    }
 }

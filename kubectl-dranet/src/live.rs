@@ -1,0 +1,69 @@
+//! A live cluster, read once: the one place with a client and a runtime.
+
+use admission::gang::nodes::Nodes;
+use admission::gang::pods::Pods;
+use anyhow::Context as _;
+use cluster_model::read;
+use cluster_model::view::ClusterView;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
+use process::args::KubeArgs;
+use tokio::runtime::{Builder, Runtime};
+
+/// A connection to the API server.
+pub(crate) struct Cluster {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Cluster {
+    /// Connects as the flags say; the API server is asked first when something is read.
+    pub(crate) fn connect(args: &KubeArgs) -> anyhow::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let client = runtime.block_on(process::client::connect(args))?;
+        Ok(Self { runtime, client })
+    }
+
+    /// Namespace of the kubeconfig's context.
+    pub(crate) fn default_namespace(&self) -> String {
+        self.client.default_namespace().to_owned()
+    }
+
+    /// Every object that graphs and plans are made from.
+    pub(crate) fn view(&self) -> anyhow::Result<ClusterView> {
+        self.runtime.block_on(read::cluster(&self.client)).context("failed to read the cluster")
+    }
+
+    /// Adds the quotas of all namespaces to the view.
+    pub(crate) fn add_quotas(&self, view: &mut ClusterView) -> anyhow::Result<()> {
+        Ok(self.runtime.block_on(read::all_quotas(&self.client, view))?)
+    }
+
+    /// Adds the quotas of one namespace to the view.
+    pub(crate) fn add_quotas_of(
+        &self,
+        namespace: &str,
+        view: &mut ClusterView,
+    ) -> anyhow::Result<()> {
+        Ok(self.runtime.block_on(read::quotas(&self.client, namespace, view))?)
+    }
+
+    /// Adds the machines that admission, in this namespace, remembers.
+    pub(crate) fn add_remembered_machines(
+        &self,
+        namespace: &str,
+        view: &mut ClusterView,
+    ) -> anyhow::Result<()> {
+        Ok(self.runtime.block_on(read::machines(&self.client, namespace, view))?)
+    }
+
+    /// The pods and nodes that the choice of a fabric depends on.
+    pub(crate) fn pods_and_nodes(&self) -> anyhow::Result<(Pods, Nodes)> {
+        let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
+        let listed = self.runtime.block_on(read::objects::<Pod>(&self.client));
+        pods.reset(&listed.context("failed to list pods")?);
+        let listed = self.runtime.block_on(read::objects::<Node>(&self.client));
+        nodes.reset(&listed.context("failed to list nodes")?);
+        Ok((pods, nodes))
+    }
+}

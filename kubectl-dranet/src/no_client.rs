@@ -1,0 +1,47 @@
+//! What stands in for a live cluster where the program was built without the feature
+//! `live`: it cannot be connected to, so there is never a value of it.
+
+use admission::gang::nodes::Nodes;
+use admission::gang::pods::Pods;
+use cluster_model::view::ClusterView;
+use process::args::KubeArgs;
+
+/// A cluster that is never there.
+pub(crate) enum Cluster {}
+
+impl Cluster {
+    pub(crate) fn connect(_: &KubeArgs) -> anyhow::Result<Self> {
+        anyhow::bail!(
+            "this build reads files only: name a snapshot with --snapshot, or build with \
+             `--features live` to read a live cluster"
+        )
+    }
+
+    pub(crate) fn default_namespace(&self) -> String {
+        match *self {}
+    }
+
+    pub(crate) fn view(&self) -> anyhow::Result<ClusterView> {
+        match *self {}
+    }
+
+    pub(crate) fn add_quotas(&self, _: &mut ClusterView) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn add_quotas_of(&self, _: &str, _: &mut ClusterView) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn add_remembered_machines(
+        &self,
+        _: &str,
+        _: &mut ClusterView,
+    ) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn pods_and_nodes(&self) -> anyhow::Result<(Pods, Nodes)> {
+        match *self {}
+    }
+}

@@ -1,0 +1,34 @@
+//! Groups of flags that several programs share.
+
+use std::path::PathBuf;
+
+/// Which cluster to talk to.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct KubeArgs {
+    /// Kubeconfig file; without it the pod's service account, else $KUBECONFIG or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig file; without it the current one
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// What is logged, and in which form.
+#[derive(clap::Args, Clone, Debug)]
+pub struct LogArgs {
+    /// What to log, as `level` or `target=level,…`
+    #[arg(long, value_name = "FILTER", env = "DRANET_LOG", default_value = "info")]
+    pub log: String,
+    /// Form of a log line
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// The form of a log line.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One line for a person.
+    Text,
+    /// One JSON object a line.
+    Json,
+}

@@ -1,0 +1,140 @@
+//! The custom resource definition, made from the types.
+
+use k8s_openapi::Resource;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
+    CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::AddNullable;
+
+use super::NodeTopology;
+
+/// What `kubectl get` prints: name, type and JSON path of each column, and its priority:
+/// a column above 0 is printed by `-o wide` only.
+const COLUMNS: [(&str, &str, &str, i32); 7] = [
+    ("GPUs", "integer", ".spec.summary.gpus", 0),
+    ("NICs", "integer", ".spec.summary.nics", 0),
+    ("NUMA", "integer", ".spec.summary.numaNodes", 0),
+    ("Anomalies", "integer", ".spec.summary.anomalies", 0),
+    ("Complete", "string", r#".status.conditions[?(@.type=="Complete")].status"#, 0),
+    ("Shape", "string", ".spec.shape.hash", 0),
+    ("Fabric", "string", ".spec.fabric", 1),
+];
+
+/// The definition of [`NodeTopology`].
+///
+/// # Panics
+///
+/// If the schema is not one that Kubernetes accepts, which the types decide.
+#[expect(clippy::expect_used, reason = "the types decide, and a test makes it")]
+pub fn crd() -> CustomResourceDefinition {
+    let schema = serde_json::to_value(schema()).and_then(serde_json::from_value);
+    definition(schema.expect("the schema has the form of Kubernetes"))
+}
+
+/// A structural schema, as Kubernetes asks for: no references and no unions.
+fn schema() -> schemars::Schema {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    settings
+        .with_transform(AddNullable::default())
+        .with_transform(StructuralSchemaRewriter)
+        .with_transform(OptionalEnum)
+        .with_transform(OptionalIntOrString)
+        .into_generator()
+        .into_root_schema_for::<NodeTopology>()
+}
+
+fn definition(schema: JSONSchemaProps) -> CustomResourceDefinition {
+    let plural = NodeTopology::URL_PATH_SEGMENT;
+    CustomResourceDefinition {
+        metadata: ObjectMeta {
+            name: Some(format!("{plural}.{}", NodeTopology::GROUP)),
+            ..ObjectMeta::default()
+        },
+        spec: CustomResourceDefinitionSpec {
+            group: NodeTopology::GROUP.to_owned(),
+            names: CustomResourceDefinitionNames {
+                kind: NodeTopology::KIND.to_owned(),
+                plural: plural.to_owned(),
+                singular: Some(NodeTopology::KIND.to_lowercase()),
+                ..CustomResourceDefinitionNames::default()
+            },
+            scope: "Cluster".to_owned(),
+            versions: vec![version(schema)],
+            ..CustomResourceDefinitionSpec::default()
+        },
+        status: None,
+    }
+}
+
+fn version(schema: JSONSchemaProps) -> CustomResourceDefinitionVersion {
+    CustomResourceDefinitionVersion {
+        additional_printer_columns: Some(COLUMNS.map(column).into()),
+        name: NodeTopology::VERSION.to_owned(),
+        schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }),
+        served: true,
+        storage: true,
+        subresources: Some(CustomResourceSubresources {
+            status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
+            ..CustomResourceSubresources::default()
+        }),
+        ..CustomResourceDefinitionVersion::default()
+    }
+}
+
+fn column(
+    (name, type_, json_path, priority): (&str, &str, &str, i32),
+) -> CustomResourceColumnDefinition {
+    CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        json_path: json_path.to_owned(),
+        priority: (priority != 0).then_some(priority),
+        ..CustomResourceColumnDefinition::default()
+    }
+}
+
+// The schemas of types that know no schemas.
+
+/// One oddity and what it is about.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct AnomalySchema {
+    /// What it is about.
+    subject: String,
+    /// What sort of oddity.
+    kind: String,
+    /// What was found.
+    detail: String,
+}
+
+/// Condition contains details for one aspect of the current state of this API Resource.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct ConditionSchema {
+    /// The last time the condition changed from one status to another.
+    #[schemars(extend("format" = "date-time"))]
+    last_transition_time: String,
+    /// A human readable message with details about the change; may be empty.
+    message: String,
+    /// The generation of the object that the condition was set for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    observed_generation: Option<i64>,
+    /// The reason of the last change, in `CamelCase`.
+    reason: String,
+    /// `True`, `False` or `Unknown`.
+    status: String,
+    /// Type of the condition, in `CamelCase`.
+    #[serde(rename = "type")]
+    type_: String,
+}

@@ -1,0 +1,87 @@
+//! The Kubernetes object around the specification.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use super::{NodeTopologySpec, NodeTopologyStatus};
+
+/// The PCIe and NUMA distances between the GPUs and NICs of one node.
+///
+/// It implements the traits of `k8s-openapi`, so a Kubernetes client can read and
+/// write it, and this crate needs none.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub struct NodeTopology {
+    /// Its name is the node's.
+    #[cfg_attr(feature = "crd", schemars(skip))]
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// The graph.
+    pub spec: NodeTopologySpec,
+    /// What the driver reports about its own work.
+    #[serde(default)]
+    pub status: Option<NodeTopologyStatus>,
+}
+
+impl NodeTopology {
+    /// An object of this name, with no status yet.
+    pub fn new(name: &str, spec: NodeTopologySpec) -> Self {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        Self { metadata, spec, status: None }
+    }
+}
+
+impl Resource for NodeTopology {
+    const API_VERSION: &'static str = "topology.dranet.io/v1alpha1";
+    const GROUP: &'static str = "topology.dranet.io";
+    const KIND: &'static str = "NodeTopology";
+    const VERSION: &'static str = "v1alpha1";
+    const URL_PATH_SEGMENT: &'static str = "nodetopologies";
+    type Scope = ClusterResourceScope;
+}
+
+impl Metadata for NodeTopology {
+    type Ty = ObjectMeta;
+
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl Serialize for NodeTopology {
+    /// As the API server expects it: with the type, without an empty status.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = 4 + usize::from(self.status.is_some());
+        let mut object = serializer.serialize_struct(Self::KIND, fields)?;
+        object.serialize_field("apiVersion", Self::API_VERSION)?;
+        object.serialize_field("kind", Self::KIND)?;
+        object.serialize_field("metadata", &self.metadata)?;
+        object.serialize_field("spec", &self.spec)?;
+        match &self.status {
+            Some(status) => object.serialize_field("status", status)?,
+            None => object.skip_field("status")?,
+        }
+        object.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_carries_its_type_and_reads_back() {
+        let object = NodeTopology::new("node-1", NodeTopologySpec::default());
+        let value = serde_json::to_value(&object).unwrap();
+        assert_eq!(value["apiVersion"], "topology.dranet.io/v1alpha1");
+        assert_eq!(value["kind"], "NodeTopology");
+        assert_eq!(value["metadata"]["name"], "node-1");
+        assert_eq!(value.get("status"), None);
+        assert_eq!(serde_json::from_value::<NodeTopology>(value).unwrap(), object);
+    }
+}

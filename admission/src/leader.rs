@@ -17,8 +17,6 @@ use crate::server::templates::Templates;
 use serve::readiness::Readiness;
 use std::time::Duration;
 
-pub(crate) use gangs::GangMetrics;
-
 /// Why a write of the leader's was not made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaderError {

@@ -28,3 +28,4 @@ mod selector;
 pub mod server;
 mod supply;
 pub mod template;
+mod wording;

@@ -4,6 +4,7 @@
 mod advice;
 mod args;
 pub(crate) mod certificate;
+pub(crate) mod gang_metrics;
 mod handlers;
 pub(crate) mod metrics;
 mod plans;

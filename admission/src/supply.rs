@@ -5,6 +5,7 @@ use crate::intent::{AlignmentPolicy, Intent, Pairing};
 use crate::join::Question;
 use crate::join::form::{CLAIM_PARTS_MAX, WAYS_MAX};
 use crate::nearness::Nearness;
+use crate::wording::count;
 use cluster_model::machines::{Machine, Selection};
 use cluster_model::names::{self, annotation, attribute};
 use cluster_model::node_devices::{NodeDevices, is_true};
@@ -268,10 +269,4 @@ fn describe_shape((hash, (nodes, cells)): (&ShapeHash, &(usize, Vec<Cell>))) -> 
         nodes => count(nodes, "node"),
     };
     format!("{nodes} of shape {hash}: {cells}")
-}
-
-/// `1 NIC`, `2 NICs`.
-pub(crate) fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }

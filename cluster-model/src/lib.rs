@@ -16,6 +16,7 @@ pub mod read;
 pub mod remembered;
 pub mod snapshot;
 mod stand_in;
+pub mod unremembered;
 pub mod view;
 #[cfg(feature = "live")]
 pub mod watch;

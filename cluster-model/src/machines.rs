@@ -8,7 +8,8 @@
 use crate::gpu_drivers::GpuDriver;
 use crate::names::attribute;
 use crate::node_devices::{NodeDevices, is_true, text};
-use crate::view::{ClusterView, recall};
+use crate::remembered;
+use crate::view::ClusterView;
 use dra_allocator::{AttributeValue, Class, Device, Settings};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
@@ -137,7 +138,7 @@ fn partner(gpus: &[(Option<&str>, PciAddress)], uuid: Option<&str>) -> Option<Pc
 impl Machine<'_> {
     /// How many nodes are there now: none of a machine that is only remembered.
     pub fn live_nodes(&self) -> usize {
-        self.nodes.iter().filter(|node| !recall::is_name(node)).count()
+        self.nodes.iter().filter(|node| !remembered::is_name(node)).count()
     }
 
     /// Hash of the graph.

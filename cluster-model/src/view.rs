@@ -8,12 +8,12 @@ mod claims;
 mod devices;
 mod graphs;
 mod quotas;
-pub(crate) mod recall;
+mod recall;
 
 pub use claims::KnownClaim;
 pub use quotas::Quotas;
 
-use crate::remembered::{Remembered, RememberedError};
+use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
 use claims::Claims;
 use dra_allocator::{Inventory, InventoryError, MinorVersion, Settings};
@@ -241,7 +241,7 @@ impl ClusterView {
 
     /// Whether a node is none that is there, but a machine that was there once.
     pub fn is_remembered(&self, node: &str) -> bool {
-        recall::is_name(node)
+        remembered::is_name(node)
     }
 }
 

@@ -14,6 +14,7 @@ mod live;
 mod live;
 mod plan;
 mod plan_json;
+mod predicted;
 mod source;
 mod text;
 

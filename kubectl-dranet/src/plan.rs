@@ -1,6 +1,7 @@
 //! `plan`: what admission would make of a pod, and where it would land.
 
 use crate::args::{PlanArgs, PlanFormat};
+use crate::predicted::{devices, nodes};
 use crate::source::{self, Seen};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
@@ -10,9 +11,8 @@ use admission::gang::pods::Pods;
 use admission::gang::preview::{Preview, preview};
 use admission::plan::Policy;
 use cluster_model::names::annotation;
-use cluster_model::predict::{Prediction, predict};
 use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, ClaimAllocation, ClaimName};
+use dra_allocator::{Claim, ClaimName};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -145,29 +145,4 @@ fn fabric_text(preview: Option<&Preview>) -> String {
         Err(why) => format!("would wait: {why}"),
     };
     format!("\n# Fabric that the group would take\n\n{places}\nA group of {size} {answer}.\n")
-}
-
-/// The nodes that are there.
-pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
-    let names = view.inventory().node_names().map(|name| &**name);
-    names.filter(|name| !view.is_remembered(name))
-}
-
-fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {
-    match predict(view, node, std::slice::from_ref(claim)) {
-        Prediction::Fits { allocations, is_exact } => {
-            let devices: String = allocations.iter().map(results).collect();
-            if is_exact { devices } else { format!("{devices} (one of several choices)") }
-        }
-        Prediction::NoFit(reason) => format!("does not fit: {reason}"),
-        Prediction::Unknown(reason) => format!("not known: {reason}"),
-    }
-}
-
-fn results(allocation: &ClaimAllocation) -> String {
-    let results = allocation
-        .results
-        .iter()
-        .map(|result| format!("{} {}", result.device.driver, result.device.device));
-    results.collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,6 @@
 //! `plan -o json`: one object for programs.
 
-use crate::plan;
+use crate::predicted::nodes;
 use admission::admit::{Planned, Verdict};
 use admission::denial::Denial;
 use admission::gang::preview::Preview;
@@ -23,7 +23,7 @@ pub(crate) fn planned(
 ) -> anyhow::Result<String> {
     let decided = &planned.plan;
     let claim = Claim::from_spec(ClaimName::new("", "plan"), &decided.claim)?;
-    let nodes: Vec<_> = plan::nodes(view).map(|name| node(view, name, &claim)).collect();
+    let nodes: Vec<_> = nodes(view).map(|name| node(view, name, &claim)).collect();
     let mut answer = json!({
         "pod": verdict.pod,
         "template": template,

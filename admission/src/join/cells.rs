@@ -7,7 +7,7 @@
 use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
 use super::{Candidate, Question};
 use crate::nearness::Nearness;
-use crate::supply::count;
+use crate::wording::count;
 use cluster_model::gpu_drivers::NIC_KIND;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, attribute};

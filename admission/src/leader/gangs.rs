@@ -3,7 +3,6 @@
 //! goes on from the pods.
 
 mod act;
-mod metrics;
 mod sizes;
 mod tell;
 mod watch;
@@ -22,8 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tell::Told;
 use watch::Facts;
-
-pub(crate) use metrics::GangMetrics;
 
 /// How often all groups are looked over where nothing changes: time passes.
 const PERIOD: Duration = Duration::from_secs(2);

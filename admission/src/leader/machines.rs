@@ -4,7 +4,8 @@
 use super::{Leader, LeaderError, reading, writing};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{self, object};
-use cluster_model::remembered::{Remembered, unremembered};
+use cluster_model::remembered::Remembered;
+use cluster_model::unremembered::unremembered;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::resource::v1::ResourceSlice;

@@ -8,7 +8,7 @@ use super::counts::needed;
 use super::supply::{NodeSupply, Supply, full_name};
 use super::{Check, Finding, Severity};
 use crate::plan::FABRIC_ATTRIBUTES;
-use crate::supply::count;
+use crate::wording::count;
 use cluster_model::names::annotation;
 use dra_allocator::claim::{Constraint, ConstraintKind};
 use dra_allocator::{AttributeValue, Device};

@@ -3,7 +3,7 @@
 use super::selectors::place;
 use super::supply::{NodeSupply, Part, Supply};
 use super::{Check, Finding, Severity, quoted};
-use crate::supply::count;
+use crate::wording::count;
 use dra_allocator::claim::AllocationMode;
 
 pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {

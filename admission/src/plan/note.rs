@@ -3,7 +3,7 @@
 use super::Plan;
 use crate::intent::{AlignmentPolicy, Pairing};
 use crate::nearness::Nearness;
-use crate::supply::count;
+use crate::wording::count;
 
 impl Plan {
     /// What the pod gets, by which join, where, at what cost, from which template.

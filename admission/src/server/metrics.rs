@@ -8,8 +8,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Instant;
 
+use super::gang_metrics::GangMetrics;
 use super::templates::Written;
-use crate::leader::GangMetrics;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]

@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 use topology_graph::{Level, PciAddress};
 
 /// Random states of machines, over all cases; `PROPTEST_CASES` asks for more.
-const STATES: u32 = 100_000;
+const STATES: u32 = 1_000;
 
 /// Random states of machines that came later.
 const GROWN_STATES: u32 = 2_000;

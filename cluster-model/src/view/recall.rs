@@ -2,24 +2,11 @@
 //! can have; so a plan is made for a pool that is scaled to zero.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
-use crate::remembered::Remembered;
+use crate::remembered::{Remembered, name};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use std::collections::BTreeMap;
 use topology_graph::NodeTopology;
-
-/// No node's name holds a slash.
-const PREFIX: &str = "remembered/";
-
-/// The name under which the machine of this key stands in the view.
-pub(crate) fn name(key: &str) -> String {
-    format!("{PREFIX}{key}")
-}
-
-/// Whether a node is none that is there, but a machine that was seen once.
-pub(crate) fn is_name(node: &str) -> bool {
-    node.starts_with(PREFIX)
-}
 
 impl ClusterView {
     /// The remembered machines, by their keys in the ConfigMap.

@@ -143,8 +143,13 @@ fn search(topology: &Topology, together: usize, per_group: usize) -> Search<'_> 
     }
 }
 
+/// `PROPTEST_CASES` asks for more than these.
+fn cases() -> ProptestConfig {
+    ProptestConfig::with_cases(ProptestConfig::default().cases.max(1_000))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100_000))]
+    #![proptest_config(cases())]
 
     #[test]
     fn of_every_gpu(snapshot in machine(8), per_gpu in 1..3_usize) {
@@ -155,7 +160,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(10_000))]
+    #![proptest_config(cases())]
 
     #[test]
     fn of_gpus_by_twos(snapshot in machine(9), per_group in 1..4_usize) {

@@ -1,10 +1,10 @@
 //! Decisions carried out: marks, then a list, then gates; or a move.
 
-use super::metrics::Chosen;
 use crate::gang::decide::Warning;
 use crate::gang::release::{self, Lift, Refusal};
 use crate::gang::{Decision, Group, Member, Step, Why};
 use crate::leader::{Leader, LeaderError, reading, writing};
+use crate::server::gang_metrics::Chosen;
 use cluster_model::names::label;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};

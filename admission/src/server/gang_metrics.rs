@@ -66,7 +66,7 @@ impl GangMetrics {
         metrics
     }
 
-    pub(super) fn set_waiting(&self, reasons: impl Iterator<Item = &'static str>) {
+    pub(crate) fn set_waiting(&self, reasons: impl Iterator<Item = &'static str>) {
         let mut counts: BTreeMap<_, i64> = BTreeMap::new();
         reasons.for_each(|reason| *counts.entry(reason).or_default() += 1);
         self.waiting.clear();
@@ -75,31 +75,31 @@ impl GangMetrics {
         }
     }
 
-    pub(super) fn count(&self, outcome: Chosen) {
+    pub(crate) fn count(&self, outcome: Chosen) {
         self.choices.get_or_create(&ChosenLabel { outcome }).inc();
     }
 
-    pub(super) fn count_split(&self) {
+    pub(crate) fn count_split(&self) {
         self.splits_prevented.inc();
     }
 
-    pub(super) fn count_gates(&self, gates: usize) {
+    pub(crate) fn count_gates(&self, gates: usize) {
         self.gates.inc_by(gates as u64);
     }
 
-    pub(super) fn observe_wait(&self, seconds: f64) {
+    pub(crate) fn observe_wait(&self, seconds: f64) {
         self.wait.observe(seconds);
     }
 
     /// A guard that forgets who waits when this replica leads no more.
-    pub(super) fn while_leading(&self) -> WhileLeading<'_> {
+    pub(crate) fn while_leading(&self) -> WhileLeading<'_> {
         WhileLeading(self)
     }
 }
 
 /// See [`GangMetrics::while_leading`].
 #[derive(Debug)]
-pub(super) struct WhileLeading<'a>(&'a GangMetrics);
+pub(crate) struct WhileLeading<'a>(&'a GangMetrics);
 
 impl Drop for WhileLeading<'_> {
     fn drop(&mut self) {

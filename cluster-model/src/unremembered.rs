@@ -1,0 +1,173 @@
+//! Which machines of a view are to be remembered: those that no entry describes yet.
+
+use crate::names::attribute;
+use crate::node_devices::NodeDevices;
+use crate::remembered;
+use crate::view::ClusterView;
+use dra_allocator::Device;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::PciAddress;
+
+/// Labels by which clouds and autoscalers name a pool of nodes: what a pod is
+/// kept to a pool by, and what a new node of the pool will have again.
+const POOL_LABELS: &[&str] = &[
+    "node.kubernetes.io/instance-type",
+    "kubernetes.azure.com/agentpool",
+    "eks.amazonaws.com/nodegroup",
+    "cloud.google.com/gke-nodepool",
+    "karpenter.sh/nodepool",
+    "oci.oraclecloud.com/node-pool-id",
+];
+
+/// The nodes that are to be remembered now, by the keys of their entries: for
+/// each shape, GPU driver and pool that has GPUs and NICs the first node by name,
+/// where there is no entry yet or one of a machine that a plan could tell from it.
+pub fn unremembered(view: &ClusterView) -> BTreeMap<String, String> {
+    let mut nodes: Vec<&str> = view.inventory().node_names().map(|name| &**name).collect();
+    nodes.retain(|name| !view.is_remembered(name));
+    nodes.sort_unstable();
+    let mut first: BTreeMap<String, NodeDevices<'_>> = BTreeMap::new();
+    for name in nodes {
+        let Some(devices) = NodeDevices::of(view, name) else { continue };
+        if !devices.gpus.is_empty() && !devices.nics.is_empty() {
+            first.entry(key(view, &devices)).or_insert(devices);
+        }
+    }
+    let is_known = |key: &str, devices: &NodeDevices<'_>| {
+        let known = remembered::name(key);
+        let known = NodeDevices::of(view, &known).map(|known| appearance(&known));
+        known == Some(appearance(devices))
+    };
+    let unknown = first.into_iter().filter(|(key, devices)| !is_known(key, devices));
+    unknown.map(|(key, devices)| (key, devices.node.to_owned())).collect()
+}
+
+/// Hash of what makes a kind of machine and a pool.
+fn key(view: &ClusterView, devices: &NodeDevices<'_>) -> String {
+    let mut hash = Sha256::new();
+    hash.update(devices.topology.shape().to_string());
+    let drivers: BTreeSet<&str> = devices.gpus.values().map(|gpu| &*gpu.id().driver).collect();
+    for driver in drivers {
+        hash.update([0]);
+        hash.update(driver);
+    }
+    let node = view.inventory().node(devices.node);
+    for label in POOL_LABELS {
+        hash.update([0]);
+        hash.update(node.and_then(|node| node.labels.get(*label)).map_or("", |value| value));
+    }
+    let digest = hash.finalize();
+    let digits = digest.iter().take(8).fold(0, |sum: u64, byte| (sum << 8) | u64::from(*byte));
+    format!("{digits:016x}")
+}
+
+/// What a plan could see of a machine: which devices have which attributes, and
+/// the values that tie devices. Names and addresses of single devices change
+/// from node to node.
+fn appearance(devices: &NodeDevices<'_>) -> Vec<(PciAddress, Vec<String>)> {
+    let tying = [attribute::NUMA_NODE, attribute::PCIE_ROOT];
+    let look = |device: &Device| -> Vec<String> {
+        let names = device.attributes().map(|(name, _)| name.to_string());
+        let values = tying.iter().map(|name| format!("{:?}", device.attribute(name)));
+        names.chain(values).collect()
+    };
+    let all = devices.gpus.iter().chain(&devices.nics);
+    all.map(|(address, device)| (*address, look(device))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remembered::Remembered;
+    use crate::snapshot;
+    use crate::view::{Index, ObjectKey};
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+    use k8s_openapi::api::resource::v1::ResourceSlice;
+    use serde::de::DeserializeOwned;
+    use std::path::Path;
+    use topology_graph::NodeTopology;
+
+    const EXAMPLE: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/examples/aks-gb300/cluster.yaml");
+
+    fn view() -> ClusterView {
+        snapshot::load(Path::new(EXAMPLE)).unwrap().0
+    }
+
+    fn all<K: DeserializeOwned>(kind: &str) -> Vec<K> {
+        let objects = snapshot::objects(Path::new(EXAMPLE)).unwrap().into_iter();
+        let of_kind = objects.filter(|object| object["kind"] == kind);
+        of_kind.map(|object| serde_json::from_value(object).unwrap()).collect()
+    }
+
+    fn machine() -> Remembered {
+        let node = all("Node").remove(0);
+        Remembered::new(node, all("ResourceSlice"), all("NodeTopology").remove(0))
+    }
+
+    fn map(key: &str, bytes: Vec<u8>) -> ConfigMap {
+        let entries = BTreeMap::from([(key.to_owned(), ByteString(bytes))]);
+        ConfigMap { binary_data: Some(entries), ..ConfigMap::default() }
+    }
+
+    fn counts(view: &ClusterView, node: &str) -> Option<(usize, usize)> {
+        NodeDevices::of(view, node).map(|devices| (devices.gpus.len(), devices.nics.len()))
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let machine = machine();
+        assert_eq!(Remembered::decode(&machine.encode().unwrap()).unwrap(), machine);
+        let labels = machine.node.metadata.labels.as_ref().unwrap();
+        assert!(!labels.contains_key("kubernetes.io/hostname"));
+        assert!(machine.encode().unwrap().len() < 4096, "hundreds fit into a ConfigMap of 1 MiB");
+    }
+
+    #[test]
+    fn a_machine_is_there_when_its_nodes_are_gone() {
+        let mut view = view();
+        let new: Vec<_> = unremembered(&view).into_keys().collect();
+        let [key] = new.as_slice() else { panic!("{new:?}") };
+        let name = remembered::name(key);
+        view.apply(map(key, machine().encode().unwrap())).unwrap();
+        assert!(unremembered(&view).is_empty(), "it is remembered now");
+        for node in all::<Node>("Node") {
+            Index::<Node>::delete(&mut view, &ObjectKey::of(&node.metadata));
+        }
+        for slice in all::<ResourceSlice>("ResourceSlice") {
+            Index::<ResourceSlice>::delete(&mut view, &ObjectKey::of(&slice.metadata));
+        }
+        for graph in all::<NodeTopology>("NodeTopology") {
+            Index::<NodeTopology>::delete(&mut view, &ObjectKey::of(&graph.metadata));
+        }
+        assert_eq!(counts(&view, &name), Some((4, 4)));
+        Index::<ConfigMap>::delete(&mut view, &ObjectKey::cluster_wide("any"));
+        assert_eq!(counts(&view, &name), None);
+        assert_eq!(view.inventory().slices().count(), 0);
+    }
+
+    #[test]
+    fn a_broken_entry_is_told_and_hides_no_other() {
+        let mut view = view();
+        let mut both = map("good", machine().encode().unwrap());
+        both.binary_data.as_mut().unwrap().insert("bad".into(), ByteString(b"text".to_vec()));
+        let error = view.apply(both).unwrap_err();
+        assert!(error.to_string().contains("`bad`"), "{error}");
+        assert_eq!(counts(&view, &remembered::name("good")), Some((4, 4)));
+    }
+
+    #[test]
+    fn a_driver_that_publishes_more_makes_the_machine_new() {
+        let mut view = view();
+        let key = unremembered(&view).into_keys().next().unwrap();
+        let mut old = machine();
+        for device in old.slices.iter_mut().flat_map(|it| it.spec.devices.iter_mut().flatten()) {
+            let attributes = device.attributes.as_mut().unwrap();
+            attributes.remove(attribute::NUMA_NODE);
+        }
+        view.apply(map(&key, old.encode().unwrap())).unwrap();
+        assert_eq!(unremembered(&view).into_keys().collect::<Vec<_>>(), [key]);
+    }
+}

@@ -1,7 +1,7 @@
 //! The node driver's process.
 
 use node_driver::attach::hook;
-use node_driver::plugin::args::Command;
+use node_driver::plugin::command::Command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

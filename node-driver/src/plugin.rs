@@ -9,6 +9,7 @@
 pub mod args;
 mod authority;
 mod capabilities;
+pub mod command;
 mod dra;
 pub mod health;
 mod hooks;

@@ -13,6 +13,7 @@ mod config;
 mod drm;
 mod gpu;
 mod kfd;
+mod limits;
 mod nccl;
 mod net;
 mod numa;

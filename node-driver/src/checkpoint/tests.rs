@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::prepare::claim::ClaimRef;
-use crate::prepare::wiring::Wiring;
+use crate::prepare::plan::Wiring;
 use std::fs;
 
 fn plan(uid: &str) -> Plan {

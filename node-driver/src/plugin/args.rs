@@ -1,20 +1,8 @@
-//! The flags of the kubelet's side, and which of its two programs the binary is.
+//! The flags of the kubelet's side.
 
-use crate::args::Args;
 use crate::attach::AttachMode;
-use crate::attach::dhcp::keeper::Keepers;
-use crate::attach::hook::AttachArgs;
-use crate::attach::namespaces::Namespaces;
-use crate::cdi;
-use crate::plugin::metrics::PluginMetrics;
-use crate::prepare::effects::{Effects, Faults};
-use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
-use clap::Parser;
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
-use topology_graph::HostRoot;
 
 /// Where the kubelet and the container runtime are.
 #[derive(clap::Args, Clone, Debug)]
@@ -85,46 +73,5 @@ impl PluginArgs {
     /// The socket of NRI, where it is of use.
     pub fn nri(&self) -> Option<PathBuf> {
         (self.attach == AttachMode::Nri).then(|| self.nri_socket.clone())
-    }
-
-    /// The machine's side.
-    pub fn node(&self, host: HostRoot, paths: Paths, metrics: PluginMetrics) -> Node {
-        let environment = cdi::Environment {
-            nccl_ib_hca: self.nccl_ib_hca,
-            ucx_net_devices: self.ucx_net_devices,
-            nccl_topo_file: self.container_nccl_topo_file,
-            devices_file: self.devices_file,
-            device_metadata: self.device_metadata,
-        };
-        #[cfg(feature = "faults")]
-        let faults = Faults::kill_at(self.kill_at.clone());
-        #[cfg(not(feature = "faults"))]
-        let faults = Faults::default();
-        let namespaces = Arc::new(Namespaces::new(&paths.netns));
-        let (runtime_root, attach) = (self.runtime_root.clone(), self.attach);
-        let settings = cdi::Settings { runtime_root, attach, environment };
-        let leases = Keepers::default();
-        Node { host, effects: Effects { paths, settings, namespaces, leases, faults }, metrics }
-    }
-}
-
-/// What the binary is asked to be.
-#[derive(Clone, Debug)]
-pub enum Command {
-    /// The driver.
-    Drive(Box<Args>),
-    /// The hook, `node-driver attach`.
-    Attach(AttachArgs),
-}
-
-impl Command {
-    /// From the process's arguments.
-    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Self {
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
-        if arguments.get(1).is_some_and(|argument| argument == "attach") {
-            Self::Attach(AttachArgs::parse_from(&arguments[1..]))
-        } else {
-            Self::Drive(Box::new(Args::parse_from(arguments)))
-        }
     }
 }

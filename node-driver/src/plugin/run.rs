@@ -1,10 +1,17 @@
 //! The plugin beside the publication of devices, in one process.
 
 use crate::args::Args;
+use crate::attach::dhcp::keeper::Keepers;
+use crate::attach::namespaces::Namespaces;
+use crate::cdi;
+use crate::plugin::args::PluginArgs;
 use crate::plugin::health::{self, DeviceHealth};
 use crate::plugin::metrics::PluginMetrics;
 use crate::plugin::{Plugin, capabilities};
+use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::inventory::Inventory;
+use crate::prepare::node::Node;
+use crate::prepare::paths::Paths;
 use crate::prepare::preparer::Preparer;
 use anyhow::Context;
 use cluster_model::names::DRIVER;
@@ -30,7 +37,7 @@ pub async fn beside(
     let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
     capabilities::check().context("failed to read this process's capabilities")?;
     let stop = process::run::stop_on_signal()?;
-    let node = Arc::new(args.plugin.node(host.clone(), paths.clone(), metrics.clone()));
+    let node = Arc::new(node(&args.plugin, host.clone(), paths.clone(), metrics.clone()));
     let preparer = Preparer::new(client.clone(), &args.node_name, Arc::clone(&node));
     let (sender, health) = watch::channel(Vec::new());
     let watching = watch_health(host.clone(), args.node_name.clone(), sender, stop.clone());
@@ -72,4 +79,24 @@ async fn watch_health(
         }
         memory::give_back();
     }
+}
+
+/// The machine's side, as the flags say.
+fn node(args: &PluginArgs, host: HostRoot, paths: Paths, metrics: PluginMetrics) -> Node {
+    let environment = cdi::Environment {
+        nccl_ib_hca: args.nccl_ib_hca,
+        ucx_net_devices: args.ucx_net_devices,
+        nccl_topo_file: args.container_nccl_topo_file,
+        devices_file: args.devices_file,
+        device_metadata: args.device_metadata,
+    };
+    #[cfg(feature = "faults")]
+    let faults = Faults::kill_at(args.kill_at.clone());
+    #[cfg(not(feature = "faults"))]
+    let faults = Faults::default();
+    let namespaces = Arc::new(Namespaces::new(&paths.netns));
+    let (runtime_root, attach) = (args.runtime_root.clone(), args.attach);
+    let settings = cdi::Settings { runtime_root, attach, environment };
+    let leases = Keepers::default();
+    Node { host, effects: Effects { paths, settings, namespaces, leases, faults }, metrics }
 }

@@ -5,29 +5,7 @@
 //! its variables `DRANET_…`, one for each device.
 
 use crate::checkpoint::{Checkpoint, Phase};
-use crate::prepare::claim::{ClaimRef, OtherDevice};
-use crate::prepare::plan::{Plan, PlannedDevice};
-use crate::prepare::wiring::Wiring;
-use serde::{Deserialize, Serialize};
-
-/// Another claim of the same pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Companion {
-    /// Which one.
-    pub claim: ClaimRef,
-    /// Its devices of this driver.
-    pub devices: Vec<PlannedDevice>,
-    /// Its devices of other drivers.
-    pub others: Vec<OtherDevice>,
-}
-
-impl From<&Plan> for Companion {
-    fn from(plan: &Plan) -> Self {
-        let (devices, others) = (plan.devices.clone(), plan.others.clone());
-        Self { claim: plan.claim.clone(), devices, others }
-    }
-}
+use crate::prepare::plan::{Companion, Plan, Wiring};
 
 /// The plans of a pod's claims, each with what all of them are told: the new one, then
 /// those that change by it. A claim of several pods is told of by itself: what one of

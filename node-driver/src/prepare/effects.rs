@@ -15,7 +15,7 @@ use crate::prepare::durable::{self, FileError};
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
-use crate::prepare::wiring::{PlannedGpu, Wiring};
+use crate::prepare::plan::{PlannedGpu, Wiring};
 use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;

@@ -6,8 +6,11 @@ use crate::prepare::claim::{ClaimError, ClaimRef};
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::EffectError;
 use crate::prepare::plan::PlanError;
-use crate::prepare::preparer::API_PATIENCE;
+use std::time::Duration;
 use topology_graph::ReadError;
+
+/// Longest wait for the API server, well below the kubelet's 45 s.
+pub(super) const API_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A claim could not be prepared or unprepared.
 #[derive(Debug, thiserror::Error)]

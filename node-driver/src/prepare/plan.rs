@@ -9,11 +9,12 @@ mod link;
 use crate::prepare::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::CharDevice;
-use crate::prepare::wiring::Wiring;
 use cluster_model::network_config::{LinkName, NetworkConfig};
 pub use decide::{Facts, plan};
 pub use error::PlanError;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What one claim gets on this node.
@@ -141,6 +142,76 @@ impl fmt::Display for Child {
             Self::MacVlan => "macvlan",
             Self::IpVlan => "ipvlan",
         })
+    }
+}
+
+/// How the devices of a claim lie, and what is known of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Wiring {
+    /// The GPUs of the claim, in the order of the allocation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<PlannedGpu>,
+    /// The graph as an NCCL topology file, where it tells anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<String>,
+    /// Attributes of our devices by name, as the slice has them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The other claims of the pod, whose devices are told of too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Companion>,
+}
+
+/// A GPU of another driver in the claim, and the NICs that go with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedGpu {
+    /// The request that it satisfies.
+    pub request: String,
+    /// Its driver.
+    pub driver: String,
+    /// Its name in the slice.
+    pub device: String,
+    /// Where it is, where its driver tells.
+    #[serde(default, rename = "pciBusID", skip_serializing_if = "Option::is_none")]
+    pub pci_bus_id: Option<String>,
+    /// Its UUID, where its driver tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// The NICs of the claim that are for it, nearest first.
+    pub nics: Vec<NearNic>,
+}
+
+/// A NIC beside a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NearNic {
+    /// Its name in the slice.
+    pub device: String,
+    /// Its RDMA device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma_device: Option<String>,
+    /// How far it is, in the words of `nvidia-smi topo -m`.
+    pub path: String,
+}
+
+/// Another claim of the same pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Companion {
+    /// Which one.
+    pub claim: ClaimRef,
+    /// Its devices of this driver.
+    pub devices: Vec<PlannedDevice>,
+    /// Its devices of other drivers.
+    pub others: Vec<OtherDevice>,
+}
+
+impl From<&Plan> for Companion {
+    fn from(plan: &Plan) -> Self {
+        let (devices, others) = (plan.devices.clone(), plan.others.clone());
+        Self { claim: plan.claim.clone(), devices, others }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::claim_status::{Progress, StatusWriter};
 use crate::plugin::metrics::PluginMetrics;
 use crate::prepare::addresses;
 use crate::prepare::claim::{self, AllocatedClaim, ClaimError, ClaimRef};
-use crate::prepare::error::PrepareError;
+use crate::prepare::error::{API_PATIENCE, PrepareError};
 use crate::prepare::node::{Node, PreparedDevice};
 use crate::prepare::plan::Plan;
 use crate::prepare::pod_events::PodEvents;
@@ -17,9 +17,6 @@ use process::chain::Chain;
 use std::sync::Arc;
 use std::time::Duration;
 use topology_graph::Snapshot;
-
-/// Longest wait for the API server, well below the kubelet's 45 s.
-pub(super) const API_PATIENCE: Duration = Duration::from_secs(15);
 
 /// The same for the slices, which a claim can do without.
 const SLICES_PATIENCE: Duration = Duration::from_secs(5);

@@ -2,65 +2,12 @@
 //! with which GPU, and the machine's graph for NCCL, both restricted to what the
 //! claim holds. A pure function of the plan, the graph and the slices.
 
-use crate::prepare::companions::Companion;
-use crate::prepare::plan::{Plan, PlannedDevice};
+use crate::prepare::plan::{NearNic, Plan, PlannedDevice, PlannedGpu, Wiring};
 use crate::prepare::published::Published;
 use cluster_model::gpu_drivers;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Pair, PciAddress, PlanRequest, Topology, nccl_xml_of};
-
-/// How the devices of a claim lie, and what is known of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Wiring {
-    /// The GPUs of the claim, in the order of the allocation.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<PlannedGpu>,
-    /// The graph as an NCCL topology file, where it tells anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nccl: Option<String>,
-    /// Attributes of our devices by name, as the slice has them.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: BTreeMap<String, BTreeMap<String, Value>>,
-    /// The other claims of the pod, whose devices are told of too.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<Companion>,
-}
-
-/// A GPU of another driver in the claim, and the NICs that go with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PlannedGpu {
-    /// The request that it satisfies.
-    pub request: String,
-    /// Its driver.
-    pub driver: String,
-    /// Its name in the slice.
-    pub device: String,
-    /// Where it is, where its driver tells.
-    #[serde(default, rename = "pciBusID", skip_serializing_if = "Option::is_none")]
-    pub pci_bus_id: Option<String>,
-    /// Its UUID, where its driver tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uuid: Option<String>,
-    /// The NICs of the claim that are for it, nearest first.
-    pub nics: Vec<NearNic>,
-}
-
-/// A NIC beside a GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NearNic {
-    /// Its name in the slice.
-    pub device: String,
-    /// Its RDMA device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rdma_device: Option<String>,
-    /// How far it is, in the words of `nvidia-smi topo -m`.
-    pub path: String,
-}
 
 /// Decides.
 pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Published) -> Wiring {

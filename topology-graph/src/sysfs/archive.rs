@@ -11,7 +11,7 @@ use bzip2::read::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use tar::{Archive as TarArchive, EntryType};
 
-use super::source::LONGEST_DOCUMENT;
+use super::limits::LONGEST_DOCUMENT;
 
 /// A whole machine is 10 MB; this is room for the largest and no more.
 const LARGEST_UNPACKED: u64 = 256 << 20;

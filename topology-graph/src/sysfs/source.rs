@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the reader is where files are read")]
 
+use super::limits::LONGEST_DOCUMENT;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -14,8 +15,6 @@ use std::sync::Arc;
 
 /// Attributes of sysfs are one page; what is longer is no attribute.
 const LONGEST_ATTRIBUTE: usize = 4096;
-/// A topology file of NCCL's largest machine is a tenth of it.
-pub(super) const LONGEST_DOCUMENT: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(super) enum Source {

@@ -4,7 +4,7 @@ use super::*;
 use crate::prepare::claim::ClaimRef;
 use crate::prepare::host_link::{HostLink, SegmentSizes};
 use crate::prepare::plan::PlannedRdma;
-use crate::prepare::wiring::Wiring;
+use crate::prepare::plan::Wiring;
 use cluster_model::network_config::NetworkConfig;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
 use process::chain::Chain;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::prepare::plan::PlannedDevice;
-use crate::prepare::wiring::Wiring;
+use crate::prepare::plan::Wiring;
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing;

@@ -6,8 +6,8 @@ use crate::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::{Inventory, NicFacts};
+use crate::prepare::plan::Wiring;
 use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedRdma};
-use crate::prepare::wiring::Wiring;
 use cluster_model::network_config::NetworkConfig;
 use std::collections::BTreeMap;
 

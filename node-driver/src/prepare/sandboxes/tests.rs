@@ -2,7 +2,7 @@ use super::*;
 use crate::checkpoint::Record;
 use crate::prepare::claim::{ClaimRef, PodRef};
 use crate::prepare::plan::PlannedRdma;
-use crate::prepare::wiring::Wiring;
+use crate::prepare::plan::Wiring;
 
 /// A claim of one pod, with an RDMA device that moves or does not.
 fn plan(uid: &str, pod: &str, moves: bool) -> Plan {

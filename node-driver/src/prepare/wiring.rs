@@ -5,7 +5,6 @@
 use crate::prepare::plan::{NearNic, Plan, PlannedDevice, PlannedGpu, Wiring};
 use crate::prepare::published::Published;
 use cluster_model::gpu_drivers;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Pair, PciAddress, PlanRequest, Topology, nccl_xml_of};
 

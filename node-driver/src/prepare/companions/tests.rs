@@ -2,9 +2,11 @@ use super::*;
 use crate::attach::AttachMode;
 use crate::cdi;
 use crate::checkpoint::Record;
+use crate::prepare::claim::ClaimRef;
 use crate::prepare::claim::PodRef;
 use crate::prepare::effects::devices_file;
 use crate::prepare::paths::Paths;
+use crate::prepare::plan::PlannedDevice;
 use crate::prepare::plan::PlannedRdma;
 use serde_json::Value;
 

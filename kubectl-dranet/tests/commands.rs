@@ -243,8 +243,8 @@ fn a_capture_is_as_good_as_its_machine() {
 
 /// Through several switches, over NVLinks, through one port, between NUMA nodes, to a
 /// device itself; each device by another of its names.
-#[tokio::test]
-async fn the_way_between_two_devices() {
+#[test]
+fn the_way_between_two_devices() {
     let folder = tempfile::tempdir().unwrap();
     let mut text = String::new();
     for (name, size, ways) in [
@@ -269,7 +269,7 @@ async fn the_way_between_two_devices() {
         for (from, to) in ways {
             let mut args = vec!["graph", "--root", &root, "--path", from, to];
             args.extend(size.iter().flat_map(|size| ["--vm-size", size]));
-            let way = kubectl_dranet(&args).await;
+            let way = kubectl_dranet(&args);
             text += &format!("# {name}: --path {from} {to}\n{way}\n");
         }
     }

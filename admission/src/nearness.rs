@@ -16,9 +16,10 @@ pub enum Nearness {
 
 impl Nearness {
     /// All, near to far.
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::Partner,
         Self::Level(Level::Switch),
+        Self::Level(Level::RootPort),
         Self::Level(Level::Root),
         Self::Level(Level::Numa),
     ];
@@ -40,6 +41,7 @@ impl Nearness {
         match self {
             Self::Partner => "pair of GPU and NICs",
             Self::Level(Level::Switch) => "PCIe switch",
+            Self::Level(Level::RootPort) => "PCIe root port",
             Self::Level(Level::Root) => "PCIe root",
             Self::Level(Level::Numa) => "NUMA node",
         }

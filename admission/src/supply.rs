@@ -89,7 +89,7 @@ pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
         return intent.deny(total_shortage(intent, question));
     }
     if let Some(asked) = intent.level.filter(|asked| *asked != Level::Numa && enough(numa)) {
-        let possible = [Level::Root, Level::Numa].into_iter().filter(|level| *level > asked);
+        let possible = Level::ALL.into_iter().filter(|level| *level > asked);
         let possible = possible.filter(|level| enough(Nearness::Level(*level)));
         let possible: Vec<_> = possible.map(|level| format!("\"{level}\"")).collect();
         let limit = limit(intent, question, level);

@@ -39,7 +39,7 @@ pub mod annotation {
     pub const GPU_CLASS: &str = "dranet.io/gpu-class";
     /// DeviceClass of the NICs.
     pub const NIC_CLASS: &str = "dranet.io/nic-class";
-    /// How near: `switch`, `root`, `numa`.
+    /// How near: `switch`, `root-port`, `root`, `numa`.
     pub const ALIGNMENT: &str = "dranet.io/alignment";
     /// How binding: `required`, `preferred`.
     pub const ALIGNMENT_POLICY: &str = "dranet.io/alignment-policy";

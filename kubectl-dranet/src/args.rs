@@ -74,6 +74,10 @@ pub struct GraphArgs {
     /// folder, archive, or graph that was written with -o json
     #[arg(long, value_name = "OTHER", conflicts_with_all = ["output", "capture"])]
     pub diff: Option<String>,
+    /// Show instead the way between two devices and where it is narrowest: `GPU0`, `NIC3`, `mlx5_0`,
+    /// `ens1`, a UUID, or a PCI address
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with_all = ["output", "diff", "capture"])]
+    pub path: Option<Vec<String>>,
     /// Write what is read of the machine as an archive (tar, gzip) and show nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node", "nccl_xml", "output"])]
     pub capture: Option<PathBuf>,

@@ -7,7 +7,7 @@ use cluster_model::view::ClusterView;
 use std::fs::{self, File};
 use std::path::Path;
 use topology_graph::{
-    Format, HostRoot, Identities, NcclXml, Overlay, Topology, capture, diff, from_json,
+    Format, HostRoot, Identities, NcclXml, Overlay, Topology, capture, diff, from_json, route,
 };
 
 /// What a graph as JSON begins with, and no archive.
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<String> {
     if let Some(topology) = machine(&args.machine)? {
         return match &args.diff {
             Some(other) => Ok(differences(&topology, &read(other.as_ref(), None)?)),
-            None => Ok(args.output.render(&topology)),
+            None => shown(&topology, &args),
         };
     }
     let view = source::read(&args.source)?;
@@ -29,9 +29,20 @@ pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<String> {
         (Some(node), Some(other)) => {
             Ok(differences(&of_node(&view, node)?, &of_node(&view, other)?))
         }
-        (Some(node), None) => Ok(args.output.render(&of_node(&view, node)?)),
+        (Some(node), None) => shown(&of_node(&view, node)?, &args),
         (None, Some(_)) => anyhow::bail!("name the node or the machine (--root) to compare with"),
+        (None, None) if args.path.is_some() => {
+            anyhow::bail!("name the node or the machine (--root) whose devices these are")
+        }
         (None, None) => every_node(&view, args.output),
+    }
+}
+
+/// The graph, or the way between two of its devices.
+fn shown(topology: &Topology, args: &GraphArgs) -> anyhow::Result<String> {
+    match args.path.as_deref() {
+        Some([from, to]) => Ok(route(topology, topology.device(from)?, topology.device(to)?)),
+        _ => Ok(args.output.render(topology)),
     }
 }
 

@@ -241,6 +241,41 @@ fn a_capture_is_as_good_as_its_machine() {
     assert_eq!(captured, machine);
 }
 
+/// Through several switches, over NVLinks, through one port, between NUMA nodes, to a
+/// device itself; each device by another of its names.
+#[test]
+fn the_way_between_two_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::new();
+    for (name, size, ways) in [
+        (
+            "dgx-h100",
+            None,
+            &[("GPU0", "NIC0"), ("0000:1b:00.0", "mlx5_3"), ("NIC1", "NIC2"), ("NVME0", "NVME1")][..],
+        ),
+        (
+            "azure-gb300",
+            Some("Standard_ND128isr_GB300_v6"),
+            &[("GPU0", "GPU3"), ("GPU1", "NIC2"), ("NIC3", "NIC3")],
+        ),
+        ("gb300-data-direct", None, &[("NIC0", "GPU0")]),
+        ("azure-mi300x", None, &[("GPU0", "GPU1"), ("GPU0", "NIC0")]),
+        ("numa-unknown", None, &[("GPU0", "NIC1")]),
+    ] {
+        let root = folder.path().join(name);
+        let machine = topology_graph::fixture::machine(name).unwrap();
+        topology_graph::fixture::plant(machine, &root).unwrap();
+        let root = root.display().to_string();
+        for (from, to) in ways {
+            let mut args = vec!["graph", "--root", &root, "--path", from, to];
+            args.extend(size.iter().flat_map(|size| ["--vm-size", size]));
+            let way = kubectl_dranet(&args);
+            text += &format!("# {name}: --path {from} {to}\n{way}\n");
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
 /// A machine, its graph as JSON, and another machine.
 #[test]
 fn graphs_are_compared() {
@@ -324,6 +359,16 @@ fn bad_input_is_named() {
         vec!["graph", "--root", &broken],
         vec!["graph", "--root", &empty],
         vec!["graph", "--snapshot", EXAMPLE, "--diff", "no-such-node"],
+        vec![
+            "graph",
+            "aks-gpu-45139532-vmss000081",
+            "--snapshot",
+            EXAMPLE,
+            "--path",
+            "GPU0",
+            "NIC9",
+        ],
+        vec!["graph", "--snapshot", EXAMPLE, "--path", "GPU0", "NIC0"],
         vec!["graph", "--nccl-xml", &broken],
         vec!["graph", "--snapshot", EXAMPLE, "-o", "svg"],
         vec!["graph", "--kubeconfig", &missing],

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use topology_graph::{Level, PciAddress, Topology};
 
 /// From the widest cells to the smallest, each within the one before.
-const LEVELS: [Level; 3] = [Level::Numa, Level::Root, Level::Switch];
+const LEVELS: [Level; 4] = [Level::Numa, Level::Root, Level::RootPort, Level::Switch];
 
 /// The NICs cell by cell, within a cell by address; those whose cell is not
 /// known after the others, and virtual interfaces last, as they came.

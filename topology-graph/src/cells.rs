@@ -4,26 +4,30 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::graph::switch_of;
-use crate::shape::{Place, Role};
+use crate::graph::{Place, Role, Vertex, root_port_of};
 use crate::text::serde_as_text;
-use crate::{NumaNode, PciAddress, Topology};
+use crate::{PciAddress, Topology};
 
-/// How near the devices of one cell are.
+/// How near the devices of one cell are: one level for each word of `nvidia-smi topo -m`
+/// that is about PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Below one PCIe switch.
+    /// Below one PCIe switch: PIX. A root port is no switch.
     Switch,
-    /// Below one host bridge.
+    /// Below one root port, over as many switches as there are: PXB or nearer. Data
+    /// between such devices need not pass the CPU.
+    RootPort,
+    /// Below one host bridge, which is the standard attribute `pcieRoot`: PHB or nearer.
     Root,
-    /// On one NUMA node.
+    /// On one NUMA node: NODE or nearer.
     Numa,
 }
 
 /// Devices that are near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What they share: `numa0`, `pci0000:15`, the address of a switch's port.
+    /// What they share: `numa0`, `pci0000:15`, the address of a root port or of a switch's
+    /// upstream port.
     pub key: String,
     /// Its GPUs by address.
     pub gpus: Vec<PciAddress>,
@@ -33,27 +37,20 @@ pub struct Cell {
 
 /// A text that is no level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no alignment (`switch`, `root`, `numa`)")]
+#[error("`{0}` is no alignment (`switch`, `root-port`, `root`, `numa`)")]
 pub struct ParseLevelError(String);
-
-/// What the devices of a cell share, in the order in which cells are listed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Place(Place),
-    Numa(NumaNode),
-}
 
 impl Level {
     /// All levels, near to far.
-    pub const ALL: [Self; 3] = [Self::Switch, Self::Root, Self::Numa];
+    pub const ALL: [Self; 4] = [Self::Switch, Self::RootPort, Self::Root, Self::Numa];
 }
 
 impl Topology {
     /// The cells of a level, ordered by what their devices share. A device whose
     /// cell is unknown is in none; a cell may have GPUs only, or NICs only.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
-        let mut cells: BTreeMap<Key, Cell> = BTreeMap::new();
-        for (address, vertex) in self.shape.devices() {
+        let mut cells: BTreeMap<Place, Cell> = BTreeMap::new();
+        for (address, vertex) in self.ends() {
             let Some(key) = self.cell_key(level, address) else { continue };
             let cell = cells.entry(key).or_insert_with(|| Cell {
                 key: key.to_string(),
@@ -69,24 +66,18 @@ impl Topology {
     }
 
     /// A NIC is where its data path is, since that is what GPUs are near to.
-    fn cell_key(&self, level: Level, device: PciAddress) -> Option<Key> {
-        let chain = self.graph.data_chain(Place::Function(device));
+    fn cell_key(&self, level: Level, device: PciAddress) -> Option<Place> {
+        let device = Place::Function(device);
+        let chain = self.graph.data_chain(device);
+        let switch = |vertex: &&Vertex| self.graph.switch_above(vertex.place);
         match level {
-            Level::Switch => switch_of(&chain).map(|vertex| Key::Place(vertex.place)),
+            Level::Switch => chain.first().and_then(switch).map(|vertex| vertex.place),
+            Level::RootPort => root_port_of(&chain).map(|vertex| vertex.place),
             Level::Root => match chain.as_slice() {
-                [_, .., top] => Some(Key::Place(top.place)),
+                [_, .., top] => Some(top.place),
                 _ => None,
             },
-            Level::Numa => self.chain(device).first()?.numa.map(Key::Numa),
-        }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Place(place) => place.fmt(f),
-            Self::Numa(node) => write!(f, "numa{node}"),
+            Level::Numa => self.graph.vertex(device)?.numa.map(Place::Numa),
         }
     }
 }
@@ -95,6 +86,7 @@ impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Switch => "switch",
+            Self::RootPort => "root-port",
             Self::Root => "root",
             Self::Numa => "numa",
         })

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::NicStates;
+use crate::graph::{Graph, Role, Vertex};
 use crate::identity::Identity;
-use crate::shape::{Place, Role, Vertex};
 use crate::{Acs, LinkLayer, NumaNode, PciAddress, PcieLink};
 
 /// One GPU.
@@ -77,7 +76,7 @@ impl Nic {
 /// Names by address.
 pub(crate) type Identities = BTreeMap<PciAddress, Identity>;
 
-pub(crate) fn gpus(vertices: &[Vertex], identities: &Identities) -> Vec<Gpu> {
+pub(crate) fn gpus(graph: &Graph, identities: &Identities) -> Vec<Gpu> {
     let gpu = |(index, (address, vertex)): (usize, (PciAddress, &Vertex))| {
         let identity = identities.get(&address).cloned().unwrap_or_default();
         let (vendor, device) = vertex.id.unwrap_or_default();
@@ -91,13 +90,16 @@ pub(crate) fn gpus(vertices: &[Vertex], identities: &Identities) -> Vec<Gpu> {
             numa: vertex.numa,
         }
     };
-    of(vertices, Role::Gpu).enumerate().map(gpu).collect()
+    of(graph, Role::Gpu).enumerate().map(gpu).collect()
 }
 
-pub(crate) fn nics(vertices: &[Vertex], identities: &Identities, states: &NicStates) -> Vec<Nic> {
+pub(crate) fn nics(
+    graph: &Graph,
+    identities: &Identities,
+    acs: &BTreeMap<PciAddress, Acs>,
+) -> Vec<Nic> {
     let nic = |(index, (address, vertex)): (usize, (PciAddress, &Vertex))| {
         let identity = identities.get(&address).cloned().unwrap_or_default();
-        let state = states.get(&address).copied().unwrap_or_default();
         let (vendor, device) = vertex.id.unwrap_or_default();
         Nic {
             address,
@@ -108,30 +110,26 @@ pub(crate) fn nics(vertices: &[Vertex], identities: &Identities, states: &NicSta
             vendor,
             device,
             numa: vertex.numa,
-            current_link: state.current_link,
+            current_link: vertex.current_link,
             max_link: vertex.max_link,
-            acs: state.acs,
+            acs: acs.get(&address).copied(),
         }
     };
-    of(vertices, Role::Nic).enumerate().map(nic).collect()
+    of(graph, Role::Nic).enumerate().map(nic).collect()
 }
 
-pub(crate) fn nvmes(vertices: &[Vertex], identities: &Identities) -> Vec<Nvme> {
+pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
     let nvme = |(index, (address, vertex)): (usize, (PciAddress, &Vertex))| Nvme {
         address,
         name: format!("NVME{index}"),
         kernel_name: identities.get(&address).and_then(|identity| identity.nvme.clone()),
         numa: vertex.numa,
     };
-    of(vertices, Role::Nvme).enumerate().map(nvme).collect()
+    of(graph, Role::Nvme).enumerate().map(nvme).collect()
 }
 
-/// The functions of a role with their addresses, in the order of the vertices.
-fn of(vertices: &[Vertex], role: Role) -> impl Iterator<Item = (PciAddress, &Vertex)> {
-    vertices.iter().filter(move |vertex| vertex.role == role).filter_map(|vertex| {
-        match vertex.place {
-            Place::Function(address) => Some((address, vertex)),
-            Place::Root(_) => None,
-        }
-    })
+/// The functions of a role with their addresses, in the order of addresses.
+fn of(graph: &Graph, role: Role) -> impl Iterator<Item = (PciAddress, &Vertex)> {
+    let vertices = graph.vertices().filter(move |vertex| vertex.role == role);
+    vertices.filter_map(|vertex| Some((vertex.endpoint()?, vertex)))
 }

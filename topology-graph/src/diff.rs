@@ -75,7 +75,7 @@ fn words(value: &(impl serde::Serialize + Debug)) -> String {
 /// Paths between devices that both have.
 fn paths(before: &Topology, after: &Topology) -> Vec<String> {
     let devices = |topology: &Topology| -> BTreeSet<PciAddress> {
-        topology.shape.devices().map(|(device, _)| device).collect()
+        topology.ends().map(|(device, _)| device).collect()
     };
     let common: Vec<PciAddress> = (&devices(before) & &devices(after)).into_iter().collect();
     let mut lines = Vec::new();

@@ -7,18 +7,20 @@ mod dot;
 mod json;
 mod matrix;
 mod mermaid;
+mod route;
 mod svg;
 mod tree;
 
 use std::fmt;
 use std::str::FromStr;
 
+use crate::graph::{Role, Vertex};
 use crate::nccl::nccl_xml;
-use crate::shape::{Place, Role, Vertex};
 use crate::{NumaNode, PciAddress, Topology};
 
 pub use json::{JsonError, from_json, json};
 pub use matrix::matrix;
+pub use route::{UnknownDevice, route};
 
 /// The formats that a graph can be had in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,15 +94,11 @@ fn known_formats() -> String {
 
 /// What a vertex is called: a device by number and name, all else by its place.
 fn label(topology: &Topology, vertex: &Vertex) -> String {
-    let device = match vertex.place {
-        Place::Function(address) => device_label(topology, address),
-        Place::Root(_) => None,
-    };
+    let device = vertex.place.address().and_then(|address| device_label(topology, address));
     match (device, vertex.role) {
         (Some(device), _) => format!("{device} {}", vertex.place),
-        (None, Role::DataPath) => format!("data path {}", vertex.place),
-        (None, Role::Switch) => format!("switch {}", vertex.place),
-        (None, _) => vertex.place.to_string(),
+        (None, Role::Socket | Role::NumaNode) => vertex.place.to_string(),
+        (None, role) => format!("{role} {}", vertex.place),
     }
 }
 
@@ -122,7 +120,7 @@ fn halves(topology: &Topology) -> Vec<(Option<NumaNode>, Vec<&Vertex>)> {
     let of = |vertex: &&Vertex, node| numa_of(topology, vertex) == node;
     nodes
         .into_iter()
-        .map(|node| (node, topology.vertices().filter(|v| of(v, node)).collect()))
+        .map(|node| (node, topology.graph.pci().filter(|v| of(v, node)).collect()))
         .collect()
 }
 
@@ -138,7 +136,7 @@ fn numa_of(topology: &Topology, vertex: &Vertex) -> Option<NumaNode> {
 }
 
 fn endpoints(topology: &Topology) -> impl Iterator<Item = &Vertex> {
-    topology.vertices().filter(|vertex| vertex.role.is_endpoint())
+    topology.graph.vertices().filter(|vertex| vertex.role.is_endpoint())
 }
 
 /// `NUMA node 0`, or that it is unknown.

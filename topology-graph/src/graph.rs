@@ -1,31 +1,36 @@
-//! The tree of a shape as a graph, and the distance between two of its devices.
+//! The graph of one machine: CPU sockets, NUMA nodes and the PCI tree as vertices, and
+//! what joins them as edges with weights. All distances are computed on it.
 //!
-//! The rule is `nvidia-smi topo -m`'s, from sysfs: the nearest common ancestor is
-//! a switch (PIX), a bridge above several switches (PXB) or a host bridge (PHB);
-//! without one the NUMA nodes decide. Unknown nodes are never equal.
+//! Edges lead from below to above (a device to its port, a host bridge to its NUMA
+//! node), and are walked both ways.
+
+mod edge;
+mod join;
+mod parts;
+mod search;
+mod vertex;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::iter::successors;
 
-use petgraph::Direction;
-use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::graph::{EdgeIndex, NodeIndex, UnGraph};
+use petgraph::visit::EdgeRef;
 
-use crate::shape::{Place, Role, Vertex};
-use crate::{NumaNode, PathKind};
+use crate::NumaNode;
 
-/// A switch is two vertices in sysfs: its upstream and one downstream port.
-const HOPS_WITHIN_SWITCH_PORTS: usize = 2;
-/// And one where an overlay tells it whole.
-const HOPS_WITHIN_WHOLE_SWITCH: usize = 1;
+pub(crate) use edge::{Edge, Fabric, Link};
+pub(crate) use parts::{Branch, GpuLink, Mesh, NumaPart, Parts, SocketPart};
+pub(crate) use vertex::Vertex;
+pub use vertex::{Place, Role};
 
-/// The vertices; an edge leads from each to its parent.
+/// Vertices by place, and edges.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
-    tree: DiGraph<Vertex, ()>,
+    graph: UnGraph<Vertex, Edge>,
     places: BTreeMap<Place, NodeIndex>,
 }
 
-/// A shape that is no forest.
+/// Vertices of the PCI tree that are no forest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
     #[error("vertex `{0}` is there twice")]
@@ -36,226 +41,183 @@ pub(crate) enum GraphError {
     Loop(Place),
 }
 
+/// A vertex and the edge by which it is reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step<'g> {
+    pub(crate) edge: &'g Edge,
+    pub(crate) to: &'g Vertex,
+}
+
 impl Graph {
-    /// The forest of these vertices, and what in them is none: a vertex or edge that
-    /// would spoil it is left out.
-    pub(crate) fn new(vertices: &[Vertex]) -> (Self, Vec<GraphError>) {
-        let mut graph = Self { tree: DiGraph::new(), places: BTreeMap::new() };
-        let mut errors = Vec::new();
-        for vertex in vertices {
-            match graph.places.entry(vertex.place) {
-                Entry::Vacant(entry) => drop(entry.insert(graph.tree.add_node(vertex.clone()))),
-                Entry::Occupied(_) => errors.push(GraphError::Twice(vertex.place)),
-            }
-        }
-        errors.extend(vertices.iter().filter_map(|vertex| graph.hang(vertex).err()));
-        (graph, errors)
+    /// All vertices by place: sockets, NUMA nodes, root buses, functions.
+    pub(crate) fn vertices(&self) -> impl Iterator<Item = &Vertex> {
+        self.places.values().map(|index| &self.graph[*index])
     }
 
-    /// The edge from a vertex to its parent.
-    fn hang(&mut self, vertex: &Vertex) -> Result<(), GraphError> {
-        let Some(parent) = vertex.parent else { return Ok(()) };
-        let missing = GraphError::NoParent { vertex: vertex.place, parent };
-        let above = *self.places.get(&parent).ok_or(missing)?;
-        if self.chain(parent).iter().any(|ancestor| ancestor.place == vertex.place) {
-            return Err(GraphError::Loop(vertex.place));
-        }
-        if let Some(&index) = self.places.get(&vertex.place) {
-            self.tree.update_edge(index, above, ());
-        }
-        Ok(())
+    /// The vertices of the PCI tree by place: root buses and functions.
+    pub(crate) fn pci(&self) -> impl Iterator<Item = &Vertex> {
+        self.vertices().filter(|vertex| vertex.role.is_pci())
+    }
+
+    /// All edges with their ends, the lower first, by place.
+    pub(crate) fn edges(&self) -> impl Iterator<Item = (&Vertex, &Vertex, &Edge)> {
+        let mut edges: Vec<_> = self.graph.edge_references().collect();
+        let place = |index: NodeIndex| self.graph[index].place;
+        edges.sort_by_key(|edge| (place(edge.source()), place(edge.target())));
+        let vertex = |index: NodeIndex| &self.graph[index];
+        edges.into_iter().map(move |e| (vertex(e.source()), vertex(e.target()), e.weight()))
+    }
+
+    /// The vertex at this place.
+    pub(crate) fn vertex(&self, place: Place) -> Option<&Vertex> {
+        Some(&self.graph[*self.places.get(&place)?])
+    }
+
+    /// What is above a vertex on the PCI tree.
+    pub(crate) fn parent(&self, place: Place) -> Option<&Vertex> {
+        self.above(*self.places.get(&place)?).map(|(_, parent)| &self.graph[parent])
+    }
+
+    /// What is directly below a vertex on the PCI tree, by place.
+    pub(crate) fn children(&self, place: Place) -> Vec<&Vertex> {
+        let Some(&index) = self.places.get(&place) else { return Vec::new() };
+        let neighbors = self.graph.neighbors(index);
+        let below = neighbors.filter(|child| self.above(*child).is_some_and(|up| up.1 == index));
+        let mut children: Vec<&Vertex> = below.map(|child| &self.graph[child]).collect();
+        children.sort_by_key(|vertex| vertex.place);
+        children
+    }
+
+    /// The vertices with nothing above them on the PCI tree, by place.
+    pub(crate) fn tops(&self) -> impl Iterator<Item = &Vertex> {
+        let tops = self.places.values().filter(|index| self.above(**index).is_none());
+        tops.map(|index| &self.graph[*index]).filter(|vertex| vertex.role.is_pci())
+    }
+
+    /// A vertex and all above it on the PCI tree, nearest first. Empty for a place that
+    /// is not there.
+    pub(crate) fn chain(&self, place: Place) -> Vec<&Vertex> {
+        self.up(self.places.get(&place).copied()).map(|index| &self.graph[index]).collect()
     }
 
     /// The chain by which a device's data go: its data path's, where it has one.
     pub(crate) fn data_chain(&self, place: Place) -> Vec<&Vertex> {
-        let chain = self.chain(place);
-        let data_path = chain.first().and_then(|vertex| vertex.data_path);
-        data_path.map_or(chain, |data_path| self.chain(data_path))
+        let data_path = self.data_path(place).map(|vertex| vertex.place);
+        self.chain(data_path.unwrap_or(place))
     }
 
-    /// Between a GPU and a NIC data may go two ways; the nearer one counts. These are
-    /// its two chains.
-    pub(crate) fn nearest_chains(&self, a: Place, b: Place) -> [Vec<&Vertex>; 2] {
-        let own = [self.chain(a), self.chain(b)];
-        let roles = [&own[0], &own[1]].map(|chain| chain.first().map(|vertex| vertex.role));
-        if !matches!(roles, [Some(Role::Gpu), Some(Role::Nic)] | [Some(Role::Nic), Some(Role::Gpu)])
-        {
-            return own;
-        }
-        let direct = [self.data_chain(a), self.data_chain(b)];
-        let nearer = pcie_path(&direct[0], &direct[1]) < pcie_path(&own[0], &own[1]);
-        if nearer { direct } else { own }
+    /// The function that moves a NIC's data.
+    pub(crate) fn data_path(&self, nic: Place) -> Option<&Vertex> {
+        let index = *self.places.get(&nic)?;
+        let mut edges = self.graph.edges(index);
+        let edge = edges.find(|edge| {
+            *edge.weight() == Edge::DataPath && self.lower_end(edge.id()) == Some(index)
+        })?;
+        Some(&self.graph[edge.target()])
     }
 
-    /// A vertex and all above it, nearest first. Empty for a place that is not there.
-    pub(crate) fn chain(&self, place: Place) -> Vec<&Vertex> {
-        let mut next = self.places.get(&place).copied();
-        let mut chain = Vec::new();
-        while let Some(index) = next {
-            chain.push(&self.tree[index]);
-            next = self.tree.neighbors_directed(index, Direction::Outgoing).next();
+    /// The switch that a vertex hangs off, by the vertex that bounds it: its upstream port,
+    /// or itself where it is told whole. Two devices of one switch are PIX apart. None for
+    /// what hangs off a root port or a root bus.
+    pub(crate) fn switch_above(&self, place: Place) -> Option<&Vertex> {
+        let port = self.parent(place)?;
+        match port.role {
+            Role::Switch => Some(port),
+            Role::SwitchPort if self.link_above(port.place).is_some() => Some(port),
+            Role::SwitchPort => self.parent(port.place),
+            _ => None,
         }
-        chain
+    }
+
+    /// The PCIe link between a vertex and what is above it.
+    pub(crate) fn link_above(&self, place: Place) -> Option<Link> {
+        let (edge, _) = self.above(*self.places.get(&place)?)?;
+        match self.graph[edge] {
+            Edge::Pcie(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// The vertex of the NUMA node.
+    pub(crate) fn numa(&self, node: NumaNode) -> Option<&Vertex> {
+        self.vertex(Place::Numa(node))
+    }
+
+    /// The socket that a NUMA node is on.
+    pub(crate) fn socket_of(&self, node: NumaNode) -> Option<u32> {
+        let index = *self.places.get(&Place::Numa(node))?;
+        self.graph.neighbors(index).find_map(|other| match self.graph[other].place {
+            Place::Socket(socket) => Some(socket),
+            _ => None,
+        })
+    }
+
+    /// A node's row of the SLIT, over all nodes by number, as far as it is known.
+    pub(crate) fn slit(&self, node: NumaNode) -> Vec<u32> {
+        let Some(&from) = self.places.get(&Place::Numa(node)) else { return Vec::new() };
+        let is_node = |vertex: &Vertex| vertex.role == Role::NumaNode && vertex.in_shape;
+        let nodes = self.places.iter().filter(|(_, index)| is_node(&self.graph[**index]));
+        let distance = |to: NodeIndex| {
+            let edge = self.graph.find_edge(from, to)?;
+            match self.graph[edge] {
+                Edge::Slit { there, back } => {
+                    if self.lower_end(edge) == Some(from) {
+                        there
+                    } else {
+                        back
+                    }
+                }
+                _ => None,
+            }
+        };
+        nodes.map_while(|(_, to)| distance(*to)).collect()
+    }
+
+    /// The links between GPUs beside PCIe, by their GPUs.
+    pub(crate) fn gpu_links(&self) -> Vec<GpuLink> {
+        let links = self.edges().filter_map(|(a, b, edge)| match edge {
+            Edge::Fabric { fabric, evidence } => Some(GpuLink {
+                gpus: (a.place.address()?, b.place.address()?),
+                fabric: *fabric,
+                evidence: evidence.clone(),
+            }),
+            _ => None,
+        });
+        links.collect()
+    }
+
+    /// The same as meshes: GPUs of which every two are joined alike.
+    pub(crate) fn meshes(&self) -> Vec<Mesh> {
+        parts::meshes(&self.gpu_links())
+    }
+
+    /// A vertex and all above it.
+    fn up(&self, from: Option<NodeIndex>) -> impl Iterator<Item = NodeIndex> {
+        successors(from, |index| self.above(*index).map(|(_, parent)| parent))
+    }
+
+    /// The edge to what is above on the PCI tree, and that vertex.
+    fn above(&self, index: NodeIndex) -> Option<(EdgeIndex, NodeIndex)> {
+        let mut edges = self.graph.edges(index).filter(|edge| {
+            matches!(edge.weight(), Edge::Pcie(_) | Edge::Attachment)
+                && self.graph[edge.target()].role.is_pci()
+                && self.lower_end(edge.id()) == Some(index)
+        });
+        edges.next().map(|edge| (edge.id(), edge.target()))
+    }
+
+    fn lower_end(&self, edge: EdgeIndex) -> Option<NodeIndex> {
+        self.graph.edge_endpoints(edge).map(|(lower, _)| lower)
     }
 }
 
-/// The path between two different devices over PCIe, given their chains.
-pub(crate) fn pcie_path(a: &[&Vertex], b: &[&Vertex]) -> PathKind {
-    let common = common_ancestor(a, b);
-    match common.map(|(vertex, hops)| (vertex.role, hops)) {
-        Some((Role::HostBridge, _)) => PathKind::Phb,
-        Some((role, hops)) if hops <= hops_within(role) => PathKind::Pix,
-        Some(_) => PathKind::Pxb,
-        None => numa_path(numa(a), numa(b)),
-    }
-}
-
-/// The vertex that bounds the switch which a device hangs off: two devices with
-/// the same one are PIX apart. None directly on a root bus.
-pub(crate) fn switch_of<'g>(chain: &[&'g Vertex]) -> Option<&'g Vertex> {
+/// The last vertex below the host bridge on a device's way up: its root port, or a
+/// switch where a hypervisor shows no root port. Devices with the same one are PXB
+/// apart or nearer. None for a device that is on a root bus itself.
+pub(crate) fn root_port_of<'g>(chain: &[&'g Vertex]) -> Option<&'g Vertex> {
     let [_, above @ ..] = chain else { return None };
-    let nearest = above.first().filter(|vertex| vertex.role != Role::HostBridge)?;
-    let second = above.get(1).filter(|vertex| vertex.role == Role::Bridge);
-    Some(if nearest.role == Role::Bridge { second.unwrap_or(nearest) } else { nearest })
-}
-
-/// Where the nearest vertex above both is.
-pub(crate) fn common_place(a: &[&Vertex], b: &[&Vertex]) -> Option<Place> {
-    common_ancestor(a, b).map(|(vertex, _)| vertex.place)
-}
-
-/// The nearest vertex above both, and the hops to it from the farther one.
-fn common_ancestor<'g>(a: &[&'g Vertex], b: &[&'g Vertex]) -> Option<(&'g Vertex, usize)> {
-    let shared = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a.place == b.place).count();
-    let common = a.len().checked_sub(shared)?;
-    let vertex = a.get(common).copied().filter(|_| shared > 0)?;
-    Some((vertex, common.max(b.len() - shared)))
-}
-
-fn hops_within(role: Role) -> usize {
-    match role {
-        Role::Switch => HOPS_WITHIN_WHOLE_SWITCH,
-        Role::HostBridge | Role::Bridge | Role::Gpu | Role::Nic | Role::DataPath | Role::Nvme => {
-            HOPS_WITHIN_SWITCH_PORTS
-        }
-    }
-}
-
-fn numa(chain: &[&Vertex]) -> Option<NumaNode> {
-    chain.first().and_then(|vertex| vertex.numa)
-}
-
-fn numa_path(a: Option<NumaNode>, b: Option<NumaNode>) -> PathKind {
-    match (a, b) {
-        (Some(a), Some(b)) if a == b => PathKind::Node,
-        (Some(_), Some(_)) => PathKind::Sys,
-        _ => PathKind::Unknown,
-    }
+    above.iter().rev().find(|vertex| vertex.role != Role::HostBridge).copied()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `pci0000:00` or an address, per line `place parent [numa]`; `sw` makes a
-    /// whole switch of a vertex, `gpu` a device.
-    fn vertices(text: &str) -> Vec<Vertex> {
-        let vertices = text.lines().map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let place = place(words[0]);
-            let role = match words.get(2) {
-                Some(&"sw") => Role::Switch,
-                Some(_) => Role::Gpu,
-                None if matches!(place, Place::Root(_)) => Role::HostBridge,
-                None => Role::Bridge,
-            };
-            let numa = words.get(2).and_then(|numa| numa.parse().ok()).map(NumaNode);
-            Vertex {
-                parent: (words[1] != "-").then(|| self::place(words[1])),
-                numa,
-                ..Vertex::new(place, role)
-            }
-        });
-        vertices.collect()
-    }
-
-    fn place(text: &str) -> Place {
-        text.parse().map_or_else(|_| Place::Function(text.parse().unwrap()), Place::Root)
-    }
-
-    fn path(graph: &Graph, a: &str, b: &str) -> PathKind {
-        pcie_path(&graph.chain(place(a)), &graph.chain(place(b)))
-    }
-
-    #[test]
-    fn the_nearest_common_ancestor_decides() {
-        let (graph, errors) = Graph::new(&vertices(
-            "pci0000:00 -\n\
-             0000:00:01.0 pci0000:00\n\
-             0000:01:00.0 0000:00:01.0\n\
-             0000:02:00.0 0000:01:00.0\n\
-             0000:02:01.0 0000:01:00.0\n\
-             0000:03:00.0 0000:02:00.0 0\n\
-             0000:03:00.1 0000:02:00.0 0\n\
-             0000:04:00.0 0000:02:01.0 0\n\
-             0000:02:02.0 0000:01:00.0\n\
-             0000:05:00.0 0000:02:02.0\n\
-             0000:06:00.0 0000:05:00.0\n\
-             0000:07:00.0 0000:06:00.0 0\n\
-             0000:00:02.0 pci0000:00 0\n\
-             pci0000:80 -\n\
-             0000:80:01.0 pci0000:80 0\n\
-             0000:80:02.0 pci0000:80 -1\n\
-             0000:80:03.0 - 1\n\
-             0000:80:04.0 - -1",
-        ));
-        assert_eq!(errors, []);
-        for (a, b, expected) in [
-            ("0000:03:00.0", "0000:03:00.1", PathKind::Pix),
-            ("0000:03:00.0", "0000:04:00.0", PathKind::Pix),
-            ("0000:03:00.0", "0000:07:00.0", PathKind::Pxb),
-            ("0000:03:00.0", "0000:00:02.0", PathKind::Phb),
-            ("0000:03:00.0", "0000:80:01.0", PathKind::Node),
-            ("0000:80:02.0", "0000:80:01.0", PathKind::Phb),
-            ("0000:03:00.0", "0000:80:02.0", PathKind::Unknown),
-            ("0000:80:02.0", "0000:80:04.0", PathKind::Unknown),
-            ("0000:80:03.0", "0000:80:01.0", PathKind::Sys),
-        ] {
-            assert_eq!(path(&graph, a, b), expected, "{a} {b}");
-            assert_eq!(path(&graph, b, a), expected, "{b} {a}");
-        }
-    }
-
-    #[test]
-    fn a_whole_switch_is_one_hop() {
-        let (graph, errors) = Graph::new(&vertices(
-            "ffff:ff:01.0 - sw\n\
-             ffff:ff:02.0 ffff:ff:01.0 sw\n\
-             0001:00:00.0 ffff:ff:02.0 0\n\
-             0002:00:00.0 ffff:ff:02.0 0\n\
-             0003:00:00.0 ffff:ff:01.0 0",
-        ));
-        assert_eq!(errors, []);
-        assert_eq!(path(&graph, "0001:00:00.0", "0002:00:00.0"), PathKind::Pix);
-        assert_eq!(path(&graph, "0001:00:00.0", "0003:00:00.0"), PathKind::Pxb);
-    }
-
-    #[test]
-    fn what_is_no_forest_is_told() {
-        for (text, expected) in [
-            (
-                "0000:01:00.0 0000:02:00.0\n0000:02:00.0 0000:01:00.0",
-                "vertex `0000:02:00.0` is above itself",
-            ),
-            ("0000:01:00.0 0000:01:00.0", "vertex `0000:01:00.0` is above itself"),
-            ("0000:01:00.0 -\n0000:01:00.0 -", "vertex `0000:01:00.0` is there twice"),
-            (
-                "0000:01:00.0 pci0000:00",
-                "vertex `0000:01:00.0` is under `pci0000:00`, which is not there",
-            ),
-        ] {
-            let (_, errors) = Graph::new(&vertices(text));
-            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
-        }
-    }
-}
+mod tests;

@@ -38,6 +38,7 @@ mod numa;
 mod overlay;
 mod pairs;
 mod path;
+mod route;
 mod shape;
 mod snapshot;
 mod subnet;
@@ -52,14 +53,17 @@ pub use cells::{Cell, Level, ParseLevelError};
 pub use device::{Gpu, Nic, Nvme};
 pub use diff::diff;
 pub use evidence::{Evidence, ParseEvidenceError};
-pub use formats::{Format, JsonError, ParseFormatError, from_json, json, matrix};
+pub use formats::{
+    Format, JsonError, ParseFormatError, UnknownDevice, from_json, json, matrix, route,
+};
 pub use gdr::{Gdr, ParseGdrError};
+pub use graph::{Place, Role};
 pub use link::PcieLink;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml, nccl_xml_of};
 #[cfg(feature = "crd")]
 pub use node_topology::crd;
 pub use node_topology::{
-    DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, NicSpec, NodeTopology,
+    DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, LinkSpec, NicSpec, NodeTopology,
     NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec, SocketSpec,
     SpecError, TopologySummary, VertexRole, VertexSpec, conditions,
 };
@@ -67,6 +71,7 @@ pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;
 pub use pairs::{Pair, PlanRequest};
 pub use path::{ParsePathKindError, PathKind};
+pub use route::{Bottleneck, Connection, Hop, Route};
 pub use shape::{ParseShapeHashError, ShapeHash};
 pub use snapshot::{
     AcsControl, GpuFacts, IommuMode, LinkLayer, NcclFile, Netdev, NumaNodeFacts, NvmeController,

@@ -54,6 +54,11 @@ pub struct NodeTopologySpec {
     /// How the NICs are connected now, by address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<NicSpec>,
+    /// The PCIe links as they run above switches, data paths and NVMe controllers. Those
+    /// above NICs are in `nics`; those above GPUs are not told, since a GPU slows its link
+    /// down when it is idle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkSpec>,
     /// Memory of the NUMA nodes, where it is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<NumaMemorySpec>,
@@ -145,6 +150,18 @@ pub struct GpuDirectSpec {
     pub verdict: String,
     /// The GPUs by number, in the order of their addresses from 0.
     pub gpus: Vec<u32>,
+}
+
+/// PCIe links that run alike.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LinkSpec {
+    /// Mega-transfers per second and lane, `x`, lanes.
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = LINK)))]
+    pub link: String,
+    /// The PCI addresses of their lower ends.
+    pub at: Vec<String>,
 }
 
 /// The memory of one NUMA node.

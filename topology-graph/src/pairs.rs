@@ -8,7 +8,7 @@
 
 mod matching;
 
-use crate::shape::{Role, Vertex};
+use crate::graph::{Role, Vertex};
 use crate::{LinkLayer, PathKind, PciAddress, Topology};
 use matching::{Gain, Problem, best};
 
@@ -95,6 +95,52 @@ impl Topology {
 
     /// The best plan, by GPU and NIC. A NIC serves GPUs of its NUMA node only. The
     /// order in which a request names things does not matter.
+    ///
+    /// What is best are six wishes, of which no number of later ones outweighs an earlier:
+    ///
+    /// 1. as many groups as possible have a first NIC, then a second and so on;
+    /// 2. where NICs are shared, all serve as equally many groups as can be;
+    /// 3. the paths of the groups are short: each pair counts 4 for PIX, 3 for PXB, 2 for
+    ///    PHB, 1 for NODE, by the farthest GPU of the group;
+    /// 4. the GPUs that stay free can have NICs, as in 1;
+    /// 5. their paths are short, as in 3;
+    /// 6. nothing crosses in the order of addresses.
+    ///
+    /// An example: a machine with two GPUs and two NICs on each switch, of which NIC0 is
+    /// in use. GPU0 and GPU1 are to have one NIC each, GPU2 stays free.
+    ///
+    /// |      | NIC1 | NIC2 | NIC3 |
+    /// |------|------|------|------|
+    /// | GPU0 | PIX  | NODE | NODE |
+    /// | GPU1 | PIX  | NODE | NODE |
+    /// | GPU2 | NODE | PIX  | PIX  |
+    ///
+    /// The nearest NIC of GPU0 and of GPU1 is NIC1; to give it to both, or to one and
+    /// nothing to the other, breaks wish 1. Of the plans with two pairs, those with one
+    /// PIX and one NODE are the best by wish 3: 4 + 1. Four such plans are left: GPU0 or
+    /// GPU1 has NIC1, the other NIC2 or NIC3. Each leaves GPU2 a NIC, PIX, so that wishes
+    /// 4 and 5 say nothing, and by wish 6 it is GPU0 with NIC1, GPU1 with NIC2; GPU2 has
+    /// NIC3 left.
+    ///
+    /// ```
+    /// use topology_graph::fixture::{machine, plant};
+    /// use topology_graph::{HostRoot, PlanRequest, Topology, read};
+    ///
+    /// let root = tempfile::tempdir()?;
+    /// plant(machine("x86-two-per-switch").ok_or("no such machine")?, root.path())?;
+    /// let (topology, _) = Topology::build(&read(&HostRoot::at(root.path()))?, None);
+    /// let at = |name| topology.device(name);
+    /// let request = PlanRequest {
+    ///     groups: vec![vec![at("GPU0")?], vec![at("GPU1")?]],
+    ///     nics: vec![at("NIC1")?, at("NIC2")?, at("NIC3")?],
+    ///     per_group: 1,
+    ///     rest: vec![at("GPU2")?],
+    ///     ..PlanRequest::default()
+    /// };
+    /// let pairs = topology.plan(&request).into_iter().map(|pair| (pair.gpu, pair.nic));
+    /// assert!(pairs.eq([(at("GPU0")?, at("NIC1")?), (at("GPU1")?, at("NIC2")?)]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn plan(&self, request: &PlanRequest) -> Vec<Pair> {
         let request = request.tidy();
         let groups = groups(&request);
@@ -136,7 +182,7 @@ impl Topology {
     /// way to storage and management (`BlueField`, MANA).
     fn pairable_nics(&self) -> Vec<PciAddress> {
         let nics = |wanted: &dyn Fn(&Vertex) -> bool| -> Vec<PciAddress> {
-            let nics = self.shape.devices().filter(|(_, vertex)| vertex.role == Role::Nic);
+            let nics = self.ends().filter(|(_, vertex)| vertex.role == Role::Nic);
             nics.filter(|(_, vertex)| wanted(vertex)).map(|(address, _)| address).collect()
         };
         let infiniband = nics(&|vertex| vertex.link_layer == Some(LinkLayer::InfiniBand));

@@ -6,26 +6,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::build::{Built, NicStates, Verdicts, build, build_overlay, verdicts};
+use crate::build::{Built, Verdicts, build, build_overlay, verdicts};
 use crate::device::{Gpu, Identities, Nic, Nvme, gpus, nics, nvmes};
-use crate::graph::{Graph, GraphError, common_place, pcie_path};
-use crate::shape::{Place, Role, Shape, Vertex};
-use crate::{Anomaly, Gdr, NumaNode, Overlay, PathKind, PciAddress, PcieLink, ShapeHash, Snapshot};
+use crate::graph::{Graph, GraphError, Place, Vertex};
+use crate::{Acs, Anomaly, Gdr, NumaNode, Overlay, PathKind, PciAddress, ShapeHash, Snapshot};
 
 /// One machine's graph of PCIe and NUMA distances.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    pub(crate) shape: Shape,
+    pub(crate) graph: Graph,
     pub(crate) hash: ShapeHash,
-    /// NVMe controllers, and the bridges above only them.
-    pub(crate) storage: Vec<Vertex>,
     pub(crate) identities: Identities,
-    pub(crate) nic_states: NicStates,
+    /// What the ports above NICs do with requests to their peers.
+    pub(crate) acs: BTreeMap<PciAddress, Acs>,
     /// Memory of NUMA nodes in bytes.
     pub(crate) memory: BTreeMap<NumaNode, u64>,
     pub(crate) fabric: Option<String>,
     pub(crate) anomalies: Vec<Anomaly>,
-    pub(crate) graph: Graph,
     gpus: Vec<Gpu>,
     nics: Vec<Nic>,
     nvmes: Vec<Nvme>,
@@ -48,8 +45,7 @@ impl Topology {
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent; there is nothing to refuse.
         let (mut topology, _) = Self::assemble(built, None);
-        let path = |gpu, nic| topology.path(gpu, nic);
-        topology.gdr = verdicts(snapshot, &topology.shape, &topology.graph, path);
+        topology.gdr = verdicts(snapshot, &topology);
         (topology, anomalies)
     }
 
@@ -63,21 +59,17 @@ impl Topology {
 
     /// `hash` where another program has named the shape already.
     pub(crate) fn assemble(built: Built, hash: Option<ShapeHash>) -> (Self, Vec<GraphError>) {
-        let Built { mut shape, mut storage, identities, nic_states, memory, anomalies } = built;
-        shape.vertices.sort_by_key(|vertex| vertex.place);
-        storage.sort_by_key(|vertex| vertex.place);
-        let (graph, errors) = Graph::new(&[&shape.vertices[..], &storage].concat());
-        let (devices, paths) = paths(&shape, &storage, &graph);
+        let Built { parts, identities, acs, memory, anomalies } = built;
+        let (graph, errors) = Graph::new(&parts);
+        let (devices, paths) = paths(&graph);
         let topology = Self {
-            gpus: gpus(&shape.vertices, &identities),
-            nics: nics(&shape.vertices, &identities, &nic_states),
-            nvmes: nvmes(&storage, &identities),
-            hash: hash.unwrap_or_else(|| shape.hash()),
+            gpus: gpus(&graph, &identities),
+            nics: nics(&graph, &identities, &acs),
+            nvmes: nvmes(&graph, &identities),
+            hash: hash.unwrap_or_else(|| graph.hash()),
             graph,
-            shape,
-            storage,
             identities,
-            nic_states,
+            acs,
             memory,
             fabric: None,
             anomalies,
@@ -141,22 +133,16 @@ impl Topology {
         self.gdr.get(&(gpu, nic)).copied().unwrap_or(Gdr::Unknown)
     }
 
-    /// What the narrowest PCIe link between two devices could carry in one direction,
-    /// in megabytes per second; nothing where no link on the way is known. Links
-    /// between CPUs are not counted: nobody tells of them.
+    /// What the narrowest PCIe link between two devices carries in one direction, in
+    /// megabytes per second; see [`crate::Route::bottleneck`].
     pub fn megabytes_per_second(&self, a: PciAddress, b: PciAddress) -> Option<u32> {
-        let chains = self.graph.nearest_chains(Place::Function(a), Place::Function(b));
-        let common = common_place(&chains[0], &chains[1]);
-        let below = chains
-            .iter()
-            .flat_map(|chain| chain.iter().take_while(move |vertex| Some(vertex.place) != common));
-        below.filter_map(|vertex| vertex.max_link).map(PcieLink::megabytes_per_second).min()
+        Some(self.route(a, b)?.bottleneck()?.megabytes_per_second)
     }
 
     /// Every path between two devices anew: all endpoints by address, row by row.
     /// [`Topology::path`] remembers them; this is what remembering costs.
     pub fn all_paths(&self) -> Vec<PathKind> {
-        paths(&self.shape, &self.storage, &self.graph).1
+        paths(&self.graph).1
     }
 
     /// The hash of everything here that is the same on equal hardware.
@@ -169,55 +155,30 @@ impl Topology {
         &self.anomalies
     }
 
-    /// All vertices of the PCI tree by place.
-    pub(crate) fn vertices(&self) -> impl Iterator<Item = &Vertex> {
-        let mut vertices: Vec<_> = self.shape.vertices.iter().chain(&self.storage).collect();
-        vertices.sort_by_key(|vertex| vertex.place);
-        vertices.into_iter()
+    /// GPUs and NICs by address.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (PciAddress, &Vertex)> {
+        let devices = self.graph.vertices().filter(|vertex| vertex.role.is_device());
+        devices.filter_map(|vertex| Some((vertex.endpoint()?, vertex)))
     }
 
     /// All endpoints by address.
     pub(crate) fn endpoints(&self) -> &[PciAddress] {
         &self.devices
     }
-
-    /// A device and all above it, nearest first.
-    pub(crate) fn chain(&self, device: PciAddress) -> Vec<&Vertex> {
-        self.graph.chain(Place::Function(device))
-    }
 }
 
 /// All paths between two devices, with the devices in order.
-fn paths(shape: &Shape, storage: &[Vertex], graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
-    let vertices = shape.vertices.iter().chain(storage);
-    let mut devices: Vec<PciAddress> = vertices.filter_map(Vertex::endpoint).collect();
-    devices.sort_unstable();
-    let places = devices.iter().copied().map(Place::Function);
-    let chains: Vec<[Vec<&Vertex>; 2]> =
-        places.map(|place| [graph.chain(place), graph.data_chain(place)]).collect();
-    let links: BTreeMap<_, _> =
-        shape.gpu_links.iter().map(|link| (link.gpus, link.fabric.path())).collect();
-    let mut paths = vec![PathKind::Same; devices.len() * devices.len()];
-    for (row, a) in devices.iter().enumerate() {
-        for (column, b) in devices.iter().enumerate().skip(row + 1) {
-            let pcie = || nearest_path(&chains[row], &chains[column]);
-            let path = links.get(&(*a, *b)).copied().unwrap_or_else(pcie);
-            paths[row * devices.len() + column] = path;
-            paths[column * devices.len() + row] = path;
+fn paths(graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
+    let devices: Vec<PciAddress> = graph.vertices().filter_map(Vertex::endpoint).collect();
+    let places: Vec<Place> = devices.iter().copied().map(Place::Function).collect();
+    let mut paths = vec![PathKind::Unknown; devices.len() * devices.len()];
+    for (row, from) in places.iter().enumerate() {
+        for (column, kind) in graph.kinds(*from, &places).into_iter().enumerate() {
+            if graph.starts_before(*from, places[column]) {
+                paths[row * devices.len() + column] = kind;
+                paths[column * devices.len() + row] = kind;
+            }
         }
     }
     (devices, paths)
-}
-
-/// Each with its own chain and that of its data; only between a GPU and a NIC can
-/// data go another way than the device's own.
-fn nearest_path(a: &[Vec<&Vertex>; 2], b: &[Vec<&Vertex>; 2]) -> PathKind {
-    let own = pcie_path(&a[0], &b[0]);
-    let role = |chains: &[Vec<&Vertex>; 2]| chains[0].first().map(|vertex| vertex.role);
-    match (role(a), role(b)) {
-        (Some(Role::Gpu), Some(Role::Nic)) | (Some(Role::Nic), Some(Role::Gpu)) => {
-            own.min(pcie_path(&a[1], &b[1]))
-        }
-        _ => own,
-    }
 }

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use roxmltree::{Document, Node, ParsingOptions};
 use topology_graph::fixture::{MACHINES, machine, plant};
 use topology_graph::{
-    CpuSet, HostRoot, Identities, PathKind, PciAddress, Snapshot, Topology, capture, matrix, read,
+    CpuSet, HostRoot, Identities, NumaNode, PathKind, PciAddress, Snapshot, Topology, capture,
+    matrix, read,
 };
 
 fn captures() -> BTreeMap<String, PathBuf> {
@@ -109,47 +110,112 @@ fn captures_agree_with_hwloc() {
     }
 }
 
-/// The word that hwloc's listing means: below one bridge or one root, else by the CPUs
-/// that it calls near.
-fn listed_path(a: &(Vec<PciAddress>, CpuSet), b: &(Vec<PciAddress>, CpuSet)) -> [PathKind; 3] {
-    match (a.0.first(), b.0.first()) {
-        (Some(a), Some(b)) if a == b => [PathKind::Pix, PathKind::Pxb, PathKind::Phb],
-        _ if a.1 == b.1 => [PathKind::Phb, PathKind::Node, PathKind::Node],
-        _ => [PathKind::Sys; 3],
+/// Switches in sysfs are an upstream and a downstream port: so many bridges below what two
+/// devices share, and there is one switch between them at most.
+const BRIDGES_OF_ONE_SWITCH: usize = 1;
+
+/// The word that hwloc's tree means for two functions. The nearest object around both is a
+/// bridge (PIX where both are as near to it as one switch brings them, else PXB), a host
+/// bridge (PHB), or what the host bridges are in: one NUMA node (NODE) or several (SYS).
+fn listed_path(a: Node<'_, '_>, b: Node<'_, '_>) -> PathKind {
+    let (a, b): (Vec<_>, Vec<_>) =
+        (a.ancestors().skip(1).collect(), b.ancestors().skip(1).collect());
+    let (below_a, common) = nearest_common(&a, &b);
+    let (below_b, _) = nearest_common(&b, &a);
+    match common.attribute("bridge_type") {
+        Some("1-1") if below_a.max(below_b) <= BRIDGES_OF_ONE_SWITCH => PathKind::Pix,
+        Some("1-1") => PathKind::Pxb,
+        Some("0-1") => PathKind::Phb,
+        _ if nodes(&a) == nodes(&b) && nodes(&a).len() == 1 => PathKind::Node,
+        _ => PathKind::Sys,
     }
 }
 
-/// Every two endpoints below one bridge, or of which the kernel tells the node.
+/// How many objects are around the first and not around both, and the first that is.
+fn nearest_common<'x, 'i>(
+    around: &[Node<'x, 'i>],
+    other: &[Node<'x, 'i>],
+) -> (usize, Node<'x, 'i>) {
+    let at = around.iter().position(|node| other.contains(node)).unwrap();
+    (at, around[at])
+}
+
+/// The NUMA nodes of the nearest object that tells any.
+fn nodes(around: &[Node<'_, '_>]) -> Vec<u32> {
+    let set = around.iter().find_map(|node| node.attribute("nodeset")).unwrap();
+    // hwloc writes sets of nodes as it writes those of CPUs.
+    cpu_set(set).iter().collect()
+}
+
+/// GPUs, NICs and disks with their NUMA nodes.
+fn endpoints(topology: &Topology) -> Vec<(PciAddress, Option<NumaNode>)> {
+    let gpus = topology.gpus().iter().map(|gpu| (gpu.address, gpu.numa));
+    let nics = topology.nics().iter().map(|nic| (nic.address, nic.numa));
+    let nvmes = topology.nvmes().iter().map(|nvme| (nvme.address, nvme.numa));
+    gpus.chain(nics).chain(nvmes).collect()
+}
+
+/// Every two endpoints below one host bridge, or of which the kernel tells the node.
 #[test]
 fn matrices_agree_with_hwloc() {
-    let mut compared = 0;
+    let mut compared: BTreeMap<PathKind, usize> = BTreeMap::new();
     for (name, path) in captures() {
         let listed = path.with_file_name(format!("{name}.xml"));
         let Ok(xml) = fs::read_to_string(&listed) else { continue };
         // hwloc made this listing with localities forced by its environment.
         let forced = name.ends_with("pcilocality");
-        let (snapshot, listing) = (read(&host(&path)).unwrap(), listing(&xml));
-        let (topology, _) = Topology::build(&snapshot, None);
-        let gpus = topology.gpus().iter().map(|gpu| (gpu.address, gpu.numa));
-        let nics = topology.nics().iter().map(|nic| (nic.address, nic.numa));
-        let nvmes = topology.nvmes().iter().map(|nvme| (nvme.address, nvme.numa));
-        let all: Vec<_> = gpus.chain(nics).chain(nvmes).collect();
+        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+        let document = Document::parse_with_options(&xml, options).unwrap();
+        let functions: BTreeMap<PciAddress, Node<'_, '_>> =
+            document.descendants().filter_map(|node| Some((bus_id(node)?, node))).collect();
+        let (topology, _) = Topology::build(&read(&host(&path)).unwrap(), None);
+        let all = endpoints(&topology);
         for (index, (a, a_numa)) in all.iter().enumerate() {
             for (b, b_numa) in all.iter().skip(index + 1) {
-                let (Some(at), Some(bt)) = (listing.get(a), listing.get(b)) else { continue };
-                let is_below_one = !at.0.is_empty() && at.0.first() == bt.0.first();
+                let (Some(at), Some(bt)) = (functions.get(a), functions.get(b)) else { continue };
+                let listed = listed_path(*at, *bt);
                 let known = a_numa.is_some() && b_numa.is_some() && !forced;
-                if !is_below_one && !known {
-                    continue;
+                if listed.satisfies(PathKind::Phb) || known {
+                    assert_eq!(topology.path(*a, *b), listed, "{name} {a} {b}");
+                    *compared.entry(listed).or_default() += 1;
                 }
-                let (path, listed) = (topology.path(*a, *b), listed_path(at, bt));
-                assert!(listed.contains(&path), "{name} {a} {b}: {path}, and hwloc {listed:?}");
-                compared += 1;
             }
         }
     }
-    println!("{compared} pairs");
-    assert!(compared >= 6, "{compared} pairs");
+    let found: Vec<_> = compared.into_iter().collect();
+    assert_eq!(found, [(PathKind::Pix, 3), (PathKind::Phb, 6), (PathKind::Sys, 3)]);
+}
+
+/// The words of [`listed_path`] for nested switches, of which no listing at hand has any.
+#[test]
+fn hwlocs_tree_tells_one_switch_from_several() {
+    let bridge = |inside: &str| format!("<o bridge_type='1-1'>{inside}</o>");
+    let device = |id| format!("<o id='{id}'/>");
+    let nested = bridge(&bridge(&device("far")));
+    let switch = bridge(
+        &[bridge(&device("a")), bridge(&(device("b") + &device("b1"))), bridge(&nested)].concat(),
+    );
+    let text = format!(
+        "<o nodeset='0x3'><o nodeset='0x1'><o bridge_type='0-1'>{}{}</o><o bridge_type='0-1'>{}</o></o>\
+         <o nodeset='0x2'>{}</o></o>",
+        bridge(&switch),
+        bridge(&device("c")),
+        device("d"),
+        device("e")
+    );
+    let document = Document::parse(&text).unwrap();
+    let node = |id| document.descendants().find(|node| node.attribute("id") == Some(id)).unwrap();
+    for (a, b, expected) in [
+        ("b", "b1", PathKind::Pix),
+        ("a", "b", PathKind::Pix),
+        ("a", "far", PathKind::Pxb),
+        ("a", "c", PathKind::Phb),
+        ("a", "d", PathKind::Node),
+        ("a", "e", PathKind::Sys),
+    ] {
+        assert_eq!(listed_path(node(a), node(b)), expected, "{a} {b}");
+        assert_eq!(listed_path(node(b), node(a)), expected, "{b} {a}");
+    }
 }
 
 fn captured(host: &HostRoot, identities: Identities) -> Vec<u8> {

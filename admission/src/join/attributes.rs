@@ -118,7 +118,8 @@ pub(super) fn way(
 fn says(join: &str, nearness: Nearness) -> bool {
     match nearness {
         Nearness::Partner => join == "partner",
-        Nearness::Level(Level::Switch) => false,
+        // One host bridge may have several root ports.
+        Nearness::Level(Level::Switch | Level::RootPort) => false,
         Nearness::Level(Level::Root) => join == "root",
         Nearness::Level(Level::Numa) => matches!(join, "numa" | "numa-alias"),
     }

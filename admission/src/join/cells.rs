@@ -92,7 +92,8 @@ fn apart(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
     question.counts?;
     let nics_by = match nearness {
         Nearness::Level(Level::Numa) => attribute::NUMA_NODE,
-        Nearness::Level(Level::Root) => attribute::PCIE_ROOT,
+        // Of root ports themselves no attribute tells; often each has a root of its own.
+        Nearness::Level(Level::RootPort | Level::Root) => attribute::PCIE_ROOT,
         Nearness::Level(Level::Switch) => attribute::PCIE_SWITCH,
         // One NIC is its own anchor; of several, nothing says whose they are.
         Nearness::Partner if question.demand.nics == 1 => attribute::PCI_BUS_ID,

@@ -62,6 +62,8 @@ pub(crate) const P4D: Machine =
     Machine { fixture: "aws-p4d", size: None, gpus: Gpus::NvidiaWithNuma };
 pub(crate) const HGX: Machine =
     Machine { fixture: "x86-one-per-switch", size: None, gpus: Gpus::Nvidia };
+pub(crate) const DGX_H100: Machine =
+    Machine { fixture: "dgx-h100", size: None, gpus: Gpus::Nvidia };
 pub(crate) const A3: Machine =
     Machine { fixture: "x86-two-per-switch", size: None, gpus: Gpus::NvidiaWithNuma };
 

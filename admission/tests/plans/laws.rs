@@ -83,7 +83,7 @@ fn asked() -> Vec<Asked> {
     for (name, machines) in clusters {
         let view = Arc::new(cluster(machines));
         for (gpus, nics, pairing) in INTENTS {
-            for level in [None, Some("numa"), Some("root"), Some("switch")] {
+            for level in [None, Some("numa"), Some("root"), Some("root-port"), Some("switch")] {
                 for policy in ["required", "preferred"] {
                     let intent = (*gpus, *nics, *pairing, level, policy);
                     asked.push(((*name).to_owned(), Arc::clone(&view), intent));

@@ -1,8 +1,8 @@
 //! Which functions are GPUs and NICs, and what stands above them in sysfs.
 
-use super::{Vertices, about};
+use super::{Branches, about};
 use crate::class::{PCI_BRIDGE, is_accelerator, is_display, is_network, is_nvme};
-use crate::shape::{Place, Role, Vertex};
+use crate::graph::{Branch, Place, Role, Vertex};
 use crate::snapshot::PciFunction;
 use crate::{Anomaly, AnomalyKind, PciAddress, Snapshot};
 
@@ -15,43 +15,43 @@ const INTEL: u16 = 0x8086;
 /// Habana: Gaudi is a processing accelerator.
 const HABANA: u16 = 0x1da3;
 
-pub(super) fn add(snapshot: &Snapshot, vertices: &mut Vertices, anomalies: &mut Vec<Anomaly>) {
+pub(super) fn add(snapshot: &Snapshot, branches: &mut Branches, anomalies: &mut Vec<Anomaly>) {
     for function in &snapshot.pci {
         let rdma = snapshot.rdma_of(function.address).next();
         let Some(role) = role(function, rdma.is_some()) else { continue };
-        let mut vertex = vertex(function, role);
-        vertex.rdma = rdma.is_some();
-        vertex.link_layer =
-            rdma.and_then(|rdma| rdma.ports.iter().find_map(|port| port.link_layer));
-        let above = add_above(function, snapshot, vertices);
+        let link_layer = rdma.and_then(|rdma| rdma.ports.iter().find_map(|port| port.link_layer));
+        let rdma = rdma.is_some();
+        let vertex = Vertex { link_layer, rdma, ..vertex(function, role) };
+        let place = vertex.place;
+        let above = add_above(function, snapshot, branches);
         // A parent is always there before its child, so that no snapshot, however
         // strange, makes a loop: a device that is another's bridge stays where it is.
-        vertex.parent = vertices.get(&vertex.place).map_or(above, |known| known.parent);
-        vertices.insert(vertex.place, vertex);
+        let parent = branches.get(&place).map_or(above, |known| known.parent);
+        branches.insert(place, Branch { vertex, parent, data_path: None });
         anomalies.extend(degraded(function, snapshot).filter(|_| role.is_device()));
     }
-    add_data_paths(snapshot, vertices);
+    add_data_paths(snapshot, branches);
 }
 
 /// The functions that move the data of NICs, each with the NICs of its adapter.
-fn add_data_paths(snapshot: &Snapshot, vertices: &mut Vertices) {
+fn add_data_paths(snapshot: &Snapshot, branches: &mut Branches) {
     for function in snapshot.pci.iter().filter(|function| function.is_data_direct()) {
         let Some(adapter) = &function.vpd_v3 else { continue };
         let nics = snapshot.pci.iter().filter(|nic| nic.vpd_v3.as_ref() == Some(adapter));
         let nics: Vec<Place> = nics
             .map(|nic| Place::Function(nic.address))
-            .filter(|place| vertices.get(place).is_some_and(|vertex| vertex.role == Role::Nic))
+            .filter(|place| branches.get(place).is_some_and(|nic| nic.role() == Role::Nic))
             .collect();
         let place = Place::Function(function.address);
-        if nics.is_empty() || vertices.contains_key(&place) {
+        if nics.is_empty() || branches.contains_key(&place) {
             continue;
         }
-        let parent = add_above(function, snapshot, vertices);
-        let data_path = vertex(function, Role::DataPath);
-        vertices.insert(place, Vertex { parent, numa: None, ..data_path });
+        let parent = add_above(function, snapshot, branches);
+        let vertex = Vertex { numa: None, ..vertex(function, Role::DataPath) };
+        branches.insert(place, Branch { vertex, parent, data_path: None });
         for nic in nics {
-            if let Some(vertex) = vertices.get_mut(&nic) {
-                vertex.data_path = Some(place);
+            if let Some(branch) = branches.get_mut(&nic) {
+                branch.data_path = Some(place);
             }
         }
     }
@@ -87,32 +87,32 @@ fn vertex(function: &PciFunction, role: Role) -> Vertex {
 fn add_above(
     function: &PciFunction,
     snapshot: &Snapshot,
-    vertices: &mut Vertices,
+    branches: &mut Branches,
 ) -> Option<Place> {
     let mut parent = None;
     if let Some(root) = function.root {
         let place = Place::Root(root);
-        vertices.entry(place).or_insert_with(|| Vertex::new(place, Role::HostBridge));
+        branches.entry(place).or_insert_with(|| Branch::new(place, Role::HostBridge));
         parent = Some(place);
     }
     for &address in &function.bridges {
         let place = Place::Function(address);
-        vertices.entry(place).or_insert_with(|| bridge(address, parent, snapshot));
+        branches.entry(place).or_insert_with(|| bridge(address, parent, snapshot));
         parent = Some(place);
     }
     parent
 }
 
-fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Vertex {
+fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Branch {
     // One that tells nothing of itself is a bridge all the same: devices are below it.
     let silent = || Vertex {
         class: Some(PCI_BRIDGE),
-        ..Vertex::new(Place::Function(address), Role::Bridge)
+        ..Vertex::new(Place::Function(address), Role::SwitchPort)
     };
-    let vertex = snapshot.function(address).map_or_else(silent, |f| vertex(f, Role::Bridge));
+    let vertex = snapshot.function(address).map_or_else(silent, |f| vertex(f, Role::SwitchPort));
     // The bridge's node is its host bridge's, and no distance is measured to it; nor
     // does it matter whose make it is.
-    Vertex { parent, numa: None, id: None, ..vertex }
+    Branch { vertex: Vertex { numa: None, id: None, ..vertex }, parent, data_path: None }
 }
 
 /// A link narrower than both its ends can, or slower on a NIC: a GPU slows its

@@ -4,29 +4,19 @@ use std::collections::BTreeMap;
 
 use super::devices;
 use crate::gdr::Gdr;
-use crate::graph::{Graph, common_place};
-use crate::shape::{Place, Role, Shape, Vertex};
+use crate::graph::{Place, Role, Vertex};
 use crate::snapshot::{AcsControl, IommuMode, PciFunction};
-use crate::{PathKind, PciAddress, Snapshot};
+use crate::{PathKind, PciAddress, Snapshot, Topology};
 
 /// Verdicts by GPU and NIC; what is not here is unknown.
 pub(crate) type Verdicts = BTreeMap<(PciAddress, PciAddress), Gdr>;
 
-pub(crate) fn verdicts(
-    snapshot: &Snapshot,
-    shape: &Shape,
-    graph: &Graph,
-    path: impl Fn(PciAddress, PciAddress) -> PathKind,
-) -> Verdicts {
-    let of = |role| {
-        let devices = shape.devices().filter(move |(_, vertex)| vertex.role == role);
-        devices.map(|(address, _)| address)
-    };
+pub(crate) fn verdicts(snapshot: &Snapshot, topology: &Topology) -> Verdicts {
     let mut verdicts = Verdicts::new();
-    for gpu in of(Role::Gpu) {
-        for nic in of(Role::Nic) {
-            let way = Way::between(gpu, nic, snapshot, graph);
-            let verdict = way.map_or(Gdr::Unknown, |way| way.verdict(path(gpu, nic)));
+    for gpu in topology.gpus().iter().map(|gpu| gpu.address) {
+        for nic in topology.nics().iter().map(|nic| nic.address) {
+            let way = Way::between(gpu, nic, snapshot, topology);
+            let verdict = way.map_or(Gdr::Unknown, |way| way.verdict(topology.path(gpu, nic)));
             if verdict != Gdr::Unknown {
                 verdicts.insert((gpu, nic), verdict);
             }
@@ -38,8 +28,9 @@ pub(crate) fn verdicts(
 /// The facts on the way from a GPU to a NIC.
 struct Way<'s> {
     gpu: &'s PciFunction,
+    /// The NIC, or what moves its data.
     nic: &'s PciFunction,
-    /// The bridges below what both are below.
+    /// The ports below what both are below.
     ports: Vec<&'s PciFunction>,
     peer_memory: Option<bool>,
     /// Whether a hypervisor hides switches, and with them their settings.
@@ -53,28 +44,23 @@ impl<'s> Way<'s> {
         gpu: PciAddress,
         nic: PciAddress,
         snapshot: &'s Snapshot,
-        graph: &Graph,
+        topology: &Topology,
     ) -> Option<Self> {
-        let chains = graph.nearest_chains(Place::Function(gpu), Place::Function(nic));
-        let common = common_place(&chains[0], &chains[1]);
-        let above = chains.iter().flat_map(|chain| {
-            chain.iter().skip(1).take_while(move |vertex| Some(vertex.place) != common)
-        });
-        let bridges: Vec<&Vertex> = above.copied().collect();
-        let function = |vertex: &&Vertex| match (vertex.role, vertex.place) {
-            (Role::Bridge, Place::Function(address)) => snapshot.function(address),
-            _ => None,
-        };
+        let steps = topology.way(gpu, nic).map(|(_, _, steps)| steps).unwrap_or_default();
+        let vertices: Vec<&Vertex> = steps.iter().map(|step| step.to).collect();
+        let function = |vertex: &Vertex| snapshot.function(vertex.place.address()?);
+        let mover = vertices.iter().find(|vertex| vertex.role == Role::DataPath);
+        let nic = mover.map_or_else(|| snapshot.function(nic), |mover| function(mover))?;
         let gpu_function = snapshot.function(gpu)?;
-        let nic = end(&chains[1], snapshot)?;
-        let ports: Vec<&PciFunction> = bridges.iter().filter_map(function).collect();
+        let ports = below(&vertices, gpu, topology);
+        let ports: Vec<&PciFunction> = ports.into_iter().filter_map(function).collect();
         Some(Self {
             gpu: gpu_function,
             nic,
             degraded: is_degraded(gpu_function, nic, &ports, snapshot),
             ports,
             peer_memory: peer_memory(gpu_function, snapshot),
-            hidden: chains.iter().flatten().any(|vertex| vertex.role == Role::Switch),
+            hidden: vertices.iter().any(|vertex| vertex.role == Role::Switch),
         })
     }
 
@@ -148,12 +134,14 @@ fn is_degraded(
     lower_ends.any(|function| devices::degraded(function, snapshot).is_some())
 }
 
-/// The function at the end of a chain: the NIC, or what moves its data.
-fn end<'s>(chain: &[&Vertex], snapshot: &'s Snapshot) -> Option<&'s PciFunction> {
-    match chain.first()?.place {
-        Place::Function(address) => snapshot.function(address),
-        Place::Root(_) => None,
-    }
+/// The ports on a way without the one at which it turns: the last that is above the GPU.
+fn below<'g>(way: &[&'g Vertex], gpu: PciAddress, topology: &Topology) -> Vec<&'g Vertex> {
+    let above: Vec<Place> =
+        topology.graph.chain(Place::Function(gpu)).iter().map(|vertex| vertex.place).collect();
+    let turn = way.iter().rposition(|vertex| above.contains(&vertex.place));
+    let ports =
+        way.iter().enumerate().filter(|(at, vertex)| vertex.role.is_port() && Some(*at) != turn);
+    ports.map(|(_, vertex)| *vertex).collect()
 }
 
 /// NVIDIA: a module of its own, or the open driver's dma-buf. AMD: dma-buf always.

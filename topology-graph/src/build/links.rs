@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::{Vertices, about};
-use crate::shape::{Fabric, GpuLink, Place, Role};
+use super::{Branches, about};
+use crate::graph::{Fabric, GpuLink, Place, Role};
 use crate::{Anomaly, AnomalyKind, Evidence, Overlay, PciAddress, Snapshot, XgmiLink};
 
 /// Links by their GPUs, the lower address first.
@@ -13,7 +13,7 @@ type Links = BTreeMap<(PciAddress, PciAddress), GpuLink>;
 pub(super) fn between_gpus(
     snapshot: &Snapshot,
     overlays: &[&Overlay],
-    vertices: &Vertices,
+    branches: &Branches,
     anomalies: &mut Vec<Anomaly>,
 ) -> Vec<GpuLink> {
     let xgmi = snapshot.xgmi.iter().map(|&XgmiLink { a, b, hops }| GpuLink {
@@ -23,7 +23,7 @@ pub(super) fn between_gpus(
     });
     let nvlinks = overlays.iter().flat_map(|overlay| nvlinks(overlay));
     let mut links = Links::new();
-    for link in xgmi.chain(nvlinks).filter(|link| are_gpus(link.gpus, vertices)) {
+    for link in xgmi.chain(nvlinks).filter(|link| are_gpus(link.gpus, branches)) {
         anomalies.extend(add(link, &mut links));
     }
     links.into_values().collect()
@@ -38,9 +38,9 @@ pub(super) fn nvlinks(overlay: &Overlay) -> impl Iterator<Item = GpuLink> {
     })
 }
 
-pub(super) fn are_gpus((a, b): (PciAddress, PciAddress), vertices: &Vertices) -> bool {
+pub(super) fn are_gpus((a, b): (PciAddress, PciAddress), branches: &Branches) -> bool {
     [a, b].into_iter().all(|address| {
-        vertices.get(&Place::Function(address)).is_some_and(|vertex| vertex.role == Role::Gpu)
+        branches.get(&Place::Function(address)).is_some_and(|branch| branch.role() == Role::Gpu)
     })
 }
 

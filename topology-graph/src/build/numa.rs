@@ -3,8 +3,8 @@
 //! A node without CPUs (the HBM of Grace's GPUs, CXL memory) is no place for a
 //! process; the nearest node with CPUs by the SLIT stands for it.
 
-use super::{Vertices, about};
-use crate::shape::{Place, Vertex};
+use super::{Branches, about};
+use crate::graph::Vertex;
 use crate::snapshot::{NumaNodeFacts, PciFunction};
 use crate::{Anomaly, AnomalyKind, Evidence, NumaNode, Overlay, PciAddress, Snapshot};
 
@@ -14,11 +14,11 @@ type Known = (NumaNode, Evidence);
 pub(super) fn settle(
     snapshot: &Snapshot,
     overlays: &[&Overlay],
-    vertices: &mut Vertices,
+    branches: &mut Branches,
     anomalies: &mut Vec<Anomaly>,
 ) {
-    for vertex in vertices.values_mut().filter(|vertex| vertex.role.is_endpoint()) {
-        let Place::Function(address) = vertex.place else { continue };
+    for vertex in branches.values_mut().map(|branch| &mut branch.vertex) {
+        let Some(address) = vertex.endpoint() else { continue };
         let kernel = from_kernel(address, vertex, &snapshot.numa_nodes, anomalies)
             .or_else(|| from_local_cpus(snapshot.function(address)?, &snapshot.numa_nodes));
         let told = overlays.iter().filter_map(|overlay| from_overlay(address, overlay));

@@ -3,38 +3,40 @@
 
 use std::collections::BTreeSet;
 
-use super::{Built, Vertices, about, links};
+use super::{Branches, Built, about, links};
 use crate::class::{is_gpu, is_network};
+use crate::graph::{Branch, NumaPart, Parts, Place, Role, Vertex};
 use crate::overlay::OverlayDevice;
-use crate::shape::{NumaVertex, Place, Role, Shape, Vertex};
 use crate::{Anomaly, AnomalyKind, Overlay, PciAddress};
 
 pub(crate) fn build(overlay: &Overlay) -> Built {
-    let mut vertices = Vertices::new();
+    let mut branches = Branches::new();
     let mut anomalies = Vec::new();
     for (&address, switch) in &overlay.switches {
         let place = Place::Function(address);
+        let (max_link, evidence) = (switch.link, overlay.evidence.clone());
+        let vertex = Vertex { max_link, evidence, ..Vertex::new(place, Role::Switch) };
         let parent = switch.parent.map(Place::Function);
-        let evidence = overlay.evidence.clone();
-        let max_link = switch.link;
-        let vertex = Vertex { parent, max_link, evidence, ..Vertex::new(place, Role::Switch) };
-        vertices.insert(place, vertex);
+        branches.insert(place, Branch { vertex, parent, data_path: None });
     }
     for (&address, device) in &overlay.devices {
         match vertex(address, device, overlay) {
-            Ok(vertex) => drop(vertices.insert(vertex.place, vertex)),
+            Ok(vertex) => {
+                let parent = device.switch.map(Place::Function);
+                branches.insert(vertex.place, Branch { vertex, parent, data_path: None });
+            }
             Err(anomaly) => anomalies.push(anomaly),
         }
     }
-    let shape = Shape {
-        numa: numa(overlay, &vertices),
+    let parts = Parts {
+        numa: numa(overlay, &branches),
         sockets: Vec::new(),
         gpu_links: links::nvlinks(overlay)
-            .filter(|link| links::are_gpus(link.gpus, &vertices))
+            .filter(|link| links::are_gpus(link.gpus, &branches))
             .collect(),
-        vertices: vertices.into_values().collect(),
+        branches: branches.into_values().collect(),
     };
-    Built { shape, anomalies, ..Built::default() }
+    Built { parts, anomalies, ..Built::default() }
 }
 
 fn vertex(
@@ -51,7 +53,6 @@ fn vertex(
         }
     };
     Ok(Vertex {
-        parent: device.switch.map(Place::Function),
         class: device.class,
         id: device.id,
         numa: device.numa,
@@ -63,14 +64,14 @@ fn vertex(
 }
 
 /// The nodes that devices are on.
-fn numa(overlay: &Overlay, vertices: &Vertices) -> Vec<NumaVertex> {
-    let nodes: BTreeSet<_> = vertices.values().filter_map(|vertex| vertex.numa).collect();
-    let vertex = |node| NumaVertex {
+fn numa(overlay: &Overlay, branches: &Branches) -> Vec<NumaPart> {
+    let nodes: BTreeSet<_> = branches.values().filter_map(|branch| branch.vertex.numa).collect();
+    let part = |node| NumaPart {
         node,
         cpus: overlay.cpus.get(&node).cloned().unwrap_or_default(),
         distances: Vec::new(),
         socket: None,
         evidence: overlay.evidence.clone(),
     };
-    nodes.into_iter().map(vertex).collect()
+    nodes.into_iter().map(part).collect()
 }

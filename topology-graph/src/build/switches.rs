@@ -5,26 +5,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
 
-use super::{Vertices, about};
-use crate::shape::{Place, Role, Vertex};
+use super::{Branches, about};
+use crate::graph::{Branch, Place, Role, Vertex};
 use crate::{Anomaly, AnomalyKind, Overlay, PciAddress, Snapshot};
 
 pub(super) fn add(
     overlay: &Overlay,
     snapshot: &Snapshot,
-    vertices: &mut Vertices,
+    branches: &mut Branches,
     anomalies: &mut Vec<Anomaly>,
 ) {
-    for (switch, members) in members(overlay, vertices, anomalies) {
+    for (switch, members) in members(overlay, branches, anomalies) {
         let bridged = |member: &PciAddress| {
             snapshot.function(*member).is_some_and(|function| !function.bridges.is_empty())
         };
         let (visible, hidden): (Vec<_>, Vec<_>) = members.into_iter().partition(bridged);
         anomalies.extend(disagreement(switch, &visible, &hidden, snapshot));
-        let told = hidden.iter().filter_map(|member| known_switch(*member, vertices));
+        let told = hidden.iter().filter_map(|member| known_switch(*member, branches));
         let told: Vec<Place> = told.collect();
         if told.is_empty() {
-            put_below(switch, &hidden, overlay, vertices);
+            put_below(switch, &hidden, overlay, branches);
         } else if told.len() < hidden.len() || told.iter().any(|switch| *switch != told[0]) {
             let detail = format!(
                 "{} tells other switches than an overlay that is preferred",
@@ -33,18 +33,18 @@ pub(super) fn add(
             anomalies.push(about(switch, AnomalyKind::SwitchDisagrees, detail));
         }
     }
-    drop_unused_roots(vertices);
+    drop_unused_roots(branches);
 }
 
 /// The devices of each switch that the machine has.
 fn members(
     overlay: &Overlay,
-    vertices: &Vertices,
+    branches: &Branches,
     anomalies: &mut Vec<Anomaly>,
 ) -> BTreeMap<PciAddress, Vec<PciAddress>> {
     let mut members: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (&address, device) in &overlay.devices {
-        if !vertices.contains_key(&Place::Function(address)) {
+        if !branches.contains_key(&Place::Function(address)) {
             let detail =
                 format!("{} names it, and this machine has no such device", overlay.evidence);
             anomalies.push(about(address, AnomalyKind::OverlayDeviceMissing, detail));
@@ -72,36 +72,36 @@ fn disagreement(
 }
 
 /// The switch that an overlay before this one has put a device below.
-fn known_switch(member: PciAddress, vertices: &Vertices) -> Option<Place> {
-    let switch = vertices.get(&parent(member, vertices)?)?;
-    (switch.role == Role::Switch).then_some(switch.place)
+fn known_switch(member: PciAddress, branches: &Branches) -> Option<Place> {
+    let switch = branches.get(&parent(member, branches)?)?;
+    (switch.role() == Role::Switch).then_some(switch.place())
 }
 
 fn put_below(
     switch: PciAddress,
     members: &[PciAddress],
     overlay: &Overlay,
-    vertices: &mut Vertices,
+    branches: &mut Branches,
 ) {
     if members.is_empty() {
         return;
     }
-    let roots: BTreeSet<_> = members.iter().map(|member| parent(*member, vertices)).collect();
+    let roots: BTreeSet<_> = members.iter().map(|member| parent(*member, branches)).collect();
     let root = match roots.len() {
         1 => roots.into_iter().flatten().next(),
         // Each virtual function has a root of its own, which says nothing.
         _ => None,
     };
-    add_switches(switch, root, overlay, vertices);
+    add_switches(switch, root, overlay, branches);
     let place = Place::Function(switch);
-    let above = ancestors(place, vertices);
+    let above = ancestors(place, branches);
     for member in members.iter().map(|member| Place::Function(*member)) {
-        if let Some(vertex) = vertices.get_mut(&member)
+        if let Some(branch) = branches.get_mut(&member)
             && member != place
             && !above.contains(&member)
         {
-            vertex.parent = Some(place);
-            vertex.evidence = overlay.evidence.clone();
+            branch.parent = Some(place);
+            branch.vertex.evidence = overlay.evidence.clone();
         }
     }
 }
@@ -111,35 +111,35 @@ fn add_switches(
     switch: PciAddress,
     root: Option<Place>,
     overlay: &Overlay,
-    vertices: &mut Vertices,
+    branches: &mut Branches,
 ) {
     let mut next = Some(switch);
-    while let Some(address) = next.take().filter(|a| !vertices.contains_key(&Place::Function(*a))) {
+    while let Some(address) = next.take().filter(|a| !branches.contains_key(&Place::Function(*a))) {
         let switch = overlay.switches.get(&address);
         let above = switch.and_then(|switch| switch.parent);
         let place = Place::Function(address);
         let vertex = Vertex {
-            parent: above.map(Place::Function).or(root),
             max_link: switch.and_then(|switch| switch.link),
             evidence: overlay.evidence.clone(),
             ..Vertex::new(place, Role::Switch)
         };
-        vertices.insert(place, vertex);
+        let parent = above.map(Place::Function).or(root);
+        branches.insert(place, Branch { vertex, parent, data_path: None });
         next = above;
     }
 }
 
-fn ancestors(place: Place, vertices: &Vertices) -> BTreeSet<Place> {
-    let parent = |place: &Place| vertices.get(place).and_then(|vertex| vertex.parent);
+fn ancestors(place: Place, branches: &Branches) -> BTreeSet<Place> {
+    let parent = |place: &Place| branches.get(place).and_then(|branch| branch.parent);
     successors(parent(&place), parent).collect()
 }
 
-fn parent(address: PciAddress, vertices: &Vertices) -> Option<Place> {
-    vertices.get(&Place::Function(address))?.parent
+fn parent(address: PciAddress, branches: &Branches) -> Option<Place> {
+    branches.get(&Place::Function(address))?.parent
 }
 
 /// Roots that no vertex hangs off any more.
-fn drop_unused_roots(vertices: &mut Vertices) {
-    let used: BTreeSet<Place> = vertices.values().filter_map(|vertex| vertex.parent).collect();
-    vertices.retain(|place, vertex| vertex.role != Role::HostBridge || used.contains(place));
+fn drop_unused_roots(branches: &mut Branches) {
+    let used: BTreeSet<Place> = branches.values().filter_map(|branch| branch.parent).collect();
+    branches.retain(|place, branch| branch.role() != Role::HostBridge || used.contains(place));
 }

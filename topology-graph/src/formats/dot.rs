@@ -1,58 +1,125 @@
-//! The graph for Graphviz: a box for each NUMA node, PCI edges plain, links
-//! between GPUs dashed, and the pair plan bold.
+//! The graph for Graphviz, written by petgraph: sockets, NUMA nodes and the PCI tree,
+//! PCIe links with their speed, SLIT distances dotted, one point for GPUs of which every
+//! two are joined alike, and the pair plan bold.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 
-use super::{half_label, halves, label};
+use petgraph::dot::{Config, Dot};
+use petgraph::graph::{EdgeReference, NodeIndex, UnGraph};
+
+use super::label;
 use crate::Topology;
-use crate::shape::{Role, Vertex};
+use crate::graph::{Edge, Fabric, Link, Place, Role, Vertex};
+
+/// What is drawn: attributes of Graphviz for each vertex and edge.
+#[derive(Default)]
+struct Picture {
+    graph: UnGraph<String, String>,
+    places: BTreeMap<Place, NodeIndex>,
+}
 
 pub(super) fn dot(topology: &Topology) -> String {
-    let mut text = "graph topology {\n  node [shape=box, fontname=\"sans-serif\"];\n".to_owned();
-    for (index, (node, vertices)) in halves(topology).into_iter().enumerate() {
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "  subgraph cluster_{index} {{\n    label={};",
-            quote(&half_label(node))
-        );
-        for vertex in vertices {
-            let (name, label) = (quote(&vertex.place.to_string()), quote(&label(topology, vertex)));
-            let _ = writeln!(text, "    {name} [label={label}, {}];", style(vertex));
-        }
-        text.push_str("  }\n");
+    let mut picture = Picture::default();
+    for vertex in topology.graph.vertices().filter(|vertex| is_drawn(topology, vertex)) {
+        let name = label(topology, vertex);
+        let attributes = format!("label={}, {}", quote(&name), style(vertex.role));
+        let index = picture.graph.add_node(attributes);
+        picture.places.insert(vertex.place, index);
     }
-    edges(topology, &mut text);
-    text.push_str("}\n");
-    text
-}
-
-fn edges(topology: &Topology, text: &mut String) {
-    for vertex in topology.vertices() {
-        if let Some(parent) = vertex.parent {
-            let _ = writeln!(text, "  \"{parent}\" -- \"{}\";", vertex.place);
+    for (below, above, edge) in topology.graph.edges() {
+        if let Some(attributes) = line(edge).filter(|_| below.place != above.place) {
+            // Graphviz draws the first end above.
+            picture.join(above.place, below.place, attributes);
         }
     }
-    for link in &topology.shape.gpu_links {
-        let ((a, b), path) = (link.gpus, link.fabric.path());
-        let _ = writeln!(
-            text,
-            "  \"{a}\" -- \"{b}\" [style=dashed, label=\"{path}\", constraint=false];"
-        );
-    }
+    picture.meshes(topology);
     for pair in topology.pairs() {
-        let ends = format!("\"{}\" -- \"{}\"", pair.gpu, pair.nic);
-        let _ = writeln!(text, "  {ends} [style=bold, label=\"{}\", constraint=false];", pair.path);
+        let attributes = format!("style=bold, label=\"{}\", constraint=false", pair.path);
+        picture.join(Place::Function(pair.gpu), Place::Function(pair.nic), attributes);
+    }
+    picture.write()
+}
+
+impl Picture {
+    fn join(&mut self, a: Place, b: Place, attributes: String) {
+        if let (Some(&a), Some(&b)) = (self.places.get(&a), self.places.get(&b)) {
+            self.graph.add_edge(a, b, attributes);
+        }
+    }
+
+    /// Two GPUs have one edge, more a point with an edge to each.
+    fn meshes(&mut self, topology: &Topology) {
+        for mesh in topology.graph.meshes() {
+            let path = mesh.fabric.path();
+            let gpus: Vec<Place> = mesh.gpus.iter().copied().map(Place::Function).collect();
+            if let [a, b] = gpus.as_slice() {
+                let attributes = format!("style=dashed, label=\"{path}\", constraint=false");
+                self.join(*a, *b, attributes);
+                continue;
+            }
+            let name = match mesh.fabric {
+                Fabric::NvLink { .. } => format!("NVLink, {path} between every two"),
+                Fabric::Xgmi { .. } => format!("{path} between every two"),
+            };
+            let point = self.graph.add_node(format!(
+                "label={}, shape=hexagon, style=filled, fillcolor=\"#d8f0d8\"",
+                quote(&name)
+            ));
+            for gpu in gpus.iter().filter_map(|gpu| self.places.get(gpu)) {
+                self.graph.add_edge(point, *gpu, "style=dashed, constraint=false".to_owned());
+            }
+        }
+    }
+
+    fn write(&self) -> String {
+        let config = [Config::NodeNoLabel, Config::EdgeNoLabel, Config::GraphContentOnly];
+        let vertex = |_, (_, attributes): (_, &String)| attributes.clone();
+        let edge = |_, edge: EdgeReference<'_, String>| edge.weight().clone();
+        let content = Dot::with_attr_getters(&self.graph, &config, &edge, &vertex);
+        format!(
+            "graph topology {{\n    node [shape=box, fontname=\"sans-serif\"];\n{content:?}}}\n"
+        )
     }
 }
 
-fn style(vertex: &Vertex) -> &'static str {
-    match vertex.role {
+/// Memory without CPUs and without devices is left out: a GB300 has 32 such nodes.
+fn is_drawn(topology: &Topology, vertex: &Vertex) -> bool {
+    let has_devices = || {
+        let mut devices = topology.graph.vertices().filter_map(|device| device.numa);
+        devices.any(|node| Place::Numa(node) == vertex.place)
+    };
+    vertex.role != Role::NumaNode || !vertex.cpus.is_empty() || has_devices()
+}
+
+/// How an edge is drawn; those between GPUs are drawn by mesh.
+fn line(edge: &Edge) -> Option<String> {
+    match edge {
+        Edge::Pcie(Link { possible, current }) => {
+            let link = current.or(*possible).map(|link| format!("label=\"{link}\""));
+            Some(link.unwrap_or_default())
+        }
+        Edge::Attachment => Some("color=\"#888888\"".to_owned()),
+        Edge::DataPath => Some("style=dotted, label=\"data\", constraint=false".to_owned()),
+        Edge::Slit { there, back } => {
+            let label = match (there, back) {
+                (Some(there), Some(back)) if there != back => format!("{there}/{back}"),
+                (Some(one), _) | (None, Some(one)) => one.to_string(),
+                (None, None) => "?".to_owned(),
+            };
+            Some(format!("style=dotted, label=\"{label}\", constraint=false"))
+        }
+        Edge::Fabric { .. } => None,
+    }
+}
+
+fn style(role: Role) -> &'static str {
+    match role {
         Role::Gpu => "style=filled, fillcolor=\"#b8e0b8\"",
         Role::Nic => "style=filled, fillcolor=\"#b8d0f0\"",
         Role::Nvme => "style=filled, fillcolor=\"#e8e0c8\"",
+        Role::Socket | Role::NumaNode => "style=filled, fillcolor=\"#f2f4f7\"",
         Role::HostBridge => "shape=oval",
-        Role::Bridge | Role::Switch | Role::DataPath => "style=rounded",
+        Role::RootPort | Role::SwitchPort | Role::Switch | Role::DataPath => "style=rounded",
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::shape::NumaVertex;
+use crate::graph::Vertex;
 use crate::{NumaNode, PathKind, PciAddress, Topology};
 
 /// The matrix of all GPUs and NICs, one line each, with its legends.
@@ -52,8 +52,8 @@ fn row(topology: &Topology, devices: &[Device], device: &Device) -> Vec<String> 
         .collect()
 }
 
-fn numa(topology: &Topology, node: NumaNode) -> Option<&NumaVertex> {
-    topology.shape.numa.iter().find(|vertex| vertex.node == node)
+fn numa(topology: &Topology, node: NumaNode) -> Option<&Vertex> {
+    topology.graph.numa(node)
 }
 
 /// Columns as wide as their widest cell, two blanks between them, none at the end.

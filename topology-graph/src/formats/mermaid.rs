@@ -5,12 +5,13 @@ use std::fmt::Write;
 
 use super::{half_label, halves, label};
 use crate::Topology;
-use crate::shape::{Place, Role};
+use crate::graph::{Place, Role};
 
 pub(super) fn mermaid(topology: &Topology) -> String {
     let mut text = "flowchart TD\n".to_owned();
     let ids: BTreeMap<Place, String> = topology
-        .vertices()
+        .graph
+        .pci()
         .enumerate()
         .map(|(index, vertex)| (vertex.place, format!("v{index}")))
         .collect();
@@ -22,7 +23,7 @@ pub(super) fn mermaid(topology: &Topology) -> String {
             let (open, close) = match vertex.role {
                 Role::Gpu | Role::Nic | Role::Nvme => ("[", "]"),
                 Role::HostBridge => ("([", "])"),
-                Role::Bridge | Role::Switch | Role::DataPath => ("(", ")"),
+                _ => ("(", ")"),
             };
             let _ = writeln!(text, "    {}{open}\"{label}\"{close}", ids[&vertex.place]);
         }
@@ -38,12 +39,12 @@ fn edges(topology: &Topology, ids: &BTreeMap<Place, String>, text: &mut String) 
             let _ = writeln!(text, "  {a} {edge} {b}");
         }
     };
-    for vertex in topology.vertices() {
-        if let Some(parent) = vertex.parent {
-            edge(parent, "---".to_owned(), vertex.place);
+    for vertex in topology.graph.pci() {
+        if let Some(parent) = topology.graph.parent(vertex.place) {
+            edge(parent.place, "---".to_owned(), vertex.place);
         }
     }
-    for link in &topology.shape.gpu_links {
+    for link in topology.graph.gpu_links() {
         let (a, b) = link.gpus;
         edge(Place::Function(a), format!("-. {} .-", link.fabric.path()), Place::Function(b));
     }

@@ -6,7 +6,7 @@ mod draw;
 
 use std::collections::BTreeMap;
 
-use crate::shape::{Role, Vertex};
+use crate::graph::{Role, Vertex};
 use crate::{Level, NumaNode, PciAddress, Topology};
 
 use super::{endpoints, half_label};
@@ -54,8 +54,8 @@ fn halves(topology: &Topology) -> Vec<Half> {
 
 /// `NUMA node 0, socket 0, CPUs 0-63`.
 fn title(topology: &Topology, node: Option<NumaNode>) -> String {
-    let vertex = topology.shape.numa.iter().find(|vertex| Some(vertex.node) == node);
-    let socket = vertex.and_then(|vertex| vertex.socket);
+    let vertex = node.and_then(|node| topology.graph.numa(node));
+    let socket = node.and_then(|node| topology.graph.socket_of(node));
     let socket = socket.map_or_else(String::new, |socket| format!(", socket {socket}"));
     let cpus = vertex.map(|vertex| &vertex.cpus).filter(|cpus| !cpus.is_empty());
     let cpus = cpus.map_or_else(String::new, |cpus| format!(", CPUs {cpus}"));

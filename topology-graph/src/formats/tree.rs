@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use super::label;
-use crate::shape::{Place, Vertex};
+use crate::graph::Vertex;
 use crate::{Evidence, Topology};
 
 /// The tree, roots in order.
 pub(super) fn tree(topology: &Topology) -> String {
     let mut text = String::new();
-    let roots = children(topology, None);
+    let roots: Vec<&Vertex> = topology.graph.tops().collect();
     for root in &roots {
         line(topology, root, "", &mut text);
         below(topology, root, "", &mut text);
@@ -21,17 +21,13 @@ pub(super) fn tree(topology: &Topology) -> String {
 }
 
 fn below(topology: &Topology, vertex: &Vertex, indent: &str, text: &mut String) {
-    let children = children(topology, Some(vertex.place));
+    let children = topology.graph.children(vertex.place);
     for (index, child) in children.iter().enumerate() {
         let last = index + 1 == children.len();
         let (branch, rest) = if last { ("\\-", "  ") } else { ("+-", "| ") };
         line(topology, child, &format!("{indent} {branch}"), text);
         below(topology, child, &format!("{indent} {rest}"), text);
     }
-}
-
-fn children(topology: &Topology, parent: Option<Place>) -> Vec<&Vertex> {
-    topology.vertices().filter(|vertex| vertex.parent == parent).collect()
 }
 
 fn line(topology: &Topology, vertex: &Vertex, indent: &str, text: &mut String) {

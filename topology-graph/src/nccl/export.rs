@@ -6,16 +6,16 @@
 //! is left out, since NCCL would take any place given for the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 
 use super::{Element, NcclXml, VERSION};
 use crate::class::PCI_BRIDGE;
-use crate::graph::switch_of;
-use crate::shape::{NumaVertex, Place, Role, Vertex};
+use crate::graph::{Place, Role, Vertex};
 use crate::{NumaNode, PciAddress, PcieLink, Topology};
 
 /// The graph as an NCCL topology file.
 pub fn nccl_xml(topology: &Topology) -> String {
-    let all = topology.shape.devices().map(|(address, _)| address).collect();
+    let all = topology.ends().map(|(address, _)| address).collect();
     NcclXml { system: system(topology, &all) }.write()
 }
 
@@ -29,33 +29,32 @@ pub fn nccl_xml_of(topology: &Topology, devices: &BTreeSet<PciAddress>) -> Optio
 
 fn system(topology: &Topology, kept: &BTreeSet<PciAddress>) -> Element {
     let mut system = Element::new("system").with("version", &VERSION);
-    let devices = topology.shape.devices().filter(|(address, _)| kept.contains(address));
+    let devices = topology.ends().filter(|(address, _)| kept.contains(address));
     let nodes: BTreeSet<NumaNode> = devices.filter_map(|(_, vertex)| vertex.numa).collect();
     system.children = nodes.into_iter().map(|node| cpu(topology, node, kept)).collect();
     system
 }
 
 fn cpu(topology: &Topology, node: NumaNode, kept: &BTreeSet<PciAddress>) -> Element {
-    let vertex = topology.shape.numa.iter().find(|vertex| vertex.node == node);
-    let affinity = vertex.map(|NumaVertex { cpus, .. }| cpus).filter(|cpus| !cpus.is_empty());
+    let cpus = topology.graph.numa(node).map(|vertex| &vertex.cpus);
+    let affinity = cpus.filter(|cpus| !cpus.is_empty());
     let mut cpu = Element::new("cpu").with("numaid", &node);
     if let Some(cpus) = affinity {
         cpu = cpu.with("affinity", &cpus.mask());
     }
     let devices = topology
-        .shape
-        .devices()
+        .ends()
         .filter(|(address, vertex)| vertex.numa == Some(node) && kept.contains(address));
-    let chains: Vec<Vec<&Vertex>> = devices.map(|(device, _)| topology.chain(device)).collect();
-    cpu.children = forest(&chains);
+    let ways: Vec<_> = devices.map(|(_, device)| switches(topology, device)).collect();
+    cpu.children = forest(&ways);
     cpu
 }
 
 /// The devices' elements below those of their switches, in the order of addresses.
-fn forest(chains: &[Vec<&Vertex>]) -> Vec<Element> {
+fn forest(ways: &[Vec<&Vertex>]) -> Vec<Element> {
     let mut roots: BTreeMap<Place, Element> = BTreeMap::new();
-    for chain in chains {
-        insert(&mut roots, &switches(chain));
+    for way in ways {
+        insert(&mut roots, way);
     }
     roots.into_values().collect()
 }
@@ -75,14 +74,9 @@ fn insert(roots: &mut BTreeMap<Place, Element>, path: &[&Vertex]) {
 }
 
 /// A device and the switches above it, from the top.
-fn switches<'g>(chain: &[&'g Vertex]) -> Vec<&'g Vertex> {
-    let mut path: Vec<&Vertex> = chain.first().copied().into_iter().collect();
-    let mut rest = chain;
-    while let Some(switch) = switch_of(rest) {
-        path.push(switch);
-        let climbed = rest.iter().position(|vertex| vertex.place == switch.place);
-        rest = climbed.and_then(|index| rest.get(index..)).unwrap_or_default();
-    }
+fn switches<'g>(topology: &'g Topology, device: &'g Vertex) -> Vec<&'g Vertex> {
+    let above = |vertex: &&Vertex| topology.graph.switch_above(vertex.place);
+    let mut path: Vec<&Vertex> = successors(Some(device), above).collect();
     path.reverse();
     path
 }

@@ -6,34 +6,37 @@ mod value;
 use std::collections::BTreeMap;
 
 use super::{
-    DeviceIdentity, GpuDirectSpec, NicSpec, NodeTopologySpec, NumaMemorySpec, ShapeSpec,
+    DeviceIdentity, GpuDirectSpec, LinkSpec, NicSpec, NodeTopologySpec, NumaMemorySpec, ShapeSpec,
     TopologySummary,
 };
-use crate::build::{Built, NicState, NicStates, Verdicts};
+use crate::build::{Built, Verdicts};
+use crate::graph::{Branch, Role};
 use crate::identity::Identity;
-use crate::{Gdr, NumaNode, PciAddress, Topology};
-use shape::{shape_from, shape_spec, vertex_spec, vertices_from};
-use value::{link, link_text, optional, unexpected, value};
+use crate::{Acs, Gdr, NumaNode, PciAddress, Topology};
+use shape::{branches_from, parts_from, shape_spec, vertex_specs};
+use value::{link, link_text, optional, place, unexpected, value};
 
 pub use value::SpecError;
 
 impl Topology {
     /// The graph as a Kubernetes object's `spec`.
     pub fn to_spec(&self) -> NodeTopologySpec {
+        let shape = shape_spec(&self.graph);
         let named = self.identities.iter().filter(|(_, names)| **names != Identity::default());
         NodeTopologySpec {
             summary: TopologySummary {
                 gpus: count(self.gpus().len()),
                 nics: count(self.nics().len()),
-                numa_nodes: count(self.shape.numa.len()),
+                numa_nodes: count(shape.numa_nodes.len()),
                 anomalies: count(self.anomalies.len()),
             },
             fabric: self.fabric.clone(),
-            shape: ShapeSpec { hash: self.hash.to_string(), ..shape_spec(&self.shape) },
+            shape: ShapeSpec { hash: self.hash.to_string(), ..shape },
             identities: named.map(|(address, names)| identity_spec(*address, names)).collect(),
             nics: self.nics().iter().filter_map(|nic| self.nic_spec(nic.address)).collect(),
+            links: self.link_specs(),
             memory: self.memory.iter().map(memory_spec).collect(),
-            storage: self.storage.iter().filter_map(vertex_spec).collect(),
+            storage: vertex_specs(&self.graph, false),
             anomalies: self.anomalies.clone(),
         }
     }
@@ -42,13 +45,13 @@ impl Topology {
     /// the driver gave it, since the NICs' attributes carry the same.
     pub fn from_spec(spec: &NodeTopologySpec) -> Result<Self, SpecError> {
         let hash = value("shape.hash", &spec.shape.hash)?;
-        let shape = shape_from(&spec.shape)?;
-        let known = shape.vertices.iter().map(|vertex| vertex.place).collect();
+        let mut parts = parts_from(&spec.shape)?;
+        parts.branches = branches_from(spec.shape.vertices.iter().chain(&spec.storage))?;
+        running(spec, &mut parts.branches)?;
         let built = Built {
-            storage: vertices_from(&spec.storage, &known)?,
-            shape,
+            parts,
             identities: identities(&spec.identities)?,
-            nic_states: states(&spec.nics)?,
+            acs: acs(&spec.nics)?,
             memory: spec.memory.iter().map(|spec| (NumaNode(spec.node), spec.bytes)).collect(),
             anomalies: spec.anomalies.clone(),
         };
@@ -62,7 +65,7 @@ impl Topology {
 
     /// Nothing where nothing is known of the NIC's state.
     fn nic_spec(&self, nic: PciAddress) -> Option<NicSpec> {
-        let state = self.nic_states.get(&nic).copied().unwrap_or_default();
+        let runs = self.nic(nic).and_then(|nic| nic.current_link);
         let mut by_verdict: BTreeMap<Gdr, Vec<u32>> = BTreeMap::new();
         for (number, gpu) in (0..).zip(self.gpus()) {
             if let Some(verdict) = self.gdr.get(&(gpu.address, nic)) {
@@ -72,14 +75,26 @@ impl Topology {
         let gpu_direct = by_verdict.into_iter();
         let spec = NicSpec {
             at: nic.to_string(),
-            link: state.current_link.map(link_text),
-            acs: state.acs.map(|acs| acs.to_string()),
+            link: runs.map(link_text),
+            acs: self.acs.get(&nic).map(ToString::to_string),
             gpu_direct: gpu_direct
                 .map(|(verdict, gpus)| GpuDirectSpec { verdict: verdict.to_string(), gpus })
                 .collect(),
         };
         let says = spec.link.is_some() || spec.acs.is_some() || !spec.gpu_direct.is_empty();
         says.then_some(spec)
+    }
+
+    /// The links as they run above all but NICs, which have theirs among their states.
+    fn link_specs(&self) -> Vec<LinkSpec> {
+        let others = self.graph.vertices().filter(|vertex| vertex.role != Role::Nic);
+        let mut links: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for vertex in others {
+            if let Some(link) = vertex.current_link {
+                links.entry(link_text(link)).or_default().push(vertex.place.to_string());
+            }
+        }
+        links.into_iter().map(|(link, at)| LinkSpec { link, at }).collect()
     }
 }
 
@@ -129,13 +144,31 @@ fn identities(specs: &[DeviceIdentity]) -> Result<BTreeMap<PciAddress, Identity>
     specs.iter().map(identity).collect()
 }
 
-fn states(specs: &[NicSpec]) -> Result<NicStates, SpecError> {
-    let state = |spec: &NicSpec| {
-        let current_link = optional(spec.link.as_ref(), |text| link("nics.link", text))?;
-        let acs = optional(spec.acs.as_ref(), |text| value("nics.acs", text))?;
-        Ok((value("nics.at", &spec.at)?, NicState { current_link, acs }))
+fn acs(specs: &[NicSpec]) -> Result<BTreeMap<PciAddress, Acs>, SpecError> {
+    let told = specs.iter().filter_map(|spec| Some((spec, spec.acs.as_ref()?)));
+    let acs = |(spec, acs): (&NicSpec, &String)| {
+        Ok((value("nics.at", &spec.at)?, value("nics.acs", acs)?))
     };
-    specs.iter().map(state).collect()
+    told.map(acs).collect()
+}
+
+/// Tells the branches how the links above them run.
+fn running(spec: &NodeTopologySpec, branches: &mut [Branch]) -> Result<(), SpecError> {
+    let mut links = BTreeMap::new();
+    for nic in &spec.nics {
+        let at = place("nics.at", &nic.at)?;
+        links.insert(at, optional(nic.link.as_ref(), |text| link("nics.link", text))?);
+    }
+    for alike in &spec.links {
+        let runs = link("links.link", &alike.link)?;
+        for at in &alike.at {
+            links.insert(place("links.at", at)?, Some(runs));
+        }
+    }
+    for branch in branches {
+        branch.vertex.current_link = links.get(&branch.place()).copied().flatten();
+    }
+    Ok(())
 }
 
 fn verdicts(specs: &[NicSpec], topology: &Topology) -> Result<Verdicts, SpecError> {

@@ -40,10 +40,10 @@ pub struct VertexSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub under: Option<String>,
-    /// What it is; a bridge, where absent.
-    #[serde(default, skip_serializing_if = "VertexRole::is_bridge")]
+    /// What it is; a port, where absent.
+    #[serde(default, skip_serializing_if = "VertexRole::is_port")]
     pub role: VertexRole,
-    /// PCI class, six hexadecimal digits; of a bridge, where absent, `060400`.
+    /// PCI class, six hexadecimal digits; of a port, where absent, `060400`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = "^[0-9a-f]{6,8}$")))]
     pub class: Option<String>,
@@ -82,9 +82,10 @@ pub struct VertexSpec {
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum VertexRole {
-    /// A root port, a port of a switch, or a bridge.
+    /// A root port where nothing but a root bus is above it, else a port of a switch.
     #[default]
-    Bridge,
+    #[serde(alias = "bridge")]
+    Port,
     /// A whole switch, as overlays tell it.
     Switch,
     /// A GPU.
@@ -99,8 +100,8 @@ pub enum VertexRole {
 
 impl VertexRole {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-    fn is_bridge(&self) -> bool {
-        *self == Self::Bridge
+    fn is_port(&self) -> bool {
+        *self == Self::Port
     }
 }
 

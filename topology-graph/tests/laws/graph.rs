@@ -3,10 +3,34 @@
 use proptest::prelude::*;
 use topology_graph::fixture::plant;
 use topology_graph::{
-    Format, HostRoot, Level, NcclXml, Overlay, PathKind, Topology, from_json, json, nccl_xml,
+    Connection, Format, Hop, HostRoot, Level, NcclXml, Overlay, PathKind, Role, Route, Topology,
+    from_json, json, nccl_xml,
 };
 
 use crate::machine::{build, devices, machine};
+
+/// The word by the vertices on the way, as `nvidia-smi topo -m` defines it: switches are
+/// counted, not links.
+fn kind_of(route: &Route) -> PathKind {
+    let between = route.hops.get(1..route.hops.len() - 1).unwrap_or_default();
+    let count = |role| between.iter().filter(|hop| hop.role == role).count();
+    match route.hops.last().and_then(|hop| hop.by) {
+        None => return PathKind::Same,
+        Some(Connection::NvLink { links }) => return PathKind::NvLink(links),
+        Some(Connection::Xgmi { .. }) => return PathKind::Xgmi,
+        Some(_) => {}
+    }
+    // A switch is entered by a link and left by another; its ports are a part of it.
+    let is_entered = |hop: &&Hop| hop.by != Some(Connection::Attachment);
+    let switches = between.iter().filter(is_entered).count();
+    match (count(Role::NumaNode), count(Role::HostBridge)) {
+        (2.., _) => PathKind::Sys,
+        (1, _) => PathKind::Node,
+        (0, 1..) => PathKind::Phb,
+        (0, 0) if switches <= 1 => PathKind::Pix,
+        (0, 0) => PathKind::Pxb,
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
@@ -18,6 +42,53 @@ proptest! {
             for b in devices(&topology) {
                 prop_assert_eq!(topology.path(a, b), topology.path(b, a));
                 prop_assert_eq!(topology.path(a, b) == PathKind::Same, a == b);
+            }
+        }
+    }
+
+    #[test]
+    fn a_route_is_the_path_vertex_by_vertex(snapshot in machine(12)) {
+        let topology = build(snapshot);
+        for a in devices(&topology) {
+            for b in devices(&topology) {
+                let path = topology.path(a, b);
+                let Some(route) = topology.route(a, b) else {
+                    prop_assert_eq!(path, PathKind::Unknown, "{} {}", a, b);
+                    continue;
+                };
+                prop_assert_eq!(route.kind, path, "{} {}", a, b);
+                prop_assert_eq!(kind_of(&route), path, "{} {}: {:?}", a, b, route);
+                let places: Vec<_> = route.hops.iter().map(|hop| hop.place).collect();
+                let mut back: Vec<_> =
+                    topology.route(b, a).unwrap().hops.iter().map(|hop| hop.place).collect();
+                back.reverse();
+                prop_assert_eq!(places, back, "{} {}", a, b);
+            }
+        }
+    }
+
+    /// The node that is told of a device counts for it alone, whatever others are told.
+    #[test]
+    fn beyond_host_bridges_the_nodes_that_are_told_decide(snapshot in machine(12)) {
+        let topology = build(snapshot);
+        let numa: Vec<_> = topology
+            .gpus()
+            .iter()
+            .map(|gpu| (gpu.address, gpu.numa))
+            .chain(topology.nics().iter().map(|nic| (nic.address, nic.numa)))
+            .collect();
+        for (a, a_numa) in &numa {
+            for (b, b_numa) in &numa {
+                let path = topology.path(*a, *b);
+                if path.satisfies(PathKind::Phb) {
+                    continue;
+                }
+                let expected = match (a_numa, b_numa) {
+                    (Some(a), Some(b)) if a == b => PathKind::Node,
+                    (Some(_), Some(_)) => PathKind::Sys,
+                    _ => PathKind::Unknown,
+                };
+                prop_assert_eq!(path, expected, "{} {}", a, b);
             }
         }
     }
@@ -39,7 +110,12 @@ proptest! {
     #[test]
     fn devices_of_a_cell_are_as_near_as_its_level(snapshot in machine(12)) {
         let topology = build(snapshot);
-        for (level, limit) in [(Level::Switch, PathKind::Pix), (Level::Root, PathKind::Phb)] {
+        let levels = [
+            (Level::Switch, PathKind::Pix),
+            (Level::RootPort, PathKind::Pxb),
+            (Level::Root, PathKind::Phb),
+        ];
+        for (level, limit) in levels {
             let mut seen = Vec::new();
             for cell in topology.cells(level) {
                 let members: Vec<_> = cell.gpus.into_iter().chain(cell.nics).collect();

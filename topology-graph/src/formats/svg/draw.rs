@@ -114,7 +114,7 @@ impl Picture<'_> {
 
     /// What joins the GPUs beside PCIe, as a bar above all where it joins all alike.
     fn fabric(&mut self, right: usize) {
-        let links = &self.topology.shape.gpu_links;
+        let links = self.topology.graph.gpu_links();
         let Some(first) = links.first() else { return };
         let gpus = self.topology.gpus().len();
         let all = links.len() == gpus * (gpus - 1) / 2;

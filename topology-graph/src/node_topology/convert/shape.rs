@@ -1,6 +1,6 @@
 //! The shape between the model and its Kubernetes form, and its hash.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 
@@ -12,13 +12,17 @@ use super::value::{
     place, unexpected, value,
 };
 use crate::class::PCI_BRIDGE;
-use crate::shape::{Fabric, GpuLink, NumaVertex, Place, Role, Shape, SocketVertex, Vertex};
-use crate::{Evidence, NumaNode, PciAddress, ShapeHash};
+use crate::graph::{
+    Branch, Fabric, GpuLink, Graph, Mesh, NumaPart, Parts, Place, Role, SocketPart, Vertex,
+};
+use crate::{NumaNode, PciAddress, ShapeHash};
 
 /// No machine has more, and each two are a link.
 const MOST_GPUS: usize = 512;
+/// `MAX_NUMNODES` of the kernel; each two have a distance.
+const MOST_NUMA_NODES: usize = 1024;
 
-impl Shape {
+impl Graph {
     /// The first eight bytes of the SHA-256 of the shape's JSON without its hash.
     pub(crate) fn hash(&self) -> ShapeHash {
         let json = serde_json::to_vec(&shape_spec(self))
@@ -29,47 +33,58 @@ impl Shape {
 }
 
 /// The shape with no hash.
-pub(super) fn shape_spec(shape: &Shape) -> ShapeSpec {
+pub(super) fn shape_spec(graph: &Graph) -> ShapeSpec {
+    let of = |role| graph.vertices().filter(move |vertex| vertex.role == role && vertex.in_shape);
     ShapeSpec {
         hash: String::new(),
-        vertices: shape.vertices.iter().filter_map(vertex_spec).collect(),
-        numa_nodes: shape.numa.iter().map(numa_spec).collect(),
-        sockets: shape.sockets.iter().map(socket_spec).collect(),
-        gpu_links: gpu_link_specs(&shape.gpu_links),
+        vertices: vertex_specs(graph, true),
+        numa_nodes: of(Role::NumaNode).filter_map(|vertex| numa_spec(vertex, graph)).collect(),
+        sockets: of(Role::Socket).filter_map(socket_spec).collect(),
+        gpu_links: graph.meshes().iter().map(gpu_link_spec).collect(),
     }
 }
 
-pub(super) fn shape_from(spec: &ShapeSpec) -> Result<Shape, SpecError> {
+/// The PCI vertices that are in the shape, or are not.
+pub(super) fn vertex_specs(graph: &Graph, in_shape: bool) -> Vec<VertexSpec> {
+    let vertices = graph.vertices().filter(|vertex| vertex.in_shape == in_shape);
+    vertices.filter_map(|vertex| vertex_spec(vertex, graph)).collect()
+}
+
+/// All but the vertices of the PCI tree.
+pub(super) fn parts_from(spec: &ShapeSpec) -> Result<Parts, SpecError> {
+    if spec.numa_nodes.len() > MOST_NUMA_NODES {
+        let nodes = format!("{} nodes", spec.numa_nodes.len());
+        return Err(unexpected("shape.numaNodes", &nodes));
+    }
     let links = spec.gpu_links.iter().map(gpu_links_from).collect::<Result<Vec<_>, _>>()?;
     let mut gpu_links: Vec<GpuLink> = links.into_iter().flatten().collect();
     gpu_links.sort_by_key(|link| link.gpus);
     gpu_links.dedup_by_key(|link| link.gpus);
-    Ok(Shape {
-        vertices: vertices_from(&spec.vertices, &BTreeSet::new())?,
+    Ok(Parts {
+        branches: Vec::new(),
         numa: spec.numa_nodes.iter().map(numa_from).collect::<Result<_, _>>()?,
         sockets: spec.sockets.iter().map(socket_from).collect::<Result<_, _>>()?,
         gpu_links,
     })
 }
 
-/// The vertices with the root buses that they are under, save those known already.
-pub(super) fn vertices_from(
-    specs: &[VertexSpec],
-    known: &BTreeSet<Place>,
-) -> Result<Vec<Vertex>, SpecError> {
-    let mut vertices = specs.iter().map(vertex_from).collect::<Result<Vec<_>, _>>()?;
-    let parents = vertices.iter().filter_map(|vertex| vertex.parent);
-    let roots: BTreeSet<Place> =
-        parents.filter(|place| matches!(place, Place::Root(_)) && !known.contains(place)).collect();
-    vertices.extend(roots.into_iter().map(|root| Vertex::new(root, Role::HostBridge)));
-    Ok(vertices)
+/// The vertices of the PCI tree with the root buses that they are under.
+pub(super) fn branches_from<'s>(
+    specs: impl Iterator<Item = &'s VertexSpec>,
+) -> Result<Vec<Branch>, SpecError> {
+    let mut branches = specs.map(branch_from).collect::<Result<Vec<_>, _>>()?;
+    let parents = branches.iter().filter_map(|branch| branch.parent);
+    let roots: BTreeSet<Place> = parents.filter(|place| matches!(place, Place::Root(_))).collect();
+    branches.extend(roots.into_iter().map(|root| Branch::new(root, Role::HostBridge)));
+    Ok(branches)
 }
 
-/// Nothing for a root bus, which says nothing but that it is there.
-pub(super) fn vertex_spec(vertex: &Vertex) -> Option<VertexSpec> {
+/// Nothing for a root bus, which says nothing but that it is there, and for what is on
+/// no PCI tree.
+fn vertex_spec(vertex: &Vertex, graph: &Graph) -> Option<VertexSpec> {
     Some(VertexSpec {
         at: vertex.place.to_string(),
-        under: vertex.parent.map(|parent| parent.to_string()),
+        under: graph.parent(vertex.place).map(|parent| parent.place.to_string()),
         role: role_spec(vertex.role)?,
         class: vertex.class.filter(|_| usual_class(vertex.role) != vertex.class).map(class_text),
         id: vertex.id.map(|(vendor, device)| format!("{vendor:04x}:{device:04x}")),
@@ -77,20 +92,18 @@ pub(super) fn vertex_spec(vertex: &Vertex) -> Option<VertexSpec> {
         rdma: vertex.rdma,
         link_layer: vertex.link_layer.map(|layer| layer_text(layer).to_owned()),
         max_link: vertex.max_link.map(link_text),
-        data_path: vertex.data_path.map(|place| place.to_string()),
+        data_path: graph.data_path(vertex.place).map(|mover| mover.place.to_string()),
         evidence: evidence_text(&vertex.evidence),
         numa_evidence: evidence_text(&vertex.numa_evidence),
     })
 }
 
-fn vertex_from(spec: &VertexSpec) -> Result<Vertex, SpecError> {
+fn branch_from(spec: &VertexSpec) -> Result<Branch, SpecError> {
     let at = |field, text: Option<&String>| optional(text, |text| place(field, text));
     let class = optional(spec.class.as_ref(), |text| hex("shape.vertices.class", text, 6))?;
-    Ok(Vertex {
-        place: place("shape.vertices.at", &spec.at)?,
-        parent: at("shape.vertices.under", spec.under.as_ref())?,
-        role: spec.role.into(),
-        class: class.or_else(|| usual_class(spec.role.into())),
+    let role = spec.role.into();
+    let vertex = Vertex {
+        class: class.or_else(|| usual_class(role)),
         id: optional(spec.id.as_ref(), |text| id("shape.vertices.id", text))?,
         numa: spec.numa.map(NumaNode),
         link_layer: optional(spec.link_layer.as_ref(), |text| {
@@ -98,33 +111,39 @@ fn vertex_from(spec: &VertexSpec) -> Result<Vertex, SpecError> {
         })?,
         rdma: spec.rdma,
         max_link: optional(spec.max_link.as_ref(), |text| link("shape.vertices.maxLink", text))?,
-        data_path: at("shape.vertices.dataPath", spec.data_path.as_ref())?,
         evidence: evidence("shape.vertices.evidence", spec.evidence.as_ref())?,
         numa_evidence: evidence("shape.vertices.numaEvidence", spec.numa_evidence.as_ref())?,
+        ..Vertex::new(place("shape.vertices.at", &spec.at)?, role)
+    };
+    Ok(Branch {
+        vertex,
+        parent: at("shape.vertices.under", spec.under.as_ref())?,
+        data_path: at("shape.vertices.dataPath", spec.data_path.as_ref())?,
     })
 }
 
 /// What a vertex has where nothing is written: half of all are bridges.
 fn usual_class(role: Role) -> Option<u32> {
-    (role == Role::Bridge).then_some(PCI_BRIDGE)
+    role.is_port().then_some(PCI_BRIDGE)
 }
 
 fn class_text(class: u32) -> String {
     format!("{class:06x}")
 }
 
-fn numa_spec(vertex: &NumaVertex) -> NumaNodeSpec {
-    NumaNodeSpec {
-        node: vertex.node.0,
+fn numa_spec(vertex: &Vertex, graph: &Graph) -> Option<NumaNodeSpec> {
+    let Place::Numa(node) = vertex.place else { return None };
+    Some(NumaNodeSpec {
+        node: node.0,
         cpus: vertex.cpus.to_string(),
-        distances: vertex.distances.clone(),
-        socket: vertex.socket,
+        distances: graph.slit(node),
+        socket: graph.socket_of(node),
         evidence: evidence_text(&vertex.evidence),
-    }
+    })
 }
 
-fn numa_from(spec: &NumaNodeSpec) -> Result<NumaVertex, SpecError> {
-    Ok(NumaVertex {
+fn numa_from(spec: &NumaNodeSpec) -> Result<NumaPart, SpecError> {
+    Ok(NumaPart {
         node: NumaNode(spec.node),
         cpus: value("shape.numaNodes.cpus", &spec.cpus)?,
         distances: spec.distances.clone(),
@@ -133,50 +152,27 @@ fn numa_from(spec: &NumaNodeSpec) -> Result<NumaVertex, SpecError> {
     })
 }
 
-fn socket_spec(vertex: &SocketVertex) -> SocketSpec {
-    SocketSpec {
-        socket: vertex.socket,
-        cpus: vertex.cpus.to_string(),
-        evidence: evidence_text(&vertex.evidence),
-    }
+fn socket_spec(vertex: &Vertex) -> Option<SocketSpec> {
+    let Place::Socket(socket) = vertex.place else { return None };
+    let (cpus, evidence) = (vertex.cpus.to_string(), evidence_text(&vertex.evidence));
+    Some(SocketSpec { socket, cpus, evidence })
 }
 
-fn socket_from(spec: &SocketSpec) -> Result<SocketVertex, SpecError> {
-    Ok(SocketVertex {
+fn socket_from(spec: &SocketSpec) -> Result<SocketPart, SpecError> {
+    Ok(SocketPart {
         socket: spec.socket,
         cpus: value("shape.sockets.cpus", &spec.cpus)?,
         evidence: evidence("shape.sockets.evidence", spec.evidence.as_ref())?,
     })
 }
 
-/// Eight GPUs on switches have 28 links of one sort: one entry, not 28.
-fn gpu_link_specs(links: &[GpuLink]) -> Vec<GpuLinkSpec> {
-    let mut sorts: BTreeMap<(&Evidence, Fabric), Vec<&GpuLink>> = BTreeMap::new();
-    for link in links {
-        sorts.entry((&link.evidence, link.fabric)).or_default().push(link);
-    }
-    let mut specs = Vec::new();
-    for links in sorts.into_values() {
-        let gpus: BTreeSet<PciAddress> =
-            links.iter().flat_map(|link| [link.gpus.0, link.gpus.1]).collect();
-        // Each two once: as many links as there are pairs are all of them.
-        if links.len() == gpus.len() * (gpus.len() - 1) / 2 {
-            specs.extend(links.first().map(|link| gpu_link_spec(link, gpus)));
-        } else {
-            let pairs = links.into_iter();
-            specs.extend(pairs.map(|link| gpu_link_spec(link, [link.gpus.0, link.gpus.1].into())));
-        }
-    }
-    specs
-}
-
-fn gpu_link_spec(link: &GpuLink, gpus: BTreeSet<PciAddress>) -> GpuLinkSpec {
-    let (kind, links, hops) = match link.fabric {
+fn gpu_link_spec(mesh: &Mesh) -> GpuLinkSpec {
+    let (kind, links, hops) = match mesh.fabric {
         Fabric::NvLink { links } => (GpuLinkKind::Nvlink, Some(links), None),
         Fabric::Xgmi { hops } => (GpuLinkKind::Xgmi, None, hops),
     };
-    let gpus = gpus.into_iter().map(|gpu| gpu.to_string()).collect();
-    GpuLinkSpec { gpus, kind, links, hops, evidence: evidence_text(&link.evidence) }
+    let gpus = mesh.gpus.iter().map(ToString::to_string).collect();
+    GpuLinkSpec { gpus, kind, links, hops, evidence: evidence_text(&mesh.evidence) }
 }
 
 fn gpu_links_from(spec: &GpuLinkSpec) -> Result<Vec<GpuLink>, SpecError> {
@@ -199,8 +195,8 @@ fn gpu_links_from(spec: &GpuLinkSpec) -> Result<Vec<GpuLink>, SpecError> {
 
 fn role_spec(role: Role) -> Option<VertexRole> {
     match role {
-        Role::HostBridge => None,
-        Role::Bridge => Some(VertexRole::Bridge),
+        Role::Socket | Role::NumaNode | Role::HostBridge => None,
+        Role::RootPort | Role::SwitchPort => Some(VertexRole::Port),
         Role::Switch => Some(VertexRole::Switch),
         Role::Gpu => Some(VertexRole::Gpu),
         Role::Nic => Some(VertexRole::Nic),
@@ -212,7 +208,8 @@ fn role_spec(role: Role) -> Option<VertexRole> {
 impl From<VertexRole> for Role {
     fn from(role: VertexRole) -> Self {
         match role {
-            VertexRole::Bridge => Self::Bridge,
+            // Which sort of port it is follows from what is above it.
+            VertexRole::Port => Self::SwitchPort,
             VertexRole::Switch => Self::Switch,
             VertexRole::Gpu => Self::Gpu,
             VertexRole::Nic => Self::Nic,

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::shape::Place;
+use crate::graph::Place;
 use crate::{Evidence, LinkLayer, PcieLink};
 
 /// A `NodeTopology` that is no graph.

@@ -1,0 +1,147 @@
+//! The way between two devices for a person: each vertex with its address and what joins
+//! it to the one before, the narrowest link, and the word with its meaning.
+
+use std::fmt::Write;
+
+use super::device_label;
+use crate::graph::Role;
+use crate::route::{Bottleneck, Connection, Hop, Route};
+use crate::{PathKind, PciAddress, PcieLink, Topology};
+
+/// A text that names no GPU, NIC or NVMe controller of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` is no device here; these are: {known}")]
+pub struct UnknownDevice {
+    name: String,
+    known: String,
+}
+
+impl Topology {
+    /// The address of a device by any of its names: `GPU0`, `NIC3`, `NVME1`, what the
+    /// kernel calls it (`mlx5_0`, `ens1`, `nvme0`), a GPU's UUID, or its address. The
+    /// error lists what there is.
+    pub fn device(&self, name: &str) -> Result<PciAddress, UnknownDevice> {
+        let gpus = self.gpus().iter();
+        let gpu = gpus.filter(|gpu| gpu.name == name || gpu.uuid.as_deref() == Some(name));
+        let is_nic = |nic: &&crate::Nic| {
+            let kernel = nic.rdma_device.iter().chain(&nic.netdevs);
+            nic.name == name || kernel.into_iter().any(|known| known == name)
+        };
+        let is_disk =
+            |disk: &&crate::Nvme| disk.name == name || disk.kernel_name.as_deref() == Some(name);
+        let address = || name.parse().ok().filter(|at| self.endpoints().contains(at));
+        let named = gpu.map(|gpu| gpu.address);
+        let named = named.chain(self.nics().iter().filter(is_nic).map(|nic| nic.address));
+        let mut named = named.chain(self.nvmes().iter().filter(is_disk).map(|disk| disk.address));
+        named
+            .next()
+            .or_else(address)
+            .ok_or_else(|| UnknownDevice { name: name.to_owned(), known: self.device_names() })
+    }
+
+    fn device_names(&self) -> String {
+        let labels = self.gpus().iter().map(|gpu| gpu.address);
+        let labels = labels.chain(self.nics().iter().map(|nic| nic.address));
+        let labels = labels.chain(self.nvmes().iter().map(|disk| disk.address));
+        let labels: Vec<String> = labels.filter_map(|address| short_label(self, address)).collect();
+        if labels.is_empty() { "none".to_owned() } else { labels.join(", ") }
+    }
+}
+
+/// The way between two devices, one line for each vertex on it.
+pub fn route(topology: &Topology, from: PciAddress, to: PciAddress) -> String {
+    let name = |address| short_label(topology, address).unwrap_or_default();
+    let kind = topology.path(from, to);
+    let mut text = format!("{} to {}: {kind}\n{}\n", name(from), name(to), kind.meaning());
+    let Some(route) = topology.route(from, to) else { return text };
+    if kind == PathKind::Same {
+        return text;
+    }
+    text.push('\n');
+    let rows: Vec<[String; 3]> =
+        (0..route.hops.len()).map(|at| row(topology, &route, at)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths = [0, 1].map(|column| width(column).unwrap_or(0));
+    for [vertex, place, by] in &rows {
+        // Writing to a String cannot fail, here and below.
+        let line = format!("{vertex:<0$}  {place:<1$}  {by}", widths[0], widths[1]);
+        let _ = writeln!(text, "  {}", line.trim_end());
+    }
+    let _ = writeln!(text, "\n{}", narrowest(&route));
+    text
+}
+
+/// `GPU0`, or `NIC3 (mlx5_3)`.
+fn short_label(topology: &Topology, address: PciAddress) -> Option<String> {
+    if let Some(gpu) = topology.gpu(address) {
+        return Some(gpu.name.clone());
+    }
+    let label = device_label(topology, address)?;
+    Some(match label.split_once(' ') {
+        Some((name, kernel)) => format!("{name} ({kernel})"),
+        None => label,
+    })
+}
+
+fn row(topology: &Topology, route: &Route, at: usize) -> [String; 3] {
+    let Hop { place, role, by } = route.hops[at];
+    let label = place.address().and_then(|address| device_label(topology, address));
+    let before = at.checked_sub(1).map(|before| route.hops[before].role);
+    let by = by.zip(before).map(|(by, before)| words(by, before, role));
+    [label.unwrap_or_else(|| role.to_string()), place.to_string(), by.unwrap_or_default()]
+}
+
+/// What joins a vertex to the one before it.
+fn words(by: Connection, before: Role, role: Role) -> String {
+    match by {
+        Connection::Pcie { possible: None, current: None } => "PCIe, speed unknown".to_owned(),
+        Connection::Pcie { possible, current } => pcie(possible, current),
+        Connection::Attachment => attachment(before, role).to_owned(),
+        Connection::DataPath => "moves its data".to_owned(),
+        Connection::Numa { distance: Some(distance) } => {
+            format!("between NUMA nodes, distance {distance}")
+        }
+        Connection::Numa { distance: None } => "between NUMA nodes, distance unknown".to_owned(),
+        Connection::NvLink { links } => format!("{links} NVLinks"),
+        Connection::Xgmi { hops: Some(1) } => "XGMI, 1 link".to_owned(),
+        Connection::Xgmi { hops: Some(hops) } => format!("XGMI, {hops} links in a row"),
+        Connection::Xgmi { hops: None } => "XGMI".to_owned(),
+    }
+}
+
+/// As it runs, and where that is less, what it could.
+fn pcie(possible: Option<PcieLink>, current: Option<PcieLink>) -> String {
+    let runs = |link: PcieLink| format!("PCIe {link}, {}", gigabytes(link.megabytes_per_second()));
+    match (current, possible) {
+        (Some(now), Some(best)) if now != best => format!("{}; it could run {best}", runs(now)),
+        (Some(link), _) | (None, Some(link)) => runs(link),
+        (None, None) => String::new(),
+    }
+}
+
+fn attachment(before: Role, role: Role) -> &'static str {
+    match (before, role) {
+        (Role::NumaNode, _) | (_, Role::NumaNode) => "on that NUMA node",
+        (Role::HostBridge, _) | (_, Role::HostBridge) => "on that root bus",
+        _ => "in the same switch",
+    }
+}
+
+/// The link that bounds how much the way carries.
+fn narrowest(route: &Route) -> String {
+    let Some(Bottleneck { hop, megabytes_per_second }) = route.bottleneck() else {
+        return "Bottleneck: unknown, no link on the way tells its speed".to_owned();
+    };
+    let place = |at: Option<usize>| at.and_then(|at| route.hops.get(at)).map(|hop| hop.place);
+    let ends = [place(hop.checked_sub(1)), place(Some(hop))].into_iter().flatten();
+    let ends: Vec<String> = ends.map(|place| place.to_string()).collect();
+    format!(
+        "Bottleneck: {} in one direction, at {}",
+        gigabytes(megabytes_per_second),
+        ends.join(" – ")
+    )
+}
+
+fn gigabytes(megabytes: u32) -> String {
+    format!("{:.1} GB/s", f64::from(megabytes) / 1_000.0)
+}

@@ -1,0 +1,230 @@
+//! A graph from its parts: each vertex, then what joins it to others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use petgraph::graph::{NodeIndex, UnGraph};
+
+use crate::{NumaNode, PcieLink};
+
+use super::edge::{Edge, Link};
+use super::parts::{Branch, GpuLink, NumaPart, Parts, SocketPart};
+use super::vertex::{Place, Role, Vertex};
+use super::{Graph, GraphError};
+
+impl Graph {
+    /// The graph of these parts, and where the PCI tree in them is none: a vertex or
+    /// edge that would spoil it is left out.
+    pub(crate) fn new(parts: &Parts) -> (Self, Vec<GraphError>) {
+        let mut graph = Self { graph: UnGraph::default(), places: BTreeMap::new() };
+        let mut errors = Vec::new();
+        for socket in &parts.sockets {
+            graph.add_socket(socket);
+        }
+        graph.add_numa_nodes(&parts.numa);
+        let mut branches: Vec<&Branch> = parts.branches.iter().collect();
+        branches.sort_by_key(|branch| branch.place());
+        for branch in &branches {
+            if graph.add(branch.vertex.clone()).is_none() {
+                errors.push(GraphError::Twice(branch.place()));
+            }
+        }
+        errors.extend(branches.iter().filter_map(|branch| graph.hang(branch).err()));
+        graph.tell_ports();
+        graph.join_links();
+        for branch in &branches {
+            graph.join_data_path(branch);
+        }
+        graph.tell_shape();
+        graph.join_numa();
+        for link in &parts.gpu_links {
+            graph.join_gpus(link);
+        }
+        (graph, errors)
+    }
+
+    /// Nothing where one is there already.
+    fn add(&mut self, vertex: Vertex) -> Option<NodeIndex> {
+        let place = vertex.place;
+        if self.places.contains_key(&place) {
+            return None;
+        }
+        let index = self.graph.add_node(vertex);
+        self.places.insert(place, index);
+        Some(index)
+    }
+
+    fn add_socket(&mut self, part: &SocketPart) {
+        let SocketPart { socket, cpus, evidence } = part.clone();
+        let vertex = Vertex::new(Place::Socket(socket), Role::Socket);
+        self.add(Vertex { cpus, evidence, ..vertex });
+    }
+
+    /// The nodes, each on its socket, and between every two an edge of the SLIT.
+    fn add_numa_nodes(&mut self, parts: &[NumaPart]) {
+        let mut parts: Vec<&NumaPart> = parts.iter().collect();
+        parts.sort_by_key(|part| part.node);
+        parts.dedup_by_key(|part| part.node);
+        let mut nodes = Vec::new();
+        for part in &parts {
+            let vertex = Vertex::new(Place::Numa(part.node), Role::NumaNode);
+            let (cpus, evidence) = (part.cpus.clone(), part.evidence.clone());
+            nodes.extend(self.add(Vertex { cpus, evidence, ..vertex }));
+            let socket = part.socket.and_then(|socket| self.places.get(&Place::Socket(socket)));
+            if let (Some(&node), Some(&socket)) = (nodes.last(), socket) {
+                self.graph.add_edge(node, socket, Edge::Attachment);
+            }
+        }
+        let distance = |from: usize, to: usize| parts[from].distances.get(to).copied();
+        for from in 0..nodes.len() {
+            for to in from..nodes.len() {
+                let slit = Edge::Slit { there: distance(from, to), back: distance(to, from) };
+                self.graph.add_edge(nodes[from], nodes[to], slit);
+            }
+        }
+    }
+
+    /// The edge from a vertex to what is above it. Which sort of edge is known when all
+    /// are there.
+    fn hang(&mut self, branch: &Branch) -> Result<(), GraphError> {
+        let Some(parent) = branch.parent else { return Ok(()) };
+        let vertex = branch.place();
+        let (Some(&index), Some(&above)) = (self.places.get(&vertex), self.places.get(&parent))
+        else {
+            return Err(GraphError::NoParent { vertex, parent });
+        };
+        if self.up(Some(above)).any(|ancestor| ancestor == index) {
+            return Err(GraphError::Loop(vertex));
+        }
+        if self.above(index).is_none() {
+            self.graph.add_edge(index, above, Edge::Attachment);
+        }
+        Ok(())
+    }
+
+    /// A port with nothing above it but a host bridge is a root port.
+    fn tell_ports(&mut self) {
+        for index in self.graph.node_indices() {
+            if !self.graph[index].role.is_port() {
+                continue;
+            }
+            let above = self.above(index).map(|(_, parent)| self.graph[parent].role);
+            self.graph[index].role = match above {
+                None | Some(Role::HostBridge) => Role::RootPort,
+                Some(_) => Role::SwitchPort,
+            };
+        }
+    }
+
+    /// Which of the edges on the PCI tree are links, and of what speed and width.
+    fn join_links(&mut self) {
+        for index in self.graph.node_indices() {
+            let Some((edge, parent)) = self.above(index) else { continue };
+            if self.is_link(index, parent) {
+                let (lower, upper) = (&self.graph[index], &self.graph[parent]);
+                let upper = upper.max_link.filter(|_| upper.role.is_port());
+                self.graph[edge] = Edge::Pcie(Link {
+                    possible: common(lower.max_link, upper),
+                    current: lower.current_link,
+                });
+            }
+        }
+    }
+
+    /// Ports are by turns the lower end of a link and that of a way through their switch.
+    fn is_link(&self, index: NodeIndex, parent: NodeIndex) -> bool {
+        let (vertex, above) = (&self.graph[index], &self.graph[parent]);
+        match (vertex.role, above.role) {
+            (_, Role::HostBridge) => !vertex.role.is_port() && vertex.max_link.is_some(),
+            (Role::SwitchPort, _) => {
+                let ports = self.up(Some(parent)).take_while(|i| self.graph[*i].role.is_port());
+                !ports.count().is_multiple_of(2) || !above.role.is_port()
+            }
+            _ => true,
+        }
+    }
+
+    fn join_data_path(&mut self, branch: &Branch) {
+        let mover = branch.data_path.and_then(|place| self.places.get(&place));
+        if let (Some(&nic), Some(&mover)) = (self.places.get(&branch.place()), mover) {
+            self.graph.add_edge(nic, mover, Edge::DataPath);
+        }
+    }
+
+    /// Volumes come and go, and what is above only them: all else is the shape.
+    fn tell_shape(&mut self) {
+        let stays = |vertex: &Vertex| {
+            vertex.role.is_device() || matches!(vertex.role, Role::DataPath | Role::Switch)
+        };
+        let ends = self.graph.node_indices().filter(|index| stays(&self.graph[*index]));
+        let shape: BTreeSet<NodeIndex> = ends.flat_map(|index| self.up(Some(index))).collect();
+        for vertex in self.graph.node_indices().collect::<Vec<_>>() {
+            let is_pci = self.graph[vertex].role.is_pci();
+            self.graph[vertex].in_shape = !is_pci || shape.contains(&vertex);
+        }
+    }
+
+    /// The edge to a NUMA node starts at the highest vertex below which all devices are
+    /// told to be on it: the host bridge, or a device alone where others below its host
+    /// bridge are told otherwise, or nothing is told of them.
+    fn join_numa(&mut self) {
+        let mut told: BTreeMap<NodeIndex, BTreeSet<Option<NumaNode>>> = BTreeMap::new();
+        for (index, numa) in self.endpoints() {
+            for above in self.up(Some(index)) {
+                told.entry(above).or_default().insert(numa);
+            }
+        }
+        let of = |index: &NodeIndex| match told.get(index)?.iter().collect::<Vec<_>>().as_slice() {
+            [Some(node)] => Some(*node),
+            _ => None,
+        };
+        let highest = self.graph.node_indices().filter_map(|index| {
+            let parent = self.above(index).map(|(_, parent)| parent);
+            Some((index, of(&index).filter(|_| parent.as_ref().and_then(of).is_none())?))
+        });
+        for (index, node) in highest.collect::<Vec<_>>() {
+            let numa = self.numa_index(node, index);
+            self.graph.add_edge(index, numa, Edge::Attachment);
+        }
+    }
+
+    /// The node's vertex. A kernel without NUMA shows no nodes and still numbers them.
+    fn numa_index(&mut self, node: NumaNode, first: NodeIndex) -> NodeIndex {
+        if let Some(&index) = self.places.get(&Place::Numa(node)) {
+            return index;
+        }
+        let evidence = self.graph[first].numa_evidence.clone();
+        let vertex = Vertex::new(Place::Numa(node), Role::NumaNode);
+        let index = self.graph.add_node(Vertex { evidence, in_shape: false, ..vertex });
+        for &other in self.places.values() {
+            if self.graph[other].role == Role::NumaNode {
+                self.graph.add_edge(other, index, Edge::Slit { there: None, back: None });
+            }
+        }
+        self.places.insert(Place::Numa(node), index);
+        index
+    }
+
+    /// The GPUs, NICs and disks with the NUMA nodes that they are told to be on.
+    fn endpoints(&self) -> impl Iterator<Item = (NodeIndex, Option<NumaNode>)> {
+        let all = self.graph.node_indices().map(|index| (index, &self.graph[index]));
+        all.filter(|(_, vertex)| vertex.role.is_endpoint()).map(|(i, vertex)| (i, vertex.numa))
+    }
+
+    fn join_gpus(&mut self, link: &GpuLink) {
+        let index = |address| self.places.get(&Place::Function(address)).copied();
+        let GpuLink { gpus: (a, b), fabric, evidence } = link.clone();
+        if let (Some(a), Some(b)) = (index(a), index(b))
+            && a != b
+        {
+            self.graph.add_edge(a, b, Edge::Fabric { fabric, evidence });
+        }
+    }
+}
+
+/// What both ends can; of an end that tells nothing nothing is asked.
+fn common(a: Option<PcieLink>, b: Option<PcieLink>) -> Option<PcieLink> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.common(b)),
+        (one, other) => one.or(other),
+    }
+}

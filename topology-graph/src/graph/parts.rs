@@ -1,0 +1,101 @@
+//! What a graph is made of, as facts or a published object tell it: each vertex with
+//! the places that it hangs off.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{CpuSet, Evidence, NumaNode, PciAddress};
+
+use super::edge::Fabric;
+use super::vertex::{Place, Role, Vertex};
+
+/// All parts of one machine, in any order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) branches: Vec<Branch>,
+    pub(crate) numa: Vec<NumaPart>,
+    pub(crate) sockets: Vec<SocketPart>,
+    pub(crate) gpu_links: Vec<GpuLink>,
+}
+
+/// One vertex of the PCI tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Branch {
+    pub(crate) vertex: Vertex,
+    /// What is above it.
+    pub(crate) parent: Option<Place>,
+    /// Of a NIC: the function that moves its data, known by vital product data.
+    pub(crate) data_path: Option<Place>,
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NumaPart {
+    pub(crate) node: NumaNode,
+    pub(crate) cpus: CpuSet,
+    /// Its row of the SLIT, over all nodes by number.
+    pub(crate) distances: Vec<u32>,
+    pub(crate) socket: Option<u32>,
+    pub(crate) evidence: Evidence,
+}
+
+/// One CPU socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SocketPart {
+    pub(crate) socket: u32,
+    pub(crate) cpus: CpuSet,
+    pub(crate) evidence: Evidence,
+}
+
+/// The way between two GPUs beside PCIe, the lower address first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GpuLink {
+    pub(crate) gpus: (PciAddress, PciAddress),
+    pub(crate) fabric: Fabric,
+    pub(crate) evidence: Evidence,
+}
+
+/// GPUs of which every two are joined alike beside PCIe: two, or more through switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mesh {
+    pub(crate) gpus: BTreeSet<PciAddress>,
+    pub(crate) fabric: Fabric,
+    pub(crate) evidence: Evidence,
+}
+
+/// These links as meshes: one of all GPUs of a sort of link where every two have it, else
+/// one for each link.
+pub(crate) fn meshes(links: &[GpuLink]) -> Vec<Mesh> {
+    let mut sorts: BTreeMap<(&Evidence, Fabric), Vec<&GpuLink>> = BTreeMap::new();
+    for link in links {
+        sorts.entry((&link.evidence, link.fabric)).or_default().push(link);
+    }
+    let mut meshes = Vec::new();
+    for ((evidence, fabric), links) in sorts {
+        let mesh = |gpus| Mesh { gpus, fabric, evidence: evidence.clone() };
+        let ends = |link: &&GpuLink| [link.gpus.0, link.gpus.1];
+        let gpus: BTreeSet<PciAddress> = links.iter().flat_map(ends).collect();
+        // Each two once: as many links as there are pairs are all of them.
+        if links.len() == gpus.len() * (gpus.len() - 1) / 2 {
+            meshes.push(mesh(gpus));
+        } else {
+            meshes.extend(links.iter().map(|link| mesh(ends(link).into())));
+        }
+    }
+    meshes
+}
+
+impl Branch {
+    /// A branch of which only its place is known. Whether a port is one of the root or
+    /// of a switch follows from what is above it.
+    pub(crate) fn new(place: Place, role: Role) -> Self {
+        Self { vertex: Vertex::new(place, role), parent: None, data_path: None }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.vertex.place
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.vertex.role
+    }
+}

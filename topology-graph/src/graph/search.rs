@@ -1,0 +1,96 @@
+//! The best way between two devices: the shortest path by [`Distance`], whose word is
+//! the rule of `nvidia-smi topo -m`.
+//!
+//! Data go up from the one device, and down to the other: what is below a third device,
+//! or beside it, is no way. So edges up are walked only above the device that the search
+//! starts from.
+
+use petgraph::algo::{astar, dijkstra};
+use petgraph::graph::{EdgeReference, NodeIndex};
+use petgraph::visit::{EdgeFiltered, EdgeRef};
+
+use crate::PathKind;
+
+use super::edge::{Distance, Edge};
+use super::vertex::{Place, Role, Vertex};
+use super::{Graph, Step};
+
+/// Where a search starts: a device with all above it.
+struct Start {
+    device: NodeIndex,
+    chain: Vec<NodeIndex>,
+    /// Between a GPU and a NIC data may go the way of the NIC's data path as well.
+    by_data_paths: bool,
+}
+
+impl Graph {
+    /// The ways from a device to others, in the order in which these are asked for.
+    pub(crate) fn kinds(&self, from: Place, to: &[Place]) -> Vec<PathKind> {
+        let Some(start) = self.start(from) else { return vec![PathKind::Unknown; to.len()] };
+        let allowed = EdgeFiltered::from_fn(&self.graph, |edge| self.is_allowed(&start, edge));
+        let distances = dijkstra(&allowed, start.device, None, |edge| self.distance(edge));
+        let distance = |place| distances.get(self.places.get(place)?).copied();
+        to.iter().map(|to| distance(to).map_or(PathKind::Unknown, Distance::kind)).collect()
+    }
+
+    /// The vertices on the best way between two devices, after the first, with the edges
+    /// between them; nothing where no way is known.
+    pub(crate) fn way(&self, from: Place, to: Place) -> Option<(PathKind, Vec<Step<'_>>)> {
+        let (start, goal) = (self.start(from)?, *self.places.get(&to)?);
+        let allowed = EdgeFiltered::from_fn(&self.graph, |edge| self.is_allowed(&start, edge));
+        let is_goal = |vertex| vertex == goal;
+        let far = |_| Distance::default();
+        let (distance, vertices) =
+            astar(&allowed, start.device, is_goal, |edge| self.distance(edge), far)?;
+        let steps = vertices.windows(2).filter_map(|ends| self.step(&start, ends[0], ends[1]));
+        Some((distance.kind(), steps.collect()))
+    }
+
+    /// A search that finds what goes both ways starts from a GPU, where one is a GPU.
+    pub(crate) fn starts_before(&self, a: Place, b: Place) -> bool {
+        let key = |place| (self.vertex(place).map(|vertex| vertex.role) != Some(Role::Gpu), place);
+        key(a) <= key(b)
+    }
+
+    fn start(&self, from: Place) -> Option<Start> {
+        let device = *self.places.get(&from)?;
+        Some(Start {
+            device,
+            chain: self.up(Some(device)).collect(),
+            by_data_paths: self.graph[device].role == Role::Gpu,
+        })
+    }
+
+    fn is_allowed(&self, start: &Start, edge: EdgeReference<'_, Edge>) -> bool {
+        let is_up = self.lower_end(edge.id()) == Some(edge.source());
+        match edge.weight() {
+            Edge::Pcie(_) | Edge::Attachment => !is_up || start.chain.contains(&edge.source()),
+            Edge::DataPath => !is_up && start.by_data_paths,
+            Edge::Slit { .. } => true,
+            Edge::Fabric { .. } => edge.source() == start.device,
+        }
+    }
+
+    fn distance(&self, edge: EdgeReference<'_, Edge>) -> Distance {
+        let above = self.graph.edge_endpoints(edge.id()).map(|(_, above)| above);
+        edge.weight().distance(above.map_or(Role::Switch, |above| self.graph[above].role))
+    }
+
+    fn step(&self, start: &Start, from: NodeIndex, to: NodeIndex) -> Option<Step<'_>> {
+        let edges = self.graph.edges_connecting(from, to);
+        let nearest = edges.filter(|edge| self.is_allowed(start, *edge));
+        let edge = nearest.min_by_key(|edge| self.distance(*edge))?;
+        Some(Step { edge: edge.weight(), to: &self.graph[to] })
+    }
+}
+
+impl<'g> Step<'g> {
+    /// The same edges walked back from the last vertex to the first.
+    pub(crate) fn back(first: &'g Vertex, steps: &[Self]) -> Vec<Self> {
+        let vertices = [first].into_iter().chain(steps.iter().map(|step| step.to));
+        let mut back: Vec<Self> =
+            vertices.zip(steps).map(|(to, step)| Self { edge: step.edge, to }).collect();
+        back.reverse();
+        back
+    }
+}

@@ -66,7 +66,8 @@ pub struct Attempt {
     /// How often Kubernetes' `allocateOne` is called for it.
     pub steps: u64,
     /// Whether Kubernetes answers this and nothing else. Before 1.36, and in the stable variant,
-    /// it takes pools in random order, and this is one of its answers.
+    /// it takes pools in random order; in every version it believes any of the slices of a pool
+    /// that disagree on how many there are. Then this is one of its answers.
     pub is_exact: bool,
 }
 
@@ -196,6 +197,7 @@ pub fn allocate(
     };
     // With one slice there is one order.
     let is_exact = is_exact || pools.iter().map(|pool| pool.slices.len()).sum::<usize>() <= 1;
+    let is_exact = is_exact && !pools.iter().any(|pool| pool.is_disputed);
     Attempt { outcome, steps, is_exact }
 }
 

@@ -43,7 +43,13 @@ pub enum GatherError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PoolHealth {
     Complete,
-    Incomplete,
+    /// Not all its slices are there.
+    Incomplete {
+        /// How many there are.
+        there: usize,
+        /// How many there shall be.
+        of: i64,
+    },
     Invalid(String),
 }
 
@@ -57,6 +63,9 @@ pub(crate) struct Pool<'a> {
     /// The other slices with devices: they may consume the same counters.
     pub(crate) elsewhere: Vec<&'a Slice>,
     pub(crate) counter_sets: Vec<&'a CounterSet>,
+    /// Whether its slices disagree on how many there are. Kubernetes believes the first that it
+    /// meets, and kube-scheduler lists slices in no defined order.
+    pub(crate) is_disputed: bool,
 }
 
 /// The pools of a node in the order of the search.
@@ -164,6 +173,18 @@ fn add<'a>(slices: &mut Vec<&'a Slice>, slice: &'a Slice) {
     slices.push(slice);
 }
 
+/// The slice that Kubernetes meets first and believes, if slices of a pool disagree: those of the
+/// node come before those of several nodes (`NewAllocator`), each as they arrived.
+fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice> {
+    let with_counters = settings.quirks.shared_counters_always_relevant;
+    let is_of_several = |slice: &Slice| {
+        slice.node_name().is_none() || (with_counters && !slice.shared_counters.is_empty())
+    };
+    let order =
+        |slice: &&Slice| (!settings.quirks.unordered && is_of_several(slice), slice.arrival);
+    slices.iter().copied().min_by_key(order)
+}
+
 /// A pool of its relevant slices; nothing where a newer generation exists elsewhere.
 fn assemble<'a>(
     inventory: &'a Inventory,
@@ -171,7 +192,8 @@ fn assemble<'a>(
     slices: Vec<&'a Slice>,
     settings: &Settings,
 ) -> Option<Pool<'a>> {
-    let first = *slices.first()?;
+    let first = first_met(&slices, settings)?;
+    let is_disputed = slices.iter().any(|slice| slice.slice_count != first.slice_count);
     let is_complete =
         |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slice_count);
     let all = || inventory.pool(id).map_or(&[][..], |pool| &pool.slices);
@@ -182,7 +204,8 @@ fn assemble<'a>(
         } else {
             first.has_duplicates
         };
-        return Some(build(id, slices, Vec::new(), unsure, settings));
+        let pool = build(id, slices, Vec::new(), unsure, settings);
+        return Some(Pool { is_disputed, ..pool });
     }
     // Slices may be missing only because they are for other nodes.
     if all().iter().any(|slice| slice.generation > first.generation) {
@@ -194,11 +217,12 @@ fn assemble<'a>(
         .filter(|slice| slice.generation == first.generation && counts_for_groups(slice, settings));
     let all: Vec<_> = all.collect();
     if !is_complete(all.len()) {
-        return Some(Pool::broken(id, PoolHealth::Incomplete));
+        let health = PoolHealth::Incomplete { there: all.len(), of: first.slice_count };
+        return Some(Pool { is_disputed, ..Pool::broken(id, health) });
     }
     let is_here = |slice: &&Slice| slices.iter().any(|here| ptr::eq(*here, *slice));
     let elsewhere = all.into_iter().filter(|slice| !is_here(slice)).collect();
-    Some(build(id, slices, elsewhere, true, settings))
+    Some(Pool { is_disputed, ..build(id, slices, elsewhere, true, settings) })
 }
 
 /// `buildPool`: separates and checks the slices. Only where one is `unsure`, names of devices
@@ -244,7 +268,7 @@ pub(crate) fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) ->
 impl<'a> Pool<'a> {
     fn broken(id: &'a PoolId, health: PoolHealth) -> Self {
         let (slices, elsewhere, counter_sets) = Default::default();
-        Pool { id, health, slices, elsewhere, counter_sets }
+        Pool { id, health, slices, elsewhere, counter_sets, is_disputed: false }
     }
 
     fn has_binding_conditions(&self) -> bool {

@@ -286,7 +286,7 @@ impl<'a> Problem<'a> {
         for (number, pool) in self.pools.iter().enumerate() {
             let problem = match pool.health {
                 PoolHealth::Complete => None,
-                PoolHealth::Incomplete => Some("being updated"),
+                PoolHealth::Incomplete { .. } => Some("being updated"),
                 PoolHealth::Invalid(_) => Some("invalid"),
             };
             if let Some(problem) = problem {

@@ -17,7 +17,7 @@ impl Problem<'_> {
         candidate: &Candidate<'_>,
     ) -> Result<bool, Failure> {
         let device = candidate.device;
-        if !self.settings.gates.binding_conditions && !device.binding_conditions().is_empty() {
+        if !self.settings.gates.binds_devices() && !device.binding_conditions().is_empty() {
             return Ok(false);
         }
         let class = ask.class.selectors.iter();

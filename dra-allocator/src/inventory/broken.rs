@@ -43,17 +43,11 @@ impl Inventory {
         let pools = gather(self, &node, settings)?.into_iter();
         let broken = pools.filter_map(|pool| match pool.health {
             PoolHealth::Complete => None,
-            PoolHealth::Incomplete => Some((pool.id, self.missing(pool.id))),
+            PoolHealth::Incomplete { there, of } => {
+                Some((pool.id, PoolProblem::Missing { there, of }))
+            }
             PoolHealth::Invalid(reason) => Some((pool.id, PoolProblem::Invalid(reason))),
         });
         Ok(broken.collect())
-    }
-
-    fn missing(&self, pool: &PoolId) -> PoolProblem {
-        let slices = self.pool(pool).map_or(&[][..], |pool| &pool.slices);
-        let newest = slices.iter().map(|slice| slice.generation).max();
-        let mut there = slices.iter().filter(|slice| Some(slice.generation) == newest).peekable();
-        let of = there.peek().map_or(0, |slice| slice.slice_count);
-        PoolProblem::Missing { there: there.count(), of }
     }
 }

@@ -119,9 +119,10 @@ impl<'a> Search<'_, 'a> {
         let claim = problem.claims[prepared.claim].claim;
         let device = self.device(candidate);
         let fits = problem.is_selectable(claim, prepared, &problem.candidates[candidate])?
-            && (self.is_shareable(device) || self.has_capacity(ask, candidate)?)
+            // What a shared device has left changes; amounts that are errors are so at once.
+            && (self.has_capacity(ask, candidate)? || self.is_shareable(device))
             && self.can_be_operated(candidate)
-            && !self.is_tainted_for(device, prepared);
+            && (self.draws_before_taints(device) || !self.is_tainted_for(device, prepared));
         let verdict = if fits { Verdict::Yes } else { Verdict::No };
         self.verdicts.note(ask, candidate, verdict);
         Ok(verdict)
@@ -140,6 +141,12 @@ impl<'a> Search<'_, 'a> {
         let tolerations = &ask.ask.tolerations;
         self.problem.settings.gates.device_taints
             && taints.any(|taint| !tolerations.iter().any(|known| known.tolerates(taint)))
+    }
+
+    /// Whether it matters that Kubernetes counts what a device draws before it looks at taints:
+    /// where the first device of any pool of a name decides what counters there are.
+    pub(super) fn draws_before_taints(&self, device: &Device) -> bool {
+        self.problem.settings.quirks.counters_by_pool_name && !device.consumes_counters().is_empty()
     }
 
     /// A device whose node operations are skipped needs a node that declares to know that.

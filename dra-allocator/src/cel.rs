@@ -23,6 +23,7 @@ mod maps;
 mod mentions;
 mod nesting;
 mod node;
+mod re2;
 mod value;
 mod work;
 

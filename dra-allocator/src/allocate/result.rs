@@ -6,9 +6,9 @@ use std::iter;
 use std::sync::Arc;
 
 use super::error::{AllocateError, Failure};
-use super::prepare::{PreparedAsk, PreparedClaim, Problem};
+use super::problem::{PreparedAsk, PreparedClaim, Problem};
 use super::search::{Chosen, Solution};
-use super::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
+use crate::allocation::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
 use crate::claim::Claim;
 use crate::node::{NodeSelector, NodeSelectorTerm, NodeTarget, Requirement};
 use crate::slice::SliceTarget;

@@ -9,6 +9,7 @@ use cel::parser::Parser;
 
 use super::error::CompileError;
 use super::functions;
+use super::loops::two_variable_loop;
 use super::nesting::{MAX_NESTING, nesting};
 use super::node::{Comparison, Comprehension, Node};
 use super::re2;
@@ -325,8 +326,8 @@ impl Scope {
         let arguments = self.with(&names, |scope| {
             rest.iter().map(|tree| scope.node(tree)).collect::<Result<Vec<_>, _>>()
         })?;
-        let shape = functions::two_variable_loop(name, arguments, accumulator)
-            .ok_or_else(|| undeclared(name))?;
+        let shape =
+            two_variable_loop(name, arguments, accumulator).ok_or_else(|| undeclared(name))?;
         Ok(Node::Comprehension(Box::new(Comprehension { range, two_variables: true, ..shape })))
     }
 }

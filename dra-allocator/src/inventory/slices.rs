@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use super::likeness::{Shape, ShapeSlice};
-use crate::hash::{HashMap, HashSet};
+use crate::hash::{HashMap, HashSet, duplicate};
+use crate::likeness::{Shape, ShapeSlice};
 use crate::name::PoolId;
-use crate::pools::duplicate;
 use crate::slice::Slice;
 
 /// The slices.

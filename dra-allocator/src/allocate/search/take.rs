@@ -7,8 +7,10 @@ use std::rc::Rc;
 use super::super::constraint::Seen;
 use super::super::counters::Counters;
 use super::super::error::AllocateError;
-use super::super::prepare::Problem;
-use super::{Chosen, Halt, Search};
+use super::super::problem::Problem;
+use super::halt::Halt;
+use super::solution::Chosen;
+use super::state::Search;
 use crate::quantity::Quantity;
 
 /// What was changed for a device, so that it can be undone.

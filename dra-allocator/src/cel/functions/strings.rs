@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use super::patterns::pattern;
-use super::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::error::{ErrorClass, RuntimeError};
+use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::value::Value;
 use crate::device::Device;
 

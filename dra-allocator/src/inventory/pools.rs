@@ -5,12 +5,11 @@
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
 use std::cmp::Ordering;
-use std::hash::Hash;
 use std::ptr;
 
+use super::slices::SliceIndex;
 use crate::device::Device;
-use crate::hash::HashSet;
-use crate::inventory::Inventory;
+use crate::hash::duplicate;
 use crate::name::PoolId;
 use crate::node::{Node, SelectorError};
 use crate::settings::Settings;
@@ -69,20 +68,20 @@ pub(crate) struct Pool<'a> {
 }
 
 /// The pools of a node in the order of the search.
-pub(crate) fn gather<'a>(
-    inventory: &'a Inventory,
+pub(super) fn gather<'a>(
+    index: &'a SliceIndex,
     node: &Node,
     settings: &Settings,
 ) -> Result<Vec<Pool<'a>>, GatherError> {
     let mut groups: Vec<(&PoolId, Vec<&Slice>)> = Vec::new();
-    for slice in candidates(inventory, node, settings) {
+    for slice in candidates(index, node, settings) {
         if counts(slice, settings) && is_relevant(slice, node, settings)? {
             add(group(&mut groups, &slice.pool, settings), slice);
         }
     }
     let pools = groups.into_iter();
     let mut pools: Vec<_> =
-        pools.filter_map(|(id, slices)| assemble(inventory, id, slices, settings)).collect();
+        pools.filter_map(|(id, slices)| assemble(index, id, slices, settings)).collect();
     if !settings.quirks.unordered {
         pools.sort_by_key(Pool::has_binding_conditions);
     }
@@ -91,12 +90,12 @@ pub(crate) fn gather<'a>(
 
 /// The slices that may be relevant for a node, in the order of the search; without an order as
 /// they came.
-fn candidates<'a>(inventory: &'a Inventory, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
-    let own = inventory.place(&node.name).map_or(&[][..], |place| &place.slices);
-    let shared = inventory.shared_slices();
+fn candidates<'a>(index: &'a SliceIndex, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
+    let own = index.place(&node.name).map_or(&[][..], |place| &place.slices);
+    let shared = index.shared();
     let mut slices: Vec<_> = own.iter().chain(shared).map(|slice| &**slice).collect();
     if settings.quirks.shared_counters_always_relevant {
-        let elsewhere = inventory.counter_slices().iter().map(|slice| &**slice);
+        let elsewhere = index.counters().iter().map(|slice| &**slice);
         let is_other = |slice: &&Slice| slice.node_name() != Some(&node.name);
         slices.extend(elsewhere.filter(is_other));
     }
@@ -187,7 +186,7 @@ fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice>
 
 /// A pool of its relevant slices; nothing where a newer generation exists elsewhere.
 fn assemble<'a>(
-    inventory: &'a Inventory,
+    index: &'a SliceIndex,
     id: &'a PoolId,
     slices: Vec<&'a Slice>,
     settings: &Settings,
@@ -196,11 +195,11 @@ fn assemble<'a>(
     let is_disputed = slices.iter().any(|slice| slice.slice_count != first.slice_count);
     let is_complete =
         |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slice_count);
-    let all = || inventory.pool(id).map_or(&[][..], |pool| &pool.slices);
+    let all = || index.pool(id).map_or(&[][..], |pool| &pool.slices);
     if is_complete(slices.len()) {
         // Within one slice names were checked when it came.
         let unsure = if slices.len() > 1 {
-            inventory.pool(id).is_some_and(|pool| pool.repeats)
+            index.pool(id).is_some_and(|pool| pool.repeats)
         } else {
             first.has_duplicates
         };
@@ -257,12 +256,6 @@ fn build<'a>(
 
 fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
     slices.iter().flat_map(|slice| &slice.devices)
-}
-
-pub(crate) fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
-    let mut known = HashSet::default();
-    known.reserve(names.size_hint().0);
-    names.into_iter().find(|name| !known.insert(*name))
 }
 
 impl<'a> Pool<'a> {

@@ -10,6 +10,7 @@
 #![expect(clippy::print_stdout, reason = "a program for people")]
 #![expect(clippy::disallowed_methods, reason = "measuring needs files and a clock")]
 
+#[expect(dead_code, reason = "the tests draw cases of older versions too")]
 #[path = "../tests/differential/generate.rs"]
 mod generate;
 #[path = "../tests/differential/random.rs"]
@@ -106,7 +107,8 @@ fn groups(args: &Args) -> Result<Vec<(String, Vec<String>)>> {
     let mut random = Random::new(1);
     let channels = [Channel::Incubating, Channel::Experimental];
     let drawn = channels.into_iter().flat_map(|channel| vec![channel; args.random]);
-    let drawn = drawn.map(|channel| generate::case(&mut random, channel).to_string());
+    let drawn = drawn
+        .map(|channel| generate::case(&mut random, channel, generate::Version::V1_37).to_string());
     Ok(vec![
         ("Kubernetes' test table".to_owned(), table),
         ("random clusters".to_owned(), drawn.collect()),

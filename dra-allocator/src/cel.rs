@@ -18,11 +18,16 @@
 mod compile;
 mod error;
 mod eval;
+mod function;
 mod functions;
+mod loops;
 mod maps;
 mod mentions;
 mod nesting;
+mod network;
 mod node;
+mod order;
+mod re2;
 mod value;
 mod work;
 
@@ -54,7 +59,7 @@ impl CompiledSelector {
             return Err(RuntimeError::new(ErrorClass::UnsupportedAttribute, &**flaw));
         }
         let value = eval::evaluate(&self.root, device)?;
-        value.as_bool().ok_or_else(|| RuntimeError::not_bool(&value))
+        value.as_bool().ok_or_else(|| RuntimeError::not_bool(value.type_name()))
     }
 
     /// Whether a device passes with the settings of an older Kubernetes.

@@ -181,6 +181,15 @@ impl fmt::Display for DeviceTaint {
     }
 }
 
+/// A set of counters that devices of a pool share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterSet {
+    /// The name, unique in the pool.
+    pub name: Arc<str>,
+    /// The counters and their amounts.
+    pub counters: Vec<(Arc<str>, Quantity)>,
+}
+
 /// What a device takes from one of its pool's counter sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterConsumption {

@@ -5,19 +5,20 @@
 //! Where every request by itself could be served, it is the constraints, or that requests want
 //! the same devices. Nothing here decides an allocation: that is [`crate::allocate()`].
 
+mod question;
 mod relax;
 mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::question::{Question, full_name};
 use crate::allocate::{Attempt, Limits, Outcome, allocate};
 use crate::cel::{CompileError, RuntimeError, Selector};
 use crate::claim::{AllocationMode, Ask, Claim, Constraint, Request};
 use crate::device::{AttributeValue, Device, DeviceTaint};
-use crate::inventory::Inventory;
+use crate::inventory::{GatherError, Inventory};
 use crate::name::{ClaimName, DeviceId};
-use crate::pools::GatherError;
 use crate::settings::Settings;
 use crate::state::AllocatedState;
 
@@ -146,23 +147,7 @@ pub fn explain(
     Ok(Explanation { attempt, requests, relaxations })
 }
 
-/// What is asked of the allocator, but for the claims.
-#[derive(Clone, Copy, Debug)]
-struct Question<'a> {
-    inventory: &'a Inventory,
-    node: &'a str,
-    state: &'a AllocatedState,
-    settings: &'a Settings,
-    limits: Limits<'a>,
-}
-
 impl Question<'_> {
-    fn fits(&self, claims: &[Claim], state: &AllocatedState) -> bool {
-        let Self { inventory, node, settings, limits, .. } = *self;
-        let attempt = allocate(inventory, node, claims, state, settings, limits);
-        matches!(attempt.outcome, Outcome::Allocated(_))
-    }
-
     fn report(
         &self,
         claim: &Claim,
@@ -306,14 +291,6 @@ impl Question<'_> {
             return Err(Failure::InUse(used.collect()));
         }
         Ok(left)
-    }
-}
-
-fn full_name(request: &Request, ask: &Ask) -> Arc<str> {
-    if request.is_prioritized() {
-        format!("{}/{}", request.name, ask.name).into()
-    } else {
-        request.name.clone()
     }
 }
 

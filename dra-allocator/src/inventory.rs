@@ -6,7 +6,7 @@
 
 mod broken;
 mod held;
-pub(crate) mod likeness;
+mod pools;
 mod slices;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,6 @@ use crate::device::Device;
 use crate::hash::HashMap;
 use crate::name::{ClaimName, DeviceId, PoolId};
 use crate::node::Node;
-use crate::pools::{GatherError, gather};
 use crate::settings::Settings;
 use crate::slice::Slice;
 use crate::state::AllocatedState;
@@ -29,8 +28,9 @@ use held::Held;
 use slices::SliceIndex;
 
 pub use broken::PoolProblem;
-pub(crate) use likeness::Likeness;
-pub(crate) use slices::{Place, PoolSlices};
+pub use pools::GatherError;
+pub(crate) use pools::{Pool, PoolHealth};
+pub(crate) use slices::Place;
 
 /// An object could not be taken into the index; the index is as it was before.
 #[derive(Debug, thiserror::Error)]
@@ -184,10 +184,27 @@ impl Inventory {
     /// The devices of a node that can be allocated, in the order in which they are tried; those
     /// of incomplete and invalid pools are left out.
     pub fn devices_on(&self, node: &str, settings: &Settings) -> Result<Vec<&Device>, GatherError> {
-        let node = self.node_or_named(node);
-        let pools = gather(self, &node, settings)?;
+        let pools = self.pools_on(&self.node_or_named(node), settings)?;
         let slices = pools.into_iter().flat_map(|pool| pool.slices);
         Ok(slices.flat_map(|slice| &slice.devices).collect())
+    }
+
+    /// The pools of a node of which no device can be allocated.
+    pub fn broken_pools_on(
+        &self,
+        node: &str,
+        settings: &Settings,
+    ) -> Result<Vec<(&PoolId, PoolProblem)>, GatherError> {
+        Ok(broken::broken(self.pools_on(&self.node_or_named(node), settings)?))
+    }
+
+    /// The pools of a node in the order of the search.
+    pub(crate) fn pools_on(
+        &self,
+        node: &Node,
+        settings: &Settings,
+    ) -> Result<Vec<Pool<'_>>, GatherError> {
+        pools::gather(&self.slices, node, settings)
     }
 
     /// The node of a name; one without labels where nothing is known of it.
@@ -208,11 +225,6 @@ impl Inventory {
     /// The slices of one node alone that hold counters, in the order of allocation.
     pub(crate) fn counter_slices(&self) -> &[Arc<Slice>] {
         self.slices.counters()
-    }
-
-    /// All slices of a pool, of any generation.
-    pub(crate) fn pool(&self, pool: &PoolId) -> Option<&PoolSlices> {
-        self.slices.pool(pool)
     }
 
     /// All slices, in no defined order.

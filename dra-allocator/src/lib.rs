@@ -16,15 +16,16 @@
 //! start otherwise.
 
 pub mod allocate;
+mod allocation;
 pub mod cel;
 pub mod claim;
 pub mod device;
 pub mod explain;
 mod hash;
 pub mod inventory;
+mod likeness;
 pub mod name;
 pub mod node;
-mod pools;
 pub mod quantity;
 pub mod replay;
 pub mod settings;
@@ -39,10 +40,9 @@ pub use allocate::{
 pub use claim::{Claim, Class};
 pub use device::{AttributeValue, Device};
 pub use explain::{Explanation, explain};
-pub use inventory::{Inventory, InventoryError, PoolProblem};
+pub use inventory::{GatherError, Inventory, InventoryError, PoolProblem};
 pub use name::{ClaimName, DeviceId, PoolId, QualifiedName};
 pub use node::{Node, NodeSelector};
-pub use pools::GatherError;
 pub use quantity::Quantity;
 pub use settings::{FeatureGates, MinorVersion, Settings, Variant};
 pub use slice::Slice;

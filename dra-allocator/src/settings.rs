@@ -58,8 +58,10 @@ pub struct FeatureGates {
     pub partitionable_devices: bool,
     /// `DRADeviceTaints`.
     pub device_taints: bool,
-    /// `DRADeviceBindingConditions` and `DRAResourceClaimDeviceStatus` together.
+    /// `DRADeviceBindingConditions`, which has an effect with `DRAResourceClaimDeviceStatus` only.
     pub binding_conditions: bool,
+    /// `DRAResourceClaimDeviceStatus` is off. It is on by default in every version known here.
+    pub without_claim_device_status: bool,
     /// `DRAConsumableCapacity`.
     pub consumable_capacity: bool,
     /// `DRAFractionalCapacityRange`.
@@ -73,6 +75,20 @@ pub struct FeatureGates {
     /// `DRAOptionalNodeOperations`.
     pub optional_node_operations: bool,
 }
+
+/// The gates of device allocation in `pkg/features/kube_features.go` of 1.34 to 1.37 that the
+/// allocator does not ask.
+const GATES_OF_OTHERS: &[&str] = &[
+    "DRADeviceTaintRules",
+    "DRAExtendedResource",
+    "DRANodeAllocatableResources",
+    "DRAPartitionableDevicesType",
+    "DRAResourceClaimGranularStatusAuthorization",
+    "DRAResourcePoolStatus",
+    "DRASchedulerFilterTimeout",
+    "DRAWorkloadResourceClaims",
+    "DynamicResourceAllocation",
+];
 
 impl FeatureGates {
     /// The gates that a version has on when nobody says otherwise
@@ -90,8 +106,13 @@ impl FeatureGates {
         }
     }
 
-    /// Switches a gate by its name in Kubernetes; false where the allocator has no such gate.
+    /// Switches a gate by its name in Kubernetes; false where no version known here has a gate of
+    /// this name for device allocation. Gates that the allocator does not ask change nothing.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
+        if name == "DRAResourceClaimDeviceStatus" {
+            self.without_claim_device_status = !on;
+            return true;
+        }
         let gate = match name {
             "DRAAdminAccess" => &mut self.admin_access,
             "DRAPrioritizedList" => &mut self.prioritized_list,
@@ -107,10 +128,16 @@ impl FeatureGates {
             "DRADerivedAttributes" => &mut self.derived_attributes,
             "DRADeviceCompatibilityGroups" => &mut self.compatibility_groups,
             "DRAOptionalNodeOperations" => &mut self.optional_node_operations,
-            _ => return false,
+            _ => return GATES_OF_OTHERS.contains(&name),
         };
         *gate = on;
         true
+    }
+
+    /// Whether devices may have conditions before a pod is bound (`AllocatorFeatures` in
+    /// `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`).
+    pub(crate) fn binds_devices(&self) -> bool {
+        self.binding_conditions && !self.without_claim_device_status
     }
 }
 
@@ -136,7 +163,7 @@ impl Variant {
                 || gates.derived_attributes
                 || gates.compatibility_groups
                 || gates.optional_node_operations);
-        let incubating = gates.binding_conditions
+        let incubating = gates.binds_devices()
             || gates.consumable_capacity
             || (from_1_37 && gates.fractional_capacity_range);
         match (experimental, incubating) {
@@ -236,5 +263,60 @@ impl Settings {
     /// Whether Kubernetes itself would answer the same twice.
     pub fn is_deterministic(&self) -> bool {
         !self.quirks.unordered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All gates of device allocation in `kube_features.go` of 1.34.1, 1.35.0, 1.36.3 and 1.37.1
+    /// that change what the allocator does.
+    const GATES: &[&str] = &[
+        "DRAAdminAccess",
+        "DRAConsumableCapacity",
+        "DRADerivedAttributes",
+        "DRADeviceBindingConditions",
+        "DRADeviceCompatibilityGroups",
+        "DRADeviceTaints",
+        "DRAFractionalCapacityRange",
+        "DRAListTypeAttributes",
+        "DRAOptionalNodeOperations",
+        "DRAPartitionableDevices",
+        "DRAPrioritizedList",
+    ];
+
+    #[test]
+    fn every_gate_of_device_allocation_is_known() {
+        for gate in GATES {
+            let mut gates = FeatureGates::default();
+            assert!(gates.set(gate, true), "{gate}");
+            assert_ne!(gates, FeatureGates::default(), "{gate}");
+        }
+        for gate in GATES_OF_OTHERS {
+            let mut gates = FeatureGates::default();
+            assert!(gates.set(gate, true), "{gate}");
+            assert_eq!(gates, FeatureGates::default(), "{gate}");
+        }
+        assert!(!FeatureGates::default().set("DRAAdminAcess", true));
+    }
+
+    #[test]
+    fn binding_conditions_need_the_status_of_devices_in_claims() {
+        let status = |on| ("DRAResourceClaimDeviceStatus", on);
+        let binding = |on| ("DRADeviceBindingConditions", on);
+        let cases = [
+            (vec![status(true)], false),
+            (vec![binding(true)], true),
+            (vec![status(true), binding(true)], true),
+            (vec![binding(true), status(false)], false),
+            (vec![status(false), binding(true)], false),
+            (vec![status(false), binding(true), status(true)], true),
+        ];
+        for (switched, expected) in cases {
+            let mut gates = FeatureGates::default();
+            assert!(switched.iter().all(|(name, on)| gates.set(name, *on)));
+            assert_eq!(gates.binds_devices(), expected, "{switched:?}");
+        }
     }
 }

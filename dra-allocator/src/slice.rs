@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::inventory::Likeness;
-use crate::name::PoolId;
+use crate::likeness::{DeviceFrame, Frame, Likeness};
+use crate::name::{PoolId, QualifiedName};
 use crate::node::NodeTarget;
-use crate::quantity::Quantity;
+use crate::quantity::Written;
+
+pub use crate::device::CounterSet;
 
 /// The nodes that a slice belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,15 +19,6 @@ pub enum SliceTarget {
     PerDevice,
     /// Nothing that is known was set: some extension of a later Kubernetes.
     Unknown,
-}
-
-/// A set of counters that devices of a pool share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CounterSet {
-    /// The name, unique in the pool.
-    pub name: Arc<str>,
-    /// The counters and their amounts.
-    pub counters: Vec<(Arc<str>, Quantity)>,
 }
 
 /// A `ResourceSlice`.
@@ -70,6 +63,24 @@ impl Slice {
     /// `pools_incubating.go`).
     pub(crate) fn order(&self) -> (&PoolId, &Arc<str>) {
         (&self.pool, &self.name)
+    }
+
+    /// The slice but for names and the values of attributes, of which these are the names.
+    pub(crate) fn frame(&self, names: Arc<[QualifiedName]>) -> Frame {
+        let sets = self.shared_counters.iter().flat_map(|set| &set.counters);
+        let amounts = self.devices.iter().flat_map(Device::amounts);
+        let amounts = amounts.chain(sets.map(|(_, amount)| *amount)).map(Written);
+        Frame {
+            driver: self.pool.driver.clone(),
+            slice_count: self.slice_count,
+            has_per_device_selection: self.has_per_device_selection,
+            has_duplicates: self.has_duplicates,
+            devices: self.devices.iter().map(DeviceFrame::of).collect(),
+            shared_counters: self.shared_counters.clone(),
+            skip_node_operations: self.skip_node_operations.clone(),
+            names,
+            amounts: amounts.collect(),
+        }
     }
 
     /// Whether any device declares compatibility groups.

@@ -1,8 +1,9 @@
 //! Random clusters, answered by Kubernetes' own allocator and by ours.
 //!
-//! `DRANET_ORACLE` names the program built from `tests/oracle`, `DRANET_CASES` the number of
-//! cases for each seed (millions take hours), `DRANET_SEED` a single seed to repeat. The shortest
-//! case that differs is added to `tests/vectors/found.jsonl`, with what Kubernetes answers.
+//! `DRANET_ORACLE` names the program built from `tests/oracle`, `DRANET_ORACLE_1_36` the one built
+//! there with the module file of 1.36, `DRANET_CASES` the number of cases for each seed (millions
+//! take hours), `DRANET_SEED` a single seed to repeat. The shortest case that differs is added to
+//! `tests/vectors/found.jsonl`, with what Kubernetes answers.
 #![expect(clippy::disallowed_methods, reason = "an oracle, told by the environment")]
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::print_stdout, reason = "the seeds must be seen")]
@@ -24,7 +25,7 @@ use dra_allocator::replay::{Answer, Case};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::generate::Channel;
+use crate::generate::{Channel, Version};
 use crate::random::Random;
 
 /// More than any case that is drawn can need.
@@ -50,12 +51,24 @@ fn seeds() -> Vec<u64> {
     number("DRANET_SEED").map_or_else(|| vec![1, 2, new], |seed| vec![seed])
 }
 
-fn ask(oracle: &str, cases: &[Value], channel: Channel, repeat: u32) -> Vec<Said> {
-    let path: PathBuf =
-        env::temp_dir().join(format!("dra-cases-{}-{channel:?}.jsonl", process::id()));
+/// The oracle of a version.
+fn oracle(version: Version) -> String {
+    match version {
+        Version::V1_37 => {
+            env::var("DRANET_ORACLE").expect("DRANET_ORACLE names the built tests/oracle")
+        }
+        Version::V1_36 => env::var("DRANET_ORACLE_1_36")
+            .expect("DRANET_ORACLE_1_36 names tests/oracle built with go-1.36.mod"),
+    }
+}
+
+fn ask(version: Version, cases: &[Value], channel: Channel, repeat: u32) -> Vec<Said> {
+    let oracle = oracle(version);
+    let name = format!("dra-cases-{}-{version:?}-{channel:?}.jsonl", process::id());
+    let path: PathBuf = env::temp_dir().join(name);
     let lines = cases.iter().fold(String::new(), |all, case| all + &case.to_string() + "\n");
     fs::write(&path, lines).unwrap();
-    let output = Command::new(oracle)
+    let output = Command::new(&oracle)
         .arg(format!("-repeat={repeat}"))
         .stdin(File::open(&path).unwrap())
         .stderr(Stdio::inherit())
@@ -69,22 +82,22 @@ fn ask(oracle: &str, cases: &[Value], channel: Channel, repeat: u32) -> Vec<Said
 
 /// The answers of both must be the same, in results and steps; in the stable variant ours must
 /// be one that Kubernetes gave.
-fn check(channel: Channel, repeat: u32) {
-    let oracle = env::var("DRANET_ORACLE").expect("DRANET_ORACLE names the built tests/oracle");
+fn check(version: Version, channel: Channel, repeat: u32) {
     let count = number("DRANET_CASES").unwrap_or(1000).max(1);
     for seed in seeds() {
-        println!("{channel:?}: seed {seed}, {count} cases");
+        let what = format!("{} of {}", channel.name(), version.name());
+        println!("{what}: seed {seed}, {count} cases");
         let mut random = Random::new(seed);
         let mut tally = Tally::default();
         while tally.cases < count {
             let batch = BATCH.min(count - tally.cases);
-            let cases = (0..batch).map(|_| generate::case(&mut random, channel));
+            let cases = (0..batch).map(|_| generate::case(&mut random, channel, version));
             let cases: Vec<_> = cases.collect();
-            let said = ask(&oracle, &cases, channel, repeat);
+            let said = ask(version, &cases, channel, repeat);
             assert_eq!(said.len(), cases.len());
             compare(&cases, &said, &mut tally);
         }
-        tally.conclude(channel);
+        tally.conclude(&what);
     }
 }
 
@@ -103,11 +116,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn conclude(self, channel: Channel) {
+    fn conclude(self, what: &str) {
         let Self { cases, allocated, failed, steps, differences } = self;
-        println!(
-            "{channel:?}: {cases} cases, {allocated} allocated, {failed} failed, {steps} steps"
-        );
+        println!("{what}: {cases} cases, {allocated} allocated, {failed} failed, {steps} steps");
         // The cases must be neither all easy nor all impossible, or nothing is compared.
         let enough = cases / 10;
         assert!(allocated >= enough && failed <= 9 * enough, "the cases are too much alike");
@@ -151,35 +162,80 @@ fn vector(case: &Value, answer: &Answer) -> String {
 
 #[test]
 fn incubating() {
-    check(Channel::Incubating, 1);
+    check(Version::V1_37, Channel::Incubating, 1);
 }
 
 #[test]
 fn experimental() {
-    check(Channel::Experimental, 1);
+    check(Version::V1_37, Channel::Experimental, 1);
 }
 
 #[test]
 fn stable() {
-    check(Channel::Stable, 40);
+    check(Version::V1_37, Channel::Stable, ORDERS);
+}
+
+#[test]
+fn incubating_1_36() {
+    check(Version::V1_36, Channel::Incubating, 1);
+}
+
+#[test]
+fn experimental_1_36() {
+    check(Version::V1_36, Channel::Experimental, 1);
+}
+
+#[test]
+fn stable_1_36() {
+    check(Version::V1_36, Channel::Stable, ORDERS);
+}
+
+/// How often the stable variant is asked. Go walks a map of up to eight pools from a random one
+/// on, so that three pools come in the order of the case six times of eight.
+const ORDERS: u32 = 20;
+
+/// The cases of a file of vectors that an oracle can be asked.
+fn vectors(file: &str, version: Version, channel: Channel) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(file);
+    let text = fs::read_to_string(path).unwrap();
+    let cases = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let is_asked =
+        |case: &Value| case["kubernetes"] == version.name() && case["channel"] == channel.name();
+    cases.filter(is_asked).collect()
 }
 
 /// Of the cases of Kubernetes' table whose file does not say what went in, Kubernetes itself
 /// answers as we do to what the file says.
 #[test]
 fn unfaithful_files() {
-    let oracle = env::var("DRANET_ORACLE").expect("DRANET_ORACLE names the built tests/oracle");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     for channel in [Channel::Incubating, Channel::Experimental] {
         let file = format!("kubernetes-1.37.1-{}.jsonl", channel.name());
-        let text = fs::read_to_string(path.join(file)).unwrap();
-        let is_unfaithful =
-            |line: &&str| Case::from_json(line).is_ok_and(|case| case.unfaithful().is_some());
-        let cases = text.lines().filter(is_unfaithful);
-        let cases: Vec<_> = cases.map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut cases = vectors(&file, Version::V1_37, channel);
+        cases.retain(|case| Case::from_json(&case.to_string()).unwrap().unfaithful().is_some());
         assert!(!cases.is_empty());
-        let (said, mut tally) = (ask(&oracle, &cases, channel, 1), Tally::default());
+        let (said, mut tally) = (ask(Version::V1_37, &cases, channel, 1), Tally::default());
         compare(&cases, &said, &mut tally);
         assert_eq!(tally.differences, []);
     }
+}
+
+/// What was found once is what Kubernetes answers.
+#[test]
+fn found_cases_are_kubernetes_own_answers() {
+    let mut asked = 0;
+    for version in [Version::V1_36, Version::V1_37] {
+        for channel in [Channel::Incubating, Channel::Experimental] {
+            let cases = vectors("found.jsonl", version, channel);
+            let said = ask(version, &cases, channel, 1);
+            assert_eq!(said.len(), cases.len());
+            for (case, said) in cases.iter().zip(&said) {
+                let case = Case::from_json(&case.to_string()).unwrap();
+                let expected = case.expected();
+                let same = said.answer.same_results(&expected) && said.answer.same_steps(&expected);
+                assert!(same, "{}", case.label());
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked > 0, "found.jsonl holds no case");
 }

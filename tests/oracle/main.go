@@ -6,6 +6,12 @@
 // written: the stable variant takes pools and slices in random order. With -bench the answer has
 // the time of the fastest of so many runs, in nanoseconds, each with a new allocator and with
 // expressions compiled before, as in the scheduler.
+//
+// With -patterns and -expressions it answers other cases: regular expressions as Go finds them, and
+// selectors as the scheduler evaluates them. Those of dra-allocator/tests/cel are written again by
+//
+//	oracle -patterns < patterns.jsonl
+//	oracle -expressions < expressions.jsonl
 package main
 
 import (
@@ -73,23 +79,36 @@ func (l classLister) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deviceclasses"}, name)
 }
 
+// The feature of the allocator behind each gate. Not every version has all of them.
+var featureOf = map[string]string{
+	"DRAAdminAccess":             "AdminAccess",
+	"DRAConsumableCapacity":      "ConsumableCapacity",
+	"DRADerivedAttributes":       "DerivedAttributes",
+	"DRADeviceBindingConditions": "DeviceBindingAndStatus",
+	"DRADeviceBindingConditions+DRAResourceClaimDeviceStatus": "DeviceBindingAndStatus",
+	"DRADeviceCompatibilityGroups":                            "CompatibilityGroups",
+	"DRADeviceTaints":                                         "DeviceTaints",
+	"DRAFractionalCapacityRange":                              "FractionalCapacityRange",
+	"DRAListTypeAttributes":                                   "ListTypeAttributes",
+	"DRAOptionalNodeOperations":                               "OptionalNodeOperations",
+	"DRAPartitionableDevices":                                 "PartitionableDevices",
+	"DRAPrioritizedList":                                      "PrioritizedList",
+}
+
 func features(names []string) (structured.Features, error) {
-	enabled := sets.New(names...)
-	f := structured.Features{
-		AdminAccess:             enabled.Has("DRAAdminAccess"),
-		CompatibilityGroups:     enabled.Has("DRADeviceCompatibilityGroups"),
-		ConsumableCapacity:      enabled.Has("DRAConsumableCapacity"),
-		DerivedAttributes:       enabled.Has("DRADerivedAttributes"),
-		DeviceBindingAndStatus:  enabled.Has("DRADeviceBindingConditions+DRAResourceClaimDeviceStatus"),
-		DeviceTaints:            enabled.Has("DRADeviceTaints"),
-		FractionalCapacityRange: enabled.Has("DRAFractionalCapacityRange"),
-		ListTypeAttributes:      enabled.Has("DRAListTypeAttributes"),
-		OptionalNodeOperations:  enabled.Has("DRAOptionalNodeOperations"),
-		PartitionableDevices:    enabled.Has("DRAPartitionableDevices"),
-		PrioritizedList:         enabled.Has("DRAPrioritizedList"),
-	}
-	if unknown := enabled.Difference(f.Set()); unknown.Len() > 0 {
-		return f, fmt.Errorf("unknown features: %s", strings.Join(sets.List(unknown), ", "))
+	var f structured.Features
+	for _, name := range names {
+		// On by default: it has an effect where it is off, with the gate that needs it.
+		if name == "DRAResourceClaimDeviceStatus" {
+			continue
+		}
+		feature, ok := featureOf[name]
+		if !ok {
+			return f, fmt.Errorf("unknown feature: %s", name)
+		}
+		if field := reflect.ValueOf(&f).Elem().FieldByName(feature); field.IsValid() {
+			field.SetBool(true)
+		}
 	}
 	return f, nil
 }
@@ -247,14 +266,16 @@ func known(out *output, a answer) bool {
 	return false
 }
 
-func filter(in io.Reader, out io.Writer, repeat, bench int) error {
+// filter answers line by line.
+func filter(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) error {
 	reader, writer := bufio.NewReaderSize(in, 1<<20), bufio.NewWriter(out)
 	defer writer.Flush()
 	encoder := json.NewEncoder(writer)
+	encoder.SetEscapeHTML(false)
 	for number := 1; ; number++ {
 		line, err := reader.ReadBytes('\n')
 		if len(line) > 1 {
-			answer, err := run(line, repeat, bench)
+			answer, err := answer(line)
 			if err != nil {
 				return fmt.Errorf("line %d: %w", number, err)
 			}
@@ -271,11 +292,32 @@ func filter(in io.Reader, out io.Writer, repeat, bench int) error {
 	}
 }
 
+// each answers cases of a type that hold their answers.
+func each[C any](answer func(c *C)) func(line []byte) (any, error) {
+	return func(line []byte) (any, error) {
+		var c C
+		if err := json.Unmarshal(line, &c); err != nil {
+			return nil, err
+		}
+		answer(&c)
+		return c, nil
+	}
+}
+
 func main() {
 	repeat := flag.Int("repeat", 1, "run each case so often and write all different answers")
 	bench := flag.Int("bench", 0, "measure the fastest of so many runs")
+	patterns := flag.Bool("patterns", false, "answer cases of dra-allocator/tests/cel/patterns.jsonl")
+	expressions := flag.Bool("expressions", false, "answer cases of dra-allocator/tests/cel/expressions.jsonl")
 	flag.Parse()
-	if err := filter(os.Stdin, os.Stdout, *repeat, *bench); err != nil {
+	answer := func(line []byte) (any, error) { return run(line, *repeat, *bench) }
+	switch {
+	case *patterns:
+		answer = each(findPatterns)
+	case *expressions:
+		answer = each(evaluateExpression)
+	}
+	if err := filter(os.Stdin, os.Stdout, answer); err != nil {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
 		os.Exit(1)
 	}

@@ -4,7 +4,7 @@
 //! have, less what allocated devices of the pool take. It may be less than nothing.
 
 use crate::device::Device;
-use crate::pools::Pool;
+use crate::inventory::Pool;
 use crate::settings::Settings;
 use crate::state::PoolState;
 

@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::capacity::CapacityError;
+use super::limits::MAX_DEVICES;
 use crate::cel::{CompileError, RuntimeError};
+use crate::inventory::GatherError;
 use crate::name::{ClaimName, DeviceId, PoolId};
-use crate::pools::GatherError;
 
 /// An error on its way out of the search; boxed, since it is large.
 pub(super) type Failure = Box<AllocateError>;
@@ -127,7 +128,7 @@ pub enum AllocateError {
     #[error(
         "claim {claim}, request {request}: adding {adding} devices exceeds the claim limit of \
          {max}, with {already} already accounted for",
-        max = super::MAX_DEVICES
+        max = MAX_DEVICES
     )]
     TooManyDevices {
         /// The claim.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::counters::is_allocated;
 use crate::device::Device;
 use crate::hash::HashMap;
-use crate::pools::Pool;
+use crate::inventory::Pool;
 use crate::settings::Settings;
 use crate::state::PoolState;
 

@@ -6,9 +6,9 @@ use std::iter;
 use std::sync::Arc;
 
 use super::error::{AllocateError, Failure};
-use super::prepare::{PreparedAsk, PreparedClaim, Problem};
+use super::problem::{PreparedAsk, PreparedClaim, Problem};
 use super::search::{Chosen, Solution};
-use super::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
+use crate::allocation::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
 use crate::claim::Claim;
 use crate::node::{NodeSelector, NodeSelectorTerm, NodeTarget, Requirement};
 use crate::slice::SliceTarget;
@@ -36,12 +36,12 @@ fn device_result(problem: &Problem<'_>, chosen: &Chosen) -> DeviceResult {
     let ask = &problem.asks[chosen.ask];
     let consumed = chosen.share.iter().flat_map(|share| share.iter());
     let names = device.capacity.iter().map(|(name, _)| name.clone());
-    let (binding_conditions, binding_failure_conditions) =
-        if problem.settings.gates.binding_conditions {
-            (device.binding_conditions().to_vec(), device.binding_failure_conditions().to_vec())
-        } else {
-            Default::default()
-        };
+    let (binding_conditions, binding_failure_conditions) = if problem.settings.gates.binds_devices()
+    {
+        (device.binding_conditions().to_vec(), device.binding_failure_conditions().to_vec())
+    } else {
+        Default::default()
+    };
     DeviceResult {
         request: ask.full_name(),
         device: device.id.clone(),

@@ -4,63 +4,24 @@
 //! in `judge`, what taking a device changes in `take`.
 
 mod bits;
+mod derived;
+mod halt;
 mod judge;
+mod solution;
+mod state;
 mod take;
+mod verdicts;
 
-use std::rc::Rc;
+use self::state::Search;
+use self::verdicts::Verdict;
+use super::limits::{Limits, MAX_DEVICES};
+use super::problem::Problem;
 
-use self::bits::Bits;
-use self::judge::{Derived, Verdict, Verdicts};
-use super::constraint::{ConstraintState, Seen};
-use super::counters::Counters;
-use super::error::{AllocateError, Failure};
-use super::groups::Groups;
-use super::prepare::Problem;
-use super::shares::Shares;
-use super::{Limits, MAX_DEVICES};
-use crate::quantity::Quantity;
+pub(super) use self::halt::Halt;
+pub(super) use self::solution::{Chosen, Solution};
 
 /// How many steps pass between two questions to the caller.
 const STOP_INTERVAL: u64 = 256;
-
-/// The search ends, or goes back further than one step.
-#[derive(Debug)]
-pub(super) enum Halt {
-    /// The claim would get more devices than it can hold.
-    MaxSize,
-    Failed(Box<AllocateError>),
-    OverBudget,
-}
-
-impl From<AllocateError> for Halt {
-    fn from(error: AllocateError) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl From<Failure> for Halt {
-    fn from(error: Failure) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// A device that was chosen.
-#[derive(Clone, Debug)]
-pub(super) struct Chosen {
-    pub(super) candidate: usize,
-    pub(super) ask: usize,
-    /// For a share of a device: what it takes, in the order of the device's capacities.
-    pub(super) share: Option<Rc<[Quantity]>>,
-}
-
-/// What was chosen.
-#[derive(Debug)]
-pub(super) struct Solution {
-    /// For each claim.
-    pub(super) chosen: Vec<Vec<Chosen>>,
-    /// For each claim and request the number of the subrequest.
-    pub(super) subrequests: Vec<Vec<usize>>,
-}
 
 /// Searches; the answer and the number of steps.
 pub(super) fn search(
@@ -82,52 +43,7 @@ struct Position {
     device: usize,
 }
 
-struct Search<'p, 'a> {
-    problem: &'p Problem<'a>,
-    limits: Limits<'p>,
-    steps: u64,
-    /// The candidates in use, before the search or by it.
-    busy: Bits,
-    /// The candidates that were taken and for which claims, the last one last.
-    taken: Vec<(usize, usize)>,
-    verdicts: Verdicts,
-    shares: Shares,
-    /// By constraint, those of the first claim first.
-    constraints: Vec<ConstraintState>,
-    /// By constraint and candidate.
-    seen: Vec<Seen>,
-    derived: Derived,
-    counters: Counters<'a>,
-    groups: Groups,
-    chosen: Vec<Vec<Chosen>>,
-    subrequests: Vec<Vec<usize>>,
-}
-
-impl<'p, 'a> Search<'p, 'a> {
-    fn new(problem: &'p Problem<'a>, limits: Limits<'p>) -> Self {
-        let candidates = problem.candidates.len();
-        let kinds = problem.claims.iter().flat_map(|claim| &claim.constraints);
-        let constraints = kinds.map(|(kind, _)| ConstraintState::new(*kind, problem.settings));
-        let constraints: Vec<_> = constraints.collect();
-        let subrequests = problem.claims.iter().map(|claim| vec![0; claim.requests.len()]);
-        Self {
-            problem,
-            limits,
-            steps: 0,
-            busy: busy(problem),
-            taken: Vec::new(),
-            verdicts: Verdicts::new(&problem.asks, candidates),
-            shares: Shares::new(candidates),
-            seen: vec![Seen::NOT_ASKED; constraints.len() * candidates],
-            constraints,
-            derived: Derived::default(),
-            counters: Counters::default(),
-            groups: Groups::default(),
-            chosen: vec![Vec::new(); problem.claims.len()],
-            subrequests: subrequests.collect(),
-        }
-    }
-
+impl Search<'_, '_> {
     fn count_step(&mut self) -> Result<(), Halt> {
         if self.limits.max_steps.is_some_and(|max| self.steps >= max) {
             return Err(Halt::OverBudget);
@@ -246,16 +162,4 @@ impl<'p, 'a> Search<'p, 'a> {
             from = candidate + 1;
         }
     }
-}
-
-/// The candidates in use before the search; those that do not exist count as in use.
-fn busy(problem: &Problem<'_>) -> Bits {
-    let mut busy = Bits::with_end(problem.candidates.len());
-    for (number, candidate) in problem.candidates.iter().enumerate() {
-        let in_use = problem.in_use[candidate.pool];
-        if !in_use.is_free() && in_use.contains(&candidate.device.id.device) {
-            busy.set(number, true);
-        }
-    }
-    busy
 }

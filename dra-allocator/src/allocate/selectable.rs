@@ -1,11 +1,11 @@
 //! Which devices a request may have at all, free or not.
 
 use super::error::{AllocateError, Failure, SelectorFailure, SelectorPlace};
-use super::prepare::{Candidate, PreparedAsk, Problem};
+use super::problem::{Candidate, PreparedAsk, Problem};
 use crate::cel::Selector;
 use crate::claim::Claim;
 use crate::device::Device;
-use crate::pools::GatherError;
+use crate::inventory::GatherError;
 use crate::slice::SliceTarget;
 
 impl Problem<'_> {
@@ -17,7 +17,7 @@ impl Problem<'_> {
         candidate: &Candidate<'_>,
     ) -> Result<bool, Failure> {
         let device = candidate.device;
-        if !self.settings.gates.binding_conditions && !device.binding_conditions().is_empty() {
+        if !self.settings.gates.binds_devices() && !device.binding_conditions().is_empty() {
             return Ok(false);
         }
         let class = ask.class.selectors.iter();

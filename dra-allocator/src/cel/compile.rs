@@ -9,8 +9,10 @@ use cel::parser::Parser;
 
 use super::error::CompileError;
 use super::functions;
+use super::loops::two_variable_loop;
 use super::nesting::{MAX_NESTING, nesting};
 use super::node::{Comparison, Comprehension, Node};
+use super::re2;
 use super::value::Value;
 
 /// The longest expression that the API allows (`CELSelectorExpressionMaxLength`).
@@ -174,7 +176,11 @@ impl Scope {
             });
         };
         let arguments = target.into_iter().chain(arguments).map(|tree| self.node(tree));
-        Ok(Node::Call { function, arguments: arguments.collect::<Result<_, _>>()? })
+        let arguments: Vec<_> = arguments.collect::<Result<_, _>>()?;
+        if matches!(name, "matches" | "find" | "findAll") {
+            check_pattern(arguments.get(1))?;
+        }
+        Ok(Node::Call { function, arguments })
     }
 
     fn operator(
@@ -320,8 +326,8 @@ impl Scope {
         let arguments = self.with(&names, |scope| {
             rest.iter().map(|tree| scope.node(tree)).collect::<Result<Vec<_>, _>>()
         })?;
-        let shape = functions::two_variable_loop(name, arguments, accumulator)
-            .ok_or_else(|| undeclared(name))?;
+        let shape =
+            two_variable_loop(name, arguments, accumulator).ok_or_else(|| undeclared(name))?;
         Ok(Node::Comprehension(Box::new(Comprehension { range, two_variables: true, ..shape })))
     }
 }
@@ -332,6 +338,13 @@ fn is_two_variable_macro(name: &str, rest: usize) -> bool {
         "transformList" | "transformMap" | "transformMapEntry" => rest == 1 || rest == 2,
         _ => false,
     }
+}
+
+/// A pattern that stands in the expression is compiled with it, whether it is met or not
+/// (`ValidateRegexLiterals` and `RegexOptimization` of cel-go).
+fn check_pattern(pattern: Option<&Node>) -> Result<(), CompileError> {
+    let Some(Node::Literal(Value::String(pattern))) = pattern else { return Ok(()) };
+    re2::check(pattern).map_err(|error| CompileError::Invalid(error.to_string()))
 }
 
 fn undeclared(name: &str) -> CompileError {

@@ -2,8 +2,6 @@
 
 use std::fmt::Display;
 
-use super::value::Value;
-
 /// An expression does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
@@ -71,9 +69,8 @@ impl RuntimeError {
         Self::new(ErrorClass::TooExpensive, text)
     }
 
-    pub(super) fn not_bool(value: &Value) -> Self {
-        let name = value.type_name();
-        let text = format!("CEL result of type {name} could not be converted to bool");
+    pub(super) fn not_bool(type_name: &str) -> Self {
+        let text = format!("CEL result of type {type_name} could not be converted to bool");
         Self::new(ErrorClass::NotBool, text)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::error::{ErrorClass, RuntimeError};
 use super::node::{Comparison, Comprehension, Node};
+use super::order::order;
 use super::value::{Value, find};
 use super::work::Work;
 use crate::device::{AttributeValue, Device};
@@ -363,21 +364,6 @@ fn element(values: &[Value], key: &Value, optional: bool) -> Evaluated {
         (None, false) => {
             Err(RuntimeError::out_of_range(format!("index out of bounds: {}", key_text(key))))
         }
-    }
-}
-
-/// The order of two values: none where they cannot be compared, none inside with a NaN.
-#[allow(clippy::option_option, reason = "no order and an unordered pair are two things")]
-pub(super) fn order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
-    match (left, right) {
-        (Value::String(a), Value::String(b)) => Some(Some(a.cmp(b))),
-        (Value::Bool(a), Value::Bool(b)) => Some(Some(a.cmp(b))),
-        (Value::Bytes(a), Value::Bytes(b)) => Some(Some(a.cmp(b))),
-        (Value::Int(_) | Value::Uint(_) | Value::Double(_), _) => match right {
-            Value::Int(_) | Value::Uint(_) | Value::Double(_) => Some(left.compare_numbers(right)),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

@@ -12,40 +12,7 @@ mod network;
 mod patterns;
 mod strings;
 
-use super::error::RuntimeError;
-use super::value::Value;
-use crate::device::Device;
-
-pub(crate) use macros::two_variable_loop;
-pub(crate) use network::{Cidr, Url};
-
-pub(crate) type Evaluated = Result<Value, RuntimeError>;
-
-/// A function; of a method the receiver is the first argument.
-#[derive(Debug)]
-pub(crate) struct Function {
-    pub(crate) name: &'static str,
-    method: bool,
-    /// The numbers of arguments that it can have, from and to.
-    arguments: (usize, usize),
-    pub(crate) call: fn(&[Value], &Device) -> Evaluated,
-}
-
-const fn global(
-    name: &'static str,
-    arguments: (usize, usize),
-    call: fn(&[Value], &Device) -> Evaluated,
-) -> Function {
-    Function { name, method: false, arguments, call }
-}
-
-const fn method(
-    name: &'static str,
-    arguments: (usize, usize),
-    call: fn(&[Value], &Device) -> Evaluated,
-) -> Function {
-    Function { name, method: true, arguments, call }
-}
+use super::function::Function;
 
 /// The function of a name for a number of arguments.
 pub(crate) fn find(name: &str, is_method: bool, arguments: usize) -> Option<&'static Function> {
@@ -58,11 +25,7 @@ pub(crate) fn find(name: &str, is_method: bool, arguments: usize) -> Option<&'st
         network::FUNCTIONS,
         strings::FUNCTIONS,
     ];
-    tables.into_iter().flatten().find(|function| {
-        function.name == name
-            && function.method == is_method
-            && (function.arguments.0..=function.arguments.1).contains(&arguments)
-    })
+    tables.into_iter().flatten().find(|function| function.is_called(name, is_method, arguments))
 }
 
 /// Whether functions have this name and a dot in front of theirs.
@@ -98,7 +61,3 @@ const UNSUPPORTED: &[&str] = &[
     "optional.unwrap",
     "validate",
 ];
-
-pub(crate) fn no_such_overload() -> RuntimeError {
-    RuntimeError::no_such_overload()
-}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::functions::Function;
+use super::function::Function;
 use super::value::Value;
 
 /// A node of a compiled expression.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::error::{ErrorClass, RuntimeError};
-use super::functions::{Cidr, Url};
+use super::network::{Cidr, Url};
 use crate::device::{AttributeValue, DeviceCapacity};
 use crate::quantity::Quantity;
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::Question;
+use super::question::{Question, full_name};
 use crate::claim::{AllocationMode, Ask, Claim, RequestKind, Toleration};
 use crate::name::{ClaimName, DeviceId};
 use crate::state::AllocatedState;
@@ -141,7 +141,7 @@ fn claim_changes(claims: &[Claim]) -> Vec<(Relaxation, Vec<Claim>)> {
         for (request_number, request) in claim.requests.iter().enumerate() {
             for (ask_number, ask) in request.asks().iter().enumerate() {
                 let at = (number, request_number, ask_number);
-                let request = super::full_name(request, ask);
+                let request = full_name(request, ask);
                 changes.extend(ask_changes(claims, &name, at, &request, ask));
             }
         }

@@ -3,10 +3,8 @@
 
 use std::fmt;
 
-use crate::inventory::Inventory;
+use super::pools::{Pool, PoolHealth};
 use crate::name::PoolId;
-use crate::pools::{GatherError, PoolHealth, gather};
-use crate::settings::Settings;
 
 /// What is wrong with a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,28 +30,12 @@ impl fmt::Display for PoolProblem {
     }
 }
 
-impl Inventory {
-    /// The pools of a node of which no device can be allocated.
-    pub fn broken_pools_on(
-        &self,
-        node: &str,
-        settings: &Settings,
-    ) -> Result<Vec<(&PoolId, PoolProblem)>, GatherError> {
-        let node = self.node_or_named(node);
-        let pools = gather(self, &node, settings)?.into_iter();
-        let broken = pools.filter_map(|pool| match pool.health {
-            PoolHealth::Complete => None,
-            PoolHealth::Incomplete => Some((pool.id, self.missing(pool.id))),
-            PoolHealth::Invalid(reason) => Some((pool.id, PoolProblem::Invalid(reason))),
-        });
-        Ok(broken.collect())
-    }
-
-    fn missing(&self, pool: &PoolId) -> PoolProblem {
-        let slices = self.pool(pool).map_or(&[][..], |pool| &pool.slices);
-        let newest = slices.iter().map(|slice| slice.generation).max();
-        let mut there = slices.iter().filter(|slice| Some(slice.generation) == newest).peekable();
-        let of = there.peek().map_or(0, |slice| slice.slice_count);
-        PoolProblem::Missing { there: there.count(), of }
-    }
+/// The pools of which no device can be allocated.
+pub(super) fn broken(pools: Vec<Pool<'_>>) -> Vec<(&PoolId, PoolProblem)> {
+    let problem = |health| match health {
+        PoolHealth::Complete => None,
+        PoolHealth::Incomplete { there, of } => Some(PoolProblem::Missing { there, of }),
+        PoolHealth::Invalid(reason) => Some(PoolProblem::Invalid(reason)),
+    };
+    pools.into_iter().filter_map(|pool| Some((pool.id, problem(pool.health)?))).collect()
 }

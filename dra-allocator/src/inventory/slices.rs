@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use super::likeness::{Shape, ShapeSlice};
-use crate::hash::{HashMap, HashSet};
+use crate::hash::{HashMap, HashSet, duplicate};
+use crate::likeness::{Shape, ShapeSlice};
 use crate::name::PoolId;
-use crate::pools::duplicate;
 use crate::slice::Slice;
 
 /// The slices.
@@ -30,7 +29,8 @@ pub(super) struct SliceIndex {
 pub(crate) struct Place {
     /// In the order of allocation.
     pub(crate) slices: Vec<Arc<Slice>>,
-    /// None where a pool of the node has slices elsewhere, or of several generations.
+    /// None where a pool of the node has slices elsewhere, of several generations, or that
+    /// disagree on their number.
     pub(crate) shape: Option<Arc<Shape>>,
 }
 
@@ -174,15 +174,19 @@ impl PoolSlices {
     }
 }
 
-/// The shape of a node; none where its answers depend on slices of other nodes, or on which
-/// generation of a pool counts.
+/// The shape of a node; none where its answers depend on slices of other nodes, on which
+/// generation of a pool counts, or on which slice is believed about their number.
 fn shape(node: &str, slices: &[Arc<Slice>], pools: &HashMap<PoolId, PoolSlices>) -> Option<Shape> {
     let is_here = |slice: &Arc<Slice>| slice.node_name().is_some_and(|name| **name == *node);
     let mut parts: Vec<ShapeSlice> = Vec::with_capacity(slices.len());
     let mut before: Option<&PoolId> = None;
     for slice in slices {
         let pool = pools.get(&slice.pool)?;
-        let is_like = |other: &Arc<Slice>| is_here(other) && other.generation == slice.generation;
+        let is_like = |other: &Arc<Slice>| {
+            is_here(other)
+                && other.generation == slice.generation
+                && other.slice_count == slice.slice_count
+        };
         if !pool.slices.iter().all(is_like) {
             return None;
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::cel::{Mentions, Selector};
 use crate::claim::{Ask, Claim, Request};
-use crate::inventory::likeness::{Column, Frame};
 use crate::inventory::{Inventory, Place};
+use crate::likeness::{Column, Frame};
 use crate::settings::Settings;
 use crate::slice::Slice;
 use crate::state::{AllocatedState, PoolState, Shares};

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1;
 
-use super::{Interner, WireError, quantities};
+use super::amounts::quantities;
+use super::error::WireError;
+use super::interner::Interner;
 use crate::cel::Selector;
 use crate::claim::{
     AllocationMode, Ask, Claim, ClaimConfig, Class, Constraint, ConstraintKind, OpaqueConfig,

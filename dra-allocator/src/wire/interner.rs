@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::hash::HashSet;
-use crate::inventory::likeness::{self, Column, Frame, Likeness};
+use crate::likeness::{self, Column, Frame, Likeness};
 use crate::name::QualifiedName;
 use crate::slice::Slice;
 
@@ -53,7 +53,7 @@ impl Interner {
             intern_list(&mut self.columns, column)
         });
         let columns = columns.collect();
-        let frame = Frame::of(slice, names);
+        let frame = slice.frame(names);
         let frame = match self.frames.get(&frame) {
             Some(known) => known.clone(),
             None => Arc::new(frame),

@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1;
 
-use super::{Interner, WireError};
+use super::error::WireError;
+use super::interner::Interner;
 use crate::node::{Node, NodeSelector, NodeSelectorTerm, Requirement};
 
 pub(crate) fn node(wire: &v1::Node, texts: &mut Interner) -> Result<Node, WireError> {

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 
-use crate::allocate::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
+use crate::allocation::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
 use crate::claim::Toleration;
 
 /// A list, absent where it is empty.

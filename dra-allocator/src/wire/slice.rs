@@ -6,16 +6,18 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::api::resource::v1;
 
+use super::amounts::{optional_quantity, quantity};
+use super::error::WireError;
+use super::interner::Interner;
 use super::node::selector;
-use super::{Interner, WireError, optional_quantity, quantity};
 use crate::device::{
     AttributeValue, Attributes, CounterConsumption, Device, DeviceCapacity, DeviceTaint, Extras,
     RequestPolicy, ValidRange,
 };
-use crate::inventory::Likeness;
+use crate::hash::duplicate;
+use crate::likeness::Likeness;
 use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::node::NodeTarget;
-use crate::pools::duplicate;
 use crate::quantity::Quantity;
 use crate::slice::{CounterSet, Slice, SliceTarget};
 

@@ -7,8 +7,10 @@ use std::rc::Rc;
 use super::super::constraint::Seen;
 use super::super::counters::Counters;
 use super::super::error::AllocateError;
-use super::super::prepare::Problem;
-use super::{Chosen, Halt, Search};
+use super::super::problem::Problem;
+use super::halt::Halt;
+use super::solution::Chosen;
+use super::state::Search;
 use crate::quantity::Quantity;
 
 /// What was changed for a device, so that it can be undone.
@@ -69,7 +71,9 @@ impl Search<'_, '_> {
     }
 
     fn is_unfit(&self, ask: usize, candidate: usize) -> bool {
-        let tainted = self.is_tainted_for(self.device(candidate), &self.problem.asks[ask]);
+        let device = self.device(candidate);
+        let tainted = !self.draws_before_taints(device)
+            && self.is_tainted_for(device, &self.problem.asks[ask]);
         tainted || !self.can_be_operated(candidate)
     }
 
@@ -84,6 +88,9 @@ impl Search<'_, '_> {
             return Ok(Some(Refusal::Other));
         }
         if !device.consumes_counters().is_empty() && !self.take_counters(undo, shareable) {
+            return Ok(Some(Refusal::Other));
+        }
+        if self.draws_before_taints(device) && self.is_tainted_for(device, ask) {
             return Ok(Some(Refusal::Other));
         }
         for constraint in &ask.constraints {

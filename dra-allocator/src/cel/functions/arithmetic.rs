@@ -1,7 +1,7 @@
 //! Arithmetic and `size`.
 
-use super::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::error::RuntimeError;
+use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::value::Value;
 use crate::device::Device;
 

@@ -1,7 +1,7 @@
 //! Conversions between types.
 
-use super::{Evaluated, Function, global, no_such_overload};
 use crate::cel::error::{ErrorClass, RuntimeError};
+use crate::cel::function::{Evaluated, Function, global, no_such_overload};
 use crate::cel::value::Value;
 use crate::device::Device;
 

@@ -4,8 +4,8 @@
 
 use std::cmp::Ordering;
 
-use super::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::error::RuntimeError;
+use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::value::{Value, version};
 use crate::device::Device;
 use crate::quantity::{Format, Quantity, QuantityError};

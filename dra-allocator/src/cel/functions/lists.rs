@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::error::RuntimeError;
-use crate::cel::eval::order;
+use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
+use crate::cel::order::order;
 use crate::cel::value::Value;
 use crate::device::Device;
 

@@ -3,12 +3,12 @@
 //! `ip.go`, `cidr.go` and `urls.go` in `k8s.io/apiserver/pkg/cel/library`. URLs that need
 //! escapes, user names or addresses in brackets are refused at run time.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::error::{ErrorClass, RuntimeError};
+use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
+use crate::cel::network::{Cidr, Url};
 use crate::cel::value::Value;
 use crate::device::Device;
 
@@ -40,63 +40,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("getPort", (1, 1), |a, _| of_url(a, |url| url.port().to_owned())),
     method("getEscapedPath", (1, 1), |a, _| of_url(a, |url| url.path.clone())),
 ];
-
-/// A network in CIDR notation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cidr {
-    address: IpAddr,
-    prefix: u8,
-}
-
-impl fmt::Display for Cidr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl Cidr {
-    fn masked(&self) -> Self {
-        Self { address: mask(self.address, self.prefix), ..*self }
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4()
-            && mask(address, self.prefix) == mask(self.address, self.prefix)
-    }
-}
-
-fn mask(address: IpAddr, prefix: u8) -> IpAddr {
-    let prefix = u32::from(prefix);
-    match address {
-        IpAddr::V4(v4) => {
-            let kept = u32::MAX.checked_shl(32 - prefix).unwrap_or(0);
-            Ipv4Addr::from_bits(v4.to_bits() & kept).into()
-        }
-        IpAddr::V6(v6) => {
-            let kept = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
-            Ipv6Addr::from_bits(v6.to_bits() & kept).into()
-        }
-    }
-}
-
-/// A URL of an absolute path, or with a scheme and a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Url {
-    scheme: String,
-    host: String,
-    path: String,
-    query: String,
-}
-
-impl Url {
-    fn hostname(&self) -> &str {
-        self.host.split_once(':').map_or(&self.host, |(name, _)| name)
-    }
-
-    fn port(&self) -> &str {
-        self.host.split_once(':').map_or("", |(_, port)| port)
-    }
-}
 
 fn of_text(arguments: &[Value], map: fn(&str) -> Evaluated) -> Evaluated {
     match &arguments[0] {

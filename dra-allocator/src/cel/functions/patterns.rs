@@ -2,28 +2,40 @@
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use regex::Regex;
+use regex_automata::meta::Regex;
 
 use crate::cel::error::RuntimeError;
+use crate::cel::re2;
 use crate::hash::HashMap;
 
 /// How many are remembered. Selectors hold a few; only one that is made of attributes is new on
 /// each device.
 const MAX_KNOWN: usize = 256;
 
-static KNOWN: LazyLock<Mutex<HashMap<Arc<str>, Regex>>> = LazyLock::new(Mutex::default);
+/// The most bytes of those that are remembered.
+const MAX_BYTES: usize = 64 << 20;
+
+#[derive(Default)]
+struct Known {
+    patterns: HashMap<Arc<str>, Regex>,
+    bytes: usize,
+}
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 /// The expression of this text.
 pub(super) fn pattern(text: &Arc<str>) -> Result<Regex, RuntimeError> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(regex) = known.get(text) {
+    if let Some(regex) = known.patterns.get(text) {
         return Ok(regex.clone());
     }
-    let regex = Regex::new(text)
+    let regex = re2::compile(text)
         .map_err(|error| RuntimeError::invalid(format!("Illegal regex: {error}")))?;
-    if known.len() >= MAX_KNOWN {
-        known.clear();
+    let bytes = regex.memory_usage();
+    if known.patterns.len() >= MAX_KNOWN || known.bytes + bytes > MAX_BYTES {
+        *known = Known::default();
     }
-    known.insert(text.clone(), regex.clone());
+    known.bytes += bytes;
+    known.patterns.insert(text.clone(), regex.clone());
     Ok(regex)
 }

@@ -1,13 +1,12 @@
 //! Texts: CEL's own functions, `ext.Strings` of cel-go, and Kubernetes' regular expressions.
 //!
-//! Positions count characters. RE2 and the crate `regex` have the same syntax, but for details
-//! that only differ in what they refuse.
+//! Positions count characters.
 
 use std::sync::Arc;
 
 use super::patterns::pattern;
-use super::{Evaluated, Function, method, no_such_overload};
 use crate::cel::error::{ErrorClass, RuntimeError};
+use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
 use crate::cel::value::Value;
 use crate::device::Device;
 
@@ -16,6 +15,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("startsWith", (2, 2), |a, _| test(a, |text, part| text.starts_with(part))),
     method("endsWith", (2, 2), |a, _| test(a, |text, part| text.ends_with(part))),
     method("matches", (2, 2), matches),
+    global("matches", (2, 2), matches),
     method("find", (2, 2), find),
     method("findAll", (2, 3), find_all),
     method("lowerAscii", (1, 1), |a, _| map(a, str::to_ascii_lowercase)),
@@ -46,7 +46,7 @@ fn map(arguments: &[Value], map: fn(&str) -> String) -> Evaluated {
 fn matches(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
         [Value::String(text), Value::String(regex)] => {
-            Ok(Value::Bool(pattern(regex)?.is_match(text)))
+            Ok(Value::Bool(pattern(regex)?.is_match(&**text)))
         }
         _ => Err(no_such_overload()),
     }
@@ -55,8 +55,8 @@ fn matches(arguments: &[Value], _: &Device) -> Evaluated {
 fn find(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
         [Value::String(text), Value::String(regex)] => {
-            let found = pattern(regex)?.find(text).map_or("", |found| found.as_str()).into();
-            Ok(Value::String(found))
+            let found = pattern(regex)?.find(&**text);
+            Ok(Value::string(found.map_or("", |found| &text[found.range()])))
         }
         _ => Err(no_such_overload()),
     }
@@ -70,7 +70,8 @@ fn find_all(arguments: &[Value], _: &Device) -> Evaluated {
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let pattern = pattern(regex)?;
-    let found = pattern.find_iter(text).take(limit).map(|found| Value::string(found.as_str()));
+    let found = pattern.find_iter(&**text).take(limit);
+    let found = found.map(|found| Value::string(&text[found.range()]));
     Ok(Value::list(found.collect()))
 }
 

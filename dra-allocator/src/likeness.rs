@@ -8,10 +8,9 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::device::{AttributeValue, Device, DeviceCapacity, Extras};
+use crate::device::{AttributeValue, CounterSet, Device, DeviceCapacity, Extras};
 use crate::name::QualifiedName;
 use crate::quantity::Written;
-use crate::slice::{CounterSet, Slice};
 
 /// The values of an attribute by device; none where a device does not have it.
 pub(crate) type Column = Arc<[Option<AttributeValue>]>;
@@ -36,26 +35,38 @@ impl Default for Likeness {
 /// A slice but for names and the values of attributes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
-    driver: Arc<str>,
-    slice_count: i64,
-    has_per_device_selection: bool,
-    has_duplicates: bool,
-    devices: Vec<DeviceFrame>,
-    shared_counters: Vec<CounterSet>,
+    pub(crate) driver: Arc<str>,
+    pub(crate) slice_count: i64,
+    pub(crate) has_per_device_selection: bool,
+    pub(crate) has_duplicates: bool,
+    pub(crate) devices: Vec<DeviceFrame>,
+    pub(crate) shared_counters: Vec<CounterSet>,
     pub(crate) skip_node_operations: Vec<Arc<str>>,
     /// The names of the attributes of any device, sorted.
-    names: Arc<[QualifiedName]>,
+    pub(crate) names: Arc<[QualifiedName]>,
     /// All amounts as they are written: results show that.
-    amounts: Vec<Written>,
+    pub(crate) amounts: Vec<Written>,
 }
 
 /// A device but for its name and the values of attributes.
 #[derive(Debug, PartialEq, Eq)]
-struct DeviceFrame {
+pub(crate) struct DeviceFrame {
     lists: bool,
     flaw: Option<Arc<str>>,
     capacity: Arc<[(QualifiedName, DeviceCapacity)]>,
     extras: Option<Arc<Extras>>,
+}
+
+impl DeviceFrame {
+    /// The frame of a device.
+    pub(crate) fn of(device: &Device) -> Self {
+        Self {
+            lists: device.attributes.lists,
+            flaw: device.attributes.flaw.clone(),
+            capacity: device.capacity.clone(),
+            extras: device.extras.clone(),
+        }
+    }
 }
 
 /// Enough of it to tell most apart.
@@ -70,30 +81,6 @@ impl Hash for Frame {
 }
 
 impl Frame {
-    /// The frame of a slice whose attributes have these names.
-    pub(crate) fn of(slice: &Slice, names: Arc<[QualifiedName]>) -> Self {
-        let devices = slice.devices.iter().map(|device| DeviceFrame {
-            lists: device.attributes.lists,
-            flaw: device.attributes.flaw.clone(),
-            capacity: device.capacity.clone(),
-            extras: device.extras.clone(),
-        });
-        let sets = slice.shared_counters.iter().flat_map(|set| &set.counters);
-        let amounts = slice.devices.iter().flat_map(Device::amounts);
-        let amounts = amounts.chain(sets.map(|(_, amount)| *amount)).map(Written);
-        Self {
-            driver: slice.pool.driver.clone(),
-            slice_count: slice.slice_count,
-            has_per_device_selection: slice.has_per_device_selection,
-            has_duplicates: slice.has_duplicates,
-            devices: devices.collect(),
-            shared_counters: slice.shared_counters.clone(),
-            skip_node_operations: slice.skip_node_operations.clone(),
-            names,
-            amounts: amounts.collect(),
-        }
-    }
-
     /// The driver of the slice.
     pub(crate) fn driver(&self) -> &str {
         &self.driver

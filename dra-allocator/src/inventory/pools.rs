@@ -5,12 +5,11 @@
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
 use std::cmp::Ordering;
-use std::hash::Hash;
 use std::ptr;
 
+use super::slices::SliceIndex;
 use crate::device::Device;
-use crate::hash::HashSet;
-use crate::inventory::Inventory;
+use crate::hash::duplicate;
 use crate::name::PoolId;
 use crate::node::{Node, SelectorError};
 use crate::settings::Settings;
@@ -43,7 +42,13 @@ pub enum GatherError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PoolHealth {
     Complete,
-    Incomplete,
+    /// Not all its slices are there.
+    Incomplete {
+        /// How many there are.
+        there: usize,
+        /// How many there shall be.
+        of: i64,
+    },
     Invalid(String),
 }
 
@@ -57,23 +62,26 @@ pub(crate) struct Pool<'a> {
     /// The other slices with devices: they may consume the same counters.
     pub(crate) elsewhere: Vec<&'a Slice>,
     pub(crate) counter_sets: Vec<&'a CounterSet>,
+    /// Whether its slices disagree on how many there are. Kubernetes believes the first that it
+    /// meets, and kube-scheduler lists slices in no defined order.
+    pub(crate) is_disputed: bool,
 }
 
 /// The pools of a node in the order of the search.
-pub(crate) fn gather<'a>(
-    inventory: &'a Inventory,
+pub(super) fn gather<'a>(
+    index: &'a SliceIndex,
     node: &Node,
     settings: &Settings,
 ) -> Result<Vec<Pool<'a>>, GatherError> {
     let mut groups: Vec<(&PoolId, Vec<&Slice>)> = Vec::new();
-    for slice in candidates(inventory, node, settings) {
+    for slice in candidates(index, node, settings) {
         if counts(slice, settings) && is_relevant(slice, node, settings)? {
             add(group(&mut groups, &slice.pool, settings), slice);
         }
     }
     let pools = groups.into_iter();
     let mut pools: Vec<_> =
-        pools.filter_map(|(id, slices)| assemble(inventory, id, slices, settings)).collect();
+        pools.filter_map(|(id, slices)| assemble(index, id, slices, settings)).collect();
     if !settings.quirks.unordered {
         pools.sort_by_key(Pool::has_binding_conditions);
     }
@@ -82,12 +90,12 @@ pub(crate) fn gather<'a>(
 
 /// The slices that may be relevant for a node, in the order of the search; without an order as
 /// they came.
-fn candidates<'a>(inventory: &'a Inventory, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
-    let own = inventory.place(&node.name).map_or(&[][..], |place| &place.slices);
-    let shared = inventory.shared_slices();
+fn candidates<'a>(index: &'a SliceIndex, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
+    let own = index.place(&node.name).map_or(&[][..], |place| &place.slices);
+    let shared = index.shared();
     let mut slices: Vec<_> = own.iter().chain(shared).map(|slice| &**slice).collect();
     if settings.quirks.shared_counters_always_relevant {
-        let elsewhere = inventory.counter_slices().iter().map(|slice| &**slice);
+        let elsewhere = index.counters().iter().map(|slice| &**slice);
         let is_other = |slice: &&Slice| slice.node_name() != Some(&node.name);
         slices.extend(elsewhere.filter(is_other));
     }
@@ -164,25 +172,39 @@ fn add<'a>(slices: &mut Vec<&'a Slice>, slice: &'a Slice) {
     slices.push(slice);
 }
 
+/// The slice that Kubernetes meets first and believes, if slices of a pool disagree: those of the
+/// node come before those of several nodes (`NewAllocator`), each as they arrived.
+fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice> {
+    let with_counters = settings.quirks.shared_counters_always_relevant;
+    let is_of_several = |slice: &Slice| {
+        slice.node_name().is_none() || (with_counters && !slice.shared_counters.is_empty())
+    };
+    let order =
+        |slice: &&Slice| (!settings.quirks.unordered && is_of_several(slice), slice.arrival);
+    slices.iter().copied().min_by_key(order)
+}
+
 /// A pool of its relevant slices; nothing where a newer generation exists elsewhere.
 fn assemble<'a>(
-    inventory: &'a Inventory,
+    index: &'a SliceIndex,
     id: &'a PoolId,
     slices: Vec<&'a Slice>,
     settings: &Settings,
 ) -> Option<Pool<'a>> {
-    let first = *slices.first()?;
+    let first = first_met(&slices, settings)?;
+    let is_disputed = slices.iter().any(|slice| slice.slice_count != first.slice_count);
     let is_complete =
         |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slice_count);
-    let all = || inventory.pool(id).map_or(&[][..], |pool| &pool.slices);
+    let all = || index.pool(id).map_or(&[][..], |pool| &pool.slices);
     if is_complete(slices.len()) {
         // Within one slice names were checked when it came.
         let unsure = if slices.len() > 1 {
-            inventory.pool(id).is_some_and(|pool| pool.repeats)
+            index.pool(id).is_some_and(|pool| pool.repeats)
         } else {
             first.has_duplicates
         };
-        return Some(build(id, slices, Vec::new(), unsure, settings));
+        let pool = build(id, slices, Vec::new(), unsure, settings);
+        return Some(Pool { is_disputed, ..pool });
     }
     // Slices may be missing only because they are for other nodes.
     if all().iter().any(|slice| slice.generation > first.generation) {
@@ -194,11 +216,12 @@ fn assemble<'a>(
         .filter(|slice| slice.generation == first.generation && counts_for_groups(slice, settings));
     let all: Vec<_> = all.collect();
     if !is_complete(all.len()) {
-        return Some(Pool::broken(id, PoolHealth::Incomplete));
+        let health = PoolHealth::Incomplete { there: all.len(), of: first.slice_count };
+        return Some(Pool { is_disputed, ..Pool::broken(id, health) });
     }
     let is_here = |slice: &&Slice| slices.iter().any(|here| ptr::eq(*here, *slice));
     let elsewhere = all.into_iter().filter(|slice| !is_here(slice)).collect();
-    Some(build(id, slices, elsewhere, true, settings))
+    Some(Pool { is_disputed, ..build(id, slices, elsewhere, true, settings) })
 }
 
 /// `buildPool`: separates and checks the slices. Only where one is `unsure`, names of devices
@@ -235,16 +258,10 @@ fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
     slices.iter().flat_map(|slice| &slice.devices)
 }
 
-pub(crate) fn duplicate<'a, T: Hash + Eq>(names: impl Iterator<Item = &'a T>) -> Option<&'a T> {
-    let mut known = HashSet::default();
-    known.reserve(names.size_hint().0);
-    names.into_iter().find(|name| !known.insert(*name))
-}
-
 impl<'a> Pool<'a> {
     fn broken(id: &'a PoolId, health: PoolHealth) -> Self {
         let (slices, elsewhere, counter_sets) = Default::default();
-        Pool { id, health, slices, elsewhere, counter_sets }
+        Pool { id, health, slices, elsewhere, counter_sets, is_disputed: false }
     }
 
     fn has_binding_conditions(&self) -> bool {

@@ -1,0 +1,31 @@
+//! How far a search goes.
+
+use std::fmt;
+
+/// The most devices of one claim (`AllocationResultsMaxSize`).
+pub const MAX_DEVICES: usize = 32;
+
+/// When to give up.
+#[derive(Clone, Copy, Default)]
+pub struct Limits<'a> {
+    /// The most steps of the search.
+    pub max_steps: Option<u64>,
+    /// Asked now and then during the search; true ends it.
+    pub stop: Option<&'a dyn Fn() -> bool>,
+}
+
+impl fmt::Debug for Limits<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits")
+            .field("max_steps", &self.max_steps)
+            .field("stop", &self.stop.is_some())
+            .finish()
+    }
+}
+
+impl Limits<'_> {
+    /// At most this many steps.
+    pub fn steps(max_steps: u64) -> Self {
+        Self { max_steps: Some(max_steps), stop: None }
+    }
+}

@@ -1,0 +1,24 @@
+//! How a search ends without an answer.
+
+use super::super::error::{AllocateError, Failure};
+
+/// The search ends, or goes back further than one step.
+#[derive(Debug)]
+pub(in crate::allocate) enum Halt {
+    /// The claim would get more devices than it can hold.
+    MaxSize,
+    Failed(Box<AllocateError>),
+    OverBudget,
+}
+
+impl From<AllocateError> for Halt {
+    fn from(error: AllocateError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Failure> for Halt {
+    fn from(error: Failure) -> Self {
+        Self::Failed(error)
+    }
+}

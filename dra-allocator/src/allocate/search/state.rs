@@ -1,0 +1,72 @@
+//! Where a search stands: what it has chosen, and what that takes.
+
+use super::super::constraint::{ConstraintState, Seen};
+use super::super::counters::Counters;
+use super::super::groups::Groups;
+use super::super::limits::Limits;
+use super::super::problem::Problem;
+use super::super::shares::Shares;
+use super::bits::Bits;
+use super::derived::Derived;
+use super::solution::Chosen;
+use super::verdicts::Verdicts;
+
+/// Where a search stands.
+pub(super) struct Search<'p, 'a> {
+    pub(super) problem: &'p Problem<'a>,
+    pub(super) limits: Limits<'p>,
+    pub(super) steps: u64,
+    /// The candidates in use, before the search or by it.
+    pub(super) busy: Bits,
+    /// The candidates that were taken and for which claims, the last one last.
+    pub(super) taken: Vec<(usize, usize)>,
+    pub(super) verdicts: Verdicts,
+    pub(super) shares: Shares,
+    /// By constraint, those of the first claim first.
+    pub(super) constraints: Vec<ConstraintState>,
+    /// By constraint and candidate.
+    pub(super) seen: Vec<Seen>,
+    pub(super) derived: Derived,
+    pub(super) counters: Counters<'a>,
+    pub(super) groups: Groups,
+    pub(super) chosen: Vec<Vec<Chosen>>,
+    pub(super) subrequests: Vec<Vec<usize>>,
+}
+
+impl<'p, 'a> Search<'p, 'a> {
+    pub(super) fn new(problem: &'p Problem<'a>, limits: Limits<'p>) -> Self {
+        let candidates = problem.candidates.len();
+        let kinds = problem.claims.iter().flat_map(|claim| &claim.constraints);
+        let constraints = kinds.map(|(kind, _)| ConstraintState::new(*kind, problem.settings));
+        let constraints: Vec<_> = constraints.collect();
+        let subrequests = problem.claims.iter().map(|claim| vec![0; claim.requests.len()]);
+        Self {
+            problem,
+            limits,
+            steps: 0,
+            busy: busy(problem),
+            taken: Vec::new(),
+            verdicts: Verdicts::new(&problem.asks, candidates),
+            shares: Shares::new(candidates),
+            seen: vec![Seen::NOT_ASKED; constraints.len() * candidates],
+            constraints,
+            derived: Derived::default(),
+            counters: Counters::default(),
+            groups: Groups::default(),
+            chosen: vec![Vec::new(); problem.claims.len()],
+            subrequests: subrequests.collect(),
+        }
+    }
+}
+
+/// The candidates in use before the search; those that do not exist count as in use.
+fn busy(problem: &Problem<'_>) -> Bits {
+    let mut busy = Bits::with_end(problem.candidates.len());
+    for (number, candidate) in problem.candidates.iter().enumerate() {
+        let in_use = problem.in_use[candidate.pool];
+        if !in_use.is_free() && in_use.contains(&candidate.device.id.device) {
+            busy.set(number, true);
+        }
+    }
+    busy
+}

@@ -1,0 +1,394 @@
+//! Regular expressions as CEL has them: RE2's, in the version of Go's `regexp`.
+//!
+//! Follows `regexp/syntax/parse.go` of Go 1.26. The tree goes to `regex-automata`, which searches
+//! as Go does: the leftmost match, of several the one that comes first in the pattern. The syntax
+//! of the crate `regex` is another one: its `\w`, `\d`, `\s` and `\b` are Unicode's, its classes
+//! know operators, and it has flags and escapes that Go refuses.
+
+mod class;
+mod cursor;
+mod error;
+mod unicode;
+
+use std::mem;
+
+use regex_automata::meta::{BuildError, Regex};
+use regex_syntax::hir::{Class, Dot, Hir, Look, Repetition};
+
+use self::cursor::Cursor;
+use self::error::Kind;
+
+pub(super) use self::error::SyntaxError;
+
+/// How often a thing may be repeated, with all repetitions around it.
+const MAX_REPEAT: u32 = 1000;
+
+/// How deep a pattern may nest (`maxHeight`).
+const MAX_HEIGHT: usize = 1000;
+
+/// The most bytes of a compiled pattern. Go allows 3.3 million instructions.
+const MAX_SIZE: usize = 32 << 20;
+
+/// A pattern cannot be compiled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PatternError {
+    /// Go refuses it as well.
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    /// It needs more memory than it is given here.
+    #[error("a regular expression that needs more than {MAX_SIZE} bytes is not supported")]
+    TooLarge(#[source] Box<BuildError>),
+}
+
+/// Compiles a pattern.
+pub(super) fn compile(pattern: &str) -> Result<Regex, PatternError> {
+    let tree = parse(pattern)?;
+    let config = Regex::config().nfa_size_limit(Some(MAX_SIZE));
+    let built = Regex::builder().configure(config).build_from_hir(&tree);
+    built.map_err(|error| PatternError::TooLarge(error.into()))
+}
+
+/// Checks a pattern without compiling it.
+pub(super) fn check(pattern: &str) -> Result<(), SyntaxError> {
+    parse(pattern).map(|_| ())
+}
+
+fn parse(pattern: &str) -> Result<Hir, SyntaxError> {
+    let mut parser = Parser::new(pattern);
+    while !parser.cursor.rest().is_empty() {
+        parser.token()?;
+    }
+    parser.end()
+}
+
+/// The flags of a point in the pattern.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "flags are a set of booleans")]
+struct Flags {
+    /// `i`: letters stand for both cases.
+    folds: bool,
+    /// `m`: `^` and `$` stand for the ends of lines.
+    multi_line: bool,
+    /// `s`: `.` stands for a line feed too.
+    dot_all: bool,
+    /// `U`: repetitions prefer fewer, and with `?` more.
+    lazy: bool,
+}
+
+/// A part of a pattern.
+#[derive(Debug)]
+struct Part {
+    tree: Hir,
+    height: usize,
+    /// How often the most repeated thing in it is repeated.
+    repeats: u32,
+}
+
+impl Part {
+    fn leaf(tree: Hir) -> Self {
+        Self { tree, height: 1, repeats: 1 }
+    }
+
+    /// Several parts in one.
+    fn join(mut parts: Vec<Self>, join: fn(Vec<Hir>) -> Hir) -> Self {
+        if parts.len() == 1
+            && let Some(only) = parts.pop()
+        {
+            return only;
+        }
+        let height = parts.iter().map(|part| part.height).max().unwrap_or_default() + 1;
+        let repeats = parts.iter().map(|part| part.repeats).max().unwrap_or(1);
+        Self { tree: join(parts.into_iter().map(|part| part.tree).collect()), height, repeats }
+    }
+}
+
+/// A group that is open, or the whole pattern.
+#[derive(Debug, Default)]
+struct Group {
+    /// The flags around it.
+    flags: Flags,
+    captures: bool,
+    alternatives: Vec<Part>,
+    /// The parts of the last alternative.
+    parts: Vec<Part>,
+}
+
+impl Group {
+    fn end_alternative(&mut self) {
+        let parts = mem::take(&mut self.parts);
+        self.alternatives.push(Part::join(parts, Hir::concat));
+    }
+
+    fn close(mut self) -> Part {
+        self.end_alternative();
+        let mut part = Part::join(self.alternatives, Hir::alternation);
+        part.height += usize::from(self.captures);
+        part
+    }
+}
+
+#[derive(Debug)]
+struct Parser<'p> {
+    pattern: &'p str,
+    cursor: Cursor<'p>,
+    flags: Flags,
+    /// The group that the cursor is in.
+    group: Group,
+    /// Those around it.
+    around: Vec<Group>,
+    /// Where the repetition begins that was just read.
+    repeated: Option<&'p str>,
+}
+
+impl<'p> Parser<'p> {
+    fn new(pattern: &'p str) -> Self {
+        Self {
+            pattern,
+            cursor: Cursor::new(pattern),
+            flags: Flags::default(),
+            group: Group::default(),
+            around: Vec::new(),
+            repeated: None,
+        }
+    }
+
+    /// The tree of the whole pattern.
+    fn end(self) -> Result<Hir, SyntaxError> {
+        if self.around.is_empty() {
+            return Ok(self.group.close().tree);
+        }
+        Err(SyntaxError::new(Kind::MissingParenthesis, self.pattern))
+    }
+
+    fn push(&mut self, tree: Hir) {
+        self.group.parts.push(Part::leaf(tree));
+    }
+
+    fn push_char(&mut self, c: char) {
+        let class = class::of_char(c, self.flags.folds);
+        self.push(Hir::class(Class::Unicode(class)));
+    }
+
+    /// Reads the next part of the pattern.
+    fn token(&mut self) -> Result<(), SyntaxError> {
+        let start = self.cursor.rest();
+        let repeated = self.repeated.take();
+        match start.as_bytes()[0] {
+            b'(' => self.open()?,
+            b'|' => {
+                self.cursor.skip(1);
+                self.group.end_alternative();
+            }
+            b')' => self.close()?,
+            b'^' => self.look(if self.flags.multi_line { Look::StartLF } else { Look::Start }, 1),
+            b'$' => self.look(if self.flags.multi_line { Look::EndLF } else { Look::End }, 1),
+            b'.' => {
+                self.cursor.skip(1);
+                let any = if self.flags.dot_all { Dot::AnyChar } else { Dot::AnyCharExceptLF };
+                self.push(Hir::dot(any));
+            }
+            b'[' => {
+                let class = class::brackets(&mut self.cursor, self.flags.folds)?;
+                self.push(Hir::class(Class::Unicode(class)));
+            }
+            b'*' | b'+' | b'?' | b'{' => self.repetition(repeated)?,
+            b'\\' => self.escape()?,
+            _ => {
+                if let Some(c) = self.cursor.next() {
+                    self.push_char(c);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, look: Look, length: usize) {
+        self.cursor.skip(length);
+        self.push(Hir::look(look));
+    }
+
+    /// `(`, with what may follow a `?`.
+    fn open(&mut self) -> Result<(), SyntaxError> {
+        let start = self.cursor.rest();
+        if !start.starts_with("(?") {
+            self.cursor.skip(1);
+            self.open_group(self.flags, true);
+            return Ok(());
+        }
+        let is_named = start.starts_with("(?P<") && start.len() > 4
+            || start.starts_with("(?<") && start.len() > 3;
+        if is_named { self.open_named() } else { self.open_with_flags() }
+    }
+
+    fn open_group(&mut self, inner: Flags, captures: bool) {
+        let group = Group { flags: self.flags, captures, ..Group::default() };
+        self.around.push(mem::replace(&mut self.group, group));
+        self.flags = inner;
+    }
+
+    /// `(?P<name>` or `(?<name>`.
+    fn open_named(&mut self) -> Result<(), SyntaxError> {
+        let start = self.cursor.rest();
+        let invalid = |part| SyntaxError::new(Kind::NamedCapture, part);
+        let end = start.find('>').ok_or_else(|| invalid(start))?;
+        let begin = if start.starts_with("(?P") { 4 } else { 3 };
+        let name = start.get(begin..end).unwrap_or_default();
+        let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        if name.is_empty() || !name.chars().all(is_word) {
+            return Err(invalid(&start[..=end]));
+        }
+        self.cursor.skip(end + 1);
+        self.open_group(self.flags, true);
+        Ok(())
+    }
+
+    /// `(?flags)` or `(?flags:`.
+    fn open_with_flags(&mut self) -> Result<(), SyntaxError> {
+        let start = self.cursor.rest();
+        self.cursor.skip(2);
+        let (mut flags, mut on, mut any) = (self.flags, true, true);
+        while let Some(c) = self.cursor.next() {
+            match c {
+                'i' => flags.folds = on,
+                'm' => flags.multi_line = on,
+                's' => flags.dot_all = on,
+                'U' => flags.lazy = on,
+                '-' if on => {
+                    (on, any) = (false, false);
+                    continue;
+                }
+                ':' | ')' if any => {
+                    if c == ':' {
+                        self.open_group(flags, false);
+                    }
+                    self.flags = flags;
+                    return Ok(());
+                }
+                _ => break,
+            }
+            any = true;
+        }
+        Err(SyntaxError::new(Kind::PerlOperator, self.cursor.since(start)))
+    }
+
+    fn close(&mut self) -> Result<(), SyntaxError> {
+        self.cursor.skip(1);
+        let Some(around) = self.around.pop() else {
+            return Err(SyntaxError::new(Kind::UnexpectedParenthesis, self.pattern));
+        };
+        let closed = mem::replace(&mut self.group, around);
+        self.flags = closed.flags;
+        let part = closed.close();
+        self.check_height(&part)?;
+        self.group.parts.push(part);
+        Ok(())
+    }
+
+    fn check_height(&self, part: &Part) -> Result<(), SyntaxError> {
+        if part.height > MAX_HEIGHT {
+            return Err(SyntaxError::new(Kind::Nesting, self.pattern));
+        }
+        Ok(())
+    }
+
+    /// `*`, `+`, `?` or `{…}`; braces that are no repetition stand for themselves. `repeated` is
+    /// where the repetition begins that comes directly before.
+    fn repetition(&mut self, repeated: Option<&'p str>) -> Result<(), SyntaxError> {
+        let start = self.cursor.rest();
+        let counted = start.starts_with('{');
+        let counts = match start.as_bytes()[0] {
+            b'*' => Some((0, None)),
+            b'+' => Some((1, None)),
+            b'?' => Some((0, Some(1))),
+            _ => self.counts()?,
+        };
+        let Some((min, max)) = counts else {
+            self.cursor.skip(1);
+            self.push_char('{');
+            return Ok(());
+        };
+        if !counted {
+            self.cursor.skip(1);
+        }
+        let greedy = self.cursor.eat('?') == self.flags.lazy;
+        if let Some(before) = repeated {
+            return Err(SyntaxError::new(Kind::RepeatOperator, self.cursor.since(before)));
+        }
+        let Some(part) = self.group.parts.pop() else {
+            return Err(SyntaxError::new(Kind::MissingArgument, self.cursor.since(start)));
+        };
+        let repeats = match (counted, max) {
+            (true, Some(0)) => 0,
+            (true, most) => part.repeats.saturating_mul(most.unwrap_or(min).max(1)),
+            (false, _) => part.repeats,
+        };
+        if counted && (min >= 2 || max >= Some(2)) && repeats > MAX_REPEAT {
+            return Err(SyntaxError::new(Kind::RepeatSize, self.cursor.since(start)));
+        }
+        let tree = Hir::repetition(Repetition { min, max, greedy, sub: Box::new(part.tree) });
+        let part = Part { tree, height: part.height + 1, repeats };
+        self.check_height(&part)?;
+        self.group.parts.push(part);
+        self.repeated = Some(start);
+        Ok(())
+    }
+
+    /// `{2}`, `{2,}` or `{2,3}`, if that comes next.
+    fn counts(&mut self) -> Result<Option<(u32, Option<u32>)>, SyntaxError> {
+        let start = self.cursor.rest();
+        let Some(end) = start.find('}') else { return Ok(None) };
+        let inner = &start[1..end];
+        let (min, max) = match inner.split_once(',') {
+            None => (number(inner), Some(number(inner))),
+            Some((min, "")) => (number(min), None),
+            Some((min, max)) => (number(min), Some(number(max))),
+        };
+        let (Some(min), Some(max)) = (min, max.map_or(Some(None), |max| max.map(Some))) else {
+            return Ok(None);
+        };
+        self.cursor.skip(end + 1);
+        if min > MAX_REPEAT || max.is_some_and(|max| max > MAX_REPEAT || max < min) {
+            return Err(SyntaxError::new(Kind::RepeatSize, self.cursor.since(start)));
+        }
+        Ok(Some((min, max)))
+    }
+
+    fn escape(&mut self) -> Result<(), SyntaxError> {
+        let start = self.cursor.rest();
+        match start.as_bytes().get(1) {
+            Some(b'A') => self.look(Look::Start, 2),
+            Some(b'z') => self.look(Look::End, 2),
+            Some(b'b') => self.look(Look::WordAscii, 2),
+            Some(b'B') => self.look(Look::WordAsciiNegate, 2),
+            Some(b'C') => return Err(SyntaxError::new(Kind::Escape, &start[..2])),
+            Some(b'Q') => {
+                let quoted = &start[2..];
+                let end = quoted.find(r"\E");
+                quoted[..end.unwrap_or(quoted.len())].chars().for_each(|c| self.push_char(c));
+                self.cursor.skip(2 + end.map_or(quoted.len(), |end| end + 2));
+            }
+            _ => {
+                if let Some(class) = class::escape(&mut self.cursor, self.flags.folds)? {
+                    self.push(Hir::class(Class::Unicode(class)));
+                    return Ok(());
+                }
+                match char::from_u32(self.cursor.escape()?) {
+                    Some(c) => self.push_char(c),
+                    // A surrogate, which no text has.
+                    None => self.push(Hir::fail()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number as it stands in a repetition: without leading zeros. One that is too large is one that
+/// is not allowed.
+fn number(digits: &str) -> Option<u32> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number || (digits.len() > 1 && digits.starts_with('0')) {
+        return None;
+    }
+    Some(digits.parse().unwrap_or(u32::MAX))
+}

@@ -1,0 +1,44 @@
+//! What is wrong with a pattern, in the words of Go's `regexp`.
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Kind {
+    #[error("invalid character class range")]
+    CharRange,
+    #[error("invalid escape sequence")]
+    Escape,
+    #[error("invalid named capture")]
+    NamedCapture,
+    #[error("invalid or unsupported Perl syntax")]
+    PerlOperator,
+    #[error("invalid nested repetition operator")]
+    RepeatOperator,
+    #[error("invalid repeat count")]
+    RepeatSize,
+    #[error("missing closing ]")]
+    MissingBracket,
+    #[error("missing closing )")]
+    MissingParenthesis,
+    #[error("missing argument to repetition operator")]
+    MissingArgument,
+    #[error("trailing backslash at end of expression")]
+    TrailingBackslash,
+    #[error("unexpected )")]
+    UnexpectedParenthesis,
+    #[error("expression nests too deeply")]
+    Nesting,
+}
+
+/// A pattern is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error parsing regexp: {kind}: `{part}`")]
+pub(crate) struct SyntaxError {
+    kind: Kind,
+    part: String,
+}
+
+impl SyntaxError {
+    pub(super) fn new(kind: Kind, part: &str) -> Self {
+        Self { kind, part: part.to_owned() }
+    }
+}

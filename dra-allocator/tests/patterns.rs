@@ -1,0 +1,124 @@
+//! Regular expressions: what they find must be what Go finds, and what Go refuses is refused.
+#![expect(clippy::disallowed_methods, reason = "tables are files")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use dra_allocator::cel;
+use dra_allocator::{Device, Inventory, MinorVersion, Settings};
+use serde::Deserialize;
+use serde_json::json;
+
+/// A row of `patterns.jsonl`.
+#[derive(Deserialize)]
+struct PatternRow {
+    pattern: String,
+    subjects: Vec<String>,
+    /// Why Go refuses it.
+    error: Option<String>,
+    /// For each subject all that Go finds.
+    #[serde(default)]
+    found: Vec<Option<Vec<String>>>,
+}
+
+/// A row of `expressions.jsonl`.
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct ExpressionRow {
+    expression: String,
+    compile_error: Option<String>,
+    runtime_error: Option<String>,
+    matches: bool,
+}
+
+fn rows<R: for<'de> Deserialize<'de>>(file: &str) -> Result<Vec<R>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cel").join(file);
+    let text = fs::read_to_string(&path)?;
+    let rows = text.lines().enumerate().map(|(number, line)| {
+        serde_json::from_str(line).with_context(|| format!("line {} of {file}", number + 1))
+    });
+    let rows: Vec<_> = rows.collect::<Result<_>>()?;
+    ensure!(!rows.is_empty(), "{file} holds no row");
+    Ok(rows)
+}
+
+/// The device of the table of expressions; its name is the subject of a pattern.
+fn device(name: &str) -> Result<Device> {
+    let slice = json!({
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "d", "attributes": {"name": {"string": name}}}],
+        },
+    });
+    let mut inventory = Inventory::new();
+    inventory.apply_slice(&serde_json::from_value(slice)?)?;
+    let settings = Settings::defaults_of(MinorVersion::V1_37);
+    Ok(inventory.devices_on("n", &settings)?[0].clone())
+}
+
+/// A text as CEL writes it.
+fn quoted(text: &str) -> String {
+    let escaped = text.chars().map(|c| match c {
+        ' '..='~' if !matches!(c, '"' | '\\') => c.to_string(),
+        _ => format!("\\U{:08x}", u32::from(c)),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
+}
+
+#[test]
+fn patterns_find_what_go_finds() -> Result<()> {
+    let mut differences = String::new();
+    for row in rows::<PatternRow>("patterns.jsonl")? {
+        let pattern = quoted(&row.pattern);
+        let refused = cel::compile(&format!("\"\".matches({pattern})")).is_err();
+        if refused != row.error.is_some() {
+            writeln!(
+                differences,
+                "{:?}: Go {:?}, we refuse it: {refused}",
+                row.pattern, row.error
+            )?;
+            continue;
+        }
+        ensure!(row.error.is_some() || row.found.len() == row.subjects.len());
+        for (subject, found) in row.subjects.iter().zip(&row.found) {
+            let device = device(subject)?;
+            let found = found.clone().unwrap_or_default();
+            let all: Vec<_> = found.iter().map(|text| quoted(text)).collect();
+            let name = "device.attributes[\"gpu.example.com\"].name";
+            let expected = [
+                format!("{name}.matches({pattern}) == {}", !found.is_empty()),
+                format!("{name}.findAll({pattern}) == [{}]", all.join(", ")),
+                format!("{name}.find({pattern}) == {}", all.first().map_or("\"\"", |first| first)),
+            ];
+            for expression in expected {
+                if cel::compile(&expression)?.matches(&device) != Ok(true) {
+                    let pattern = &row.pattern;
+                    writeln!(differences, "{pattern:?} in {subject:?}: Go finds {found:?}")?;
+                    break;
+                }
+            }
+        }
+    }
+    ensure!(differences.is_empty(), "{differences}");
+    Ok(())
+}
+
+#[test]
+fn selectors_with_patterns_say_what_kubernetes_says() -> Result<()> {
+    let device = device("gpu-3")?;
+    for row in rows::<ExpressionRow>("expressions.jsonl")? {
+        let text = &row.expression;
+        let compiled = cel::compile(text);
+        assert_eq!(compiled.is_err(), row.compile_error.is_some(), "{text}: {compiled:?}");
+        let Ok(compiled) = compiled else { continue };
+        let matches = compiled.matches(&device);
+        assert_eq!(matches.is_err(), row.runtime_error.is_some(), "{text}: {matches:?}");
+        assert_eq!(matches.unwrap_or_default(), row.matches, "{text}");
+    }
+    Ok(())
+}

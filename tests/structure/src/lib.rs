@@ -1,0 +1,79 @@
+//! Which files of a crate import which, and whether any import each other.
+//!
+//! A crate reads from the bottom up where its files make no circle: each can be understood with
+//! those that it imports. A file imports another where a path in it (`use crate::…`, `super::…`, or
+//! the name of a child) leads to something that the other defines; a name that a module only hands
+//! on (`pub use`) leads to the file that it comes from. So a parent and a child make a circle where
+//! each uses what the other defines. Unit tests are left out.
+
+mod files;
+mod paths;
+mod resolve;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::DiGraph;
+
+use self::files::Modules;
+
+/// A file that imports another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Import {
+    /// The file, below the folder that was read.
+    pub from: PathBuf,
+    /// The file whose content it uses.
+    pub to: PathBuf,
+    /// The first path that leads there.
+    pub path: String,
+}
+
+impl fmt::Display for Import {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} imports `{}` from {}", self.from.display(), self.path, self.to.display())
+    }
+}
+
+/// The imports among the files below a folder with a `lib.rs` or a `main.rs`, sorted.
+///
+/// # Errors
+///
+/// Where a file cannot be read or is no Rust, or there is neither root.
+pub fn imports(source: &Path) -> Result<Vec<Import>> {
+    let mut imports = Vec::new();
+    let roots = ["lib.rs", "main.rs"].map(|root| source.join(root));
+    let roots: Vec<_> = roots.into_iter().filter(|root| root.is_file()).collect();
+    anyhow::ensure!(!roots.is_empty(), "`{}` has no lib.rs or main.rs", source.display());
+    for root in roots {
+        let modules = Modules::read(&root)
+            .with_context(|| format!("failed to read the modules of `{}`", root.display()))?;
+        for (from, to, path) in resolve::edges(&modules) {
+            let below = |file: &Path| file.strip_prefix(source).unwrap_or(file).to_owned();
+            imports.push(Import { from: below(from), to: below(to), path });
+        }
+    }
+    imports.sort();
+    imports.dedup_by(|a, b| (&a.from, &a.to) == (&b.from, &b.to));
+    Ok(imports)
+}
+
+/// The circles in these imports: for each the imports among its files.
+pub fn circles(imports: &[Import]) -> Vec<Vec<Import>> {
+    let mut graph = DiGraph::<&Path, ()>::new();
+    let mut numbers = BTreeMap::new();
+    for import in imports {
+        let mut number = |file| *numbers.entry(file).or_insert_with(|| graph.add_node(file));
+        let (from, to) = (number(&*import.from), number(&*import.to));
+        graph.add_edge(from, to, ());
+    }
+    let circles = tarjan_scc(&graph).into_iter().filter(|files| files.len() > 1);
+    let within = |files: Vec<_>| {
+        let is_in = |file: &PathBuf| files.contains(&numbers[&**file]);
+        let imports = imports.iter().filter(|import| is_in(&import.from) && is_in(&import.to));
+        imports.cloned().collect()
+    };
+    circles.map(within).collect()
+}

@@ -1,0 +1,35 @@
+//! The crates of this workspace read from the bottom up: no files import each other.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use structure::{circles, imports};
+
+/// The crates that are free of circles. One that is, stays so.
+const CRATES: &[&str] = &[
+    "admission",
+    "cluster-model",
+    "dra-allocator",
+    "kubectl-dranet",
+    "scheduler-ext",
+    "tests/structure",
+];
+
+#[test]
+fn no_files_of_a_crate_import_each_other() -> Result<()> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = String::new();
+    for name in CRATES {
+        let imports = imports(&workspace.join(name).join("src"))?;
+        ensure!(!imports.is_empty(), "no imports were found in {name}");
+        for circle in circles(&imports) {
+            writeln!(found, "{name}:")?;
+            for import in circle {
+                writeln!(found, "  {import}")?;
+            }
+        }
+    }
+    ensure!(found.is_empty(), "files import each other:\n{found}");
+    Ok(())
+}

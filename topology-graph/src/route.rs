@@ -1,7 +1,7 @@
 //! The way between two devices, vertex by vertex: what it leads over, which word of
 //! `nvidia-smi topo -m` it is, and where it is narrowest.
 
-use crate::graph::{Edge, Fabric, Place, Role, Step, Vertex};
+use crate::graph::{Edge, Fabric, Place, Role, Vertex};
 use crate::{PathKind, PciAddress, PcieLink, Topology};
 
 /// The best way between two devices.
@@ -95,7 +95,7 @@ impl Topology {
     /// The best way between two devices; nothing where no way is known, or one of them
     /// is not here.
     pub fn route(&self, a: PciAddress, b: PciAddress) -> Option<Route> {
-        let (kind, first, steps) = self.way(a, b)?;
+        let (kind, first, steps) = self.graph.between(a, b)?;
         let mut hops = vec![Hop { place: first.place, role: first.role, by: None }];
         for step in &steps {
             let before = hops.last().map(|hop| hop.place);
@@ -103,25 +103,6 @@ impl Topology {
             hops.push(Hop { place, role, by: Some(connection(step.edge, before < Some(place))) });
         }
         Some(Route { kind, hops })
-    }
-
-    /// The same on the graph: the first vertex, and the steps from it.
-    pub(crate) fn way(
-        &self,
-        a: PciAddress,
-        b: PciAddress,
-    ) -> Option<(PathKind, &Vertex, Vec<Step<'_>>)> {
-        let endpoint = |address| {
-            let vertex = self.graph.vertex(Place::Function(address))?;
-            vertex.endpoint().map(|_| vertex)
-        };
-        let (first, last) = (endpoint(a)?, endpoint(b)?);
-        if self.graph.starts_before(first.place, last.place) {
-            let (kind, steps) = self.graph.way(first.place, last.place)?;
-            return Some((kind, first, steps));
-        }
-        let (kind, steps) = self.graph.way(last.place, first.place)?;
-        Some((kind, first, Step::back(last, &steps)))
     }
 }
 

@@ -45,7 +45,7 @@ impl Topology {
         let anomalies = built.anomalies.clone();
         // Facts list each place once, with its parent; there is nothing to refuse.
         let (mut topology, _) = Self::assemble(built, None);
-        topology.gdr = verdicts(snapshot, &topology);
+        topology.gdr = verdicts(snapshot, &topology.graph);
         (topology, anomalies)
     }
 

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use topology_graph::fixture::{MACHINES, machine, plant, vm_size};
 use topology_graph::{
-    Format, HostRoot, Level, NodeTopologySpec, Overlay, Snapshot, Topology, crd, diff, from_json,
-    json, matrix, read,
+    Format, HostRoot, Level, NodeTopologySpec, Overlay, PathKind, Role, Snapshot, Topology, crd,
+    diff, from_json, json, matrix, read,
 };
 
 const GB300: &str = "azure-gb300";
@@ -193,6 +193,41 @@ fn graphs_survive_kubernetes() {
             assert_eq!(back.to_spec(), spec, "{name}");
         }
     }
+}
+
+/// What a driver wrote that told of no link but those of NICs, and of no sort of port.
+#[test]
+fn objects_of_older_drivers_are_read() {
+    let text = r#"{
+        "summary": {"gpus": 1, "nics": 1, "numaNodes": 1, "anomalies": 0},
+        "shape": {
+            "hash": "0123456789abcdef",
+            "vertices": [
+                {"at": "0000:15:01.0", "under": "pci0000:15", "role": "bridge"},
+                {"at": "0000:16:00.0", "under": "0000:15:01.0"},
+                {"at": "0000:17:00.0", "under": "0000:16:00.0", "maxLink": "32000x16"},
+                {"at": "0000:17:01.0", "under": "0000:16:00.0", "maxLink": "32000x16"},
+                {"at": "0000:18:00.0", "under": "0000:17:00.0", "role": "gpu", "numa": 0},
+                {"at": "0000:19:00.0", "under": "0000:17:01.0", "role": "nic", "numa": 0,
+                 "maxLink": "16000x16"}
+            ],
+            "numaNodes": [{"node": 0, "cpus": "0-3", "distances": [10]}]
+        },
+        "nics": [{"at": "0000:19:00.0", "link": "16000x8"}]
+    }"#;
+    let spec: NodeTopologySpec = serde_json::from_str(text).unwrap();
+    let topology = Topology::from_spec(&spec).unwrap();
+    let (gpu, nic) = (topology.gpus()[0].address, topology.nics()[0].address);
+    let route = topology.route(gpu, nic).unwrap();
+    assert_eq!(route.kind, PathKind::Pix);
+    let roles: Vec<_> = route.hops.iter().map(|hop| hop.role).collect();
+    let port = Role::SwitchPort;
+    assert_eq!(roles, [Role::Gpu, port, port, port, Role::Nic]);
+    // The NIC's link is the narrowest: eight lanes of the sixteen that it could run.
+    let bottleneck = route.bottleneck().unwrap();
+    assert_eq!((bottleneck.hop, bottleneck.megabytes_per_second), (4, 15_752));
+    assert_eq!(topology.cells(Level::RootPort)[0].key, "0000:15:01.0");
+    assert_eq!(topology.shape().to_string(), "0123456789abcdef");
 }
 
 /// Two GB300 on bare metal as one: all that a machine can say, twice.

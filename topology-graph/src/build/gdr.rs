@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 
 use super::devices;
 use crate::gdr::Gdr;
-use crate::graph::{Place, Role, Vertex};
+use crate::graph::{Graph, Place, Role, Vertex};
 use crate::snapshot::{AcsControl, IommuMode, PciFunction};
-use crate::{PathKind, PciAddress, Snapshot, Topology};
+use crate::{PathKind, PciAddress, Snapshot};
 
 /// Verdicts by GPU and NIC; what is not here is unknown.
 pub(crate) type Verdicts = BTreeMap<(PciAddress, PciAddress), Gdr>;
 
-pub(crate) fn verdicts(snapshot: &Snapshot, topology: &Topology) -> Verdicts {
+pub(crate) fn verdicts(snapshot: &Snapshot, graph: &Graph) -> Verdicts {
+    let of = |role| {
+        let devices = graph.vertices().filter(move |vertex| vertex.role == role);
+        devices.filter_map(Vertex::endpoint)
+    };
     let mut verdicts = Verdicts::new();
-    for gpu in topology.gpus().iter().map(|gpu| gpu.address) {
-        for nic in topology.nics().iter().map(|nic| nic.address) {
-            let way = Way::between(gpu, nic, snapshot, topology);
-            let verdict = way.map_or(Gdr::Unknown, |way| way.verdict(topology.path(gpu, nic)));
-            if verdict != Gdr::Unknown {
+    for gpu in of(Role::Gpu) {
+        for nic in of(Role::Nic) {
+            let verdict = Way::between(gpu, nic, snapshot, graph).map(|way| way.verdict());
+            if let Some(verdict) = verdict.filter(|verdict| *verdict != Gdr::Unknown) {
                 verdicts.insert((gpu, nic), verdict);
             }
         }
@@ -27,6 +30,7 @@ pub(crate) fn verdicts(snapshot: &Snapshot, topology: &Topology) -> Verdicts {
 
 /// The facts on the way from a GPU to a NIC.
 struct Way<'s> {
+    kind: PathKind,
     gpu: &'s PciFunction,
     /// The NIC, or what moves its data.
     nic: &'s PciFunction,
@@ -44,17 +48,19 @@ impl<'s> Way<'s> {
         gpu: PciAddress,
         nic: PciAddress,
         snapshot: &'s Snapshot,
-        topology: &Topology,
+        graph: &Graph,
     ) -> Option<Self> {
-        let steps = topology.way(gpu, nic).map(|(_, _, steps)| steps).unwrap_or_default();
+        let way = graph.between(gpu, nic).map(|(kind, _, steps)| (kind, steps));
+        let (kind, steps) = way.unwrap_or((PathKind::Unknown, Vec::new()));
         let vertices: Vec<&Vertex> = steps.iter().map(|step| step.to).collect();
         let function = |vertex: &Vertex| snapshot.function(vertex.place.address()?);
         let mover = vertices.iter().find(|vertex| vertex.role == Role::DataPath);
         let nic = mover.map_or_else(|| snapshot.function(nic), |mover| function(mover))?;
         let gpu_function = snapshot.function(gpu)?;
-        let ports = below(&vertices, gpu, topology);
+        let ports = below(&vertices, gpu, graph);
         let ports: Vec<&PciFunction> = ports.into_iter().filter_map(function).collect();
         Some(Self {
+            kind,
             gpu: gpu_function,
             nic,
             degraded: is_degraded(gpu_function, nic, &ports, snapshot),
@@ -64,11 +70,11 @@ impl<'s> Way<'s> {
         })
     }
 
-    fn verdict(&self, path: PathKind) -> Gdr {
+    fn verdict(&self) -> Gdr {
         if self.peer_memory == Some(false) {
             return Gdr::NoPeerMemory;
         }
-        let routing = match path {
+        let routing = match self.kind {
             PathKind::Pix | PathKind::Pxb => self.through_switches(),
             PathKind::Phb | PathKind::Node => self.through_root(),
             _ => Gdr::Unknown,
@@ -135,9 +141,9 @@ fn is_degraded(
 }
 
 /// The ports on a way without the one at which it turns: the last that is above the GPU.
-fn below<'g>(way: &[&'g Vertex], gpu: PciAddress, topology: &Topology) -> Vec<&'g Vertex> {
+fn below<'g>(way: &[&'g Vertex], gpu: PciAddress, graph: &Graph) -> Vec<&'g Vertex> {
     let above: Vec<Place> =
-        topology.graph.chain(Place::Function(gpu)).iter().map(|vertex| vertex.place).collect();
+        graph.chain(Place::Function(gpu)).iter().map(|vertex| vertex.place).collect();
     let turn = way.iter().rposition(|vertex| above.contains(&vertex.place));
     let ports =
         way.iter().enumerate().filter(|(at, vertex)| vertex.role.is_port() && Some(*at) != turn);

@@ -9,7 +9,7 @@ use petgraph::algo::{astar, dijkstra};
 use petgraph::graph::{EdgeReference, NodeIndex};
 use petgraph::visit::{EdgeFiltered, EdgeRef};
 
-use crate::PathKind;
+use crate::{PathKind, PciAddress};
 
 use super::edge::{Distance, Edge};
 use super::vertex::{Place, Role, Vertex};
@@ -44,6 +44,26 @@ impl Graph {
             astar(&allowed, start.device, is_goal, |edge| self.distance(edge), far)?;
         let steps = vertices.windows(2).filter_map(|ends| self.step(&start, ends[0], ends[1]));
         Some((distance.kind(), steps.collect()))
+    }
+
+    /// The best way between two endpoints: the first of them, and the steps from it to the
+    /// other, the same in both directions.
+    pub(crate) fn between(
+        &self,
+        a: PciAddress,
+        b: PciAddress,
+    ) -> Option<(PathKind, &Vertex, Vec<Step<'_>>)> {
+        let endpoint = |address| {
+            let vertex = self.vertex(Place::Function(address))?;
+            vertex.endpoint().map(|_| vertex)
+        };
+        let (first, last) = (endpoint(a)?, endpoint(b)?);
+        if self.starts_before(first.place, last.place) {
+            let (kind, steps) = self.way(first.place, last.place)?;
+            return Some((kind, first, steps));
+        }
+        let (kind, steps) = self.way(last.place, first.place)?;
+        Some((kind, first, Step::back(last, &steps)))
     }
 
     /// A search that finds what goes both ways starts from a GPU, where one is a GPU.
@@ -86,7 +106,7 @@ impl Graph {
 
 impl<'g> Step<'g> {
     /// The same edges walked back from the last vertex to the first.
-    pub(crate) fn back(first: &'g Vertex, steps: &[Self]) -> Vec<Self> {
+    fn back(first: &'g Vertex, steps: &[Self]) -> Vec<Self> {
         let vertices = [first].into_iter().chain(steps.iter().map(|step| step.to));
         let mut back: Vec<Self> =
             vertices.zip(steps).map(|(to, step)| Self { edge: step.edge, to }).collect();

@@ -103,8 +103,10 @@ fn stable_1_36() -> Result<()> {
 fn every_file_of_vectors_is_checked() -> Result<()> {
     let mut there = BTreeSet::new();
     for entry in fs::read_dir(folder())? {
-        let name = entry?.file_name();
-        there.extend(name.to_str().filter(|name| name.ends_with(".jsonl")).map(str::to_owned));
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "jsonl") {
+            there.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
     }
     assert_eq!(there, FILES.iter().map(|file| (*file).to_owned()).collect());
     Ok(())

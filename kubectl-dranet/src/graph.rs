@@ -1,7 +1,7 @@
 //! `graph`: how the devices of nodes, or of a machine, are connected.
 
 use crate::args::{GraphArgs, MachineArgs};
-use crate::{source, text};
+use crate::{Output, source, text};
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use std::fs::{self, File};
@@ -13,7 +13,12 @@ use topology_graph::{
 /// What a graph as JSON begins with, and no archive.
 const GRAPH: &[u8] = b"{";
 
-pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<String> {
+pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<Output> {
+    let notes = unknown_size(&args.machine).into_iter().collect();
+    Ok(Output { notes, ..Output::from(graph(args)?) })
+}
+
+fn graph(args: &GraphArgs) -> anyhow::Result<String> {
     if let Some(out) = &args.capture {
         let identities = if args.mask { Identities::Masked } else { Identities::Kept };
         return write_capture(args.machine.root.as_deref(), identities, out);
@@ -62,14 +67,20 @@ fn every_node(view: &ClusterView, output: Format) -> anyhow::Result<String> {
     text::matrices(view)
 }
 
+/// A warning for a size of which nothing is known beside the machine's own sysfs.
+fn unknown_size(args: &MachineArgs) -> Option<String> {
+    let size = args.vm_size.as_ref().filter(|size| Overlay::built_in(size).is_none())?;
+    Some(format!(
+        "no description for virtual machine size `{size}`: the graph shows what sysfs tells, without \
+         switches that the hypervisor hides"
+    ))
+}
+
 /// The machine that the flags name, if they name one.
 fn machine(args: &MachineArgs) -> anyhow::Result<Option<Topology>> {
-    let overlay = match (&args.nccl_xml, &args.vm_size) {
-        (Some(path), _) => Some(nccl_overlay(path)?),
-        (None, Some(size)) => {
-            Some(Overlay::built_in(size).with_context(|| format!("no overlay for size `{size}`"))?)
-        }
-        (None, None) => None,
+    let overlay = match &args.nccl_xml {
+        Some(path) => Some(nccl_overlay(path)?),
+        None => args.vm_size.as_deref().and_then(Overlay::built_in),
     };
     let Some(root) = &args.root else {
         return Ok(overlay.map(|overlay| Topology::from_overlay(&overlay).0));

@@ -53,7 +53,7 @@ impl From<String> for Output {
 /// Runs a command and returns what it prints.
 pub fn run(args: &Args) -> anyhow::Result<Output> {
     match &args.command {
-        Command::Graph(args) => graph::run(args).map(Output::from),
+        Command::Graph(args) => graph::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Lint(args) => lint::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -276,6 +276,27 @@ fn the_way_between_two_devices() {
     insta::assert_snapshot!(text);
 }
 
+/// Sizes whose machines tell all by themselves have no description.
+#[test]
+fn a_size_without_description_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let text = topology_graph::fixture::machine("azure-mi300x").unwrap();
+    topology_graph::fixture::plant(text, folder.path()).unwrap();
+    for size in ["Standard_ND96isr_MI300X_v5", "p5.48xlarge"] {
+        let args =
+            Args::parse_from(["kubectl-dranet", "graph", "--root", &root, "--vm-size", size]);
+        let output = kubectl_dranet::run(&args).unwrap();
+        assert!(output.text.contains("XGMI"), "{}", output.text);
+        let [note] = output.notes.as_slice() else { panic!("{:?}", output.notes) };
+        assert!(
+            note.contains(&format!("no description for virtual machine size `{size}`")),
+            "{note}"
+        );
+        assert!(!output.denied);
+    }
+}
+
 /// A machine, its graph as JSON, and another machine.
 #[test]
 fn graphs_are_compared() {

@@ -64,7 +64,7 @@ pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
         anomalies,
         parts: Parts {
             branches: branches.into_values().collect(),
-            numa: snapshot.numa_nodes.iter().map(|n| numa_part(n, &snapshot.sockets)).collect(),
+            numa: numa_parts(snapshot),
             sockets: snapshot.sockets.iter().map(socket_part).collect(),
             gpu_links,
         },
@@ -87,6 +87,27 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 
 fn memory(nodes: &[NumaNodeFacts]) -> BTreeMap<NumaNode, u64> {
     nodes.iter().filter_map(|facts| Some((facts.node, facts.memory_bytes?))).collect()
+}
+
+/// The nodes with CPUs, memory or devices, each with its distances to the others. GB200
+/// has seven more for every GPU, in reserve for instances of it.
+fn numa_parts(snapshot: &Snapshot) -> Vec<NumaPart> {
+    let is_used = |facts: &NumaNodeFacts| {
+        !facts.cpus.is_empty()
+            || facts.memory_bytes.is_some_and(|bytes| bytes > 0)
+            || snapshot.pci.iter().any(|function| function.numa_node == Some(facts.node))
+    };
+    let used: Vec<bool> = snapshot.numa_nodes.iter().map(is_used).collect();
+    let nodes = snapshot.numa_nodes.iter().zip(&used).filter(|(_, is_used)| **is_used);
+    nodes
+        .map(|(facts, _)| {
+            let mut part = numa_part(facts, &snapshot.sockets);
+            let mut at = used.iter();
+            // A row that is longer than the list of nodes is the firmware's to explain.
+            part.distances.retain(|_| at.next().copied().unwrap_or(true));
+            part
+        })
+        .collect()
 }
 
 fn numa_part(facts: &NumaNodeFacts, sockets: &[SocketFacts]) -> NumaPart {

@@ -21,12 +21,15 @@ pub enum Evidence {
     Overlay(String),
     /// An NCCL topology file given by the person or found on the node.
     NcclXml,
+    /// All GPUs of this model are built so, as this crate knows by their PCI device id.
+    GpuModel,
 }
 
 /// A text that names no source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no evidence (`sysfs`, `only-node`, `slit`, `local-cpus`, `nccl-xml`, `overlay:NAME`)"
+    "`{0}` is no evidence (`sysfs`, `only-node`, `slit`, `local-cpus`, `nccl-xml`, `gpu-model`, \
+     `overlay:NAME`)"
 )]
 pub struct ParseEvidenceError(String);
 
@@ -39,6 +42,7 @@ impl fmt::Display for Evidence {
             Self::LocalCpus => f.write_str("local-cpus"),
             Self::Overlay(name) => write!(f, "overlay:{name}"),
             Self::NcclXml => f.write_str("nccl-xml"),
+            Self::GpuModel => f.write_str("gpu-model"),
         }
     }
 }
@@ -53,6 +57,7 @@ impl FromStr for Evidence {
             ("slit", _) => Ok(Self::Slit),
             ("local-cpus", _) => Ok(Self::LocalCpus),
             ("nccl-xml", _) => Ok(Self::NcclXml),
+            ("gpu-model", _) => Ok(Self::GpuModel),
             (_, Some(name)) if !name.is_empty() => Ok(Self::Overlay(name.to_owned())),
             _ => Err(ParseEvidenceError(text.to_owned())),
         }

@@ -35,6 +35,7 @@ mod link;
 mod nccl;
 mod node_topology;
 mod numa;
+mod nvlink;
 mod overlay;
 mod pairs;
 mod path;
@@ -45,6 +46,7 @@ mod subnet;
 mod sysfs;
 mod text;
 mod topology;
+mod unknown_links;
 
 pub use acs::{Acs, ParseAcsError};
 pub use address::{ParseAddressError, PciAddress, PcieRoot};

@@ -8,7 +8,7 @@
 
 mod matching;
 
-use crate::graph::{Role, Vertex};
+use crate::graph::{Place, Role, Vertex};
 use crate::{LinkLayer, PathKind, PciAddress, Topology};
 use matching::{Gain, Problem, best};
 
@@ -84,13 +84,29 @@ impl Topology {
     /// The plan of the whole machine, by GPU and NIC: every NIC that is for GPUs with
     /// one GPU, the GPUs with equally many. Of a GPU's NICs none is farther than
     /// another: a NIC for storage or management is not made its partner by being left.
+    ///
+    /// Physical functions are paired, since one port is one NIC; a virtual function has
+    /// the partner of its physical function.
     pub fn pairs(&self) -> Vec<Pair> {
         let all: Vec<PciAddress> = self.gpus().iter().map(|gpu| gpu.address).collect();
         let nics = self.pairable_nics();
         let per_gpu = nics.len().div_ceil(all.len().max(1));
         let plan = self.plan(&PlanRequest::each(&all, &nics, per_gpu));
         let nearest = |gpu| plan.iter().filter(|pair| pair.gpu == gpu).map(|pair| pair.path).min();
-        plan.iter().filter(|pair| Some(pair.path) == nearest(pair.gpu)).copied().collect()
+        let near = plan.iter().filter(|pair| Some(pair.path) == nearest(pair.gpu)).copied();
+        let mut pairs: Vec<Pair> =
+            near.flat_map(|pair| self.with_virtual_functions(pair)).collect();
+        pairs.sort_unstable_by_key(|pair| (pair.gpu, pair.nic));
+        pairs
+    }
+
+    /// The pair of a physical function, and those that its virtual functions have by it.
+    fn with_virtual_functions(&self, pair: Pair) -> impl Iterator<Item = Pair> {
+        let physical = Some(Place::Function(pair.nic));
+        let functions = self.ends().filter(move |(_, vertex)| {
+            vertex.role == Role::Nic && vertex.physical_function == physical
+        });
+        [pair].into_iter().chain(functions.map(move |(nic, _)| self.pair(pair.gpu, nic)))
     }
 
     /// The best plan, by GPU and NIC. A NIC serves GPUs of its NUMA node only. The
@@ -182,7 +198,9 @@ impl Topology {
     /// way to storage and management (`BlueField`, MANA).
     fn pairable_nics(&self) -> Vec<PciAddress> {
         let nics = |wanted: &dyn Fn(&Vertex) -> bool| -> Vec<PciAddress> {
-            let nics = self.ends().filter(|(_, vertex)| vertex.role == Role::Nic);
+            let nics = self.ends().filter(|(_, vertex)| {
+                vertex.role == Role::Nic && vertex.physical_function.is_none()
+            });
             nics.filter(|(_, vertex)| wanted(vertex)).map(|(address, _)| address).collect()
         };
         let infiniband = nics(&|vertex| vertex.link_layer == Some(LinkLayer::InfiniBand));

@@ -5,5 +5,7 @@
 mod graph;
 #[path = "laws/machine.rs"]
 mod machine;
+#[path = "laws/oracle.rs"]
+mod oracle;
 #[path = "laws/plan.rs"]
 mod plan;

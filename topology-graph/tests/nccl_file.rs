@@ -51,9 +51,9 @@ fn it_is_found_where_nccl_finds_it() {
         let (topology, anomalies) = built(&host, None);
         assert_eq!(anomalies, [], "{files:?}");
         assert_eq!(switches(&topology), 8, "{files:?}");
-        // It says nothing of NVLinks, and then nobody knows.
+        // It says nothing of NVLinks; the model of the GPUs does.
         let gpus = topology.gpus();
-        assert_eq!(topology.path(gpus[0].address, gpus[1].address).to_string(), "NODE");
+        assert_eq!(topology.path(gpus[0].address, gpus[1].address).to_string(), "NV18");
     }
 }
 

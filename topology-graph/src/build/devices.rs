@@ -21,7 +21,8 @@ pub(super) fn add(snapshot: &Snapshot, branches: &mut Branches, anomalies: &mut 
         let Some(role) = role(function, rdma.is_some()) else { continue };
         let link_layer = rdma.and_then(|rdma| rdma.ports.iter().find_map(|port| port.link_layer));
         let rdma = rdma.is_some();
-        let vertex = Vertex { link_layer, rdma, ..vertex(function, role) };
+        let physical_function = physical_function(function, snapshot).map(Place::Function);
+        let vertex = Vertex { link_layer, rdma, physical_function, ..vertex(function, role) };
         let place = vertex.place;
         let above = add_above(function, snapshot, branches);
         // A parent is always there before its child, so that no snapshot, however
@@ -55,6 +56,15 @@ fn add_data_paths(snapshot: &Snapshot, branches: &mut Branches) {
             }
         }
     }
+}
+
+/// In a virtual machine the physical function is not there, and the virtual one is as
+/// good as a NIC of its own.
+fn physical_function(function: &PciFunction, snapshot: &Snapshot) -> Option<PciAddress> {
+    let physical = snapshot.function(function.physical_function?)?;
+    let has_rdma = snapshot.rdma_of(physical.address).next().is_some();
+    let is_nic = role(physical, has_rdma) == Some(Role::Nic);
+    (is_nic && physical.physical_function.is_none()).then_some(physical.address)
 }
 
 fn role(function: &PciFunction, has_rdma: bool) -> Option<Role> {

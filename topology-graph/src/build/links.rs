@@ -1,10 +1,13 @@
-//! The links between GPUs beside PCIe: XGMI from its driver, NVLinks from overlays.
+//! The links between GPUs beside PCIe: XGMI from its driver, NVLinks from overlays, else
+//! from the model of the GPUs.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Branches, about};
+use crate::class::NVSWITCH;
 use crate::graph::{Fabric, GpuLink, Place, Role};
+use crate::nvlink::{NVIDIA, NvLinks};
 use crate::{Anomaly, AnomalyKind, Evidence, Overlay, PciAddress, Snapshot, XgmiLink};
 
 /// Links by their GPUs, the lower address first.
@@ -26,7 +29,48 @@ pub(super) fn between_gpus(
     for link in xgmi.chain(nvlinks).filter(|link| are_gpus(link.gpus, branches)) {
         anomalies.extend(add(link, &mut links));
     }
-    links.into_values().collect()
+    let has_switches =
+        snapshot.pci.iter().any(|function| function.vendor == NVIDIA && function.class == NVSWITCH);
+    let mut links: Vec<GpuLink> = links.into_values().collect();
+    links.extend(by_model(branches, &links, has_switches));
+    links.sort_unstable_by_key(|link| link.gpus);
+    links
+}
+
+/// The NVLinks that follow from the model of GPUs of which no source tells any link.
+/// `has_switches`: the machine shows its NVSwitches, so that any number of GPUs is
+/// joined by them.
+pub(super) fn by_model(branches: &Branches, known: &[GpuLink], has_switches: bool) -> Vec<GpuLink> {
+    let told: BTreeSet<PciAddress> =
+        known.iter().flat_map(|link| [link.gpus.0, link.gpus.1]).collect();
+    let mut models: BTreeMap<(u16, u16), Vec<PciAddress>> = BTreeMap::new();
+    for (place, branch) in branches.iter().filter(|(_, branch)| branch.vertex.role == Role::Gpu) {
+        if let (Place::Function(address), Some(id)) = (place, branch.vertex.id) {
+            models.entry(id).or_default().push(*address);
+        }
+    }
+    let mut links = Vec::new();
+    for (id, gpus) in models {
+        let NvLinks::Switched { links: count, board } = NvLinks::of(id) else { continue };
+        let is_whole = has_switches || gpus.len() == board;
+        if is_whole && gpus.iter().all(|gpu| !told.contains(gpu)) {
+            links.extend(mesh(&gpus, count));
+        }
+    }
+    links
+}
+
+/// Every two of these GPUs, which are in the order of addresses.
+fn mesh(gpus: &[PciAddress], links: u32) -> impl Iterator<Item = GpuLink> {
+    let pairs = gpus
+        .iter()
+        .enumerate()
+        .flat_map(|(index, a)| gpus.iter().skip(index + 1).map(move |b| (*a, *b)));
+    pairs.map(move |gpus| GpuLink {
+        gpus,
+        fabric: Fabric::NvLink { links },
+        evidence: Evidence::GpuModel,
+    })
 }
 
 /// What an overlay tells of NVLinks.

@@ -28,12 +28,13 @@ pub(crate) fn build(overlay: &Overlay) -> Built {
             Err(anomaly) => anomalies.push(anomaly),
         }
     }
+    let mut gpu_links: Vec<_> =
+        links::nvlinks(overlay).filter(|link| links::are_gpus(link.gpus, &branches)).collect();
+    gpu_links.extend(links::by_model(&branches, &gpu_links, false));
     let parts = Parts {
         numa: numa(overlay, &branches),
         sockets: Vec::new(),
-        gpu_links: links::nvlinks(overlay)
-            .filter(|link| links::are_gpus(link.gpus, &branches))
-            .collect(),
+        gpu_links,
         branches: branches.into_values().collect(),
     };
     Built { parts, anomalies, ..Built::default() }

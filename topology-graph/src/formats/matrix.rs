@@ -17,6 +17,7 @@ pub fn matrix(topology: &Topology) -> String {
     rows.extend(devices.iter().map(|device| row(topology, &devices, device)));
     let mut text = table(&rows);
     text.push_str(&words(topology, &devices));
+    text.extend(topology.note_on_nvlinks().map(|note| format!("\n{note}")));
     text.push_str(&nic_legend(topology));
     text
 }

@@ -64,6 +64,8 @@ pub(crate) struct Vertex {
     /// The link above the function as it runs. Unknown above GPUs: they slow it down
     /// by themselves when they are idle.
     pub(crate) current_link: Option<PcieLink>,
+    /// Of a virtual function whose physical function is on the machine too: that one.
+    pub(crate) physical_function: Option<Place>,
     /// Of where it is.
     pub(crate) evidence: Evidence,
     pub(crate) numa_evidence: Evidence,
@@ -82,6 +84,7 @@ impl Vertex {
             id: None,
             numa: None,
             link_layer: None,
+            physical_function: None,
             rdma: false,
             max_link: None,
             current_link: None,

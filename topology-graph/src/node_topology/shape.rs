@@ -69,6 +69,10 @@ pub struct VertexSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
     pub data_path: Option<String>,
+    /// Of a virtual function: its physical function on the same machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crd", schemars(regex(pattern = PLACE)))]
+    pub physical_function: Option<String>,
     /// Who tells where it is; sysfs, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,

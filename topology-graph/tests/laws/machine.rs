@@ -107,18 +107,31 @@ fn function(index: usize, device: &Device) -> PciFunction {
         PciAddress::new(u32::from(device.root), path, 0, 0).expect("device 0 exists")
     });
     let bus = u8::try_from(100 + index).expect("few devices");
+    let address = PciAddress::new(u32::from(device.root), bus, 0, 0).expect("device 0 exists");
+    let root = PcieRoot::new(u32::from(device.root), 0);
+    let function = function_at(address, root, bridges.collect(), device.gpu);
+    PciFunction { numa_node: device.numa.map(NumaNode), ..function }
+}
+
+/// A GPU or a NIC of which only its place is known.
+pub(crate) fn function_at(
+    address: PciAddress,
+    root: PcieRoot,
+    bridges: Vec<PciAddress>,
+    gpu: bool,
+) -> PciFunction {
     PciFunction {
-        address: PciAddress::new(u32::from(device.root), bus, 0, 0).expect("device 0 exists"),
+        address,
         path: String::new(),
-        root: Some(PcieRoot::new(u32::from(device.root), 0)),
-        bridges: bridges.collect(),
-        class: if device.gpu { 0x03_0200 } else { 0x02_0000 },
-        vendor: if device.gpu { 0x10de } else { 0x15b3 },
+        root: Some(root),
+        bridges,
+        class: if gpu { 0x03_0200 } else { 0x02_0000 },
+        vendor: if gpu { 0x10de } else { 0x15b3 },
         device: 1,
         subsystem_vendor: None,
         subsystem_device: None,
         driver: None,
-        numa_node: device.numa.map(NumaNode),
+        numa_node: None,
         local_cpus: None,
         physical_function: None,
         sriov_total_vfs: None,
@@ -131,6 +144,11 @@ fn function(index: usize, device: &Device) -> PciFunction {
         current_link: None,
         max_link: None,
     }
+}
+
+/// Two NUMA nodes in two sockets, and no device.
+pub(crate) fn nodes_only() -> Snapshot {
+    snapshot(&[])
 }
 
 pub(crate) fn build(mut snapshot: Snapshot) -> Topology {

@@ -93,6 +93,7 @@ fn vertex_spec(vertex: &Vertex, graph: &Graph) -> Option<VertexSpec> {
         link_layer: vertex.link_layer.map(|layer| layer_text(layer).to_owned()),
         max_link: vertex.max_link.map(link_text),
         data_path: graph.data_path(vertex.place).map(|mover| mover.place.to_string()),
+        physical_function: vertex.physical_function.map(|place| place.to_string()),
         evidence: evidence_text(&vertex.evidence),
         numa_evidence: evidence_text(&vertex.numa_evidence),
     })
@@ -111,6 +112,7 @@ fn branch_from(spec: &VertexSpec) -> Result<Branch, SpecError> {
         })?,
         rdma: spec.rdma,
         max_link: optional(spec.max_link.as_ref(), |text| link("shape.vertices.maxLink", text))?,
+        physical_function: at("shape.vertices.physicalFunction", spec.physical_function.as_ref())?,
         evidence: evidence("shape.vertices.evidence", spec.evidence.as_ref())?,
         numa_evidence: evidence("shape.vertices.numaEvidence", spec.numa_evidence.as_ref())?,
         ..Vertex::new(place("shape.vertices.at", &spec.at)?, role)

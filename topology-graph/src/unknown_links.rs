@@ -1,0 +1,43 @@
+//! GPUs whose NVLinks nobody tells, so that only their distance over PCIe is known.
+
+use std::collections::BTreeSet;
+
+use crate::nvlink::NvLinks;
+use crate::{Gpu, PathKind, Topology};
+
+impl Topology {
+    /// The GPUs that may be joined by NVLinks to another one of their model, and of
+    /// which no source says whether they are. The paths between them are those over
+    /// PCIe.
+    pub fn gpus_with_unknown_nvlinks(&self) -> Vec<&Gpu> {
+        let may_have = |gpu: &&Gpu| NvLinks::of((gpu.vendor, gpu.device)) != NvLinks::Absent;
+        let candidates: Vec<&Gpu> = self.gpus().iter().filter(may_have).collect();
+        let is_told = |a: &Gpu, b: &Gpu| {
+            matches!(self.path(a.address, b.address), PathKind::NvLink(_) | PathKind::Xgmi)
+        };
+        let told: BTreeSet<_> = candidates
+            .iter()
+            .filter(|a| self.gpus().iter().any(|b| is_told(a, b)))
+            .map(|gpu| gpu.address)
+            .collect();
+        let is_unknown = |a: &&Gpu| {
+            let twin =
+                |b: &&&Gpu| b.address != a.address && (b.vendor, b.device) == (a.vendor, a.device);
+            !told.contains(&a.address) && candidates.iter().any(|b| twin(&b))
+        };
+        candidates.iter().copied().filter(is_unknown).collect()
+    }
+
+    /// One sentence about them for a person, where there are some.
+    pub(crate) fn note_on_nvlinks(&self) -> Option<String> {
+        let gpus = self.gpus_with_unknown_nvlinks();
+        let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "NVLinks between these GPUs are unknown, their paths here are over PCIe only: {}.\n\
+                 The kernel does not show NVLinks; `nvidia-smi topo -m` does.\n",
+                names.join(", ")
+            )
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Virtual functions beside their physical functions: one port is one NIC.
+
+#![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use topology_graph::fixture::{machine, plant};
+use topology_graph::{HostRoot, PciAddress, Topology, read};
+
+fn topology(text: &str) -> Topology {
+    let root = tempfile::tempdir().unwrap();
+    plant(text, root.path()).unwrap();
+    Topology::build(&read(&HostRoot::at(root.path())).unwrap(), None).0
+}
+
+/// The partners of each NIC.
+fn partners(topology: &Topology) -> BTreeMap<PciAddress, BTreeSet<PciAddress>> {
+    let mut partners: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for pair in topology.pairs() {
+        partners.entry(pair.nic).or_default().insert(pair.gpu);
+    }
+    partners
+}
+
+fn at(address: &str) -> PciAddress {
+    address.parse().unwrap()
+}
+
+/// Two ports with one virtual function each below the switch of four GPUs.
+#[test]
+fn virtual_functions_have_the_partner_of_their_port() {
+    let partners = partners(&topology(machine("a100-pcie-8gpu").unwrap()));
+    for (socket, gpus) in [("33", "34"), ("9a", "9b")] {
+        let of = |function: u8| &partners[&at(&format!("0000:{socket}:00.{function}"))];
+        assert_eq!(of(0), &[at(&format!("0000:{gpus}:00.0"))].into(), "one port, one GPU");
+        assert_eq!((of(2), of(3)), (of(0), of(1)));
+        assert_ne!(of(0), of(1));
+    }
+    assert_eq!(partners.len(), 8);
+}
+
+/// In a virtual machine there are only virtual functions, and they are its NICs.
+#[test]
+fn without_their_port_virtual_functions_are_nics() {
+    let text = machine("a100-pcie-8gpu").unwrap();
+    let ports = ["0000:33:00.0", "0000:33:00.1", "0000:9a:00.0", "0000:9a:00.1"];
+    let mut kept = String::new();
+    let mut is_kept = true;
+    for line in text.lines() {
+        if line.starts_with('[') {
+            is_kept = !ports.iter().any(|port| line.ends_with(&format!("{port}]")));
+        }
+        if is_kept {
+            kept.extend([line, "\n"]);
+        }
+    }
+    let topology = topology(&kept);
+    assert_eq!(topology.nics().len(), 4);
+    let partners = partners(&topology);
+    assert_eq!(partners.len(), 4);
+    let gpus: BTreeSet<_> = partners.values().flatten().collect();
+    assert_eq!(gpus.len(), 4, "{partners:?}");
+}
+
+/// Without it a graph would be another one after its way through the API server.
+#[test]
+fn published_graphs_know_virtual_functions() {
+    let topology = topology(machine("a100-pcie-8gpu").unwrap());
+    let back = Topology::from_spec(&topology.to_spec()).unwrap();
+    assert_eq!(back.pairs(), topology.pairs());
+}

@@ -4,7 +4,7 @@ use admission::lint::Severity;
 use cluster_model::names::{ADMISSION_NAMESPACE, NIC_CLASS};
 use process::args::KubeArgs;
 use std::path::PathBuf;
-use topology_graph::Format;
+use topology_graph::{Fold, Format, Theme};
 
 /// Shows how GPUs and RDMA NICs are connected and what an annotated pod would get.
 #[derive(clap::Parser, Clone, Debug)]
@@ -70,6 +70,9 @@ pub struct GraphArgs {
     /// Form of the output: matrix, tree, json, dot, mermaid, nccl-xml or svg
     #[arg(long, short, value_name = "FORM", default_value_t = Format::Matrix)]
     pub output: Format,
+    /// How it looks.
+    #[command(flatten)]
+    pub look: LookArgs,
     /// Show instead what is different in this one: another node, or with --root or --nccl-xml another
     /// folder, archive, or graph that was written with -o json
     #[arg(long, value_name = "OTHER", conflicts_with_all = ["output", "capture"])]
@@ -84,6 +87,21 @@ pub struct GraphArgs {
     /// Replace GUIDs and UUIDs in the capture
     #[arg(long, requires = "capture")]
     pub mask: bool,
+}
+
+/// How a graph looks.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct LookArgs {
+    /// Leave NICs out of the matrix
+    #[arg(long)]
+    pub gpus_only: bool,
+    /// When NICs with equal cells share one row and one column of the matrix: auto (where a line
+    /// would have more than 160 characters), always, or never
+    #[arg(long, value_name = "WHEN", default_value_t = Fold::Auto)]
+    pub fold: Fold,
+    /// Colours of the picture (-o svg): auto (as the viewer prefers), light, or dark
+    #[arg(long, value_name = "THEME", default_value_t = Theme::Auto)]
+    pub theme: Theme,
 }
 
 /// A machine that is read directly.

@@ -1,13 +1,14 @@
 //! `graph`: how the devices of nodes, or of a machine, are connected.
 
-use crate::args::{GraphArgs, MachineArgs};
+use crate::args::{GraphArgs, LookArgs, MachineArgs};
 use crate::{Output, source, text};
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use std::fs::{self, File};
 use std::path::Path;
 use topology_graph::{
-    Format, HostRoot, Identities, NcclXml, Overlay, Topology, capture, diff, from_json, route,
+    Fold, Format, HostRoot, Identities, MatrixOptions, NcclXml, Overlay, Theme, Topology, capture,
+    diff, from_json, matrix_with, route, svg,
 };
 
 /// What a graph as JSON begins with, and no archive.
@@ -19,6 +20,7 @@ pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<Output> {
 }
 
 fn graph(args: &GraphArgs) -> anyhow::Result<String> {
+    check(args.output, args.look)?;
     if let Some(out) = &args.capture {
         let identities = if args.mask { Identities::Masked } else { Identities::Kept };
         return write_capture(args.machine.root.as_deref(), identities, out);
@@ -26,7 +28,7 @@ fn graph(args: &GraphArgs) -> anyhow::Result<String> {
     if let Some(topology) = machine(&args.machine)? {
         return match &args.diff {
             Some(other) => Ok(differences(&topology, &read(other.as_ref(), None)?)),
-            None => shown(&topology, &args),
+            None => shown(&topology, args),
         };
     }
     let view = source::read(&args.source)?;
@@ -34,12 +36,12 @@ fn graph(args: &GraphArgs) -> anyhow::Result<String> {
         (Some(node), Some(other)) => {
             Ok(differences(&of_node(&view, node)?, &of_node(&view, other)?))
         }
-        (Some(node), None) => shown(&of_node(&view, node)?, &args),
+        (Some(node), None) => shown(&of_node(&view, node)?, args),
         (None, Some(_)) => anyhow::bail!("name the node or the machine (--root) to compare with"),
         (None, None) if args.path.is_some() => {
             anyhow::bail!("name the node or the machine (--root) whose devices these are")
         }
-        (None, None) => every_node(&view, args.output),
+        (None, None) => every_node(&view, args.output, args.look),
     }
 }
 
@@ -47,8 +49,34 @@ fn graph(args: &GraphArgs) -> anyhow::Result<String> {
 fn shown(topology: &Topology, args: &GraphArgs) -> anyhow::Result<String> {
     match args.path.as_deref() {
         Some([from, to]) => Ok(route(topology, topology.device(from)?, topology.device(to)?)),
-        _ => Ok(args.output.render(topology)),
+        _ => Ok(render(topology, args.output, args.look)),
     }
+}
+
+/// A flag that the form has no use for is an error.
+fn check(output: Format, look: LookArgs) -> anyhow::Result<()> {
+    let LookArgs { gpus_only, fold, theme } = look;
+    let only_for = |flag: &str, wanted: Format| {
+        format!("{flag} works only with `-o {wanted}`, and the output is `{output}`")
+    };
+    let matrix = output == Format::Matrix;
+    anyhow::ensure!(matrix || !gpus_only, only_for("--gpus-only", Format::Matrix));
+    anyhow::ensure!(matrix || fold == Fold::Auto, only_for("--fold", Format::Matrix));
+    let svg = output == Format::Svg;
+    anyhow::ensure!(svg || theme == Theme::Auto, only_for("--theme", Format::Svg));
+    Ok(())
+}
+
+fn render(topology: &Topology, output: Format, look: LookArgs) -> String {
+    match output {
+        Format::Matrix => matrix_with(topology, matrix_options(look)),
+        Format::Svg => svg(topology, look.theme),
+        output => output.render(topology),
+    }
+}
+
+fn matrix_options(look: LookArgs) -> MatrixOptions {
+    MatrixOptions { gpus_only: look.gpus_only, fold: look.fold }
 }
 
 fn differences(one: &Topology, other: &Topology) -> String {
@@ -61,10 +89,10 @@ fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
     Ok(Topology::from_spec(&object.spec)?)
 }
 
-fn every_node(view: &ClusterView, output: Format) -> anyhow::Result<String> {
+fn every_node(view: &ClusterView, output: Format, look: LookArgs) -> anyhow::Result<String> {
     anyhow::ensure!(output == Format::Matrix, "name the node whose graph to write as {output}");
     anyhow::ensure!(view.node_topologies().next().is_some(), "no node has published a graph");
-    text::matrices(view)
+    text::matrices(view, matrix_options(look))
 }
 
 /// A warning for a size of which nothing is known beside the machine's own sysfs.

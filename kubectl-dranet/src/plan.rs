@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
+use topology_graph::MatrixOptions;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let mut pod = read_pod(&args.file)?;
@@ -119,7 +120,7 @@ fn person(
     template: &Value,
 ) -> anyhow::Result<String> {
     let name = planned.template.metadata.name.as_deref().unwrap_or_default();
-    let mut out = text::matrices(view)?;
+    let mut out = text::matrices(view, MatrixOptions::default())?;
     writeln!(out, "\n# Decision\n\n{}", planned.plan.note(name))?;
     writeln!(out, "Join {}: {}.", planned.plan.join, planned.plan.why)?;
     for warning in &verdict.warnings {

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use topology_graph::{NodeTopology, ShapeHash, Topology, matrix};
+use topology_graph::{MatrixOptions, NodeTopology, ShapeHash, Topology, matrix_with};
 
 /// A value as a YAML document.
 pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
@@ -12,7 +12,7 @@ pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
 }
 
 /// The matrix of each shape of node, with the nodes that have it.
-pub(crate) fn matrices(view: &ClusterView) -> anyhow::Result<String> {
+pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Result<String> {
     let mut shapes: BTreeMap<ShapeHash, Vec<&NodeTopology>> = BTreeMap::new();
     let there = view.node_topologies().filter(|(name, _)| !view.is_remembered(name));
     for (name, object) in there {
@@ -20,12 +20,16 @@ pub(crate) fn matrices(view: &ClusterView) -> anyhow::Result<String> {
         shapes.entry(shape).or_default().push(object);
     }
     let blocks: anyhow::Result<Vec<_>> =
-        shapes.iter().map(|(shape, nodes)| shape_block(*shape, nodes)).collect();
+        shapes.iter().map(|(shape, nodes)| shape_block(*shape, nodes, options)).collect();
     Ok(blocks?.join("\n"))
 }
 
 /// One shape: its nodes, and the matrix with the names of the first.
-fn shape_block(shape: ShapeHash, nodes: &[&NodeTopology]) -> anyhow::Result<String> {
+fn shape_block(
+    shape: ShapeHash,
+    nodes: &[&NodeTopology],
+    options: MatrixOptions,
+) -> anyhow::Result<String> {
     let names: Vec<_> =
         nodes.iter().map(|node| node.metadata.name.as_deref().unwrap_or_default()).collect();
     let first = nodes.first().context("a shape has a node")?;
@@ -34,5 +38,5 @@ fn shape_block(shape: ShapeHash, nodes: &[&NodeTopology]) -> anyhow::Result<Stri
         [name] => format!("Node {name} (shape {shape})"),
         names => format!("{} nodes of shape {shape}: {}", names.len(), names.join(", ")),
     };
-    Ok(format!("{heading}\n\n{}", matrix(&topology)))
+    Ok(format!("{heading}\n\n{}", matrix_with(&topology, options)))
 }

@@ -337,6 +337,23 @@ fn a_graph_in_every_form() {
     }
 }
 
+#[test]
+fn a_graph_looks_as_it_is_asked_for() {
+    let node = "aks-gpu-45139532-vmss000081";
+    let graph = |more: &[&str]| {
+        let args = [&["graph", node, "--snapshot", EXAMPLE], more].concat();
+        kubectl_dranet(&args)
+    };
+    assert!(graph(&["--fold", "always"]).contains("NIC0-1"));
+    assert!(!graph(&[]).contains("NIC0-1"));
+    assert!(!graph(&["--gpus-only"]).contains("NIC0"));
+    let every = kubectl_dranet(&["graph", "--snapshot", EXAMPLE, "--gpus-only"]);
+    assert!(every.contains("GPU0") && !every.contains("NIC0"), "{every}");
+    let dark = graph(&["-o", "svg", "--theme", "dark"]);
+    assert!(dark.contains("fill:#0d1117") && !dark.contains("prefers-color-scheme"), "{dark}");
+    assert!(graph(&["-o", "svg"]).contains("prefers-color-scheme"));
+}
+
 /// Each case is a file's content, or nothing for a missing file, and what it is used as.
 #[test]
 fn bad_input_is_named() {
@@ -392,6 +409,9 @@ fn bad_input_is_named() {
         vec!["graph", "--snapshot", EXAMPLE, "--path", "GPU0", "NIC0"],
         vec!["graph", "--nccl-xml", &broken],
         vec!["graph", "--snapshot", EXAMPLE, "-o", "svg"],
+        vec!["graph", "--snapshot", EXAMPLE, "-o", "svg", "--gpus-only"],
+        vec!["graph", "--snapshot", EXAMPLE, "-o", "json", "--fold", "always"],
+        vec!["graph", "--snapshot", EXAMPLE, "--theme", "dark"],
         vec!["graph", "--kubeconfig", &missing],
         vec!["graph", "--kubeconfig", &broken],
         vec!["plan", "-f", &missing, "--snapshot", EXAMPLE],

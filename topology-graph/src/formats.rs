@@ -4,9 +4,11 @@
 //! bytes. JSON can be read back, and so can NCCL's XML, as far as it tells.
 
 mod dot;
+mod gpu_links;
 mod json;
 mod matrix;
 mod mermaid;
+mod outline;
 mod route;
 mod svg;
 mod tree;
@@ -19,8 +21,9 @@ use crate::nccl::nccl_xml;
 use crate::{NumaNode, PciAddress, Topology};
 
 pub use json::{JsonError, from_json, json};
-pub use matrix::matrix;
+pub use matrix::{Fold, MatrixOptions, ParseFoldError, matrix, matrix_with};
 pub use route::{UnknownDevice, route};
+pub use svg::{ParseThemeError, Theme, svg};
 
 /// The formats that a graph can be had in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +57,13 @@ impl Format {
     /// The graph in this format, with a line's end at its end.
     pub fn render(self, topology: &Topology) -> String {
         match self {
-            Self::Matrix => matrix(topology),
+            Self::Matrix => matrix_with(topology, MatrixOptions::default()),
             Self::Tree => tree::tree(topology),
             Self::Json => json(topology),
             Self::Dot => dot::dot(topology),
             Self::Mermaid => mermaid::mermaid(topology),
             Self::NcclXml => nccl_xml(topology),
-            Self::Svg => svg::svg(topology),
+            Self::Svg => svg(topology, Theme::default()),
         }
     }
 }
@@ -104,11 +107,17 @@ fn label(topology: &Topology, vertex: &Vertex) -> String {
 
 /// `GPU0 NVIDIA GB300`, `NIC0 mlx5_0`, `NVME0 nvme0`.
 fn device_label(topology: &Topology, address: PciAddress) -> Option<String> {
+    let (name, known_as) = device_name(topology, address)?;
+    Some(known_as.map_or_else(|| name.clone(), |known_as| format!("{name} {known_as}")))
+}
+
+/// A device's name, and its model or what the kernel calls it.
+fn device_name(topology: &Topology, address: PciAddress) -> Option<(String, Option<String>)> {
     let gpu = topology.gpu(address).map(|gpu| (&gpu.name, gpu.model.as_ref()));
     let nic = || topology.nic(address).map(|nic| (&nic.name, nic.kernel_name()));
     let disk = || topology.nvme(address).map(|disk| (&disk.name, disk.kernel_name.as_ref()));
     let (name, known_as) = gpu.or_else(nic).or_else(disk)?;
-    Some(known_as.map_or_else(|| name.clone(), |known_as| format!("{name} {known_as}")))
+    Some((name.clone(), known_as.cloned()))
 }
 
 /// The vertices that are drawn together: those of a NUMA node with all that is

@@ -56,7 +56,8 @@ pub use device::{Gpu, Nic, Nvme};
 pub use diff::diff;
 pub use evidence::{Evidence, ParseEvidenceError};
 pub use formats::{
-    Format, JsonError, ParseFormatError, UnknownDevice, from_json, json, matrix, route,
+    Fold, Format, JsonError, MatrixOptions, ParseFoldError, ParseFormatError, ParseThemeError,
+    Theme, UnknownDevice, from_json, json, matrix, matrix_with, route, svg,
 };
 pub use gdr::{Gdr, ParseGdrError};
 pub use graph::{Place, Role};

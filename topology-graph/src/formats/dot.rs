@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use petgraph::dot::{Config, Dot};
 use petgraph::graph::{EdgeReference, NodeIndex, UnGraph};
 
+use super::gpu_links::mesh_label;
 use super::label;
 use crate::Topology;
-use crate::graph::{Edge, Fabric, Link, Place, Role, Vertex};
+use crate::graph::{Edge, Link, Place, Role, Vertex};
 
 /// What is drawn: attributes of Graphviz for each vertex and edge.
 #[derive(Default)]
@@ -57,10 +58,7 @@ impl Picture {
                 self.join(*a, *b, attributes);
                 continue;
             }
-            let name = match mesh.fabric {
-                Fabric::NvLink { .. } => format!("NVLink, {path} between every two"),
-                Fabric::Xgmi { .. } => format!("{path} between every two"),
-            };
+            let name = mesh_label(&mesh);
             let point = self.graph.add_node(format!(
                 "label={}, shape=hexagon, style=filled, fillcolor=\"#d8f0d8\"",
                 quote(&name)

@@ -1,56 +1,127 @@
 //! The matrix that `nvidia-smi topo -m` prints, for a person.
 //!
-//! With the CPU and NUMA columns, a legend of the NICs and one of the words.
+//! With the CPU and NUMA columns, a legend of the NICs and one of the words. NICs whose
+//! cells are equal can share one row and one column; no cell is lost by that.
 
-use std::fmt::Write;
+mod fold;
+
+use std::fmt::{self, Write};
+use std::str::FromStr;
 
 use crate::graph::Vertex;
 use crate::{NumaNode, PathKind, PciAddress, Topology};
+use fold::fold;
+
+/// Characters in a line from which on NICs share rows and columns, unless told otherwise.
+/// Eight GPUs with ten NICs are narrower.
+const WIDE: usize = 160;
+
+/// What the matrix shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatrixOptions {
+    /// Only the rows and columns of GPUs.
+    pub gpus_only: bool,
+    /// Whether NICs whose cells are equal share a row and a column.
+    pub fold: Fold,
+}
+
+/// When NICs whose cells are equal share a row and a column.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fold {
+    /// Where a line would have more than 160 characters.
+    #[default]
+    Auto,
+    /// Wherever some are equal.
+    Always,
+    /// Nowhere: a row and a column for each NIC, as `nvidia-smi topo -m` prints it.
+    Never,
+}
+
+/// A text that says not when to fold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid value `{0}`; allowed values: `auto`, `always`, `never`")]
+pub struct ParseFoldError(String);
 
 /// The matrix of all GPUs and NICs, one line each, with its legends.
 pub fn matrix(topology: &Topology) -> String {
-    let devices = devices(topology);
-    if devices.is_empty() {
-        return "no GPU and no NIC found\n".to_owned();
+    matrix_with(topology, MatrixOptions { gpus_only: false, fold: Fold::Never })
+}
+
+/// The matrix with these options, with its legends.
+pub fn matrix_with(topology: &Topology, options: MatrixOptions) -> String {
+    let lines = lines(topology, options.gpus_only);
+    if lines.is_empty() {
+        let kinds = if options.gpus_only { "no GPU" } else { "no GPU and no NIC" };
+        return format!("{kinds} found\n");
     }
-    let mut rows = vec![header(&devices)];
-    rows.extend(devices.iter().map(|device| row(topology, &devices, device)));
-    let mut text = table(&rows);
-    text.push_str(&words(topology, &devices));
-    text.extend(topology.note_on_nvlinks().map(|note| format!("\n{note}")));
-    text.push_str(&nic_legend(topology));
-    text
+    let full = || cells(topology, &lines);
+    let is_wide = || full().lines().any(|line| line.chars().count() > WIDE);
+    let lines = match options.fold {
+        Fold::Always => fold(topology, &lines),
+        Fold::Auto if is_wide() => fold(topology, &lines),
+        Fold::Auto | Fold::Never => lines,
+    };
+    let nics = if options.gpus_only { String::new() } else { nic_legend(topology, &lines) };
+    let note = topology.note_on_nvlinks().map(|note| format!("\n{note}")).unwrap_or_default();
+    format!("{}{}{note}{nics}", cells(topology, &lines), words(topology, &lines))
 }
 
-struct Device {
+/// What one row and one column is for: a device, or NICs whose cells are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    /// `NIC4`, `NIC0-3`.
     name: String,
-    address: PciAddress,
+    /// By address; never empty.
+    devices: Vec<PciAddress>,
     numa: Option<NumaNode>,
+    is_gpu: bool,
 }
 
-fn devices(topology: &Topology) -> Vec<Device> {
-    let gpus = topology.gpus().iter().map(|gpu| (gpu.name.clone(), gpu.address, gpu.numa));
-    let nics = topology.nics().iter().map(|nic| (nic.name.clone(), nic.address, nic.numa));
-    gpus.chain(nics).map(|(name, address, numa)| Device { name, address, numa }).collect()
+fn lines(topology: &Topology, gpus_only: bool) -> Vec<Line> {
+    let line = |name: &String, address, numa, is_gpu| Line {
+        name: name.clone(),
+        devices: vec![address],
+        numa,
+        is_gpu,
+    };
+    let gpus = topology.gpus().iter().map(|gpu| line(&gpu.name, gpu.address, gpu.numa, true));
+    let nics = topology.nics().iter().filter(|_| !gpus_only);
+    gpus.chain(nics.map(|nic| line(&nic.name, nic.address, nic.numa, false))).collect()
 }
 
-fn header(devices: &[Device]) -> Vec<String> {
-    let names = devices.iter().map(|device| device.name.clone());
+impl Line {
+    /// The path from its devices to those of another line. Of a line to itself: between
+    /// two of its devices, if there are two.
+    fn path(&self, topology: &Topology, other: &Self) -> PathKind {
+        let from = self.devices.first();
+        let to = if self == other { self.devices.last() } else { other.devices.first() };
+        match (from, to) {
+            (Some(from), Some(to)) => topology.path(*from, *to),
+            _ => PathKind::Unknown,
+        }
+    }
+}
+
+/// Header and rows.
+fn cells(topology: &Topology, lines: &[Line]) -> String {
+    let mut rows = vec![header(lines)];
+    rows.extend(lines.iter().map(|line| row(topology, lines, line)));
+    table(&rows)
+}
+
+fn header(lines: &[Line]) -> Vec<String> {
+    let names = lines.iter().map(|line| line.name.clone());
     let ends = ["CPU Affinity", "NUMA Affinity"].map(str::to_owned);
     [String::new()].into_iter().chain(names).chain(ends).collect()
 }
 
-fn row(topology: &Topology, devices: &[Device], device: &Device) -> Vec<String> {
-    let paths = devices.iter().map(|other| topology.path(device.address, other.address));
-    let node = device.numa.and_then(|node| numa(topology, node));
+fn row(topology: &Topology, lines: &[Line], line: &Line) -> Vec<String> {
+    let paths = lines.iter().map(|other| line.path(topology, other));
+    let node = line.numa.and_then(|node| numa(topology, node));
     let cpus = node.map(|node| node.cpus.to_string()).filter(|cpus| !cpus.is_empty());
-    let numa = device.numa.map(|node| node.to_string());
+    let numa = line.numa.map(|node| node.to_string());
     let ends = [cpus, numa].map(|end| end.unwrap_or_else(|| "N/A".to_owned()));
-    [device.name.clone()]
-        .into_iter()
-        .chain(paths.map(|path| path.to_string()))
-        .chain(ends)
-        .collect()
+    [line.name.clone()].into_iter().chain(paths.map(|path| path.to_string())).chain(ends).collect()
 }
 
 fn numa(topology: &Topology, node: NumaNode) -> Option<&Vertex> {
@@ -72,11 +143,9 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// Only the words that the matrix has.
-fn words(topology: &Topology, devices: &[Device]) -> String {
-    let mut used: Vec<PathKind> = devices
-        .iter()
-        .flat_map(|a| devices.iter().map(|b| topology.path(a.address, b.address)))
-        .collect();
+fn words(topology: &Topology, lines: &[Line]) -> String {
+    let mut used: Vec<PathKind> =
+        lines.iter().flat_map(|a| lines.iter().map(|b| a.path(topology, b))).collect();
     // Far to near, as nvidia-smi lists them, and one line for all numbers of NVLinks.
     used.sort_unstable_by(|a, b| b.cmp(a));
     used.dedup_by_key(|kind| kind.meaning());
@@ -94,14 +163,41 @@ fn words(topology: &Topology, devices: &[Device]) -> String {
     text
 }
 
-fn nic_legend(topology: &Topology) -> String {
+/// Every NIC with its names, below the line that it shares with others.
+fn nic_legend(topology: &Topology, lines: &[Line]) -> String {
     if topology.nics().is_empty() {
         return String::new();
     }
     let mut rows = Vec::new();
-    for nic in topology.nics() {
-        let name = nic.kernel_name().cloned().unwrap_or_else(|| "-".to_owned());
-        rows.push(vec![format!("  {}:", nic.name), name, nic.address.to_string()]);
+    let mut shared = false;
+    for line in lines.iter().filter(|line| !line.is_gpu) {
+        for address in &line.devices {
+            let Some(nic) = topology.nic(*address) else { continue };
+            let known_as = nic.kernel_name().cloned().unwrap_or_else(|| "-".to_owned());
+            rows.push(vec![format!("  {}:", nic.name), known_as, nic.address.to_string()]);
+        }
+        shared |= line.devices.len() > 1;
     }
-    format!("\nNIC Legend:\n{}", table(&rows))
+    let note = if shared { fold::NOTE } else { "" };
+    format!("{note}\nNIC Legend:\n{}", table(&rows))
+}
+
+impl fmt::Display for Fold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        })
+    }
+}
+
+impl FromStr for Fold {
+    type Err = ParseFoldError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fold = [Self::Auto, Self::Always, Self::Never];
+        let fold = fold.into_iter().find(|fold| fold.to_string() == text);
+        fold.ok_or_else(|| ParseFoldError(text.to_owned()))
+    }
 }

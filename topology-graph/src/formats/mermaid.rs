@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::gpu_links::mesh_label;
 use super::{half_label, halves, label};
 use crate::Topology;
-use crate::graph::{Place, Role};
+use crate::graph::{Mesh, Place, Role};
 
 pub(super) fn mermaid(topology: &Topology) -> String {
     let mut text = "flowchart TD\n".to_owned();
@@ -44,13 +45,27 @@ fn edges(topology: &Topology, ids: &BTreeMap<Place, String>, text: &mut String) 
             edge(parent.place, "---".to_owned(), vertex.place);
         }
     }
-    for link in topology.graph.gpu_links() {
-        let (a, b) = link.gpus;
-        edge(Place::Function(a), format!("-. {} .-", link.fabric.path()), Place::Function(b));
-    }
     for pair in topology.pairs() {
         let label = format!("== {} ===", pair.path);
         edge(Place::Function(pair.gpu), label, Place::Function(pair.nic));
+    }
+    for (index, mesh) in topology.graph.meshes().iter().enumerate() {
+        let gpus = mesh.gpus.iter().copied().map(Place::Function);
+        let gpus: Vec<&String> = gpus.filter_map(|gpu| ids.get(&gpu)).collect();
+        gpu_links(mesh, &gpus, index, text);
+    }
+}
+
+/// One box for a mesh, with an edge to each GPU; between two GPUs an edge.
+fn gpu_links(mesh: &Mesh, gpus: &[&String], index: usize, text: &mut String) {
+    let path = mesh.fabric.path();
+    if let [a, b] = gpus {
+        let _ = writeln!(text, "  {a} -. {path} .- {b}");
+        return;
+    }
+    let _ = writeln!(text, "  m{index}{{{{\"{}\"}}}}", escape(&mesh_label(mesh)));
+    for gpu in gpus {
+        let _ = writeln!(text, "  m{index} -.- {gpu}");
     }
 }
 

@@ -1,99 +1,53 @@
-//! A picture of the node: NUMA nodes side by side, GPUs above, NICs and disks below, a
-//! frame around what shares a switch, and a line for each pair in the colour of its
-//! path. What is drawn where is decided here, how it is drawn in `draw`.
+//! A picture of the machine: a row for each NUMA node with its trees of root ports and
+//! switches, at most 1,200 pixels wide, in light and in dark.
+//!
+//! The outline says what is there, `page` and `tree` where it lies, `theme` in which
+//! colours, `draw` writes it down.
 
+mod captions;
 mod draw;
+mod page;
+mod scene;
+mod text;
+mod theme;
+mod tree;
 
 use std::collections::BTreeMap;
 
-use crate::graph::{Role, Vertex};
-use crate::{Level, NumaNode, PciAddress, Topology};
+use super::gpu_links::{is_boxed, mesh_name};
+use super::outline::outline;
+use crate::graph::Mesh;
+use crate::{PathKind, PciAddress, Topology};
 
-use super::{endpoints, half_label};
+pub use theme::{ParseThemeError, Theme};
 
-/// Boxes that stand together.
-#[derive(Debug, Default)]
-struct Group {
-    /// The switch that all of them hang off.
-    switch: Option<String>,
-    gpus: Vec<PciAddress>,
-    nics: Vec<PciAddress>,
-    disks: Vec<PciAddress>,
+/// The graph as a picture in these colours, with a line's end at its end.
+pub fn svg(topology: &Topology, theme: Theme) -> String {
+    draw::draw(&page::page(&outline(topology), &fabrics(topology)), theme)
 }
 
-/// One NUMA node, or those of which none is known.
-#[derive(Debug)]
-struct Half {
-    title: String,
-    groups: Vec<Group>,
-}
-
-pub(super) fn svg(topology: &Topology) -> String {
-    draw::draw(topology, &halves(topology))
-}
-
-impl Group {
-    fn columns(&self) -> usize {
-        self.gpus.len().max(self.nics.len()).max(self.disks.len())
+/// What joins the GPUs beside PCIe: what it is called, and who is joined how.
+fn fabrics(topology: &Topology) -> Vec<(String, String)> {
+    let name = |gpu: &PciAddress| {
+        topology.gpu(*gpu).map_or_else(|| gpu.to_string(), |gpu| gpu.name.clone())
+    };
+    let names = |mesh: &Mesh| mesh.gpus.iter().map(name).collect::<Vec<_>>();
+    let meshes = topology.graph.meshes();
+    let (boxed, single): (Vec<Mesh>, Vec<Mesh>) = meshes.into_iter().partition(is_boxed);
+    let boxed = boxed.into_iter().map(|mesh| {
+        let gpus = if mesh.gpus.len() == topology.gpus().len() {
+            format!("the {} GPUs", mesh.gpus.len())
+        } else {
+            names(&mesh).join(", ")
+        };
+        (mesh_name(&mesh), format!("{} between every two of {gpus}", mesh.fabric.path()))
+    });
+    let mut pairs: BTreeMap<(PathKind, &str), Vec<String>> = BTreeMap::new();
+    for mesh in &single {
+        let key = (mesh.fabric.path(), mesh_name(mesh));
+        pairs.entry(key).or_default().push(names(mesh).join("–"));
     }
-}
-
-impl Half {
-    fn columns(&self) -> usize {
-        self.groups.iter().map(Group::columns).sum()
-    }
-}
-
-fn halves(topology: &Topology) -> Vec<Half> {
-    let mut nodes: Vec<_> = endpoints(topology).map(|vertex| vertex.numa).collect();
-    nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
-    nodes.dedup();
-    let half = |node| Half { title: title(topology, node), groups: groups(topology, node) };
-    nodes.into_iter().map(half).collect()
-}
-
-/// `NUMA node 0, socket 0, CPUs 0-63`.
-fn title(topology: &Topology, node: Option<NumaNode>) -> String {
-    let vertex = node.and_then(|node| topology.graph.numa(node));
-    let socket = node.and_then(|node| topology.graph.socket_of(node));
-    let socket = socket.map_or_else(String::new, |socket| format!(", socket {socket}"));
-    let cpus = vertex.map(|vertex| &vertex.cpus).filter(|cpus| !cpus.is_empty());
-    let cpus = cpus.map_or_else(String::new, |cpus| format!(", CPUs {cpus}"));
-    format!("{}{socket}{cpus}", half_label(node))
-}
-
-/// What shares a switch, else a GPU with its NICs, in the order of addresses.
-fn groups(topology: &Topology, node: Option<NumaNode>) -> Vec<Group> {
-    let anchors = anchors(topology);
-    let mut groups: BTreeMap<PciAddress, Group> = BTreeMap::new();
-    for vertex in endpoints(topology).filter(|vertex| vertex.numa == node) {
-        let Some(address) = vertex.endpoint() else { continue };
-        let (anchor, switch) = anchors.get(&address).cloned().unwrap_or((address, None));
-        let group = groups.entry(anchor).or_default();
-        group.switch = switch;
-        group.row(vertex).push(address);
-    }
-    groups.into_values().collect()
-}
-
-impl Group {
-    fn row(&mut self, vertex: &Vertex) -> &mut Vec<PciAddress> {
-        match vertex.role {
-            Role::Gpu => &mut self.gpus,
-            Role::Nvme => &mut self.disks,
-            _ => &mut self.nics,
-        }
-    }
-}
-
-/// The first device of each device's group, and the switch if there is one.
-fn anchors(topology: &Topology) -> BTreeMap<PciAddress, (PciAddress, Option<String>)> {
-    let pairs = topology.pairs().into_iter();
-    let mut anchors: BTreeMap<_, _> = pairs.map(|pair| (pair.nic, (pair.gpu, None))).collect();
-    for cell in topology.cells(Level::Switch) {
-        let members: Vec<_> = cell.gpus.iter().chain(&cell.nics).copied().collect();
-        let Some(anchor) = members.first().copied().filter(|_| members.len() > 1) else { continue };
-        anchors.extend(members.iter().map(|member| (*member, (anchor, Some(cell.key.clone())))));
-    }
-    anchors
+    let pairs =
+        pairs.into_iter().map(|((path, name), ends)| (name, format!("{path} {}", ends.join(", "))));
+    boxed.chain(pairs).map(|(name, text)| (name.to_owned(), text)).collect()
 }

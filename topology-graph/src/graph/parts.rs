@@ -62,8 +62,8 @@ pub(crate) struct Mesh {
     pub(crate) evidence: Evidence,
 }
 
-/// These links as meshes: one of all GPUs of a sort of link where every two have it, else
-/// one for each link.
+/// These links as meshes: GPUs that a sort of link joins are one where every two of them
+/// have it; else each link is one.
 pub(crate) fn meshes(links: &[GpuLink]) -> Vec<Mesh> {
     let mut sorts: BTreeMap<(&Evidence, Fabric), Vec<&GpuLink>> = BTreeMap::new();
     for link in links {
@@ -72,16 +72,31 @@ pub(crate) fn meshes(links: &[GpuLink]) -> Vec<Mesh> {
     let mut meshes = Vec::new();
     for ((evidence, fabric), links) in sorts {
         let mesh = |gpus| Mesh { gpus, fabric, evidence: evidence.clone() };
-        let ends = |link: &&GpuLink| [link.gpus.0, link.gpus.1];
-        let gpus: BTreeSet<PciAddress> = links.iter().flat_map(ends).collect();
-        // Each two once: as many links as there are pairs are all of them.
-        if links.len() == gpus.len() * (gpus.len() - 1) / 2 {
-            meshes.push(mesh(gpus));
-        } else {
-            meshes.extend(links.iter().map(|link| mesh(ends(link).into())));
+        for gpus in joined(&links) {
+            let inside = links.iter().filter(|link| gpus.contains(&link.gpus.0));
+            // Each two once: as many links as there are pairs are all of them.
+            if inside.clone().count() == gpus.len() * (gpus.len() - 1) / 2 {
+                meshes.push(mesh(gpus));
+            } else {
+                meshes.extend(inside.map(|link| mesh([link.gpus.0, link.gpus.1].into())));
+            }
         }
     }
     meshes
+}
+
+/// The sets of GPUs that these links join, directly or over others.
+fn joined(links: &[&GpuLink]) -> Vec<BTreeSet<PciAddress>> {
+    let mut sets: Vec<BTreeSet<PciAddress>> = Vec::new();
+    for link in links {
+        let ends = BTreeSet::from([link.gpus.0, link.gpus.1]);
+        let (near, apart): (Vec<_>, Vec<_>) =
+            sets.into_iter().partition(|set| !set.is_disjoint(&ends));
+        sets = apart;
+        sets.push(near.iter().fold(ends, |all, set| &all | set));
+    }
+    sets.sort();
+    sets
 }
 
 impl Branch {

@@ -1,0 +1,32 @@
+//! What the links between GPUs are called: one box for a mesh instead of an edge for every
+//! two of its GPUs.
+
+use crate::graph::{Fabric, Mesh};
+
+/// The most `NVLinks` that a GPU has: 6 on V100, 12 on A100, 18 on H100 to GB300
+/// (NVIDIA, "NVLink and NVLink Switch", table "Number of links").
+const NVLINKS_MAX: usize = 18;
+
+/// Whether a box is drawn for it: two GPUs have one link, which is drawn as such.
+pub(super) fn is_boxed(mesh: &Mesh) -> bool {
+    mesh.gpus.len() > 2
+}
+
+/// `NVSwitch` where the GPUs have too few links to reach each other directly.
+pub(super) fn mesh_name(mesh: &Mesh) -> &'static str {
+    let peers = mesh.gpus.len().saturating_sub(1);
+    match mesh.fabric {
+        Fabric::NvLink { links } if beyond_direct_links(links, peers) => "NVSwitch",
+        Fabric::NvLink { .. } => "NVLink",
+        Fabric::Xgmi { .. } => "XGMI",
+    }
+}
+
+/// `NVSwitch, NV18 between every two GPUs`.
+pub(super) fn mesh_label(mesh: &Mesh) -> String {
+    format!("{}, {} between every two GPUs", mesh_name(mesh), mesh.fabric.path())
+}
+
+fn beyond_direct_links(links: u32, peers: usize) -> bool {
+    peers.saturating_mul(usize::try_from(links).unwrap_or(usize::MAX)) > NVLINKS_MAX
+}

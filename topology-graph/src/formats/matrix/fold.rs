@@ -1,0 +1,55 @@
+//! NICs whose cells are equal as one line of the matrix.
+
+use super::Line;
+use crate::{PathKind, Topology};
+
+/// How a shared line is read.
+pub(super) const NOTE: &str = "
+Folded:
+  A row or column such as NIC0-3 stands for each of these NICs: their cells are equal.
+  Where it meets itself, the cell is the path between two of them.
+";
+
+/// Neighbours in one line, as long as each is as far from all other devices as the others
+/// are, every two are equally far apart, and all are on one NUMA node.
+pub(super) fn fold(topology: &Topology, lines: &[Line]) -> Vec<Line> {
+    let mut folded: Vec<Line> = Vec::new();
+    for line in lines {
+        let before = folded.last_mut().filter(|before| is_one_more(topology, lines, before, line));
+        match before {
+            Some(before) => before.devices.extend(&line.devices),
+            None => folded.push(line.clone()),
+        }
+    }
+    for line in folded.iter_mut().filter(|line| line.devices.len() > 1) {
+        line.name = name(lines, line);
+    }
+    folded
+}
+
+/// Whether a line says of every other device what these say, and of these the same.
+fn is_one_more(topology: &Topology, lines: &[Line], these: &Line, line: &Line) -> bool {
+    let [first, ..] = these.devices.as_slice() else { return false };
+    let [next, ..] = line.devices.as_slice() else { return false };
+    if these.is_gpu || line.is_gpu || these.numa != line.numa {
+        return false;
+    }
+    let devices = lines.iter().flat_map(|line| &line.devices);
+    let mut others = devices.filter(|other| !these.devices.contains(other) && *other != next);
+    let between = these
+        .devices
+        .get(1)
+        .map_or_else(|| topology.path(*first, *next), |second| topology.path(*first, *second));
+    between != PathKind::Unknown
+        && these.devices.iter().all(|one| topology.path(*one, *next) == between)
+        && others.all(|other| topology.path(*first, *other) == topology.path(*next, *other))
+}
+
+/// `NIC0-3`: from the name of the first to the number of the last.
+fn name(lines: &[Line], folded: &Line) -> String {
+    let name = |device| lines.iter().find(|line| line.devices.first() == device);
+    let first = name(folded.devices.first()).map_or("", |line| &line.name);
+    let last = name(folded.devices.last()).map_or("", |line| &line.name);
+    let number = last.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    format!("{first}-{number}")
+}

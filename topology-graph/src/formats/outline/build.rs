@@ -1,0 +1,187 @@
+//! From the graph to the outline. The only place where pictures read the graph.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::gpu_links::is_boxed;
+use super::super::{device_name, endpoints, half_label};
+use super::{Device, DeviceKind, Node, Port, PortKind, Relation, Row};
+use crate::graph::{Place, Role, Vertex};
+use crate::{NumaNode, PciAddress, Topology};
+
+/// One row for each NUMA node that has devices, by number; unknown last.
+pub(in super::super) fn outline(topology: &Topology) -> Vec<Row> {
+    let source = Source::of(topology);
+    let mut nodes: Vec<Option<NumaNode>> = endpoints(topology).map(|vertex| vertex.numa).collect();
+    nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
+    nodes.dedup();
+    let row = |node| Row { title: title(topology, node), roots: source.trees(RowOf(node)) };
+    nodes.into_iter().map(row).collect()
+}
+
+/// `NUMA node 0, socket 0, CPUs 0-63`.
+fn title(topology: &Topology, node: Option<NumaNode>) -> String {
+    let vertex = node.and_then(|node| topology.graph.numa(node));
+    let socket = node.and_then(|node| topology.graph.socket_of(node));
+    let socket = socket.map_or_else(String::new, |socket| format!(", socket {socket}"));
+    let cpus = vertex.map(|vertex| &vertex.cpus).filter(|cpus| !cpus.is_empty());
+    let cpus = cpus.map_or_else(String::new, |cpus| format!(", CPUs {cpus}"));
+    format!("{}{socket}{cpus}", half_label(node))
+}
+
+/// In which row a device is drawn: that of a NUMA node, or that of no known one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RowOf(Option<NumaNode>);
+
+/// What the trees are made from.
+struct Source<'t> {
+    topology: &'t Topology,
+    /// The rows of the devices that a vertex leads to.
+    rows: BTreeMap<Place, BTreeSet<RowOf>>,
+    relations: BTreeMap<PciAddress, Relation>,
+    /// The GPU that each paired NIC belongs to.
+    partners: BTreeMap<PciAddress, PciAddress>,
+    /// The NIC that each data path serves.
+    served: BTreeMap<Place, PciAddress>,
+}
+
+/// The order of siblings: a GPU, its NICs and their data paths, the next GPU; then NICs
+/// without a GPU, then NVMe controllers. Of a port, its first device decides.
+type Order = (bool, DeviceKind, PciAddress, DeviceKind, PciAddress);
+
+impl<'t> Source<'t> {
+    fn of(topology: &'t Topology) -> Self {
+        let nics = topology.nics().iter().map(|nic| nic.address);
+        let served = nics.filter_map(|nic| {
+            let data_path = topology.graph.data_path(Place::Function(nic))?;
+            Some((data_path.place, nic))
+        });
+        let served = served.collect();
+        let pairs = topology.pairs();
+        let partners = pairs.iter().map(|pair| (pair.nic, pair.gpu)).collect();
+        let mut source = Self {
+            topology,
+            rows: BTreeMap::new(),
+            relations: relations(topology),
+            partners,
+            served,
+        };
+        source.rows = source.rows_of_all();
+        source
+    }
+
+    /// Each device's row, told to all that is above it.
+    fn rows_of_all(&self) -> BTreeMap<Place, BTreeSet<RowOf>> {
+        let mut rows: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for vertex in self.topology.graph.pci() {
+            let Some(own) = self.own_row(vertex) else { continue };
+            for above in self.topology.graph.chain(vertex.place) {
+                rows.entry(above.place).or_default().insert(own);
+            }
+        }
+        rows
+    }
+
+    /// A data path is in the row of its NIC.
+    fn own_row(&self, vertex: &Vertex) -> Option<RowOf> {
+        if vertex.role.is_endpoint() {
+            return Some(RowOf(vertex.numa));
+        }
+        let nic = self.served.get(&vertex.place)?;
+        Some(RowOf(self.topology.nic(*nic)?.numa))
+    }
+
+    fn trees(&self, row: RowOf) -> Vec<Node> {
+        self.drawn(self.topology.graph.tops(), row)
+    }
+
+    /// These vertices with what hangs off them, as far as it leads to devices of a row.
+    fn drawn<'v>(&self, vertices: impl IntoIterator<Item = &'v Vertex>, row: RowOf) -> Vec<Node> {
+        let here =
+            |vertex: &&Vertex| self.rows.get(&vertex.place).is_some_and(|rows| rows.contains(&row));
+        let vertices = vertices.into_iter().filter(here);
+        let mut nodes: Vec<Node> = vertices.flat_map(|vertex| self.nodes(vertex, row)).collect();
+        nodes.sort_by_cached_key(|node| self.order(node));
+        nodes
+    }
+
+    fn nodes(&self, vertex: &Vertex, row: RowOf) -> Vec<Node> {
+        let children = self.drawn(self.topology.graph.children(vertex.place), row);
+        if let Some(device) = self.device(vertex) {
+            let own = (self.own_row(vertex) == Some(row)).then_some(Node::Device(device));
+            return own.into_iter().chain(children).collect();
+        }
+        let Some(kind) = self.port_kind(vertex) else { return children };
+        let is_shared = self.rows.get(&vertex.place).is_some_and(|rows| rows.len() > 1);
+        vec![Node::Port(Port { kind, place: vertex.place.to_string(), is_shared, children })]
+    }
+
+    /// None for the downstream ports of a switch, which are drawn as one with it.
+    fn port_kind(&self, vertex: &Vertex) -> Option<PortKind> {
+        let graph = &self.topology.graph;
+        match vertex.role {
+            Role::HostBridge => Some(PortKind::HostBridge),
+            Role::RootPort => Some(PortKind::RootPort),
+            Role::SwitchPort if graph.link_above(vertex.place).is_some() => Some(PortKind::Switch),
+            Role::SwitchPort => graph.parent(vertex.place).is_none().then_some(PortKind::Switch),
+            _ => Some(PortKind::Switch),
+        }
+    }
+
+    fn device(&self, vertex: &Vertex) -> Option<Device> {
+        let Place::Function(address) = vertex.place else { return None };
+        let kind = match vertex.role {
+            Role::Gpu => DeviceKind::Gpu,
+            Role::Nic => DeviceKind::Nic,
+            Role::Nvme => DeviceKind::Nvme,
+            Role::DataPath => DeviceKind::DataPath,
+            _ => return None,
+        };
+        let nic = self.served.get(&vertex.place).copied();
+        let (name, known_as) = match nic.filter(|_| kind == DeviceKind::DataPath) {
+            Some(nic) => (device_name(self.topology, nic)?.0, Some("data path".to_owned())),
+            None if kind == DeviceKind::DataPath => ("data path".to_owned(), None),
+            None => device_name(self.topology, address)?,
+        };
+        let relation = self.relations.get(&address).cloned();
+        let pair_group = self.pair_group(nic.unwrap_or(address));
+        Some(Device { kind, name, known_as, address, relation, pair_group })
+    }
+
+    fn pair_group(&self, address: PciAddress) -> Option<usize> {
+        let gpu = self.partners.get(&address).copied().unwrap_or(address);
+        let gpus: BTreeSet<PciAddress> = self.partners.values().copied().collect();
+        gpus.into_iter().position(|paired| paired == gpu)
+    }
+
+    fn order(&self, node: &Node) -> Option<Order> {
+        node.devices().into_iter().map(|device| self.device_order(device)).min()
+    }
+
+    fn device_order(&self, device: &Device) -> Order {
+        let Device { kind, address, .. } = *device;
+        let served = self.served.get(&Place::Function(address)).copied();
+        let nic = served.unwrap_or(address);
+        let partner = self.partners.get(&nic).copied();
+        let gpu = partner.or_else(|| (kind == DeviceKind::Gpu).then_some(address));
+        let first = if kind == DeviceKind::DataPath { DeviceKind::Nic } else { kind };
+        match gpu {
+            Some(gpu) => (false, DeviceKind::Gpu, gpu, kind, address),
+            None => (true, first, nic, kind, address),
+        }
+    }
+}
+
+/// Of GPUs the path within their mesh, of NICs that to the GPU they are paired with.
+fn relations(topology: &Topology) -> BTreeMap<PciAddress, Relation> {
+    let meshes = topology.graph.meshes().into_iter().filter(is_boxed);
+    let gpus = meshes.flat_map(|mesh| {
+        let relation = Relation { path: mesh.fabric.path(), gpu: None };
+        mesh.gpus.into_iter().map(move |gpu| (gpu, relation.clone()))
+    });
+    let pairs = topology.pairs().into_iter();
+    let nics = pairs.map(|pair| {
+        let gpu = topology.gpu(pair.gpu).map(|gpu| gpu.name.clone());
+        (pair.nic, Relation { path: pair.path, gpu })
+    });
+    gpus.chain(nics).collect()
+}

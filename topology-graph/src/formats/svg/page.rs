@@ -1,0 +1,159 @@
+//! What lies on the page: the links between GPUs, a row for each NUMA node, the legend.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::super::outline::{DeviceKind, Node, Row};
+use super::captions::{Flow, fabric, legend};
+use super::scene::{Block, Label, Rect, Scene, Shape};
+use super::text::Style;
+use super::tree::{COLUMN_GAP, COLUMN_MIN, Trees, columns, depth, list_height};
+
+/// The widest picture: what a README shows without making it smaller.
+const PAGE_MAX: u32 = 1_200;
+const MARGIN: u32 = 16;
+const PADDING: u32 = 14;
+const TITLE_HEIGHT: u32 = 36;
+const COLUMN_MAX: u32 = 272;
+/// The fewest columns that a page is wide, so that titles and legend have room.
+const COLUMNS_MIN: usize = 2;
+/// Between two trees in one column.
+const TREE_GAP: u32 = 16;
+
+/// How the trees of a row are laid out.
+enum Plan<'r> {
+    /// Side by side, and so are so many of their upper levels.
+    Wide { levels: usize, columns: usize },
+    /// As lists in columns, one below the other.
+    Lists(Vec<Vec<&'r Node>>),
+}
+
+/// The whole page: `fabrics` are the lines on the links between GPUs, with their titles.
+pub(super) fn page(rows: &[Row], fabrics: &[(String, String)]) -> Scene {
+    let most = most_columns();
+    let plans: Vec<Plan<'_>> = rows.iter().map(|row| plan(row, most)).collect();
+    let count = plans.iter().map(Plan::columns).max().unwrap_or(0).clamp(COLUMNS_MIN, most);
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    let column = ((inner_max() + COLUMN_GAP) / count - COLUMN_GAP).min(COLUMN_MAX);
+    let width = count * (column + COLUMN_GAP) - COLUMN_GAP + 2 * PADDING;
+    let mut scene = Scene { width: width + 2 * MARGIN, ..Scene::default() };
+    let mut flow = Flow { x: MARGIN, y: MARGIN, width };
+    for (name, text) in fabrics {
+        fabric(&mut scene, &mut flow, name, text);
+    }
+    for (index, (row, plan)) in rows.iter().zip(&plans).enumerate() {
+        panel(&mut scene, &mut flow, row, &format!("row{index}"), column, plan);
+    }
+    legend(&mut scene, &mut flow, rows);
+    scene.height = flow.y;
+    scene
+}
+
+fn inner_max() -> u32 {
+    PAGE_MAX - 2 * (MARGIN + PADDING)
+}
+
+fn most_columns() -> usize {
+    usize::try_from((inner_max() + COLUMN_GAP) / (COLUMN_MIN + COLUMN_GAP)).unwrap_or(1)
+}
+
+impl Plan<'_> {
+    fn columns(&self) -> usize {
+        match self {
+            Self::Wide { columns, .. } => *columns,
+            Self::Lists(lists) => lists.len(),
+        }
+    }
+}
+
+/// As many branches side by side as there is room for. Levels that add none stay lists,
+/// which are lower.
+fn plan(row: &Row, most: usize) -> Plan<'_> {
+    let wide = |levels| row.roots.iter().map(|root| columns(root, levels)).sum::<usize>();
+    let deepest = row.roots.iter().map(depth).max().unwrap_or(0);
+    let fitting = (0..=deepest).map(|levels| (wide(levels), levels));
+    let fitting = fitting.take_while(|(columns, _)| *columns <= most);
+    match fitting.max_by_key(|(columns, levels)| (*columns, Reverse(*levels))) {
+        Some((columns, levels)) => Plan::Wide { levels, columns },
+        None => Plan::Lists(lists(&row.roots, most)),
+    }
+}
+
+/// The trees with GPUs side by side; a NIC's tree goes below that of its GPU, and what
+/// has no GPU into the shortest column.
+fn lists(roots: &[Node], most: usize) -> Vec<Vec<&Node>> {
+    let mut lists: Vec<Vec<&Node>> = vec![Vec::new(); most];
+    let (gpus, rest): (Vec<&Node>, Vec<&Node>) = roots.iter().partition(|root| has_gpu(root));
+    for root in gpus.into_iter().chain(rest) {
+        let is_its = |list: &Vec<&Node>| list.iter().any(|other| are_paired(other, root));
+        let shortest = || (0..most).min_by_key(|at| height(&lists[*at]));
+        let at = lists.iter().position(is_its).or_else(shortest).unwrap_or(0);
+        lists[at].push(root);
+    }
+    lists.retain(|list| !list.is_empty());
+    lists
+}
+
+fn has_gpu(root: &Node) -> bool {
+    root.devices().iter().any(|device| device.kind == DeviceKind::Gpu)
+}
+
+fn are_paired(a: &Node, b: &Node) -> bool {
+    let groups = |node: &Node| -> BTreeSet<usize> {
+        node.devices().iter().filter_map(|device| device.pair_group).collect()
+    };
+    !groups(a).is_disjoint(&groups(b))
+}
+
+fn height(list: &[&Node]) -> u32 {
+    list.iter().map(|node| list_height(node) + TREE_GAP).sum()
+}
+
+/// One NUMA node.
+fn panel(scene: &mut Scene, flow: &mut Flow, row: &Row, id: &str, column: u32, plan: &Plan<'_>) {
+    let top = flow.y + TITLE_HEIGHT;
+    let mut trees = Trees { scene, prefix: id.to_owned(), column };
+    let end = draw(&mut trees, row, plan, flow.x + PADDING, top);
+    let height = end + PADDING - flow.y;
+    let title = Label {
+        class: "strong",
+        style: Style::Title,
+        x: flow.x + PADDING,
+        baseline: flow.y + 24,
+        text: Style::Title.fit(&row.title, flow.width - 2 * PADDING),
+    };
+    let at = Rect { x: flow.x, y: flow.y, width: flow.width, height };
+    scene.panels.push(Block {
+        id: id.to_owned(),
+        tip: row.title.clone(),
+        shapes: vec![Shape { class: "panel", at, radius: 8 }],
+        labels: vec![title],
+    });
+    flow.down(height);
+}
+
+/// The trees of a row; returns where the lowest ends.
+fn draw(trees: &mut Trees<'_>, row: &Row, plan: &Plan<'_>, left: u32, top: u32) -> u32 {
+    let mut bottom = top;
+    let mut x = left;
+    match plan {
+        Plan::Wide { levels, .. } => {
+            for root in &row.roots {
+                bottom = bottom.max(trees.place(root, x, top, *levels).bottom);
+                x += trees.span(columns(root, *levels)) + COLUMN_GAP;
+            }
+        }
+        Plan::Lists(lists) => {
+            for list in lists {
+                let mut y = top;
+                for root in list {
+                    let end = trees.list(root, x, y).bottom;
+                    bottom = bottom.max(end);
+                    y = end + TREE_GAP;
+                }
+                x += trees.column + COLUMN_GAP;
+            }
+        }
+    }
+    bottom
+}

@@ -134,7 +134,9 @@ impl InFlight {
                 late.push(pod.clone());
             }
         }
-        done.iter().for_each(|pod| self.forget(pod));
+        for pod in &done {
+            self.forget(pod);
+        }
         for pod in late {
             let first = self.pods.get_mut(&pod).and_then(|asked| asked.first.take());
             self.release(first.as_deref());

@@ -11,6 +11,7 @@
 
 pub mod answers;
 pub mod args;
+mod debug;
 mod events;
 pub mod expected;
 pub mod forecast;

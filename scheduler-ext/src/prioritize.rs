@@ -11,7 +11,7 @@ use crate::score::{Fabric, NEUTRAL, Outcome, rank};
 use cluster_model::predict::pod_claims;
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use topology_graph::PathKind;
@@ -22,7 +22,12 @@ pub struct Ranker {
     answers: Answers,
     in_flight: Mutex<InFlight>,
     expected: Mutex<Arc<Expected>>,
+    /// The last answers, newest last.
+    recent: Mutex<VecDeque<(ObjectKey, Arc<Answer>)>>,
 }
+
+/// Answers that are kept for people: half a megabyte each with 5,000 nodes.
+const RECENT_MAX: usize = 32;
 
 /// A node's points and where they come from.
 #[derive(Clone, Debug)]
@@ -107,8 +112,8 @@ impl Ranker {
             };
             reasons.push(reason);
         }
-        let scores = rank(&reasons.iter().map(Reason::outcome).collect::<Vec<_>>());
-        let scored = nodes.iter().zip(scores).zip(reasons);
+        let points = rank(&reasons.iter().map(Reason::outcome).collect::<Vec<_>>());
+        let scored = nodes.iter().zip(points).zip(reasons);
         let nodes: Vec<_> = scored
             .map(|((node, score), reason)| Scored { node: node.clone(), score, reason })
             .collect();
@@ -124,6 +129,32 @@ impl Ranker {
             in_flight.asked(key, asked);
         }
         Answer { nodes, hits: answered.hits }
+    }
+
+    /// Keeps an answer for people to look at.
+    pub fn keep(&self, pod: ObjectKey, answer: Arc<Answer>) {
+        let mut recent = lock(&self.recent);
+        recent.retain(|(known, _)| *known != pod);
+        if recent.len() >= RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back((pod, answer));
+    }
+
+    /// The last answer about a pod, where it is kept.
+    pub fn last_answer(&self, pod: &ObjectKey) -> Option<Arc<Answer>> {
+        let recent = lock(&self.recent);
+        recent.iter().find(|(known, _)| known == pod).map(|(_, answer)| answer.clone())
+    }
+
+    /// What a node had in the answers that are kept, newest first.
+    pub fn last_answers_on(&self, node: &str) -> Vec<(ObjectKey, Scored)> {
+        let recent = lock(&self.recent);
+        let of = |(pod, answer): &(ObjectKey, Arc<Answer>)| {
+            let scored = answer.nodes.iter().find(|scored| scored.node == node)?;
+            Some((pod.clone(), scored.clone()))
+        };
+        recent.iter().rev().filter_map(of).collect()
     }
 
     /// What became of the pods in flight.
@@ -179,9 +210,10 @@ fn known(
     let mut cost = forecast.cost;
     cost.loss += fabric.loss(expected.mix());
     let outcome = Outcome { gets: forecast.gets, cost };
-    match basis.is_exact {
-        true => Reason::Predicted(outcome, forecast.clone()),
-        false => Reason::Likely(outcome, forecast.clone()),
+    if basis.is_exact {
+        Reason::Predicted(outcome, forecast.clone())
+    } else {
+        Reason::Likely(outcome, forecast.clone())
     }
 }
 

@@ -5,10 +5,10 @@
 //! pods that are still to come ([`Cost`]). [`rank`] turns both into 0 to 10 points
 //! for the candidates of one request.
 //!
-//! What is lost follows two papers. HiveD (OSDI '20) keeps a hierarchy of cells and
+//! What is lost follows two papers. `HiveD` (OSDI '20) keeps a hierarchy of cells and
 //! keeps large ones whole; FGD (ATC '23) takes the node on which the pods that this
 //! cluster really runs lose least. Here the loss of FGD is counted at each level of
-//! the hierarchy of HiveD.
+//! the hierarchy of `HiveD`.
 //!
 //! ```
 //! use scheduler_ext::score::{Cost, Demand, Fabric, Free, Gets, Mix, Outcome, Room, rank};

@@ -1,6 +1,7 @@
 //! The extender as a server: watches, and `POST /prioritize`.
 
 use crate::args::{self, Args};
+use crate::debug::{self, Access, ExplainQuery};
 use crate::events::{self, Events};
 use crate::expected::Expected;
 use crate::in_flight::Landed;
@@ -9,12 +10,12 @@ use crate::prioritize::{Answer, Ranker};
 use crate::wire::{ExtenderArgs, HostPriority};
 use anyhow::Context as _;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
 use cluster_model::watch::{self, SharedView};
 use prometheus_client::registry::Registry;
 use serve::http::Bound;
@@ -42,15 +43,22 @@ struct App {
     limit: Duration,
     /// Pods that got pairs, for their events.
     landed: UnboundedSender<(Landed, PathKind)>,
+    /// Who may look at /debug.
+    access: Access,
 }
 
 /// Runs the extender until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { server, timeout, mix, operations_token_file: _, operations, kube, log } = args;
+    let Args { server, timeout, mix, operations_token_file, operations, kube, log } = args;
     process::logging::init(&log)?;
     args::check(&server)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
+    let access = match operations_token_file {
+        _ if server.listen.ip().is_loopback() => Access::Loopback,
+        Some(file) => Access::Token(file),
+        None => Access::Closed,
+    };
     let extender = Bound::from_args(&server).await?;
     let operations = Bound::plain(operations.operations_listen)?;
     tracing::info!(extender = %extender.address(), operations = %operations.address(), "Listening");
@@ -66,11 +74,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         ranker: Ranker::new(Expected::new(mix.unwrap_or_default())),
         limit: timeout / 4,
         landed,
+        access,
     });
     let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
     let operations_router = serve::operations::router(readiness.clone(), registry);
     let router = Router::new()
         .route("/prioritize", post(prioritize))
+        .route("/debug/explain", get(explain))
+        .route("/debug/nodes/{name}", get(node))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(app.clone());
     tokio::select! {
@@ -102,19 +113,45 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
     let task = tokio::task::spawn_blocking({
         let app = app.clone();
         move || {
-            let answer = app.answer(&args, start, deadline);
+            let answer = Arc::new(app.answer(&args, start, deadline));
             app.metrics.answered(&answer, start.elapsed());
             tracing::debug!(pod = ?args.pod.metadata.name, ?answer, "Prioritized");
+            if !answer.nodes.is_empty() {
+                app.ranker.keep(ObjectKey::of(&args.pod.metadata), answer.clone());
+            }
             answer
         }
     });
-    match tokio::time::timeout_at(deadline.into(), task).await {
-        Ok(Ok(answer)) => scores(&answer),
-        // No opinion: neutral, and in time. What was computed is there for the next.
-        Ok(Err(_)) | Err(_) => {
-            app.metrics.late();
-            scores(&Answer::default())
-        }
+    let reason = match tokio::time::timeout_at(deadline.into(), task).await {
+        Ok(Ok(answer)) => return scores(&answer),
+        Ok(Err(error)) => error.to_string(),
+        Err(late) => late.to_string(),
+    };
+    // No opinion: neutral, and in time. What was computed is there for the next.
+    tracing::warn!(reason, "Answered neutrally");
+    app.metrics.late();
+    scores(&Answer::default())
+}
+
+async fn explain(
+    State(app): State<Arc<App>>,
+    Query(query): Query<ExplainQuery>,
+    headers: HeaderMap,
+) -> Response {
+    match app.access.check(&headers).await {
+        Ok(()) => debug::explain(&query, &app.ranker, &headers),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+async fn node(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    match app.access.check(&headers).await {
+        Ok(()) => debug::node(&name, &app.ranker, &app.view.read(), &headers),
+        Err(refused) => refused.into_response(),
     }
 }
 

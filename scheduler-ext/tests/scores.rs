@@ -1,7 +1,7 @@
 //! Scores of GB300 nodes in different states, for pods as they reach the
 //! extender: a node is the example cluster's, under another name.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index, ObjectKey};

@@ -221,7 +221,7 @@ mod tests {
         let class = json!({"metadata": {"name": "gpu"}, "spec": {}});
         check(["devices", "devices"], &|view| view.apply(from::<DeviceClass>(&class)).unwrap());
         let older = Settings::defaults_of(MinorVersion::V1_35);
-        check(["devices", "devices"], &|view| view.set_settings(older.clone()));
+        check(["devices", "devices"], &|view| view.set_settings(older));
         check(["devices", ""], &|view| {
             Index::<ResourceSlice>::delete(view, &ObjectKey::cluster_wide("pa-slice"));
         });

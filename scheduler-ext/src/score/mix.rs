@@ -128,8 +128,8 @@ impl FromStr for Mix {
 }
 
 fn entry(text: &str) -> Option<(Demand, u32)> {
-    let (shape, share) = text.trim().split_once('=')?;
-    let (nodes, pod) = shape.split_once('*').unwrap_or(("1", shape));
+    let (demand, share) = text.trim().split_once('=')?;
+    let (nodes, pod) = demand.split_once('*').unwrap_or(("1", demand));
     let (gpus, nics) = pod.split_once('x')?;
     let demand = Demand { gpus: count(gpus)?, nics: count(nics)?, nodes: count(nodes)? };
     (demand.nodes > 0).then_some((demand, share.parse().ok()?))

@@ -62,3 +62,28 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
     Ok(Duration::from_secs_f64(seconds))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn plain_http_is_for_loopback_only() {
+        let tls = ["--tls-cert=cert.pem", "--tls-key=key.pem"];
+        for (listen, tls, is_fine) in [
+            (None, false, true),
+            (Some("--listen=127.0.0.1:0"), false, true),
+            (Some("--listen=[::1]:8443"), false, true),
+            (Some("--listen=0.0.0.0:8443"), false, false),
+            (Some("--listen=10.0.0.1:8443"), false, false),
+            (Some("--listen=0.0.0.0:8443"), true, true),
+        ]
+        .map(|(listen, with, is_fine)| (listen, if with { &tls[..] } else { &[] }, is_fine))
+        {
+            let flags = ["scheduler-ext"].into_iter().chain(listen).chain(tls.iter().copied());
+            let args = Args::try_parse_from(flags).unwrap();
+            assert_eq!(check(&args.server).is_ok(), is_fine, "{listen:?} {tls:?}");
+        }
+    }
+}

@@ -106,6 +106,9 @@ pub fn admit_by(
     if intent.resource.is_none() {
         rewrite::tolerate(&mut pod, plan.driver.extended_resources);
     }
+    if let Some(scheduler) = &policy.scheduler_name {
+        rewrite::schedule_by(&mut pod, scheduler);
+    }
     if let Some(group) = group {
         rewrite::hold(&mut pod, &group);
     }

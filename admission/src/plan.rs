@@ -46,6 +46,8 @@ pub struct Policy {
     /// Whether a controller places the pods of a job on one fabric and lifts
     /// their scheduling gates.
     pub fabric_controller: bool,
+    /// The scheduler that pods get which name none but the default one.
+    pub scheduler_name: Option<String>,
 }
 
 impl Default for Policy {
@@ -58,6 +60,7 @@ impl Default for Policy {
             network_namespaces: Vec::new(),
             admit_unknown: false,
             fabric_controller: false,
+            scheduler_name: None,
         }
     }
 }

@@ -78,6 +78,15 @@ pub fn tolerate(pod: &mut Value, resources: &[&str]) {
     }
 }
 
+/// Names the scheduler of a pod that names none of its own: the API server writes
+/// `default-scheduler` into pods before it asks webhooks.
+pub fn schedule_by(pod: &mut Value, scheduler: &str) {
+    let named = pod["spec"]["schedulerName"].as_str();
+    if matches!(named, None | Some("" | "default-scheduler")) {
+        pod["spec"]["schedulerName"] = scheduler.into();
+    }
+}
+
 /// The pod as it was before [`without_limits`], [`with_claim`] and [`hold`]. Limits that nobody kept
 /// are those that it has.
 pub fn original(pod: &Value, resources: &GpuResources) -> Value {
@@ -287,6 +296,21 @@ mod tests {
             assert_eq!(before, original(&rewritten));
             assert_eq!(before["metadata"].get("labels"), pod["metadata"].get("labels"));
             assert_eq!(before["spec"].get("schedulingGates"), pod["spec"].get("schedulingGates"));
+        }
+    }
+
+    #[test]
+    fn a_pod_keeps_a_scheduler_of_its_own() {
+        let cases = [
+            (json!({}), "dranet-scheduler"),
+            (json!({"schedulerName": ""}), "dranet-scheduler"),
+            (json!({"schedulerName": "default-scheduler"}), "dranet-scheduler"),
+            (json!({"schedulerName": "volcano"}), "volcano"),
+        ];
+        for (spec, expected) in cases {
+            let mut pod = json!({ "spec": spec });
+            schedule_by(&mut pod, "dranet-scheduler");
+            assert_eq!(pod["spec"]["schedulerName"], expected);
         }
     }
 

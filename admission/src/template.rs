@@ -1,6 +1,7 @@
 //! ResourceClaimTemplates named by their content: the same demand in the same
 //! namespace is the same object, whoever makes it and however often.
 
+use cluster_model::names::label;
 use k8s_openapi::api::resource::v1::{
     ResourceClaimSpec, ResourceClaimTemplate, ResourceClaimTemplateSpec,
 };
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 
 /// Label on templates and on the claims made from them: the template's name.
 /// Claims carry no reference to their template.
-pub const TEMPLATE_LABEL: &str = "dranet.io/template";
+pub const TEMPLATE_LABEL: &str = label::TEMPLATE;
 /// Standard label that says whose object this is.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Its value on what admission creates.

@@ -16,6 +16,8 @@ pub const GATE_FABRIC: &str = "dranet.io/fabric";
 pub mod label {
     /// On a pod: the group whose pods belong on one fabric.
     pub const FABRIC_GROUP: &str = "dranet.io/fabric-group";
+    /// On a claim that admission wrote, and on its template: name of the template.
+    pub const TEMPLATE: &str = "dranet.io/template";
     /// On a node: the fabric that its NICs are on.
     pub const NODE_FABRIC: &str = "topology.dranet.io/fabric";
     /// On a node whose label of its fabric was copied: from what.
@@ -81,6 +83,12 @@ pub mod object {
     pub const WEBHOOK: &str = "admission.dranet.io";
     /// The webhook configuration for hand-written claims and templates.
     pub const LINT_WEBHOOK: &str = "lint.dranet.io";
+}
+
+/// Alternatives of the requests that admission writes.
+pub mod alternative {
+    /// Any devices, near or not: the last resort of preferred alignment.
+    pub const ANY: &str = "any";
 }
 
 /// Device capacities by fully qualified name.

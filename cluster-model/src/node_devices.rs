@@ -23,22 +23,46 @@ pub struct NodeDevices<'a> {
     pub nics: BTreeMap<PciAddress, &'a Device>,
 }
 
+/// What a published device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A whole GPU of a driver that is known.
+    Gpu,
+    /// A NIC of our driver.
+    Nic,
+}
+
+/// The GPUs and NICs of a node, graph or none, in the order of allocation.
+pub fn published<'a>(
+    view: &'a ClusterView,
+    node: &str,
+) -> impl Iterator<Item = (Role, &'a Device)> {
+    // Slices that contradict each other leave the node without known devices,
+    // as they do for the scheduler.
+    let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    published.into_iter().filter_map(|device| Some((role(device)?, device)))
+}
+
+fn role(device: &Device) -> Option<Role> {
+    let driver = &*device.id().driver;
+    if driver == names::DRIVER {
+        return Some(Role::Nic);
+    }
+    let gpu = gpu_drivers::by_name(driver)?;
+    is_whole(device, gpu).then_some(Role::Gpu)
+}
+
 impl<'a> NodeDevices<'a> {
     /// The devices of a node; `None` where it has published no graph.
     pub fn of(view: &'a ClusterView, node: &'a str) -> Option<Self> {
         let topology = view.topology(node)?;
         let mut devices = Self { node, topology, gpus: BTreeMap::new(), nics: BTreeMap::new() };
-        // Slices that contradict each other leave the node without known devices,
-        // as they do for the scheduler.
-        let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
-        for device in published {
+        for (role, device) in published(view, node) {
             let Some(address) = address(device) else { continue };
-            let driver = &*device.id().driver;
-            if driver == names::DRIVER {
-                devices.nics.insert(address, device);
-            } else if gpu_drivers::by_name(driver).is_some_and(|gpu| is_whole(device, gpu)) {
-                devices.gpus.insert(address, device);
-            }
+            match role {
+                Role::Nic => devices.nics.insert(address, device),
+                Role::Gpu => devices.gpus.insert(address, device),
+            };
         }
         Some(devices)
     }
@@ -80,8 +104,8 @@ pub fn is_true(device: &Device, attribute: &str) -> bool {
     matches!(device.attribute(attribute), Some(AttributeValue::Bool(true)))
 }
 
-/// By the standard attribute, else by that of upstream DRANET.
-fn address(device: &Device) -> Option<PciAddress> {
+/// Where a device is, by the standard attribute, else by that of upstream DRANET.
+pub fn address(device: &Device) -> Option<PciAddress> {
     let names = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
     names.iter().find_map(|name| text(device, name))?.parse().ok()
 }

@@ -1,13 +1,15 @@
 //! What the scheduler would do with a pod's claims on a node, by replaying its
 //! allocator on the view.
 
-use crate::view::{ClusterView, ObjectKey};
+use crate::names::{alternative, label};
+use crate::view::{ClusterView, KnownClaim, ObjectKey};
 use dra_allocator::{
-    Attempt, Claim, ClaimAllocation, ClaimName, Limits, Outcome, allocate, survey,
+    AllocatedState, Attempt, Claim, ClaimAllocation, ClaimName, Limits, Outcome, allocate, survey,
 };
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Search steps after which a prediction is given up: the most that a claim
 /// made by admission may cost on a node.
@@ -30,23 +32,85 @@ pub enum Prediction {
     Unknown(String),
 }
 
-/// The pod's claims that have no allocation yet, in the order in which the
-/// scheduler takes them.
+/// What a pod's claims still ask for, and what they have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodClaims {
+    /// Without an allocation, in the order in which the scheduler takes them.
+    pub open: Vec<OpenClaim>,
+    /// With one.
+    pub allocated: Vec<ObjectKey>,
+}
+
+/// A claim without an allocation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenClaim {
+    /// The claim, or its template where the claim is not known yet.
+    pub key: ObjectKey,
+    /// Whether the claim itself is known.
+    pub is_made: bool,
+    /// Whether admission wrote it, so that its alternatives differ in nearness only.
+    pub is_ours: bool,
+    /// What it asks for.
+    pub spec: Arc<ResourceClaimSpec>,
+}
+
+/// The pod's claims as the scheduler will see them.
 ///
 /// # Errors
 /// The reason why a claim is not known well enough.
-pub fn open_claims(pod: &Pod, view: &ClusterView) -> Result<Vec<Claim>, String> {
+pub fn pod_claims(pod: &Pod, view: &ClusterView) -> Result<PodClaims, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let entries = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_deref());
-    let mut claims = Vec::new();
+    let mut claims = PodClaims::default();
     for entry in entries.unwrap_or_default() {
-        match reference(pod, entry) {
-            Reference::Claim(name) => claims.extend(open_claim(view, namespace, &name, entry)?),
-            Reference::NotMade => claims.push(template(view, namespace, entry)?),
-            Reference::NotNeeded => {}
+        let key = match reference(pod, entry) {
+            Reference::Claim(name) => ObjectKey { namespace: namespace.to_owned(), name },
+            Reference::NotMade => {
+                claims.open.push(template(view, namespace, entry)?);
+                continue;
+            }
+            Reference::NotNeeded => continue,
+        };
+        // Two entries may name one claim.
+        let is_known = claims.allocated.contains(&key)
+            || claims.open.iter().any(|open| open.is_made && open.key == key);
+        match view.claim(&key) {
+            _ if is_known => {}
+            Some(claim) if claim.is_allocated => claims.allocated.push(key),
+            Some(claim) => claims.open.push(made(key, claim)?),
+            // The watch may lag behind the scheduler's.
+            None => claims.open.push(template(view, namespace, entry)?),
         }
     }
     Ok(claims)
+}
+
+impl OpenClaim {
+    /// The claim as the allocator takes it.
+    ///
+    /// # Errors
+    /// What the allocator does not understand of it.
+    pub fn parse(&self) -> Result<Claim, String> {
+        let name = ClaimName::new(self.key.namespace.as_str(), self.key.name.as_str());
+        Claim::from_spec(name, &self.spec).map_err(|error| error.to_string())
+    }
+
+    /// How good the alternative of a result is, 0 for the best; the place of the chosen
+    /// subrequest in its `firstAvailable`, as the scheduler counts.
+    ///
+    /// Alternatives that admission wrote are ways to be near, in an order that says
+    /// nothing: they are equally good, but for the last resort of any devices.
+    pub fn alternative(&self, request: &str) -> u32 {
+        let Some((request, chosen)) = request.split_once('/') else { return 0 };
+        if self.is_ours {
+            return u32::from(chosen == alternative::ANY);
+        }
+        let requests = self.spec.devices.iter().flat_map(|devices| &devices.requests);
+        let found = requests.flatten().find(|known| known.name == request);
+        let ways = found.and_then(|known| known.first_available.as_deref()).unwrap_or_default();
+        let place = ways.iter().position(|way| way.name == chosen).unwrap_or_default();
+        u32::try_from(place).unwrap_or(u32::MAX)
+    }
 }
 
 /// Replays the allocator for these claims on a node with what is in use now.
@@ -57,15 +121,19 @@ pub fn predict(view: &ClusterView, node: &str, claims: &[Claim]) -> Prediction {
     prediction(attempt)
 }
 
-/// What [`predict`] says of each of these nodes; nodes that are alike are asked once.
+/// What [`predict`] says of each of these nodes where `in_use` is in use; nodes that are
+/// alike are asked once. `stop` ends it early: nodes that were not reached are left out.
 pub fn predict_each<'n>(
     view: &ClusterView,
     nodes: impl IntoIterator<Item = &'n str>,
     claims: &[Claim],
+    in_use: &AllocatedState,
+    stop: &dyn Fn() -> bool,
 ) -> HashMap<&'n str, Prediction> {
     let inventory = view.inventory();
-    let limits = Limits::steps(STEPS_MAX);
-    let answers = survey(inventory, nodes, claims, inventory.state(), view.settings(), limits);
+    let limits = Limits { max_steps: Some(STEPS_MAX), stop: Some(stop) };
+    let nodes = nodes.into_iter().take_while(|_| !stop());
+    let answers = survey(inventory, nodes, claims, in_use, view.settings(), limits);
     answers.attempts().map(|(node, attempt)| (node, prediction(attempt))).collect()
 }
 
@@ -103,20 +171,11 @@ fn reference(pod: &Pod, entry: &PodResourceClaim) -> Reference {
     }
 }
 
-/// The claim as the allocator takes it; `None` where it is allocated already.
-fn open_claim(
-    view: &ClusterView,
-    namespace: &str,
-    name: &str,
-    entry: &PodResourceClaim,
-) -> Result<Option<Claim>, String> {
-    let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
-    // The watch may lag behind the scheduler's.
-    let Some(claim) = view.claim(&key) else { return template(view, namespace, entry).map(Some) };
-    if claim.is_allocated {
-        return Ok(None);
-    }
-    parse(&key, claim.spec.as_deref()).map(Some)
+fn made(key: ObjectKey, claim: &KnownClaim) -> Result<OpenClaim, String> {
+    let nothing = || format!("claim `{key}` asks for nothing");
+    let spec = claim.spec.clone().ok_or_else(nothing)?;
+    let is_ours = claim.labels.contains_key(label::TEMPLATE);
+    Ok(OpenClaim { key, is_made: true, is_ours, spec })
 }
 
 /// The claim as its template says; templates cannot change.
@@ -124,16 +183,14 @@ fn template(
     view: &ClusterView,
     namespace: &str,
     entry: &PodResourceClaim,
-) -> Result<Claim, String> {
+) -> Result<OpenClaim, String> {
     let unknown = || format!("claim `{}` of the pod is not known", entry.name);
     let name = entry.resource_claim_template_name.clone().ok_or_else(unknown)?;
     let key = ObjectKey { namespace: namespace.to_owned(), name };
     let template = view.template(&key).ok_or_else(unknown)?;
-    parse(&key, template.spec.as_ref())
-}
-
-fn parse(key: &ObjectKey, spec: Option<&ResourceClaimSpec>) -> Result<Claim, String> {
-    let spec = spec.ok_or_else(|| format!("claim `{key}` asks for nothing"))?;
-    let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-    Claim::from_spec(name, spec).map_err(|error| error.to_string())
+    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    let is_ours = labels.is_some_and(|labels| labels.contains_key(label::TEMPLATE));
+    let nothing = || format!("claim `{}` of the pod asks for nothing", entry.name);
+    let spec = template.spec.clone().ok_or_else(nothing)?;
+    Ok(OpenClaim { key, is_made: false, is_ours, spec: Arc::new(spec) })
 }

@@ -9,9 +9,11 @@ mod devices;
 mod graphs;
 mod quotas;
 mod recall;
+mod versions;
 
 pub use claims::KnownClaim;
 pub use quotas::Quotas;
+pub use versions::NodeVersion;
 
 use crate::remembered::{self, Remembered, RememberedError};
 use crate::stand_in::StandIns;
@@ -24,6 +26,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use topology_graph::{NodeTopology, SpecError, Topology};
+use versions::Versions;
 
 /// An object could not be taken into the view; the view is as before.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +117,7 @@ pub struct ClusterView {
     /// Graphs of nodes that publish none.
     stand_ins: StandIns,
     epoch: u64,
+    versions: Versions,
 }
 
 impl Default for ClusterView {
@@ -131,6 +135,7 @@ impl Default for ClusterView {
             plugins: BTreeMap::new(),
             stand_ins: StandIns::default(),
             epoch: 0,
+            versions: Versions::default(),
         }
     }
 }
@@ -148,7 +153,10 @@ impl ClusterView {
 
     /// Says which version and gates the scheduler has.
     pub fn set_settings(&mut self, settings: Settings) {
-        self.epoch += u64::from(self.settings != settings);
+        if self.settings != settings {
+            self.epoch += 1;
+            self.versions.everything_changed();
+        }
         self.settings = settings;
     }
 
@@ -156,6 +164,11 @@ impl ClusterView {
     /// classes, graphs, nodes, the version. Claims do not count.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Numbers that change with everything that an answer about a node is made from.
+    pub fn node_version(&self, node: &str) -> NodeVersion {
+        self.versions.of(node)
     }
 
     /// The classes that stand for an extended resource, by name.

@@ -176,6 +176,11 @@ impl Inventory {
         self.held.state()
     }
 
+    /// The devices that a claim holds, as a whole or a share of each; none with admin access.
+    pub fn held_by(&self, claim: &ClaimName) -> impl Iterator<Item = &DeviceId> {
+        self.held.held_by(claim)
+    }
+
     /// A claim that holds the device, or a share of it.
     pub fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
         self.held.holder(device)

@@ -1,15 +1,33 @@
 //! Flags.
 
+use crate::score::Mix;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{OperationsArgs, ServerArgs};
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// Ranks nodes for kube-scheduler by the whole cells that an allocation would keep.
+/// Ranks nodes for kube-scheduler: first by the devices that a pod would get there,
+/// then by what the node and its fabric could still serve.
+///
+/// Without --tls-cert it listens on loopback only.
 #[derive(clap::Parser, Clone, Debug)]
-#[command(version)]
+#[command(version, mut_arg("listen", |arg| arg.default_value("127.0.0.1:8443")))]
 pub struct Args {
     /// The extender's socket.
     #[command(flatten)]
     pub server: ServerArgs,
+    /// The `httpTimeout` of this extender in the scheduler's configuration; an answer takes
+    /// at most a quarter of it, and nodes that are not reached in time get neutral scores
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub timeout: Duration,
+    /// Shapes of the pods that are expected with how common each is, as GPUSxNICS=SHARE, of
+    /// gangs of whole nodes as NODES*GPUSxNICS=SHARE; counts for 100 claims beside what is
+    /// learned from the cluster's own
+    #[arg(long, value_name = "SHAPES")]
+    pub mix: Option<Mix>,
+    /// File with the token that opens /debug where the extender does not listen on loopback
+    #[arg(long, value_name = "FILE")]
+    pub operations_token_file: Option<PathBuf>,
     /// Health and metrics.
     #[command(flatten)]
     pub operations: OperationsArgs,
@@ -19,4 +37,53 @@ pub struct Args {
     /// Logging.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Refuses to answer in the clear to whoever asks from elsewhere.
+///
+/// # Errors
+/// What to set.
+pub fn check(server: &ServerArgs) -> anyhow::Result<()> {
+    let ServerArgs { listen, tls_cert, tls_key: _ } = server;
+    anyhow::ensure!(
+        listen.ip().is_loopback() || tls_cert.is_some(),
+        "`--listen {listen}` is not loopback and there is no certificate: set --tls-cert and \
+         --tls-key, or listen on 127.0.0.1"
+    );
+    Ok(())
+}
+
+/// The scheduler's configuration has whole or fractional seconds; beyond a minute it would
+/// stand still.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    if !(0.01..=60.0).contains(&seconds) {
+        return Err(format!("`{text}` is not between 0.01 and 60 seconds"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn plain_http_is_for_loopback_only() {
+        let tls = ["--tls-cert=cert.pem", "--tls-key=key.pem"];
+        for (listen, tls, is_fine) in [
+            (None, false, true),
+            (Some("--listen=127.0.0.1:0"), false, true),
+            (Some("--listen=[::1]:8443"), false, true),
+            (Some("--listen=0.0.0.0:8443"), false, false),
+            (Some("--listen=10.0.0.1:8443"), false, false),
+            (Some("--listen=0.0.0.0:8443"), true, true),
+        ]
+        .map(|(listen, with, is_fine)| (listen, if with { &tls[..] } else { &[] }, is_fine))
+        {
+            let flags = ["scheduler-ext"].into_iter().chain(listen).chain(tls.iter().copied());
+            let args = Args::try_parse_from(flags).unwrap();
+            assert_eq!(check(&args.server).is_ok(), is_fine, "{listen:?} {tls:?}");
+        }
+    }
 }

@@ -1,10 +1,24 @@
-//! The scheduler extender: ranks nodes by what they would keep.
+//! The scheduler extender: ranks nodes by what a pod gets there, and then by what is
+//! left for others.
 //!
 //! It only prioritizes. Alignment is in the claim and holds without it; with it
-//! down pods still schedule, only less well placed.
+//! down pods still schedule, only less well placed. `SCORES.md` says what a point is
+//! worth.
+//!
+//! Bottom up: [`score`] is the pure decision; [`machine`] and [`forecast`] make its
+//! values from devices and allocations; [`expected`], [`in_flight`] and [`answers`]
+//! are what is remembered; [`prioritize`] puts them together for one request.
 
+pub mod answers;
 pub mod args;
+mod debug;
+mod events;
+pub mod expected;
+pub mod forecast;
+pub mod in_flight;
+pub mod machine;
 mod metrics;
+pub mod prioritize;
 pub mod score;
 mod server;
 pub mod wire;

@@ -1,12 +1,16 @@
 //! What the extender counts.
 
-use crate::score::Basis;
+use crate::expected::Expected;
+use crate::in_flight::Landed;
+use crate::prioritize::{Answer, Reason};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
+use topology_graph::PathKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Score {
@@ -16,38 +20,138 @@ enum Score {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct ScoreLabels {
     score: Score,
+}
+
+/// How a forecast compares with what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Result {
+    /// The devices are those that were forecast.
+    Same,
+    /// They are others, and the node had changed in between.
+    Changed,
+    /// They are others, and nothing explains it.
+    Different,
+    /// The pod went to a node that was no candidate.
+    Elsewhere,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: Result,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PathLabels {
+    path: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Assumption {
+    Right,
+    Wrong,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AssumptionLabels {
+    assumption: Assumption,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FitLabels {
+    fabric: String,
+    shape: String,
 }
 
 /// The counters of the extender.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    nodes: Family<Labels, Counter>,
+    nodes: Family<ScoreLabels, Counter>,
+    hits: Counter,
     seconds: Histogram,
+    forecasts: Family<ResultLabels, Counter>,
+    paths: Family<PathLabels, Counter>,
+    assumptions: Family<AssumptionLabels, Counter>,
+    room: Family<FitLabels, Gauge>,
+    late: Counter,
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         // From 0.1 ms to 3 s: the scheduler waits at most five seconds.
-        let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let metrics = Self { nodes: Family::default(), seconds };
+        let metrics = Self {
+            nodes: Family::default(),
+            hits: Counter::default(),
+            seconds: Histogram::new(exponential_buckets(1e-4, 2.0, 16)),
+            forecasts: Family::default(),
+            paths: Family::default(),
+            assumptions: Family::default(),
+            room: Family::default(),
+            late: Counter::default(),
+        };
         registry.register("nodes_scored", "Nodes scored", metrics.nodes.clone());
+        let help = "Nodes scored by a forecast that was made before";
+        registry.register("cache_hits", help, metrics.hits.clone());
         let help = "Time to answer a request";
         registry.register_with_unit("request", help, Unit::Seconds, metrics.seconds.clone());
+        let help = "Pods with claims that were bound, by how the devices compare with the forecast";
+        registry.register("forecasts", help, metrics.forecasts.clone());
+        let help = "Pods with GPUs and NICs that were bound, by the farthest path of their pairs";
+        registry.register("pod_paths", help, metrics.paths.clone());
+        let help = "Pods in flight that were assumed to be on the node ranked first";
+        registry.register("assumptions", help, metrics.assumptions.clone());
+        let help = "How many more pods of a shape fit on the nodes of a fabric";
+        registry.register("room_pods", help, metrics.room.clone());
+        let help = "Requests that were answered neutrally as there was no time left";
+        registry.register("late", help, metrics.late.clone());
         metrics
     }
 
-    pub(crate) fn count(&self, basis: Basis) {
-        let score = match basis {
-            Basis::Predicted => Score::Predicted,
-            Basis::Likely => Score::Likely,
-            Basis::Unknown => Score::Neutral,
-        };
-        self.nodes.get_or_create(&Labels { score }).inc();
+    pub(crate) fn answered(&self, answer: &Answer, time: Duration) {
+        let mut counts = [(Score::Predicted, 0), (Score::Likely, 0), (Score::Neutral, 0)];
+        for scored in &answer.nodes {
+            match &scored.reason {
+                Reason::Predicted(..) => counts[0].1 += 1,
+                Reason::Likely(..) => counts[1].1 += 1,
+                Reason::Unknown(_) => counts[2].1 += 1,
+            }
+        }
+        for (score, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            self.nodes.get_or_create(&ScoreLabels { score }).inc_by(count);
+        }
+        self.hits.inc_by(answer.hits as u64);
+        self.seconds.observe(time.as_secs_f64());
     }
 
-    pub(crate) fn observe(&self, time: Duration) {
-        self.seconds.observe(time.as_secs_f64());
+    pub(crate) fn late(&self) {
+        self.late.inc();
+    }
+
+    pub(crate) fn landed(&self, landed: &Landed, path: Option<PathKind>) {
+        let result = match &landed.forecast {
+            None => Result::Elsewhere,
+            Some(of) if of.is_right => Result::Same,
+            Some(of) if of.is_certain => Result::Different,
+            Some(_) => Result::Changed,
+        };
+        self.forecasts.get_or_create(&ResultLabels { result }).inc();
+        if let Some((_, is_there)) = &landed.assumed {
+            let assumption = if *is_there { Assumption::Right } else { Assumption::Wrong };
+            self.assumptions.get_or_create(&AssumptionLabels { assumption }).inc();
+        }
+        if let Some(path) = path {
+            self.paths.get_or_create(&PathLabels { path: path.to_string() }).inc();
+        }
+    }
+
+    pub(crate) fn expected(&self, expected: &Expected) {
+        self.room.clear();
+        for (fabric, room) in expected.fabrics() {
+            for (demand, pods) in &room.pods {
+                let labels = FitLabels { fabric: fabric.clone(), shape: demand.to_string() };
+                self.room.get_or_create(&labels).set(i64::from(*pods));
+            }
+        }
     }
 }

@@ -1,81 +1,38 @@
-//! The score of a node: how many of its whole cells stay whole after the
-//! predicted allocation.
+//! The score of a node, as a pure function of what the pod gets there and of what
+//! the node and its fabric can serve afterwards.
 //!
-//! A cell (a NUMA node with its GPUs and NICs) that is touched can no longer
-//! serve a pod that wants all of it, so pods are led to cells that are broken
-//! already. Constraints in the claim keep every choice aligned; this only
-//! decides where.
+//! The order is strict: first what the pod gets ([`Gets`]), then what is lost for
+//! pods that are still to come ([`Cost`]). [`rank`] turns both into 0 to 10 points
+//! for the candidates of one request.
+//!
+//! What is lost follows two papers. `HiveD` (OSDI '20) keeps a hierarchy of cells and
+//! keeps large ones whole; FGD (ATC '23) takes the node on which the pods that this
+//! cluster really runs lose least. Here the loss of FGD is counted at each level of
+//! the hierarchy of `HiveD`.
+//!
+//! ```
+//! use scheduler_ext::score::{Cost, Demand, Fabric, Free, Gets, Mix, Outcome, Room, rank};
+//!
+//! let mix = Mix::new([(Demand::gpus(1), 3), (Demand::gpus(2), 1)]);
+//! // Two NUMA nodes of two GPUs and two NICs; the pod takes a pair of the first.
+//! let room = |gpus| {
+//!     let cells = [gpus, 2].map(|gpus| Free { gpus, nics: gpus });
+//!     Room::new(vec![cells.to_vec(), vec![Free { gpus: gpus + 2, nics: gpus + 2 }]])
+//! };
+//! let whole = Cost::of(&room(2), &room(1), Fabric::default(), &mix);
+//! let broken = Cost::of(&room(1), &room(0), Fabric::default(), &mix);
+//! let outcome = |cost| Some(Outcome { gets: Gets::default(), cost });
+//! assert_eq!(rank(&[outcome(whole), outcome(broken)]), [0, 10]);
+//! ```
 
-use crate::wire::{HostPriority, SCORE_MAX};
-use cluster_model::node_devices::NodeDevices;
-use cluster_model::predict::{Prediction, open_claims, predict_each};
-use cluster_model::view::ClusterView;
-use dra_allocator::ClaimAllocation;
-use k8s_openapi::api::core::v1::Pod;
-use topology_graph::Level;
+mod cost;
+mod gets;
+mod mix;
+mod rank;
+mod room;
 
-/// The score where nothing is known: neither drawn to nor away.
-pub const NEUTRAL: i64 = SCORE_MAX / 2;
-
-/// Why a node has its score.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
-    /// From the allocation that the scheduler would make.
-    Predicted,
-    /// From one of several that it may make.
-    Likely,
-    /// From nothing: the node has no graph, or its future is not known.
-    Unknown,
-}
-
-/// Scores every node for a pod. Empty where the pod has no claim to predict,
-/// which the scheduler takes as no opinion.
-pub fn prioritize(pod: &Pod, nodes: &[String], view: &ClusterView) -> Vec<(HostPriority, Basis)> {
-    let claims = match open_claims(pod, view) {
-        Ok(claims) if claims.is_empty() => return Vec::new(),
-        Ok(claims) => claims,
-        Err(reason) => {
-            tracing::debug!(reason, "No prediction");
-            return nodes.iter().map(|node| (priority(node, NEUTRAL), Basis::Unknown)).collect();
-        }
-    };
-    let mut predictions = predict_each(view, nodes.iter().map(String::as_str), &claims);
-    let score = |node: &String| match score(node, predictions.remove(node.as_str()), view) {
-        Some((score, basis)) => (priority(node, score), basis),
-        None => (priority(node, NEUTRAL), Basis::Unknown),
-    };
-    nodes.iter().map(score).collect()
-}
-
-fn priority(node: &str, score: i64) -> HostPriority {
-    HostPriority { host: node.to_owned(), score }
-}
-
-fn score(node: &str, prediction: Option<Prediction>, view: &ClusterView) -> Option<(i64, Basis)> {
-    let devices = NodeDevices::of(view, node)?;
-    match prediction? {
-        Prediction::Fits { allocations, is_exact } => {
-            let basis = if is_exact { Basis::Predicted } else { Basis::Likely };
-            Some((kept(&devices, view, &allocations), basis))
-        }
-        // The scheduler found room where the view has none: the view is behind.
-        Prediction::NoFit(reason) | Prediction::Unknown(reason) => {
-            tracing::debug!(node, reason, "No prediction");
-            None
-        }
-    }
-}
-
-/// [`SCORE_MAX`] when no whole cell is broken, 0 when every cell of the node is.
-fn kept(devices: &NodeDevices<'_>, view: &ClusterView, allocations: &[ClaimAllocation]) -> i64 {
-    let mut in_use = view.inventory().state().clone();
-    let before = devices.whole_cells(Level::Numa, &in_use);
-    let results = allocations.iter().flat_map(|allocation| &allocation.results);
-    for result in results.filter(|result| !result.admin_access) {
-        in_use.insert(result.device.clone());
-    }
-    let broken = before - devices.whole_cells(Level::Numa, &in_use);
-    let cells = devices.cells(Level::Numa).len().max(1);
-    let share = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    SCORE_MAX - SCORE_MAX * share(broken) / share(cells)
-}
+pub use cost::{Cost, Fabric};
+pub use gets::Gets;
+pub use mix::{Demand, Mix, ParseMixError};
+pub use rank::{NEUTRAL, Outcome, SCORE_MAX, rank};
+pub use room::{Free, Room};

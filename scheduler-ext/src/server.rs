@@ -1,81 +1,215 @@
 //! The extender as a server: watches, and `POST /prioritize`.
 
-use crate::args::Args;
+use crate::args::{self, Args};
+use crate::debug::{self, Access, ExplainQuery};
+use crate::events::{self, Events};
+use crate::expected::Expected;
+use crate::in_flight::Landed;
 use crate::metrics::Metrics;
-use crate::score::prioritize;
+use crate::prioritize::{Answer, Ranker};
 use crate::wire::{ExtenderArgs, HostPriority};
 use anyhow::Context as _;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use axum::{Json, Router};
+use cluster_model::view::{ClusterView, ObjectKey};
 use cluster_model::watch::{self, SharedView};
 use prometheus_client::registry::Registry;
 use serve::http::Bound;
 use serve::readiness::Readiness;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::MissedTickBehavior;
+use topology_graph::PathKind;
 
 /// Bytes of a request: a pod of 1.5 MiB (etcd's limit), written out as JSON, and
-/// five thousand names.
-const BODY_MAX: usize = 8 << 20;
+/// the names of all nodes of the largest clusters.
+const BODY_MAX: usize = 16 << 20;
+
+/// How often it is looked what became of pods, and what is free.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct App {
     view: SharedView,
     readiness: Readiness,
     metrics: Metrics,
+    ranker: Ranker,
+    /// Longest time of an answer.
+    limit: Duration,
+    /// Pods that got pairs, for their events.
+    landed: UnboundedSender<(Landed, PathKind)>,
+    /// Who may look at /debug.
+    access: Access,
 }
 
 /// Runs the extender until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { server, operations, kube, log } = args;
+    let Args { server, timeout, mix, operations_token_file, operations, kube, log } = args;
     process::logging::init(&log)?;
+    args::check(&server)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
+    let access = match operations_token_file {
+        _ if server.listen.ip().is_loopback() => Access::Loopback,
+        Some(file) => Access::Token(file),
+        None => Access::Closed,
+    };
     let extender = Bound::from_args(&server).await?;
     let operations = Bound::plain(operations.operations_listen)?;
     tracing::info!(extender = %extender.address(), operations = %operations.address(), "Listening");
 
     let mut registry = Registry::with_prefix("dranet_scheduler_ext");
     let readiness = Readiness::default();
+    let (landed, receiver) = unbounded_channel();
+    let events = Events::new(client.clone());
     let app = Arc::new(App {
         view: SharedView::default(),
         readiness: readiness.clone(),
         metrics: Metrics::register(&mut registry),
+        ranker: Ranker::new(Expected::new(mix.unwrap_or_default())),
+        limit: timeout / 4,
+        landed,
+        access,
     });
     let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
     let operations_router = serve::operations::router(readiness.clone(), registry);
     let router = Router::new()
-        .route("/prioritize", post(answer))
+        .route("/prioritize", post(prioritize))
+        .route("/debug/explain", get(explain))
+        .route("/debug/nodes/{name}", get(node))
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .with_state(app);
+        .with_state(app.clone());
     tokio::select! {
         () = watches => anyhow::bail!("every watch ended"),
+        () = look(app) => {}
+        () = tell(receiver, events) => {}
         result = extender.serve(router, stop.clone()) => result?,
         result = operations.serve(operations_router, stop) => result?,
     }
     Ok(())
 }
 
-async fn answer(State(app): State<Arc<App>>, Json(args): Json<ExtenderArgs>) -> Response {
+async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
     let start = Instant::now();
-    // Without the names (`nodeCacheCapable: false`) an answer would be wrong:
-    // kube-scheduler would go on with nodes that it believes empty.
-    let Some(nodes) = args.node_names else {
-        let text = "no NodeNames: set nodeCacheCapable: true for this extender";
-        return (StatusCode::BAD_REQUEST, text).into_response();
+    let args = match ExtenderArgs::parse(&body) {
+        Ok(args) => args,
+        Err(error) => {
+            tracing::warn!(%error, "Request refused");
+            return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
+        }
     };
-    if !app.readiness.waiting().is_empty() {
-        return Json(Vec::<HostPriority>::new()).into_response();
+    // Most pods of a cluster have no claim, and nothing is to be waited for.
+    let has_claims = args.pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.is_some());
+    if !has_claims || !app.readiness.waiting().is_empty() {
+        app.metrics.answered(&Answer::default(), start.elapsed());
+        return scores(&Answer::default());
     }
-    let scored = prioritize(&args.pod, &nodes, &app.view.read());
-    for (_, basis) in &scored {
-        app.metrics.count(*basis);
+    let deadline = start + app.limit;
+    let task = tokio::task::spawn_blocking({
+        let app = app.clone();
+        move || {
+            let answer = Arc::new(app.answer(&args, start, deadline));
+            app.metrics.answered(&answer, start.elapsed());
+            tracing::debug!(pod = ?args.pod.metadata.name, ?answer, "Prioritized");
+            if !answer.nodes.is_empty() {
+                app.ranker.keep(ObjectKey::of(&args.pod.metadata), answer.clone());
+            }
+            answer
+        }
+    });
+    let reason = match tokio::time::timeout_at(deadline.into(), task).await {
+        Ok(Ok(answer)) => return scores(&answer),
+        Ok(Err(error)) => error.to_string(),
+        Err(late) => late.to_string(),
+    };
+    // No opinion: neutral, and in time. What was computed is there for the next.
+    tracing::warn!(reason, "Answered neutrally");
+    app.metrics.late();
+    scores(&Answer::default())
+}
+
+async fn explain(
+    State(app): State<Arc<App>>,
+    Query(query): Query<ExplainQuery>,
+    headers: HeaderMap,
+) -> Response {
+    match app.access.check(&headers).await {
+        Ok(()) => debug::explain(&query, &app.ranker, &headers),
+        Err(refused) => refused.into_response(),
     }
-    app.metrics.observe(start.elapsed());
-    let priorities: Vec<_> = scored.into_iter().map(|(priority, _)| priority).collect();
-    tracing::debug!(pod = ?args.pod.metadata.name, ?priorities, "Prioritized");
+}
+
+async fn node(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    match app.access.check(&headers).await {
+        Ok(()) => debug::node(&name, &app.ranker, &app.view.read(), &headers),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+fn scores(answer: &Answer) -> Response {
+    let scored = answer.nodes.iter();
+    let priorities: Vec<_> =
+        scored.map(|scored| HostPriority { host: &scored.node, score: scored.score }).collect();
     Json(priorities).into_response()
+}
+
+/// Looks now and then what became of pods, and what is free.
+async fn look(app: Arc<App>) {
+    let mut every = tokio::time::interval(LOOK);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        if !app.readiness.waiting().is_empty() {
+            continue;
+        }
+        let app = app.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let view = app.view.read();
+            app.settle(&view, Instant::now());
+            app.ranker.learn(&view);
+            app.metrics.expected(&app.ranker.expected());
+        });
+        if let Err(error) = looked.await {
+            tracing::error!(%error, "Look at the cluster failed");
+        }
+    }
+}
+
+/// Writes the events of pods that landed.
+async fn tell(mut landed: UnboundedReceiver<(Landed, PathKind)>, events: Events) {
+    while let Some((landed, path)) = landed.recv().await {
+        events.misaligned(&landed, path).await;
+    }
+}
+
+impl App {
+    fn answer(&self, args: &ExtenderArgs, now: Instant, deadline: Instant) -> Answer {
+        let view = self.view.read();
+        self.settle(&view, now);
+        // Half of the time is for forecasts; what follows them takes far less than the rest.
+        let end = now + deadline.saturating_duration_since(now) / 2;
+        let stop = || Instant::now() >= end;
+        self.ranker.prioritize(&args.pod, &args.node_names, &view, now, &stop)
+    }
+
+    fn settle(&self, view: &ClusterView, now: Instant) {
+        for landed in self.ranker.settle(view, now) {
+            let path = self.ranker.path(view, &landed);
+            self.metrics.landed(&landed, path);
+            events::log(&landed);
+            if let Some(path) = path {
+                // Its other end lives as long as the process.
+                let _ended = self.landed.send((landed, path));
+            }
+        }
+    }
 }

@@ -1,30 +1,119 @@
 //! The extender's wire: `k8s.io/kube-scheduler/extender/v1/types.go`. The Go
 //! types carry no JSON tags, so keys are the Go field names, capitalised, while
 //! the Kubernetes objects inside use their own.
+//!
+//! Of the pod only what names its claims is read: every pod of the cluster comes
+//! by here, with all its containers.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{
+    Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// The largest score (`MaxExtenderPriority`); kube-scheduler does not clamp.
-pub const SCORE_MAX: i64 = 10;
-
 /// What the scheduler asks: a pod and the nodes that passed its filters.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug)]
 pub struct ExtenderArgs {
-    /// The pod being scheduled.
+    /// The pod being scheduled; of its spec and status only what names claims.
     pub pod: Pod,
-    /// Names of the nodes; only with `nodeCacheCapable: true`.
-    #[serde(default)]
-    pub node_names: Option<Vec<String>>,
+    /// Names of the nodes.
+    pub node_names: Vec<String>,
+}
+
+/// A body is not what the scheduler sends to an extender that is set up for names.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// It is no JSON, or of other types.
+    #[error("body is no ExtenderArgs: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// There is no pod.
+    #[error("ExtenderArgs has no `Pod`")]
+    NoPod,
+    /// Nodes come as objects, for which an answer would be wrong: the scheduler would go
+    /// on with nodes that it believes empty.
+    #[error(
+        "ExtenderArgs has `Nodes` and no `NodeNames`: set `nodeCacheCapable: true` for this \
+         extender in the KubeSchedulerConfiguration"
+    )]
+    Nodes,
 }
 
 /// One node's score. The answer to prioritize is a bare array of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct HostPriority {
+pub struct HostPriority<'a> {
     /// Name of the node.
-    pub host: String,
-    /// 0 to [`SCORE_MAX`].
+    pub host: &'a str,
+    /// 0 to 10.
     pub score: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Args {
+    pod: Option<WirePod>,
+    nodes: Option<IgnoredAny>,
+    node_names: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct WirePod {
+    metadata: Option<WireMetadata>,
+    spec: Option<WireSpec>,
+    status: Option<WireStatus>,
+}
+
+#[derive(Deserialize)]
+struct WireMetadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSpec {
+    resource_claims: Option<Vec<PodResourceClaim>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireStatus {
+    resource_claim_statuses: Option<Vec<PodResourceClaimStatus>>,
+}
+
+impl ExtenderArgs {
+    /// Reads a request's body. Fields that are not known are passed over.
+    ///
+    /// # Errors
+    /// What is wrong with the body, for the scheduler's log.
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        let Args { pod, nodes, node_names } = serde_json::from_slice(body)?;
+        let pod = pod.ok_or(WireError::NoPod)?;
+        let node_names = match (node_names, nodes) {
+            (Some(names), _) => names,
+            (None, Some(_)) => return Err(WireError::Nodes),
+            (None, None) => Vec::new(),
+        };
+        Ok(Self { pod: pod.into(), node_names })
+    }
+}
+
+impl From<WirePod> for Pod {
+    fn from(WirePod { metadata, spec, status }: WirePod) -> Self {
+        let metadata = metadata.map(|WireMetadata { name, namespace, uid }| ObjectMeta {
+            name,
+            namespace,
+            uid,
+            ..ObjectMeta::default()
+        });
+        let spec = spec
+            .map(|WireSpec { resource_claims }| PodSpec { resource_claims, ..PodSpec::default() });
+        let status = status.map(|WireStatus { resource_claim_statuses }| PodStatus {
+            resource_claim_statuses,
+            ..PodStatus::default()
+        });
+        Self { metadata: metadata.unwrap_or_default(), spec, status }
+    }
 }

@@ -20,7 +20,7 @@ use crate::claim::{Ask, exactly, first_available, match_attribute};
 use crate::demand::{Block, Demand};
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
-use cluster_model::names::{self, attribute};
+use cluster_model::names::{self, alternative, attribute};
 use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
 use topology_graph::{PciAddress, ShapeHash};
 
@@ -307,6 +307,6 @@ fn way_name(index: usize, way: &Way) -> String {
     match way {
         Way::Attribute { join, .. } => (*join).to_owned(),
         Way::Cell(_) => format!("c{index}"),
-        Way::Any => "any".to_owned(),
+        Way::Any => alternative::ANY.to_owned(),
     }
 }

@@ -119,6 +119,9 @@ pub struct PolicyArgs {
     /// What becomes of a pod while no machine has been seen yet, none remembered either
     #[arg(long, value_enum, default_value_t = UnknownShape::Deny)]
     pub unknown_shape: UnknownShape,
+    /// Scheduler for the pods that it gives claims, where they name none but default-scheduler
+    #[arg(long, value_name = "NAME")]
+    pub scheduler_name: Option<String>,
 }
 
 /// What becomes of a pod while no machine is known.
@@ -139,6 +142,7 @@ impl From<PolicyArgs> for Policy {
             network_namespaces,
             fabric_controller,
             unknown_shape,
+            scheduler_name,
         } = args;
         let admit_unknown = unknown_shape == UnknownShape::Admit;
         Self {
@@ -148,6 +152,7 @@ impl From<PolicyArgs> for Policy {
             network_namespaces,
             admit_unknown,
             fabric_controller,
+            scheduler_name,
         }
     }
 }

@@ -77,12 +77,14 @@ impl Index<ResourceClaim> for ClusterView {
     fn apply(&mut self, object: ResourceClaim) -> Result<(), ViewError> {
         let applied = self.inventory.apply_claim(&object);
         applied.map_err(|source| inventory_error("ResourceClaim", &object.metadata, source))?;
+        self.versions.apply_claim(&object);
         self.claims.put(object);
         Ok(())
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         self.inventory.delete_claim(&ClaimName::new(key.namespace.as_str(), key.name.as_str()));
+        self.versions.delete_claim(key);
         self.claims.all.remove(key);
     }
 }

@@ -9,6 +9,7 @@ impl Index<ResourceSlice> for ClusterView {
     fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
         self.epoch += 1;
         self.stand_ins.apply(&object);
+        self.versions.apply_slice(&object);
         let result = self.inventory.apply_slice(&object);
         result.map_err(|source| inventory_error("ResourceSlice", &object.metadata, source))
     }
@@ -16,6 +17,7 @@ impl Index<ResourceSlice> for ClusterView {
     fn delete(&mut self, key: &ObjectKey) {
         self.epoch += 1;
         self.stand_ins.delete(&key.name);
+        self.versions.delete_slice(&key.name);
         self.inventory.delete_slice(&key.name);
     }
 }
@@ -23,6 +25,7 @@ impl Index<ResourceSlice> for ClusterView {
 impl Index<DeviceClass> for ClusterView {
     fn apply(&mut self, object: DeviceClass) -> Result<(), ViewError> {
         self.epoch += 1;
+        self.versions.everything_changed();
         let result = self.inventory.apply_class(&object);
         result.map_err(|source| inventory_error("DeviceClass", &object.metadata, source))?;
         let class = name(&object.metadata).to_owned();
@@ -35,6 +38,7 @@ impl Index<DeviceClass> for ClusterView {
 
     fn delete(&mut self, key: &ObjectKey) {
         self.epoch += 1;
+        self.versions.everything_changed();
         self.extended.remove(&key.name);
         self.inventory.delete_class(&key.name);
     }
@@ -50,7 +54,10 @@ impl Index<Node> for ClusterView {
         let node = name(&object.metadata);
         let same = self.inventory.node(node) == before.as_ref()
             && self.plugins.get(node).map(Vec::as_slice).unwrap_or_default() == plugins;
-        self.epoch += u64::from(!same);
+        if !same {
+            self.epoch += 1;
+            self.versions.devices_changed(node);
+        }
         if plugins.is_empty() {
             self.plugins.remove(node);
         } else {
@@ -61,6 +68,7 @@ impl Index<Node> for ClusterView {
 
     fn delete(&mut self, key: &ObjectKey) {
         self.epoch += 1;
+        self.versions.devices_changed(&key.name);
         self.plugins.remove(&key.name);
         self.inventory.delete_node(&key.name);
     }

@@ -78,12 +78,17 @@ impl Graphs {
 impl Index<NodeTopology> for ClusterView {
     fn apply(&mut self, object: NodeTopology) -> Result<(), ViewError> {
         // What changes on a machine as it runs is no part of the shape.
-        self.epoch += u64::from(self.graphs.put(object)?);
+        let node = object.metadata.name.clone().unwrap_or_default();
+        if self.graphs.put(object)? {
+            self.epoch += 1;
+            self.versions.devices_changed(&node);
+        }
         Ok(())
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         self.epoch += 1;
+        self.versions.devices_changed(&key.name);
         self.graphs.remove(&key.name);
     }
 }

@@ -56,6 +56,11 @@ impl Held {
         &self.state
     }
 
+    /// What a claim holds.
+    pub(super) fn held_by(&self, claim: &ClaimName) -> impl Iterator<Item = &DeviceId> {
+        self.claims.get(claim).into_iter().flatten().map(|held| &held.device)
+    }
+
     /// A claim that holds the device, or a share of it.
     pub(super) fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
         self.holders.get(device)?.first()

@@ -1,0 +1,229 @@
+//! Counts what changes on each node, so that whoever computed something from a node
+//! knows whether it still holds.
+
+use super::ObjectKey;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+
+/// What an answer about a node was made from. The same numbers mean the same answer;
+/// they never come again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeVersion {
+    /// Changes with its devices, its graph and the node itself, and with what holds
+    /// for all nodes: classes and the version of the cluster.
+    pub devices: u64,
+    /// Changes with the claims that hold its devices.
+    pub claims: u64,
+}
+
+/// Versions of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    all: NodeVersion,
+    nodes: HashMap<String, NodeVersion>,
+    /// Pool and node of each slice; no node where it is for several.
+    slices: HashMap<String, (Pool, Option<String>)>,
+    pools: HashMap<Pool, PoolPlace>,
+    /// What each claim holds.
+    claims: BTreeMap<ObjectKey, Held>,
+}
+
+/// Driver and name.
+type Pool = (String, String);
+
+/// Where a pool is.
+#[derive(Debug, Default)]
+struct PoolPlace {
+    /// Its node; none where its slices are for several.
+    node: Option<String>,
+    /// Its slices.
+    slices: usize,
+}
+
+/// The devices of a claim.
+#[derive(Debug, PartialEq)]
+struct Held {
+    pools: BTreeSet<Pool>,
+    /// Of all devices and shares.
+    hash: u64,
+}
+
+impl Versions {
+    pub(super) fn of(&self, node: &str) -> NodeVersion {
+        let own = self.nodes.get(node).copied().unwrap_or_default();
+        NodeVersion {
+            devices: self.all.devices + own.devices,
+            claims: self.all.claims + own.claims,
+        }
+    }
+
+    pub(super) fn everything_changed(&mut self) {
+        self.all.devices += 1;
+    }
+
+    pub(super) fn devices_changed(&mut self, node: &str) {
+        self.node(node).devices += 1;
+    }
+
+    pub(super) fn apply_slice(&mut self, slice: &ResourceSlice) {
+        let name = slice.metadata.name.as_deref().unwrap_or_default();
+        let spec = &slice.spec;
+        let pool = (spec.driver.clone(), spec.pool.name.clone());
+        let node = spec.node_name.clone();
+        self.delete_slice(name);
+        self.slice_changed(node.as_deref());
+        let of = self.pools.entry(pool.clone()).or_default();
+        of.node.clone_from(&node);
+        of.slices += 1;
+        self.slices.insert(name.to_owned(), (pool, node));
+    }
+
+    pub(super) fn delete_slice(&mut self, name: &str) {
+        let Some((pool, node)) = self.slices.remove(name) else { return };
+        self.slice_changed(node.as_deref());
+        if let Some(of) = self.pools.get_mut(&pool) {
+            of.slices -= 1;
+            if of.slices == 0 {
+                self.pools.remove(&pool);
+            }
+        }
+    }
+
+    pub(super) fn apply_claim(&mut self, claim: &ResourceClaim) {
+        let key = ObjectKey::of(&claim.metadata);
+        let held = Held::of(claim);
+        if self.claims.get(&key) == held.as_ref() {
+            return;
+        }
+        self.delete_claim(&key);
+        if let Some(held) = held {
+            self.held_changed(&held);
+            self.claims.insert(key, held);
+        }
+    }
+
+    pub(super) fn delete_claim(&mut self, key: &ObjectKey) {
+        if let Some(held) = self.claims.remove(key) {
+            self.held_changed(&held);
+        }
+    }
+
+    fn slice_changed(&mut self, node: Option<&str>) {
+        match node {
+            Some(node) => self.node(node).devices += 1,
+            None => self.everything_changed(),
+        }
+    }
+
+    fn held_changed(&mut self, held: &Held) {
+        let places = held.pools.iter().filter_map(|pool| self.pools.get(pool));
+        let nodes: BTreeSet<Option<String>> = places.map(|place| place.node.clone()).collect();
+        for node in nodes {
+            match node {
+                Some(node) => self.node(&node).claims += 1,
+                None => self.all.claims += 1,
+            }
+        }
+    }
+
+    fn node(&mut self, name: &str) -> &mut NodeVersion {
+        self.nodes.entry(name.to_owned()).or_default()
+    }
+}
+
+impl Held {
+    /// `None` where the claim holds nothing.
+    fn of(claim: &ResourceClaim) -> Option<Self> {
+        let allocation = claim.status.as_ref()?.allocation.as_ref()?;
+        let results = allocation.devices.as_ref()?.results.as_deref()?;
+        let mut hasher = DefaultHasher::new();
+        for result in results {
+            (&result.driver, &result.pool, &result.device).hash(&mut hasher);
+            (&result.share_id, result.admin_access).hash(&mut hasher);
+            for (name, quantity) in result.consumed_capacity.iter().flatten() {
+                (name, &quantity.0).hash(&mut hasher);
+            }
+        }
+        let pools = results.iter().map(|result| (result.driver.clone(), result.pool.clone()));
+        Some(Self { pools: pools.collect(), hash: hasher.finish() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::view::{ClusterView, Index, NodeVersion, ObjectKey};
+    use dra_allocator::{MinorVersion, Settings};
+    use k8s_openapi::api::core::v1::Node;
+    use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+    use serde_json::{Value, json};
+
+    fn slice(node: Option<&str>, pool: &str, devices: &[&str]) -> ResourceSlice {
+        let devices: Vec<_> = devices.iter().map(|name| json!({"name": name})).collect();
+        from(&json!({"metadata": {"name": format!("{pool}-slice")}, "spec": {
+            "driver": "d", "nodeName": node, "allNodes": node.is_none().then_some(true),
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}, "devices": devices,
+        }}))
+    }
+
+    fn claim(name: &str, devices: &[(&str, &str)]) -> ResourceClaim {
+        let results: Vec<_> = devices
+            .iter()
+            .map(|(pool, device)| {
+                json!({"request": "r", "driver": "d", "pool": pool, "device": device})
+            })
+            .collect();
+        from(&json!({"metadata": {"name": name, "namespace": "n"}, "spec": {},
+            "status": {"allocation": {"devices": {"results": results}}}}))
+    }
+
+    fn from<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+        serde_json::from_value(value.clone()).unwrap()
+    }
+
+    /// Which of the nodes `a` and `b` changed, in which way.
+    fn changes(view: &mut ClusterView, change: impl FnOnce(&mut ClusterView)) -> [String; 2] {
+        let nodes = ["a", "b"];
+        let before = nodes.map(|node| view.node_version(node));
+        change(view);
+        let after = nodes.map(|node| view.node_version(node));
+        let text = |before: NodeVersion, after: NodeVersion| {
+            assert!(before <= after, "versions only grow");
+            let devices = if before.devices == after.devices { "" } else { "devices" };
+            let claims = if before.claims == after.claims { "" } else { "claims" };
+            format!("{devices}{claims}")
+        };
+        [text(before[0], after[0]), text(before[1], after[1])]
+    }
+
+    #[test]
+    fn a_node_changes_with_what_its_answers_are_made_from_and_no_other_does() {
+        let mut view = ClusterView::default();
+        let mut check = |expected: [&str; 2], change: &dyn Fn(&mut ClusterView)| {
+            assert_eq!(changes(&mut view, change), expected);
+        };
+        let gone = ObjectKey { namespace: "n".to_owned(), name: "c".to_owned() };
+        check(["devices", ""], &|view| view.apply(slice(Some("a"), "pa", &["x", "y"])).unwrap());
+        check(["", "devices"], &|view| view.apply(slice(Some("b"), "pb", &["x"])).unwrap());
+        check(["devices", "devices"], &|view| view.apply(slice(None, "net", &["x"])).unwrap());
+        check(["claims", ""], &|view| view.apply(claim("c", &[("pa", "x")])).unwrap());
+        // The same again, as the kubelet's part of the status changes.
+        check(["", ""], &|view| view.apply(claim("c", &[("pa", "x")])).unwrap());
+        check(["claims", ""], &|view| view.apply(claim("c", &[("pa", "y")])).unwrap());
+        check(["claims", "claims"], &|view| view.apply(claim("c", &[("pb", "x")])).unwrap());
+        check(["claims", "claims"], &|view| view.apply(claim("n", &[("net", "x")])).unwrap());
+        check(["", "claims"], &|view| Index::<ResourceClaim>::delete(view, &gone));
+        check(["", ""], &|view| Index::<ResourceClaim>::delete(view, &gone));
+        let node = json!({"metadata": {"name": "b", "labels": {"zone": "1"}}});
+        check(["", "devices"], &|view| view.apply(from::<Node>(&node)).unwrap());
+        check(["", ""], &|view| view.apply(from::<Node>(&node)).unwrap());
+        let class = json!({"metadata": {"name": "gpu"}, "spec": {}});
+        check(["devices", "devices"], &|view| view.apply(from::<DeviceClass>(&class)).unwrap());
+        let older = Settings::defaults_of(MinorVersion::V1_35);
+        check(["devices", "devices"], &|view| view.set_settings(older));
+        check(["devices", ""], &|view| {
+            Index::<ResourceSlice>::delete(view, &ObjectKey::cluster_wide("pa-slice"));
+        });
+    }
+}

@@ -1,0 +1,208 @@
+//! What was forecast before, kept until something changes.
+
+use crate::forecast::{Forecast, Question};
+use crate::in_flight::{Assumed, Basis};
+use crate::machine::{Cells, Machine};
+use cluster_model::node_devices::published;
+use cluster_model::predict::{OpenClaim, Prediction, predict_each};
+use cluster_model::view::ClusterView;
+use dra_allocator::{AllocatedState, Claim};
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use topology_graph::ShapeHash;
+
+/// The most questions whose answers are kept: some two megabytes each with 5,000 nodes.
+const QUESTIONS_MAX: u64 = 32;
+
+/// The answers to the questions of late, and the machines they were made from.
+#[derive(Debug)]
+pub struct Answers {
+    questions: moka::sync::Cache<String, Arc<Known>>,
+    machines: Mutex<Machines>,
+}
+
+/// One question and what nodes answered to it.
+#[derive(Debug)]
+struct Known {
+    claims: Vec<Claim>,
+    nodes: Mutex<HashMap<String, (Basis, Entry)>>,
+}
+
+/// The answer of a node: a forecast, or the reason why there is none.
+pub type Entry = Result<Arc<Forecast>, Arc<str>>;
+
+/// Machines by node, as long as their devices do not change.
+#[derive(Debug, Default)]
+struct Machines {
+    nodes: HashMap<String, (u64, Arc<Machine>)>,
+    shapes: HashMap<ShapeHash, Arc<Cells>>,
+    no_graph: Arc<Cells>,
+}
+
+/// Of the nodes of one request.
+#[derive(Debug, Default)]
+pub struct Answered {
+    /// What is known of each node that was reached, and what it was made from.
+    pub nodes: HashMap<String, (Basis, Entry)>,
+    /// How many of them were known before.
+    pub hits: usize,
+}
+
+/// What answers are made from, beside the question.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// The cluster.
+    pub view: &'a ClusterView,
+    /// What is in use, with what is assumed to be.
+    pub in_use: &'a AllocatedState,
+    /// What is assumed of a node.
+    pub assumed: &'a dyn Fn(&str) -> Assumed,
+    /// Changes with the pods that are expected.
+    pub mix_version: u64,
+    /// True when there is no more time.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+impl fmt::Debug for Facts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Facts").field("mix_version", &self.mix_version).finish_non_exhaustive()
+    }
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        let questions = moka::sync::Cache::new(QUESTIONS_MAX);
+        Self { questions, machines: Mutex::default() }
+    }
+}
+
+impl Answers {
+    /// The answers of these nodes.
+    ///
+    /// # Errors
+    /// What the allocator does not understand of a claim.
+    pub fn of(
+        &self,
+        question: Question<'_>,
+        nodes: &[String],
+        facts: Facts<'_>,
+    ) -> Result<Answered, String> {
+        let known = self.known(question, facts.mix_version)?;
+        let mut answered = Answered::default();
+        let mut missing = Vec::new();
+        {
+            let before = lock(&known.nodes);
+            for node in nodes {
+                let basis = basis(node, facts);
+                match before.get(node) {
+                    Some((of, entry)) if of.node == basis.node && of.assumed == basis.assumed => {
+                        answered.nodes.insert(node.clone(), (*of, entry.clone()));
+                    }
+                    _ => missing.push(node.as_str()),
+                }
+            }
+        }
+        answered.hits = answered.nodes.len();
+        if missing.is_empty() {
+            return Ok(answered);
+        }
+        let fresh = self.ask(question, &known.claims, &missing, facts);
+        let mut before = lock(&known.nodes);
+        for (node, answer) in fresh {
+            before.insert(node.clone(), answer.clone());
+            answered.nodes.insert(node, answer);
+        }
+        Ok(answered)
+    }
+
+    /// The machine of a node.
+    pub fn machine(&self, view: &ClusterView, node: &str) -> Arc<Machine> {
+        lock(&self.machines).of(view, node)
+    }
+
+    fn ask(
+        &self,
+        question: Question<'_>,
+        claims: &[Claim],
+        nodes: &[&str],
+        facts: Facts<'_>,
+    ) -> Vec<(String, (Basis, Entry))> {
+        let Facts { view, in_use, stop, .. } = facts;
+        let predictions = predict_each(view, nodes.iter().copied(), claims, in_use, stop);
+        let mut machines = lock(&self.machines);
+        let mut answers = Vec::with_capacity(predictions.len());
+        for (node, prediction) in predictions {
+            let mut basis = basis(node, facts);
+            let entry = match prediction {
+                Prediction::Fits { allocations, is_exact } => {
+                    basis.is_exact = is_exact;
+                    let machine = machines.of(view, node);
+                    Ok(Arc::new(Forecast::of(question, &machine, &allocations, in_use)))
+                }
+                // The scheduler found room where the view has none: the view is behind.
+                Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
+            };
+            answers.push((node.to_owned(), (basis, entry)));
+        }
+        answers
+    }
+
+    fn known(&self, question: Question<'_>, mix_version: u64) -> Result<Arc<Known>, String> {
+        let key = key(question, mix_version);
+        if let Some(known) = self.questions.get(&key) {
+            return Ok(known);
+        }
+        let claims: Result<Vec<_>, _> = question.claims.iter().map(OpenClaim::parse).collect();
+        let known = Arc::new(Known { claims: claims?, nodes: Mutex::default() });
+        self.questions.insert(key, known.clone());
+        Ok(known)
+    }
+}
+
+impl Machines {
+    fn of(&mut self, view: &ClusterView, node: &str) -> Arc<Machine> {
+        let version = view.node_version(node).devices;
+        match self.nodes.get(node) {
+            Some((of, machine)) if *of == version => return machine.clone(),
+            _ => {}
+        }
+        let cells = match view.topology(node) {
+            None => self.no_graph.clone(),
+            Some(graph) => {
+                let cells = || Arc::new(Cells::of(graph.clone()));
+                self.shapes.entry(graph.shape()).or_insert_with(cells).clone()
+            }
+        };
+        let machine = Arc::new(Machine::of(published(view, node), cells));
+        self.nodes.insert(node.to_owned(), (version, machine.clone()));
+        machine
+    }
+}
+
+fn basis(node: &str, facts: Facts<'_>) -> Basis {
+    let assumed = (facts.assumed)(node);
+    Basis { node: facts.view.node_version(node), assumed, is_exact: false }
+}
+
+/// All of the question that the answer depends on; names of claims and the
+/// configuration of devices do not matter.
+fn key(question: Question<'_>, mix_version: u64) -> String {
+    let Question { claims, held, mix: _ } = question;
+    let mut key = format!("{mix_version}");
+    for claim in claims {
+        let asked = claim.spec.devices.as_ref().map(|devices| {
+            (serde_json::to_string(&devices.requests), serde_json::to_string(&devices.constraints))
+        });
+        let _infallible = write!(key, "\n{} {asked:?}", claim.is_ours);
+    }
+    for device in held {
+        let _infallible = write!(key, "\n{device}");
+    }
+    key
+}
+
+/// What is kept is whole at any moment, so that a panic elsewhere spoils nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

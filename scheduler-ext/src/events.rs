@@ -1,0 +1,72 @@
+//! What became of pods, told to people: a log line, and an event where it is worse
+//! than they will like.
+
+use crate::in_flight::Landed;
+use dra_allocator::DeviceId;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use topology_graph::PathKind;
+
+/// Writes events.
+#[derive(Clone)]
+pub(crate) struct Events(Recorder);
+
+impl Events {
+    pub(crate) fn new(client: Client) -> Self {
+        let reporter = Reporter { controller: "dranet-scheduler-ext".into(), instance: None };
+        Self(Recorder::new(client, reporter))
+    }
+
+    /// Tells of a pod whose pairs are farther apart than one NUMA node.
+    pub(crate) async fn misaligned(&self, landed: &Landed, path: PathKind) {
+        let Some(event) = event(path) else { return };
+        let pod = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(landed.pod.name.clone()),
+            namespace: Some(landed.pod.namespace.clone()),
+            uid: landed.uid.clone(),
+            ..ObjectReference::default()
+        };
+        if let Err(error) = self.0.publish(&event, &pod).await {
+            tracing::warn!(pod = %landed.pod, %error, "Event not written");
+        }
+    }
+}
+
+fn event(path: PathKind) -> Option<Event> {
+    if path.satisfies(PathKind::Node) || path == PathKind::Unknown {
+        return None;
+    }
+    let note = format!(
+        "The farthest of the pod's GPU-NIC pairs is {path}: the devices are not on one NUMA \
+         node. No node could give nearer ones, or the claim did not ask for them"
+    );
+    Some(Event {
+        type_: EventType::Warning,
+        reason: "Misaligned".into(),
+        note: Some(note),
+        action: "Allocate".into(),
+        secondary: None,
+    })
+}
+
+/// Logs a pod that got other devices than were forecast.
+pub(crate) fn log(landed: &Landed) {
+    let Some(of) = landed.forecast.as_ref().filter(|of| !of.is_right) else { return };
+    let predicted = names(&of.forecast.taken);
+    let actual = names(&landed.actual);
+    let pod = &landed.pod;
+    if of.is_certain {
+        tracing::warn!(%pod, node = of.node, predicted, actual, "Forecast was wrong");
+    } else {
+        tracing::info!(%pod, node = of.node, predicted, actual, "Node changed after its forecast");
+    }
+}
+
+fn names(devices: &[DeviceId]) -> String {
+    let mut names: Vec<_> = devices.iter().map(ToString::to_string).collect();
+    names.sort();
+    names.join(" ")
+}

@@ -1,0 +1,213 @@
+//! The GPUs and NICs of a node in the hierarchy of its cells.
+
+use cluster_model::names::{self, attribute};
+use cluster_model::node_devices::{self, Role, is_true, text};
+use dra_allocator::device::DeviceTaint;
+use dra_allocator::{AllocatedState, Device, DeviceId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use topology_graph::{Level, PathKind, PciAddress, PlanRequest, Topology};
+
+use crate::score::{Free, Room};
+
+/// The cells of a graph: what all nodes of a shape have in common. Without a graph
+/// there are none.
+#[derive(Clone, Debug, Default)]
+pub struct Cells {
+    topology: Option<Arc<Topology>>,
+    /// Number of the cell of each device, by level.
+    places: HashMap<PciAddress, [Option<usize>; LEVELS]>,
+    /// How many cells each level has.
+    counts: [usize; LEVELS],
+}
+
+const LEVELS: usize = Level::ALL.len();
+
+/// The published GPUs and NICs of one node.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    cells: Arc<Cells>,
+    parts: Vec<Part>,
+}
+
+/// One GPU or NIC.
+#[derive(Clone, Debug)]
+struct Part {
+    id: DeviceId,
+    address: Option<PciAddress>,
+    kind: Kind,
+    /// By level; none where the graph does not say.
+    cells: [Option<usize>; LEVELS],
+    /// Whether a new pod could get it if nobody had it.
+    is_usable: bool,
+    is_degraded: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gpu,
+    /// For RDMA, which is what GPUs are paired with.
+    Nic,
+    /// For storage and management.
+    OtherNic,
+}
+
+impl Cells {
+    /// The cells of a graph.
+    pub fn of(topology: Arc<Topology>) -> Self {
+        let mut places: HashMap<PciAddress, [Option<usize>; LEVELS]> = HashMap::new();
+        let mut counts = [0; LEVELS];
+        for (level, count) in Level::ALL.into_iter().zip(0..) {
+            let cells = topology.cells(level);
+            counts[count] = cells.len();
+            for (number, cell) in cells.iter().enumerate() {
+                for address in cell.gpus.iter().chain(&cell.nics) {
+                    places.entry(*address).or_default()[count] = Some(number);
+                }
+            }
+        }
+        Self { topology: Some(topology), places, counts }
+    }
+}
+
+impl Machine {
+    /// The devices of a node in the cells of its graph.
+    pub fn of<'d>(devices: impl Iterator<Item = (Role, &'d Device)>, cells: Arc<Cells>) -> Self {
+        let devices: Vec<_> = devices.collect();
+        let has_rdma = devices.iter().any(|(_, device)| is_rdma(device));
+        let part = |(role, device): (Role, &Device)| {
+            let address = node_devices::address(device);
+            Part {
+                id: device.id().clone(),
+                address,
+                kind: match role {
+                    Role::Gpu => Kind::Gpu,
+                    Role::Nic if has_rdma && !is_rdma(device) => Kind::OtherNic,
+                    Role::Nic => Kind::Nic,
+                },
+                cells: address
+                    .and_then(|address| cells.places.get(&address).copied())
+                    .unwrap_or_default(),
+                is_usable: !device.taints().iter().any(DeviceTaint::prevents_allocation),
+                is_degraded: is_degraded(device),
+            }
+        };
+        let parts = devices.into_iter().map(part).collect();
+        Self { cells, parts }
+    }
+
+    /// What is free, level by level, where `in_use` is in use. A NIC that pods share
+    /// is not free.
+    pub fn room(&self, in_use: &AllocatedState) -> Room {
+        self.room_of(|part| !in_use.contains(&part.id) && !in_use.is_shared(&part.id))
+    }
+
+    /// The same without these devices.
+    pub fn room_without(&self, in_use: &AllocatedState, taken: &[DeviceId]) -> Room {
+        self.room_of(|part| {
+            !taken.contains(&part.id) && !in_use.contains(&part.id) && !in_use.is_shared(&part.id)
+        })
+    }
+
+    fn room_of(&self, is_free: impl Fn(&Part) -> bool) -> Room {
+        let mut levels: Vec<Vec<Free>> =
+            self.cells.counts.iter().map(|count| vec![Free::default(); *count]).collect();
+        let mut node = Free::default();
+        for part in self.parts.iter().filter(|part| part.is_usable && is_free(part)) {
+            part.kind.count(&mut node);
+            for (cells, number) in levels.iter_mut().zip(part.cells) {
+                if let Some(cell) = number.and_then(|number| cells.get_mut(number)) {
+                    part.kind.count(cell);
+                }
+            }
+        }
+        levels.push(vec![node]);
+        Room::new(levels)
+    }
+
+    /// Whether it has any GPU or NIC.
+    pub fn has_devices(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// What would be free with nothing in use.
+    pub fn whole(&self) -> Room {
+        self.room_of(|_| true)
+    }
+
+    /// The farthest path among the pairs of these devices; none without a GPU or without
+    /// a NIC for RDMA. Pairs are those that containers are told of: the best plan for all.
+    pub fn farthest_path(&self, devices: &[DeviceId]) -> Option<PathKind> {
+        let places = |kind| {
+            let parts = self.parts.iter().filter(move |part| part.kind == kind);
+            let taken = parts.filter(|part| devices.contains(&part.id));
+            taken.map(|part| part.address).collect::<Vec<_>>()
+        };
+        let (gpus, nics) = (places(Kind::Gpu), places(Kind::Nic));
+        if gpus.is_empty() || nics.is_empty() {
+            return None;
+        }
+        let known =
+            |places: Vec<Option<PciAddress>>| places.into_iter().collect::<Option<Vec<_>>>();
+        let (Some(gpus), Some(nics), Some(topology)) =
+            (known(gpus), known(nics), &self.cells.topology)
+        else {
+            return Some(PathKind::Unknown);
+        };
+        farthest_path(topology, &gpus, &nics)
+    }
+
+    /// How many of these devices are NICs that do not carry what they could.
+    pub fn degraded(&self, devices: &[DeviceId]) -> u32 {
+        let degraded = self.parts.iter().filter(|part| part.is_degraded);
+        let taken = degraded.filter(|part| devices.contains(&part.id)).count();
+        u32::try_from(taken).unwrap_or(u32::MAX)
+    }
+}
+
+impl Kind {
+    fn count(self, free: &mut Free) {
+        match self {
+            Self::Gpu => free.gpus += 1,
+            Self::Nic => free.nics += 1,
+            Self::OtherNic => {}
+        }
+    }
+}
+
+/// Each GPU with its own NICs, or several with one where there are fewer; a device that
+/// the plan leaves out is as far as the nearest that it could go with.
+fn farthest_path(
+    topology: &Topology,
+    gpus: &[PciAddress],
+    nics: &[PciAddress],
+) -> Option<PathKind> {
+    let nearest = |device: PciAddress, others: &[PciAddress]| {
+        others.iter().map(|other| topology.path(device, *other)).min()
+    };
+    // One of a kind needs no plan.
+    if let [gpu] = gpus {
+        return nics.iter().map(|nic| topology.path(*gpu, *nic)).max();
+    }
+    if let [nic] = nics {
+        return gpus.iter().map(|gpu| topology.path(*gpu, *nic)).max();
+    }
+    let per_gpu = nics.len().div_ceil(gpus.len().max(1));
+    let shared = nics.len() < gpus.len();
+    let pairs = topology.plan(&PlanRequest { shared, ..PlanRequest::each(gpus, nics, per_gpu) });
+    let left_gpus = gpus.iter().filter(|gpu| !pairs.iter().any(|pair| pair.gpu == **gpu));
+    let left_nics = nics.iter().filter(|nic| !pairs.iter().any(|pair| pair.nic == **nic));
+    let left = left_gpus.filter_map(|gpu| nearest(*gpu, nics));
+    let left = left.chain(left_nics.filter_map(|nic| nearest(*nic, gpus)));
+    pairs.iter().map(|pair| pair.path).chain(left).max()
+}
+
+fn is_rdma(nic: &Device) -> bool {
+    is_true(nic, attribute::dranet::RDMA)
+}
+
+/// Its link runs below what it could, or its port carries no data.
+fn is_degraded(device: &Device) -> bool {
+    let port = text(device, attribute::PORT_STATE);
+    is_true(device, attribute::DEGRADED) || port.is_some_and(|state| state != names::PORT_ACTIVE)
+}

@@ -1,0 +1,36 @@
+//! What a pod gets on a node.
+
+use std::cmp::Ordering;
+use topology_graph::PathKind;
+
+/// What a pod gets on a node. Smaller is better: first the alternatives, then the
+/// path, then what is degraded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Gets {
+    /// The sum of the places of the chosen alternatives in `firstAvailable`: 0 where
+    /// each is the first. Alternatives that are equally good count alike.
+    pub alternative: u32,
+    /// The farthest path among the pairs of GPU and NIC that the pod gets; none where
+    /// it gets no GPU or no NIC.
+    pub path: Option<PathKind>,
+    /// NICs whose PCIe link runs below what it could, or whose port carries no data.
+    pub degraded: u32,
+}
+
+impl Gets {
+    fn order(&self) -> (u32, Option<PathKind>, u32) {
+        (self.alternative, self.path, self.degraded)
+    }
+}
+
+impl PartialOrd for Gets {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Gets {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}

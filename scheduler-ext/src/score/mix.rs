@@ -1,0 +1,164 @@
+//! The shapes of pods that a cluster runs, and how common each is.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a pod, or a gang of equal pods on one fabric, asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Demand {
+    /// GPUs of each pod.
+    pub gpus: u32,
+    /// NICs of each pod.
+    pub nics: u32,
+    /// Pods, each on a node of its own; 1 is no gang.
+    pub nodes: u32,
+}
+
+/// A text that is no shape of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no pod shape with its share (`GPUSxNICS=SHARE`, as `8x8=2`; of a gang of 4 pods `4*8x8=1`)"
+)]
+pub struct ParseMixError(String);
+
+/// How common each shape is.
+///
+/// Shares are in millionths, so that equal mixes give equal costs on every machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mix {
+    shares: Vec<(Demand, u32)>,
+}
+
+/// Millionths of one.
+const WHOLE: u64 = 1_000_000;
+
+impl Demand {
+    /// A pod with so many GPUs and as many NICs.
+    pub fn gpus(gpus: u32) -> Self {
+        Self { gpus, nics: gpus, nodes: 1 }
+    }
+
+    /// So many of these pods, each on a node of its own, all on one fabric.
+    #[must_use]
+    pub fn on(self, nodes: u32) -> Self {
+        Self { nodes, ..self }
+    }
+
+    /// What it is worth: its GPUs, or its NICs where it has none.
+    pub fn worth(self) -> u64 {
+        let each = if self.gpus == 0 { self.nics } else { self.gpus };
+        u64::from(each) * u64::from(self.nodes)
+    }
+
+    fn asks_for_something(self) -> bool {
+        self.worth() > 0
+    }
+}
+
+impl Mix {
+    /// A mix of shapes by how common each is, in any unit. Doubles add up, and what
+    /// asks for nothing is left out.
+    pub fn new(counts: impl IntoIterator<Item = (Demand, u32)>) -> Self {
+        let mut shares: Vec<(Demand, u64)> = Vec::new();
+        for (demand, count) in counts.into_iter().filter(|(demand, _)| demand.asks_for_something())
+        {
+            match shares.iter_mut().find(|(known, _)| *known == demand) {
+                Some((_, sum)) => *sum += u64::from(count),
+                None => shares.push((demand, count.into())),
+            }
+        }
+        let all: u64 = shares.iter().map(|(_, count)| count).sum::<u64>().max(1);
+        let share = |count: u64| u32::try_from(count * WHOLE / all).unwrap_or(u32::MAX);
+        let mut shares: Vec<_> =
+            shares.into_iter().map(|(demand, count)| (demand, share(count))).collect();
+        shares.sort_unstable();
+        Self { shares }
+    }
+
+    /// The shapes with their shares in millionths, small to large.
+    pub fn shares(&self) -> &[(Demand, u32)] {
+        &self.shares
+    }
+
+    /// Whether a share of any shape differs by more than so many millionths.
+    pub fn differs(&self, other: &Self, millionths: u32) -> bool {
+        let share = |mix: &Self, demand| {
+            let found = mix.shares.iter().find(|(known, _)| *known == demand);
+            found.map_or(0, |(_, share)| *share)
+        };
+        let mut all = self.shares.iter().chain(&other.shares);
+        all.any(|(demand, _)| share(self, *demand).abs_diff(share(other, *demand)) > millionths)
+    }
+}
+
+impl Default for Mix {
+    /// Pods of 1, 2, 4 and 8 GPUs with as many NICs, and gangs of 2, 4 and 8 whole
+    /// nodes: half as many of each as of the next smaller.
+    fn default() -> Self {
+        let whole = Demand::gpus(8);
+        let pods = [1, 2, 4].map(Demand::gpus);
+        let gangs = [1, 2, 4, 8].map(|nodes| whole.on(nodes));
+        Self::new(pods.into_iter().chain(gangs).zip([64, 32, 16, 8, 4, 2, 1]))
+    }
+}
+
+/// `8x8`, of a gang `4*8x8`.
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gpus, nics, nodes } = self;
+        match nodes {
+            1 => write!(f, "{gpus}x{nics}"),
+            _ => write!(f, "{nodes}*{gpus}x{nics}"),
+        }
+    }
+}
+
+/// `1x1=3,2x2=1,4*8x8=1`: shapes with how common each is.
+impl FromStr for Mix {
+    type Err = ParseMixError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let counts: Option<Vec<_>> = text.split(',').map(entry).collect();
+        let mix = Self::new(counts.ok_or_else(|| ParseMixError(text.to_owned()))?);
+        if mix.shares.iter().all(|(_, share)| *share == 0) {
+            return Err(ParseMixError(text.to_owned()));
+        }
+        Ok(mix)
+    }
+}
+
+fn entry(text: &str) -> Option<(Demand, u32)> {
+    let (demand, share) = text.trim().split_once('=')?;
+    let (nodes, pod) = demand.split_once('*').unwrap_or(("1", demand));
+    let (gpus, nics) = pod.split_once('x')?;
+    let demand = Demand { gpus: count(gpus)?, nics: count(nics)?, nodes: count(nodes)? };
+    (demand.nodes > 0).then_some((demand, share.parse().ok()?))
+}
+
+/// No node has a thousand devices, no gang so many nodes that costs could overflow.
+fn count(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|count| *count <= 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mix_is_read_and_shares_add_up() {
+        let mix: Mix = "1x1=3, 2*8x8=1,1x1=4".parse().unwrap();
+        assert_eq!(mix.shares(), [(Demand::gpus(1), 875_000), (Demand::gpus(8).on(2), 125_000)]);
+        assert_eq!(mix.shares()[1].0.to_string(), "2*8x8");
+        for text in ["", "1x1", "1=1", "x=1", "1x1=", "0*1x1=1", "0x0=1", "1x1=0", "1001x1=1"] {
+            assert!(text.parse::<Mix>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_mix_differs_where_one_shape_does() {
+        let mix = |ones, twos| Mix::new([(Demand::gpus(1), ones), (Demand::gpus(2), twos)]);
+        assert!(!mix(50, 50).differs(&mix(51, 49), 20_000));
+        assert!(mix(50, 50).differs(&mix(60, 40), 20_000));
+        assert!(mix(50, 50).differs(&Mix::new([(Demand::gpus(1), 1)]), 20_000));
+    }
+}

@@ -1,0 +1,107 @@
+use super::*;
+use proptest::prelude::*;
+use topology_graph::PathKind;
+
+fn outcome(alternative: u32, path: PathKind, loss: u64) -> Outcome {
+    let gets = Gets { alternative, path: Some(path), degraded: 0 };
+    Outcome { gets, cost: Cost { loss, left: 0 } }
+}
+
+/// What is predicted, and the points.
+#[test]
+fn all_points_are_used_and_what_the_pod_gets_comes_first() {
+    use PathKind::{Node, Pix, Sys};
+    assert_eq!(rank(&[None]), [5]);
+    assert_eq!(rank(&[Some(outcome(0, Pix, 7)), None]), [10, 5]);
+    let cases: [(&[Outcome], &[i64]); 7] = [
+        (&[], &[]),
+        (&[outcome(0, Pix, 7)], &[10]),
+        (&[outcome(0, Pix, 7), outcome(0, Pix, 7)], &[10, 10]),
+        (&[outcome(0, Pix, 9), outcome(0, Pix, 1)], &[0, 10]),
+        (&[outcome(0, Pix, 3), outcome(0, Pix, 2), outcome(0, Pix, 1)], &[0, 5, 10]),
+        // The first gives less than the second and costs nothing.
+        (&[outcome(0, Sys, 0), outcome(0, Pix, 999)], &[0, 10]),
+        // Spare points lie between the bands, not within.
+        (
+            &[outcome(0, Pix, 1), outcome(0, Pix, 2), outcome(0, Node, 1), outcome(1, Pix, 1)],
+            &[10, 9, 4, 0],
+        ),
+    ];
+    for (candidates, points) in cases {
+        let candidates: Vec<_> = candidates.iter().copied().map(Some).collect();
+        assert_eq!(rank(&candidates), points, "{candidates:?}");
+    }
+}
+
+#[test]
+fn the_best_of_many_is_alone_on_its_step() {
+    let many: Vec<_> = (0..500).map(|loss| Some(outcome(0, PathKind::Pix, loss))).collect();
+    let points = rank(&many);
+    assert_eq!(points.iter().filter(|points| **points == SCORE_MAX).count(), 1);
+    assert!((0..=SCORE_MAX).all(|step| points.contains(&step)), "every step is used");
+}
+
+fn outcomes() -> impl Strategy<Value = Vec<Option<Outcome>>> {
+    let path = prop::option::of(prop::sample::select(PathKind::WORDS.to_vec()));
+    let outcome = (0..3_u32, path, 0..3_u32, 0..6_u64, 0..3_u32).prop_map(
+        |(alternative, path, degraded, loss, left)| Outcome {
+            gets: Gets { alternative, path, degraded },
+            cost: Cost { loss, left },
+        },
+    );
+    prop::collection::vec(prop::option::weighted(0.9, outcome), 0..40)
+}
+
+/// Different alternatives and paths.
+fn kinds(outcomes: &[Option<Outcome>]) -> usize {
+    let gets = |outcome: &Outcome| Gets { degraded: 0, ..outcome.gets };
+    let mut gets: Vec<_> = outcomes.iter().flatten().map(gets).collect();
+    gets.sort_unstable();
+    gets.dedup();
+    gets.len()
+}
+
+proptest! {
+    /// The law: strictly better is strictly higher while there are points for it, and
+    /// never lower.
+    #[test]
+    fn what_is_better_is_never_lower(outcomes in outcomes()) {
+        let points = rank(&outcomes);
+        let strict = kinds(&outcomes) <= POINTS;
+        let known: Vec<_> = outcomes.iter().zip(&points).filter_map(|(o, p)| Some((o.as_ref()?, p))).collect();
+        for (a, of_a) in &known {
+            prop_assert!((0..=SCORE_MAX).contains(*of_a));
+            for (b, of_b) in &known {
+                let better = (a.gets.alternative, a.gets.path) < (b.gets.alternative, b.gets.path);
+                prop_assert!(!better || of_a >= of_b);
+                prop_assert!(!better || !strict || of_a > of_b, "{a:?} {of_a}, {b:?} {of_b}");
+                prop_assert!(a > b || !strict || of_a >= of_b);
+                prop_assert!(a != b || of_a == of_b);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_candidates_does_not_matter(
+        (mixed, order) in outcomes().prop_flat_map(|all| {
+            let order: Vec<usize> = (0..all.len()).collect();
+            (Just(all), Just(order).prop_shuffle())
+        })
+    ) {
+        let points = rank(&mixed);
+        let shuffled: Vec<_> = order.iter().map(|index| mixed[*index]).collect();
+        let expected: Vec<_> = order.iter().map(|index| points[*index]).collect();
+        prop_assert_eq!(rank(&shuffled), expected);
+    }
+
+    /// With anything known, somebody has ten; with two different, somebody has none.
+    #[test]
+    fn the_ends_are_used(outcomes in outcomes()) {
+        let mut known: Vec<_> = outcomes.iter().flatten().collect();
+        known.sort_unstable();
+        known.dedup();
+        let points: Vec<_> = rank(&outcomes).into_iter().zip(&outcomes).filter(|(_, o)| o.is_some()).map(|(p, _)| p).collect();
+        prop_assert!(known.is_empty() || points.contains(&SCORE_MAX));
+        prop_assert!(known.len() < 2 || points.contains(&0));
+    }
+}

@@ -1,0 +1,52 @@
+//! What is free on a node, cell by cell at each level.
+
+use super::Demand;
+
+/// Free devices of one cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Free {
+    /// Whole GPUs that no pod has.
+    pub gpus: u32,
+    /// NICs that no pod has.
+    pub nics: u32,
+}
+
+/// The free devices of a node: at each level, near to far, those of each cell. The
+/// last level is the node itself, one cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Room {
+    levels: Vec<Vec<Free>>,
+}
+
+impl Free {
+    /// How many pods of a shape find their devices in the cell.
+    pub fn fits(self, demand: Demand) -> u32 {
+        let of_gpus = self.gpus.checked_div(demand.gpus);
+        let of_nics = self.nics.checked_div(demand.nics);
+        // What is not asked for does not limit.
+        of_gpus.into_iter().chain(of_nics).min().unwrap_or(0)
+    }
+}
+
+impl Room {
+    /// The cells by level, near to far; the last level is the whole node.
+    pub fn new(levels: Vec<Vec<Free>>) -> Self {
+        Self { levels }
+    }
+
+    /// The levels, near to far, with their cells.
+    pub fn levels(&self) -> &[Vec<Free>] {
+        &self.levels
+    }
+
+    /// What is free on the whole node.
+    pub fn node(&self) -> Free {
+        self.levels.last().and_then(|cells| cells.first()).copied().unwrap_or_default()
+    }
+
+    /// How many pods of a shape find their devices in one cell, at each level.
+    pub fn fits(&self, demand: Demand) -> impl Iterator<Item = u32> {
+        let of = move |cells: &Vec<Free>| cells.iter().map(|cell| cell.fits(demand)).sum();
+        self.levels.iter().map(of)
+    }
+}

@@ -1,0 +1,77 @@
+//! Bodies as kube-scheduler writes them, and bodies that it does not write.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use scheduler_ext::wire::{ExtenderArgs, HostPriority};
+use serde_json::{Value, json};
+
+fn parse(body: &Value) -> Result<ExtenderArgs, String> {
+    ExtenderArgs::parse(body.to_string().as_bytes()).map_err(|error| error.to_string())
+}
+
+/// The keys as kube-scheduler writes them: Go field names.
+#[test]
+fn arguments_as_the_scheduler_writes_them() {
+    let args = parse(&json!({
+        "Pod": {
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "creationTimestamp": null},
+            "spec": {
+                "containers": [{"name": "c", "resources": {}, "later": 1}],
+                "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}],
+            },
+            "status": {"phase": "Pending", "resourceClaimStatuses": [
+                {"name": "a", "resourceClaimName": "p-a-x"},
+            ]},
+        },
+        "Nodes": null,
+        "NodeNames": ["a", "b"],
+        "Later": {"more": []},
+    }))
+    .unwrap();
+    assert_eq!(args.pod.metadata.name.as_deref(), Some("p"));
+    assert_eq!(args.node_names, ["a", "b"]);
+    let claims = args.pod.spec.unwrap().resource_claims.unwrap();
+    assert_eq!(claims[0].resource_claim_template_name.as_deref(), Some("t"));
+    let statuses = args.pod.status.unwrap().resource_claim_statuses.unwrap();
+    assert_eq!(statuses[0].resource_claim_name.as_deref(), Some("p-a-x"));
+}
+
+#[test]
+fn what_is_empty_or_null_is_nothing() {
+    for pod in [
+        json!({}),
+        json!({"metadata": null, "spec": null, "status": null}),
+        json!({"metadata": {}, "spec": {"containers": null, "resourceClaims": null}, "status": {}}),
+    ] {
+        let args = parse(&json!({"Pod": pod, "NodeNames": []})).unwrap();
+        assert!(args.node_names.is_empty());
+        assert_eq!(args.pod.spec.and_then(|spec| spec.resource_claims), None);
+    }
+    assert!(
+        parse(&json!({"Pod": {}, "Nodes": null, "NodeNames": null})).unwrap().node_names.is_empty()
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let cases = [
+        (json!({"Pod": {}, "Nodes": {"items": []}, "NodeNames": null}), "nodeCacheCapable: true"),
+        (json!({"NodeNames": ["a"]}), "no `Pod`"),
+        (json!({"Pod": null, "NodeNames": ["a"]}), "no `Pod`"),
+        (json!({"Pod": {}, "NodeNames": "a"}), "no ExtenderArgs"),
+        (json!([]), "no ExtenderArgs"),
+    ];
+    for (body, expected) in cases {
+        let error = parse(&body).unwrap_err();
+        assert!(error.contains(expected), "{body}: {error}");
+    }
+    for body in ["", "{", "\u{0}", "{\"Pod\":"] {
+        assert!(ExtenderArgs::parse(body.as_bytes()).is_err(), "{body:?}");
+    }
+}
+
+#[test]
+fn the_answer_is_a_bare_array_of_hosts() {
+    let answer = [HostPriority { host: "a", score: 10 }];
+    assert_eq!(serde_json::to_string(&answer).unwrap(), r#"[{"Host":"a","Score":10}]"#);
+}

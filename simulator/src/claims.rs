@@ -89,6 +89,8 @@ pub struct Placement {
     pub tiers: i64,
     /// The path of each GPU to its NIC, nearest plan.
     pub pairs: Vec<PathKind>,
+    /// The results of the allocation: the request, and the index of the device.
+    pub results: Vec<(Arc<str>, usize)>,
 }
 
 /// Places claims on nodes, and remembers the answers by the state of the node.
@@ -144,11 +146,21 @@ impl Claims {
         self.specs.keys().copied()
     }
 
+    /// Each GPU with a NIC of its own; where admission finds that too much for a claim, all
+    /// GPUs and NICs together, as it tells the user to ask.
     fn write(&self, gpus: u32, alignment: Alignment) -> Result<ResourceClaimSpec, ClaimError> {
         let driver = self.machines.first().map(|machine| machine.gpu_driver);
         let resource = driver.and_then(|driver| driver.extended_resources.first());
-        let pod = annotated_pod(resource.unwrap_or(&""), gpus, alignment);
-        let verdict = admit(&pod, &self.view, &Policy::default());
+        let mut pod = annotated_pod(resource.unwrap_or(&""), gpus, alignment);
+        self.admit(&pod, gpus).or_else(|refused| {
+            pod["metadata"]["annotations"][annotation::PAIRING] = json!("group");
+            pod["metadata"]["annotations"][annotation::ALIGNED_NICS] = json!(gpus.to_string());
+            self.admit(&pod, gpus).map_err(|_| refused)
+        })
+    }
+
+    fn admit(&self, pod: &Value, gpus: u32) -> Result<ResourceClaimSpec, ClaimError> {
+        let verdict = admit(pod, &self.view, &Policy::default());
         let verdict = verdict.map_err(|source| ClaimError::Refused { gpus, source })?;
         let template = verdict.planned.and_then(|planned| planned.template.spec);
         template.and_then(|template| template.spec).ok_or(ClaimError::NoClaim { gpus })
@@ -219,13 +231,16 @@ fn placement(
 ) -> Option<Placement> {
     let results = || allocations.iter().flat_map(|allocation| &allocation.results);
     let mut devices = 0;
+    let mut taken = Vec::new();
     for result in results() {
-        devices |= machine.bit(&result.device.driver, &result.device.device)?;
+        let bit = machine.bit(&result.device.driver, &result.device.device)?;
+        devices |= bit;
+        taken.push((Arc::clone(&result.request), bit.trailing_zeros() as usize));
     }
     let requests = spec.devices.as_ref().and_then(|devices| devices.requests.as_deref());
     let chosen: Vec<&str> = results().map(|result| &*result.request).collect();
     let tiers = requests.unwrap_or_default().iter().map(|request| tier(request, &chosen)).sum();
-    Some(Placement { devices, tiers, pairs: pairs(machine, devices) })
+    Some(Placement { devices, tiers, pairs: pairs(machine, devices), results: taken })
 }
 
 /// Eight less the index of the subrequest that was chosen (`computeScore` in

@@ -69,7 +69,7 @@ fn bars(
     scenes: &[Scene],
     comparisons: &[Comparison],
 ) -> Result<(), Box<dyn Error>> {
-    let all = comparisons.iter().flat_map(|it| &it.policies).map(row.value);
+    let all = comparisons.iter().flat_map(|it| &it.policies).map(|it| row.in_unit(it));
     let highest = all.fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let groups = comparisons.len() as f64;
     let mut chart = ChartBuilder::on(panel)
@@ -96,7 +96,7 @@ fn bars(
         let policies = comparison.policies.iter().zip(COLOURS).enumerate();
         chart.draw_series(policies.map(|(index, (policy, colour))| {
             let left = start + index as f64 * width;
-            let corners = [(left, 0.0), (left + width * 0.92, (row.value)(policy))];
+            let corners = [(left, 0.0), (left + width * 0.92, row.in_unit(policy))];
             Rectangle::new(corners, colour.filled())
         }))?;
     }

@@ -79,8 +79,13 @@ impl Row {
         })
     }
 
+    /// The value in the unit of the title.
+    pub fn in_unit(&self, measures: &Measures) -> f64 {
+        (self.value)(measures) * self.factor
+    }
+
     fn text(&self, measures: &Measures) -> String {
-        format!("{:.*}", self.decimals, (self.value)(measures) * self.factor)
+        format!("{:.*}", self.decimals, self.in_unit(measures))
     }
 }
 

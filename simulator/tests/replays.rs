@@ -156,7 +156,8 @@ impl Policy for Books {
     fn bound(&mut self, pod: Pod, chosen: &Candidate) -> Result<(), ClaimError> {
         let devices = chosen.placement.devices;
         assert_eq!(devices.count_ones(), 2 * pod.gpus, "as many NICs as GPUs");
-        let other = self.held.values().find(|(node, held)| *node == chosen.node && held & devices != 0);
+        let other =
+            self.held.values().find(|(node, held)| *node == chosen.node && held & devices != 0);
         assert_eq!(other, None, "a device has two holders");
         self.held.insert(pod.uid, (chosen.node, devices));
         self.pods += 1;
@@ -170,7 +171,11 @@ impl Policy for Books {
 }
 
 fn jobs() -> impl Strategy<Value = Vec<Job>> {
-    let job = (0u32..400, 1u32..200, prop_oneof![Just(1), Just(2), Just(3), Just(4), Just(8), Just(12), Just(16), Just(24)]);
+    let job = (
+        0u32..400,
+        1u32..200,
+        prop_oneof![Just(1), Just(2), Just(3), Just(4), Just(8), Just(12), Just(16), Just(24)],
+    );
     let jobs = prop::collection::vec(job, 1..40);
     jobs.prop_map(|jobs| {
         let job = |(index, (submitted, duration, gpus)): (usize, (u32, u32, u32))| Job {

@@ -3,11 +3,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use k8s_openapi::api::core::v1::Pod as WirePod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use scheduler_ext::score::prioritize;
+use scheduler_ext::expected::Expected;
+use scheduler_ext::prioritize::Ranker;
+use scheduler_ext::score::Mix;
 use serde_json::{Value, json};
 
 use crate::claims::{ClaimError, Claims, NAMESPACE};
@@ -25,6 +28,10 @@ pub struct SchedulerExt {
     kube: KubeScheduler,
     claims: Arc<Claims>,
     view: ClusterView,
+    ranker: Ranker,
+    /// The extender assumes that a pod is on its way for some time after it was asked. Here a
+    /// pod is bound at once, so that the time may stand still.
+    now: Instant,
     names: Vec<String>,
     kinds: Vec<usize>,
 }
@@ -45,7 +52,8 @@ impl SchedulerExt {
         }
         let kube = KubeScheduler { strategy: Strategy::LeastAllocated };
         let kinds = cluster.nodes.iter().map(|node| node.kind).collect();
-        Ok(Self { kube, claims, view, names, kinds })
+        let ranker = Ranker::new(Expected::new(Mix::default()));
+        Ok(Self { kube, claims, view, ranker, now: Instant::now(), names, kinds })
     }
 
     fn claim(&self, pod: Pod, allocation: Option<Value>) -> Result<ResourceClaim, ClaimError> {
@@ -88,10 +96,15 @@ impl Policy for SchedulerExt {
         if candidates.len() < 2 {
             return kube;
         }
+        // The claim is made before the pod is scheduled.
+        let claim = self.claim(pod, None).expect("the claim of a candidate was planned");
+        self.view.apply(claim).expect("the claim was allocated on the candidates");
+        self.ranker.learn(&self.view);
         let names: Vec<_> = candidates.iter().map(|it| self.names[it.node].clone()).collect();
-        let scores = prioritize(&wire_pod(pod), &names, &self.view);
+        let answer =
+            self.ranker.prioritize(&wire_pod(pod), &names, &self.view, self.now, &|| false);
         let by_host: HashMap<&str, i64> =
-            scores.iter().map(|(it, _)| (it.host.as_str(), it.score)).collect();
+            answer.nodes.iter().map(|it| (it.node.as_str(), it.score)).collect();
         let points = names.iter().map(|name| by_host.get(name.as_str()).copied().unwrap_or(0));
         kube.iter().zip(points).map(|(kube, points)| kube + points * WEIGHT * POINT).collect()
     }
@@ -99,9 +112,10 @@ impl Policy for SchedulerExt {
     fn bound(&mut self, pod: Pod, chosen: &Candidate) -> Result<(), ClaimError> {
         let machine = &self.claims.machines[self.kinds[chosen.node]];
         let pool = &self.names[chosen.node];
-        let results = machine.of(chosen.placement.devices).map(|device| {
+        let results = chosen.placement.results.iter().map(|(request, device)| {
+            let device = &machine.devices[*device];
             json!({
-                "request": "devices",
+                "request": **request,
                 "driver": device.driver,
                 "pool": pool,
                 "device": device.name,
@@ -109,7 +123,9 @@ impl Policy for SchedulerExt {
         });
         let allocation = json!({ "devices": { "results": results.collect::<Vec<_>>() } });
         let claim = self.claim(pod, Some(allocation))?;
-        Ok(self.view.apply(claim)?)
+        self.view.apply(claim)?;
+        self.ranker.settle(&self.view, self.now);
+        Ok(())
     }
 
     fn ended(&mut self, pod: Pod) {

@@ -32,12 +32,12 @@ fn trace(rows: &str) -> Trace {
 }
 
 fn args(more: &[&str]) -> Args {
-    let all = ["worth", "--trace", "unused", "--repeats", "1"].iter().chain(more);
+    let all = ["worth", "--trace", "unused"].iter().chain(more);
     Args::try_parse_from(all).unwrap()
 }
 
 fn scene(trace: &Trace, nodes: &str) -> Scene {
-    let args = args(&["--nodes", nodes, "--fabric-nodes", "4"]);
+    let args = args(&["--nodes", nodes, "--fabric-nodes", "4", "--repeats", "1"]);
     Scene::new(&args, trace, &CLAIMS, None).unwrap()
 }
 

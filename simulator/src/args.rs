@@ -1,0 +1,130 @@
+//! The flags of `worth-bench`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::claims::Alignment;
+use crate::communication::Published;
+
+/// The loads that are compared where none is given.
+pub const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
+/// The load of `-o json` where none is given.
+pub const LOAD: f64 = 0.85;
+
+/// Replays a trace of jobs on a simulated cluster, once for each scheduling policy, and compares
+/// how long jobs wait and run, and what devices they get.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "worth", version)]
+pub struct Args {
+    /// Trace: a CSV file with job_id, submission_time, duration, num_gpu; may be gzipped
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// Nodes of the cluster [default: as few as carry the load]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub nodes: Option<u32>,
+    /// Average share of GPUs that the jobs need, above 0 and up to 1; may be repeated. The times
+    /// between submissions are stretched to reach it exactly [default: 0.7, 0.85 and 0.95; 0.85
+    /// with `-o json`; the trace as it is with --nodes]
+    #[arg(long, value_name = "SHARE", value_parser = load)]
+    pub load: Vec<f64>,
+    /// Machine of the nodes, one of topology-graph's; repeated: nodes of each kind in turn, with
+    /// GPUs of one driver
+    #[arg(long, value_name = "NAME", default_value = "azure-ndh100v5")]
+    pub machine: Vec<String>,
+    /// The most nodes on one fabric; fabrics are as large as each other
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub fabric_nodes: u32,
+    /// Whether pods wait for aligned NICs or only prefer them
+    #[arg(long, value_enum, default_value_t = Alignment::Preferred)]
+    pub alignment: Alignment,
+    /// Share of a job's time that is communication when it is as fast as it can be, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = share)]
+    pub communication_share: f64,
+    /// Published bandwidths of that communication [default: mi300x for AMD's GPUs, else gb300]
+    #[arg(long, value_enum)]
+    pub bandwidths: Option<Published>,
+    /// Replays of each policy that are averaged: the trace begun at so many moments of it, the jobs
+    /// before at its end, and ties broken by other seeds
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub repeats: u64,
+    /// Seed of the first replay; the others count on from it
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Writes a chart of the comparison as SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Format of the output
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// A format of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// A Markdown table for each load.
+    Table,
+    /// The comparison of one load as JSON.
+    Json,
+}
+
+impl Args {
+    /// The loads to compare; `None` is the trace as it is.
+    pub fn loads(&self) -> Vec<Option<f64>> {
+        match (self.load.as_slice(), self.nodes, self.output) {
+            ([], Some(_), _) => vec![None],
+            ([], None, Output::Json) => vec![Some(LOAD)],
+            ([], None, Output::Table) => LOADS.map(Some).to_vec(),
+            (loads, ..) => loads.iter().copied().map(Some).collect(),
+        }
+    }
+}
+
+fn load(text: &str) -> Result<f64, String> {
+    number(text).filter(|load| *load > 0.0 && *load <= 1.0).ok_or_else(|| {
+        format!("invalid load `{text}`: must be above 0 and at most 1, such as 0.85")
+    })
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = number(text).filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("invalid share `{text}`: must be from 0 to 1"))
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn args(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(
+            ["worth", "--trace", "t.csv"].into_iter().chain(line.split_whitespace()),
+        )
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_load_follows_nodes_and_format() {
+        let loads = |line: &str| args(line).unwrap().loads();
+        assert_eq!(loads(""), LOADS.map(Some));
+        assert_eq!(loads("-o json"), [Some(LOAD)]);
+        assert_eq!(loads("--nodes 5"), [None]);
+        assert_eq!(loads("--nodes 5 --load 0.5 -o json"), [Some(0.5)]);
+    }
+
+    #[test]
+    fn shares_outside_their_range_are_refused() {
+        for line in ["--load 0", "--load 1.5", "--load x", "--communication-share -1", "--nodes 0"]
+        {
+            assert!(args(line).is_err(), "{line}");
+        }
+    }
+}

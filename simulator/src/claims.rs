@@ -1,0 +1,298 @@
+//! The claims of pods, as admission writes them for these machines, and what they get on a
+//! node by Kubernetes' allocator.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use admission::admit::{AdmitError, admit};
+use admission::plan::Policy;
+use cluster_model::names::annotation;
+use cluster_model::view::{ClusterView, Index as _, ViewError};
+use dra_allocator::{
+    AllocateError, AllocatedState, Claim, ClaimAllocation, ClaimName, DeviceId, Limits, Outcome,
+    allocate,
+};
+use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
+use serde_json::{Value, json};
+use topology_graph::{PathKind, PlanRequest};
+
+use crate::machine::{Device, Devices, Machine};
+
+/// The namespace of all pods.
+pub const NAMESPACE: &str = "default";
+
+/// Subrequests of a request, at most (`FirstAvailableDeviceRequestMaxSize`).
+const SUBREQUESTS_MAX: usize = 8;
+
+/// How binding the alignment of NICs is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Alignment {
+    /// Any devices serve where no aligned ones are free.
+    Preferred,
+    /// A pod waits for aligned devices.
+    Required,
+}
+
+/// A claim cannot be made or allocated.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Admission refuses the pod.
+    #[error("admission refuses a pod with {gpus} GPUs and as many NICs")]
+    Refused {
+        /// GPUs of the pod.
+        gpus: u32,
+        /// Why.
+        source: AdmitError,
+    },
+    /// Admission plans no claim.
+    #[error("admission plans no claim for a pod with {gpus} GPUs")]
+    NoClaim {
+        /// GPUs of the pod.
+        gpus: u32,
+    },
+    /// The allocator does not understand the claim, or fails on it.
+    #[error("failed to allocate the claim of a pod with {gpus} GPUs: {why}")]
+    Allocate {
+        /// GPUs of the pod.
+        gpus: u32,
+        /// Why.
+        why: String,
+    },
+    /// The objects of the machines cannot be indexed.
+    #[error("failed to index the machines")]
+    View(#[source] Box<ViewError>),
+}
+
+impl From<ViewError> for ClaimError {
+    fn from(error: ViewError) -> Self {
+        Self::View(Box::new(error))
+    }
+}
+
+/// The machines of a cluster and the claim of each number of GPUs: the same for every policy.
+#[derive(Debug)]
+pub struct Claims {
+    /// The kinds of machines.
+    pub machines: Vec<Machine>,
+    /// One node of each kind, [`kind_node`].
+    view: ClusterView,
+    specs: BTreeMap<u32, (ResourceClaimSpec, Vec<Claim>)>,
+}
+
+/// What a pod gets on a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// The devices.
+    pub devices: Devices,
+    /// The score of the plugin `DynamicResources` before it is normalised: eight less the index
+    /// of the chosen subrequest, summed over all requests that have subrequests.
+    pub tiers: i64,
+    /// The path of each GPU to its NIC, nearest plan.
+    pub pairs: Vec<PathKind>,
+    /// The results of the allocation: the request, and the index of the device.
+    pub results: Vec<(Arc<str>, usize)>,
+}
+
+/// Places claims on nodes, and remembers the answers by the state of the node.
+#[derive(Debug)]
+pub struct Placer {
+    claims: Arc<Claims>,
+    known: HashMap<(usize, Devices, u32), Option<Arc<Placement>>>,
+}
+
+/// The name of the node that stands for a kind.
+fn kind_node(kind: usize) -> String {
+    format!("kind-{kind}")
+}
+
+impl Claims {
+    /// The claims for pods of 1 GPU up to the most that a machine has. Those that admission
+    /// refuses are errors only for those who ask for them.
+    pub fn new(machines: Vec<Machine>) -> Result<Self, ClaimError> {
+        let mut view = ClusterView::default();
+        for (kind, machine) in machines.iter().enumerate() {
+            machine.classes().into_iter().try_for_each(|class| view.apply(class))?;
+            let name = kind_node(kind);
+            view.apply(machine.node(&name, "fabric"))?;
+            view.apply(machine.node_topology(&name, "fabric"))?;
+            machine.slices(&name).into_iter().try_for_each(|slice| view.apply(slice))?;
+        }
+        Ok(Self { machines, view, specs: BTreeMap::new() })
+    }
+
+    /// Makes the claims of pods with these numbers of GPUs.
+    pub fn plan(
+        mut self,
+        gpus: impl IntoIterator<Item = u32>,
+        alignment: Alignment,
+    ) -> Result<Self, ClaimError> {
+        for gpus in gpus {
+            let spec = self.write(gpus, alignment)?;
+            let name = ClaimName::new(NAMESPACE, format!("gpus-{gpus}"));
+            let failed = |why: String| ClaimError::Allocate { gpus, why };
+            let claim = Claim::from_spec(name, &spec).map_err(|error| failed(error.to_string()))?;
+            self.specs.insert(gpus, (spec, vec![claim]));
+        }
+        Ok(self)
+    }
+
+    /// The claim of a pod with this many GPUs, if it was planned.
+    pub fn spec(&self, gpus: u32) -> Option<&ResourceClaimSpec> {
+        self.specs.get(&gpus).map(|(spec, _)| spec)
+    }
+
+    /// Numbers of GPUs that were planned.
+    pub fn sizes(&self) -> impl Iterator<Item = u32> {
+        self.specs.keys().copied()
+    }
+
+    /// Each GPU with a NIC of its own; where admission finds that too much for a claim, all
+    /// GPUs and NICs together, as it tells the user to ask.
+    fn write(&self, gpus: u32, alignment: Alignment) -> Result<ResourceClaimSpec, ClaimError> {
+        let driver = self.machines.first().map(|machine| machine.gpu_driver);
+        let resource = driver.and_then(|driver| driver.extended_resources.first());
+        let mut pod = annotated_pod(resource.unwrap_or(&""), gpus, alignment);
+        self.admit(&pod, gpus).or_else(|refused| {
+            pod["metadata"]["annotations"][annotation::PAIRING] = json!("group");
+            pod["metadata"]["annotations"][annotation::ALIGNED_NICS] = json!(gpus.to_string());
+            self.admit(&pod, gpus).map_err(|_| refused)
+        })
+    }
+
+    fn admit(&self, pod: &Value, gpus: u32) -> Result<ResourceClaimSpec, ClaimError> {
+        let verdict = admit(pod, &self.view, &Policy::default());
+        let verdict = verdict.map_err(|source| ClaimError::Refused { gpus, source })?;
+        let template = verdict.planned.and_then(|planned| planned.template.spec);
+        template.and_then(|template| template.spec).ok_or(ClaimError::NoClaim { gpus })
+    }
+
+    fn place(
+        &self,
+        kind: usize,
+        busy: Devices,
+        gpus: u32,
+    ) -> Result<Option<Placement>, ClaimError> {
+        let failed = |why: String| ClaimError::Allocate { gpus, why };
+        let Some((spec, claims)) = self.specs.get(&gpus) else {
+            return Err(ClaimError::NoClaim { gpus });
+        };
+        let machine = &self.machines[kind];
+        let node = kind_node(kind);
+        let id = |device: &Device| {
+            DeviceId::new(device.driver.as_str(), node.as_str(), device.name.as_str())
+        };
+        let state: AllocatedState = machine.of(busy).map(id).collect();
+        let (inventory, settings) = (self.view.inventory(), self.view.settings());
+        let attempt = allocate(inventory, &node, claims, &state, settings, Limits::default());
+        match attempt.outcome {
+            Outcome::Allocated(allocations) => {
+                placement(machine, spec, &allocations).map(Some).ok_or_else(|| {
+                    failed("it gets a device that the machine does not have".to_owned())
+                })
+            }
+            Outcome::NoFit(_) => Ok(None),
+            Outcome::Failed(error) => Err(failed(text(&error))),
+            Outcome::OverBudget => Err(failed("the search has no end".to_owned())),
+        }
+    }
+}
+
+fn text(error: &AllocateError) -> String {
+    error.to_string()
+}
+
+/// The pod as its user writes it.
+fn annotated_pod(resource: &str, gpus: u32, alignment: Alignment) -> Value {
+    let policy = match alignment {
+        Alignment::Preferred => "preferred",
+        Alignment::Required => "required",
+    };
+    let mut annotations = json!({});
+    annotations[annotation::ALIGNED_NICS] = json!("per-gpu");
+    annotations[annotation::ALIGNMENT_POLICY] = json!(policy);
+    let mut amounts = json!({});
+    amounts[resource] = json!(gpus.to_string());
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "job", "namespace": NAMESPACE, "annotations": annotations },
+        "spec": { "containers": [{
+            "name": "job",
+            "resources": { "limits": amounts, "requests": amounts },
+            "securityContext": { "capabilities": { "add": ["IPC_LOCK"] } },
+        }] },
+    })
+}
+
+fn placement(
+    machine: &Machine,
+    spec: &ResourceClaimSpec,
+    allocations: &[ClaimAllocation],
+) -> Option<Placement> {
+    let results = || allocations.iter().flat_map(|allocation| &allocation.results);
+    let mut devices = 0;
+    let mut taken = Vec::new();
+    for result in results() {
+        let bit = machine.bit(&result.device.driver, &result.device.device)?;
+        devices |= bit;
+        taken.push((Arc::clone(&result.request), bit.trailing_zeros() as usize));
+    }
+    let requests = spec.devices.as_ref().and_then(|devices| devices.requests.as_deref());
+    let chosen: Vec<&str> = results().map(|result| &*result.request).collect();
+    let tiers = requests.unwrap_or_default().iter().map(|request| tier(request, &chosen)).sum();
+    Some(Placement { devices, tiers, pairs: pairs(machine, devices), results: taken })
+}
+
+/// Eight less the index of the subrequest that was chosen (`computeScore` in
+/// `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`).
+fn tier(request: &DeviceRequest, chosen: &[&str]) -> i64 {
+    let subrequests = request.first_available.as_deref().unwrap_or_default();
+    let is_chosen = |name: &str| {
+        let name = format!("{}/{name}", request.name);
+        chosen.contains(&name.as_str())
+    };
+    let taken = subrequests.iter().enumerate().filter(|(_, sub)| is_chosen(&sub.name));
+    taken.map(|(index, _)| SUBREQUESTS_MAX.saturating_sub(index) as i64).sum()
+}
+
+/// The path of each GPU to its NIC in the best plan; GPUs that the plan leaves out go with the
+/// NICs that are left.
+fn pairs(machine: &Machine, devices: Devices) -> Vec<PathKind> {
+    let (gpus, nics): (Vec<_>, Vec<_>) =
+        machine.of(devices).partition(|device| device.driver == machine.gpu_driver.driver);
+    let mut gpus: Vec<_> = gpus.into_iter().map(|device| device.address).collect();
+    let mut nics: Vec<_> = nics.into_iter().map(|device| device.address).collect();
+    let plan = machine.topology.plan(&PlanRequest::each(&gpus, &nics, 1));
+    gpus.retain(|gpu| !plan.iter().any(|pair| pair.gpu == *gpu));
+    nics.retain(|nic| !plan.iter().any(|pair| pair.nic == *nic));
+    let far = gpus.iter().zip(&nics).map(|(gpu, nic)| machine.topology.path(*gpu, *nic));
+    plan.iter().map(|pair| pair.path).chain(far).collect()
+}
+
+impl Placer {
+    /// One that remembers nothing yet.
+    pub fn new(claims: Arc<Claims>) -> Self {
+        Self { claims, known: HashMap::new() }
+    }
+
+    /// The claims that it places.
+    pub fn claims(&self) -> &Arc<Claims> {
+        &self.claims
+    }
+
+    /// What a pod with this many GPUs gets on a node of a kind on which these devices are in
+    /// use; nothing where it does not fit.
+    pub fn place(
+        &mut self,
+        kind: usize,
+        busy: Devices,
+        gpus: u32,
+    ) -> Result<Option<Arc<Placement>>, ClaimError> {
+        if let Some(known) = self.known.get(&(kind, busy, gpus)) {
+            return Ok(known.clone());
+        }
+        let placement = self.claims.place(kind, busy, gpus)?.map(Arc::new);
+        self.known.insert((kind, busy, gpus), placement.clone());
+        Ok(placement)
+    }
+}

@@ -1,0 +1,110 @@
+//! The state of a simulated cluster: which devices of which node are in use.
+
+use crate::claims::Claims;
+use crate::machine::{Devices, Machine};
+
+/// A node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its kind: the index of its machine.
+    pub kind: usize,
+    /// The network that its NICs are on, from 0.
+    pub fabric: usize,
+    /// The devices that pods hold.
+    pub busy: Devices,
+}
+
+/// The nodes of a cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The nodes; those of one fabric lie together.
+    pub nodes: Vec<Node>,
+    /// GPUs by kind of machine.
+    gpu_masks: Vec<Devices>,
+    idle: u64,
+    gpus: u64,
+}
+
+impl Cluster {
+    /// An idle cluster of `count` nodes, the kinds of machines in turn, with as few fabrics of at
+    /// most `fabric_nodes` nodes as there can be; fabrics differ by one node at most.
+    pub fn new(machines: &[Machine], count: usize, fabric_nodes: usize) -> Self {
+        let fabrics = count.div_ceil(fabric_nodes.max(1)).max(1);
+        let node = |index: usize| Node {
+            kind: index % machines.len(),
+            fabric: index * fabrics / count,
+            busy: 0,
+        };
+        let nodes: Vec<_> = (0..count).map(node).collect();
+        let gpus = nodes.iter().map(|node| u64::from(machines[node.kind].gpus)).sum();
+        let gpu_masks = machines.iter().map(|machine| (1 << machine.gpus) - 1).collect();
+        Self { nodes, gpu_masks, idle: gpus, gpus }
+    }
+
+    /// GPUs of all nodes.
+    pub fn gpus(&self) -> u64 {
+        self.gpus
+    }
+
+    /// GPUs that nobody holds.
+    pub fn idle_gpus(&self) -> u64 {
+        self.idle
+    }
+
+    /// GPUs of a node that pods hold.
+    pub fn gpus_in_use(&self, node: usize) -> u32 {
+        let node = &self.nodes[node];
+        (node.busy & self.gpu_masks[node.kind]).count_ones()
+    }
+
+    /// GPUs of a node.
+    pub fn gpus_of(&self, node: usize) -> u32 {
+        self.gpu_masks[self.nodes[node].kind].count_ones()
+    }
+
+    /// How many fabrics there are.
+    pub fn fabrics(&self) -> usize {
+        self.nodes.last().map_or(0, |node| node.fabric + 1)
+    }
+
+    /// Gives devices of a node to a pod.
+    ///
+    /// # Panics
+    /// Where one of them is in use: a device is never held twice.
+    pub fn take(&mut self, node: usize, devices: Devices) {
+        let mask = self.gpu_masks[self.nodes[node].kind];
+        let busy = &mut self.nodes[node].busy;
+        assert!(*busy & devices == 0, "a device is held twice");
+        *busy |= devices;
+        self.idle -= u64::from((devices & mask).count_ones());
+    }
+
+    /// Frees devices of a node.
+    ///
+    /// # Panics
+    /// Where one of them is not in use.
+    pub fn free(&mut self, node: usize, devices: Devices) {
+        let mask = self.gpu_masks[self.nodes[node].kind];
+        let busy = &mut self.nodes[node].busy;
+        assert!(*busy & devices == devices, "a device is freed that nobody holds");
+        *busy &= !devices;
+        self.idle += u64::from((devices & mask).count_ones());
+    }
+}
+
+/// The name of a node in Kubernetes.
+pub fn node_name(node: usize) -> String {
+    format!("node-{node:05}")
+}
+
+/// The name of a fabric in Kubernetes.
+pub fn fabric_name(fabric: usize) -> String {
+    format!("fabric-{fabric:03}")
+}
+
+/// The pods of a job: their GPUs. Whole machines, and one pod with the rest.
+pub fn pods(gpus: u32, claims: &Claims) -> Vec<u32> {
+    let most = claims.machines.iter().map(|machine| machine.gpus).min().unwrap_or(1).max(1);
+    let whole = std::iter::repeat_n(most, (gpus / most) as usize);
+    whole.chain((!gpus.is_multiple_of(most)).then_some(gpus % most)).collect()
+}

@@ -1,0 +1,201 @@
+//! The comparison: every policy on the same jobs, the same claims and the same cluster.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::args::Args;
+use crate::claims::{Alignment, ClaimError, Claims, Placer};
+use crate::cluster::{Cluster, pods};
+use crate::communication::{Communication, Published};
+use crate::machine::{Machine, MachineError};
+use crate::measures::{Comparison, Measures};
+use crate::policy::{Fgd, Kind, KubeScheduler, Policy, SchedulerExt, Strategy};
+use crate::replay::{Draw, Record, replay};
+use crate::trace::{Trace, TraceError};
+use crate::workload::{Workload, nodes_for};
+
+/// PCI vendor id of AMD.
+const PCI_VENDOR_AMD: u16 = 0x1002;
+
+/// The policies cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A machine cannot be read.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A claim cannot be made or placed.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The machines have GPUs of several drivers, and a claim names one.
+    #[error(
+        "machines `{0}` and `{1}` have GPUs of different drivers; one claim cannot be for both"
+    )]
+    Drivers(String, String),
+    /// No job of the trace fits on any fabric.
+    #[error(
+        "none of the {jobs} jobs fits on a fabric of {nodes} nodes; give more with --nodes or --fabric-nodes"
+    )]
+    NothingFits {
+        /// Jobs of the trace.
+        jobs: usize,
+        /// Nodes of the largest fabric.
+        nodes: usize,
+    },
+}
+
+/// The claims, the cluster and the jobs of one load.
+#[derive(Debug)]
+pub struct Scene {
+    /// The load, where one was given.
+    pub load: Option<f64>,
+    /// The claims of the pods.
+    pub claims: Arc<Claims>,
+    /// The idle cluster.
+    pub cluster: Cluster,
+    /// The jobs, once for each replay: the trace begun at moments that divide its span equally,
+    /// the first as it is.
+    pub workloads: Vec<Workload>,
+    /// How long jobs run.
+    pub communication: Communication,
+}
+
+/// The machines of these names.
+pub fn machines(names: &[String]) -> Result<Vec<Machine>, CompareError> {
+    let machines: Vec<_> =
+        names.iter().map(|name| Machine::load(name)).collect::<Result<_, _>>()?;
+    let first = machines.first();
+    let other = machines.iter().find(|it| first.is_some_and(|one| one.gpu_driver != it.gpu_driver));
+    match (first, other) {
+        (Some(one), Some(other)) => {
+            Err(CompareError::Drivers(one.name.clone(), other.name.clone()))
+        }
+        _ => Ok(machines),
+    }
+}
+
+/// The claims of all pods of a trace.
+pub fn claims(
+    machines: Vec<Machine>,
+    trace: &Trace,
+    alignment: Alignment,
+) -> Result<Claims, ClaimError> {
+    let claims = Claims::new(machines)?;
+    let sizes: Vec<u32> = trace.mix().into_keys().flat_map(|gpus| pods(gpus, &claims)).collect();
+    claims.plan(sizes, alignment)
+}
+
+impl Scene {
+    /// The scene of a load.
+    pub fn new(
+        args: &Args,
+        trace: &Trace,
+        claims: &Arc<Claims>,
+        load: Option<f64>,
+    ) -> Result<Self, CompareError> {
+        let machines = &claims.machines;
+        #[allow(clippy::cast_precision_loss, reason = "a few machines")]
+        let per_node =
+            machines.iter().map(|it| f64::from(it.gpus)).sum::<f64>() / machines.len() as f64;
+        let nodes = match (args.nodes, load) {
+            (Some(nodes), _) => nodes as usize,
+            (None, load) => nodes_for(trace, load.unwrap_or(1.0), per_node),
+        };
+        let cluster = Cluster::new(machines, nodes, args.fabric_nodes as usize);
+        #[allow(clippy::cast_precision_loss, reason = "a few replays")]
+        let begin = |replay: u64| replay as f64 / args.repeats as f64;
+        let workloads: Vec<_> = (0..args.repeats)
+            .map(|replay| Workload::new(&trace.begun_at(begin(replay)), claims, &cluster, load))
+            .collect();
+        if workloads.iter().any(|workload| workload.tasks.is_empty()) {
+            let nodes = nodes.div_ceil(cluster.fabrics().max(1));
+            return Err(CompareError::NothingFits { jobs: trace.jobs.len(), nodes });
+        }
+        let is_amd = machines.iter().any(|it| it.gpu_driver.pci_vendor == PCI_VENDOR_AMD);
+        let published = if is_amd { Published::Mi300x } else { Published::Gb300 };
+        let bandwidths = args.bandwidths.unwrap_or(published).bandwidths();
+        let communication = Communication { share: args.communication_share, bandwidths };
+        Ok(Self { load, claims: Arc::clone(claims), cluster, workloads, communication })
+    }
+
+    /// A policy for this scene.
+    pub fn policy(&self, kind: Kind) -> Result<Box<dyn Policy>, ClaimError> {
+        Ok(match kind {
+            Kind::KubeScheduler => Box::new(KubeScheduler { strategy: Strategy::LeastAllocated }),
+            Kind::MostAllocated => Box::new(KubeScheduler { strategy: Strategy::MostAllocated }),
+            Kind::Fgd => Box::new(Fgd::new(self.workloads.iter().flat_map(Workload::pods))),
+            Kind::SchedulerExt => {
+                Box::new(SchedulerExt::new(Arc::clone(&self.claims), &self.cluster)?)
+            }
+        })
+    }
+
+    /// Replays one of the workloads under a policy.
+    pub fn replay(&self, workload: &Workload, kind: Kind, seed: u64) -> Result<Record, ClaimError> {
+        let mut policy = self.policy(kind)?;
+        let mut placer = Placer::new(Arc::clone(&self.claims));
+        let cluster = self.cluster.clone();
+        let mut draw = Draw::new(seed);
+        replay(workload, cluster, &mut *policy, &mut draw, &mut placer, self.communication)
+    }
+
+    /// How many jobs no fabric can hold.
+    pub fn too_large(&self) -> usize {
+        self.workloads.first().map_or(0, |workload| workload.too_large)
+    }
+}
+
+/// Replays every scene under every policy, on all processors. The replays of a scene draw by
+/// seeds that count on from `seed`.
+pub fn compare(scenes: &[Scene], seed: u64) -> Result<Vec<Comparison>, ClaimError> {
+    let runs: Vec<_> = scenes
+        .iter()
+        .flat_map(|scene| Kind::ALL.iter().map(move |kind| (scene, *kind)))
+        .flat_map(|(scene, kind)| {
+            let seeds = (0..).map(move |index| seed.wrapping_add(index));
+            scene.workloads.iter().zip(seeds).map(move |(it, seed)| (scene, kind, it, seed))
+        })
+        .collect();
+    let measures = in_parallel(&runs, |(scene, kind, workload, seed)| {
+        let record = scene.replay(workload, *kind, *seed)?;
+        Ok(Measures::of(kind.name(), workload, &record))
+    })?;
+    let mut measures = measures.as_slice();
+    let mut comparisons = Vec::new();
+    for scene in scenes {
+        let (own, others) = measures.split_at(Kind::ALL.len() * scene.workloads.len());
+        let policies = own.chunks(scene.workloads.len()).filter_map(Measures::average).collect();
+        comparisons.push(Comparison { policies });
+        measures = others;
+    }
+    Ok(comparisons)
+}
+
+/// Answers in the order of the questions.
+fn in_parallel<Q: Sync, A: Send>(
+    questions: &[Q],
+    answer: impl Fn(&Q) -> Result<A, ClaimError> + Sync,
+) -> Result<Vec<A>, ClaimError> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut answers = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(question) = questions.get(index)
+        {
+            answers.push((index, answer(question)));
+        }
+        answers
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut answers: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join().expect("a replay panicked"));
+        joined.flatten().collect()
+    });
+    answers.sort_by_key(|(index, _)| *index);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}

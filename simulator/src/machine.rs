@@ -1,0 +1,340 @@
+//! Kinds of machines and the objects that their drivers publish.
+//!
+//! A machine is one of topology-graph's fixtures. NICs and the graph are what node-driver
+//! publishes for it; GPUs are published as their DRA driver does.
+
+use cluster_model::gpu_drivers::{self, GpuDriver};
+use cluster_model::names::{self, attribute, label};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use node_driver::attribute::Text;
+use node_driver::cloud::CloudMetadata;
+use node_driver::decision::{Facts, decide};
+use node_driver::network::NetworkFacts;
+use serde_json::{Value, json};
+use topology_graph::{
+    Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, fixture, read,
+};
+
+/// Devices of a machine, at most: each is a bit of [`Devices`].
+const DEVICES_MAX: usize = 64;
+
+/// Processors per GPU of a node.
+pub const NODE_CPUS_PER_GPU: i64 = 16;
+/// Memory per GPU of a node, in GiB.
+pub const NODE_GIB_PER_GPU: i64 = 128;
+/// Pods that a node can hold.
+const NODE_PODS: i64 = 256;
+
+/// A set of devices of a machine: bit `i` is the `i`-th of [`Machine::devices`].
+pub type Devices = u64;
+
+/// A device of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The driver that publishes it.
+    pub driver: String,
+    /// Its name in the slice.
+    pub name: String,
+    /// Its PCI address.
+    pub address: PciAddress,
+}
+
+/// A kind of machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Name of the fixture.
+    pub name: String,
+    /// The driver of its GPUs.
+    pub gpu_driver: &'static GpuDriver,
+    /// Its GPUs, then its NICs, in the order in which they are published.
+    pub devices: Vec<Device>,
+    /// How many of the devices are GPUs.
+    pub gpus: u32,
+    /// Its graph.
+    pub topology: Topology,
+    spec: NodeTopologySpec,
+    slices: Vec<(&'static str, Value)>,
+}
+
+/// There is no such machine, or it is none for jobs with GPUs and NICs.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// topology-graph has no such fixture.
+    #[error("there is no machine `{name}`; machines: {}", known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// It lacks GPUs or NICs, or has more than can be told apart.
+    #[error("machine `{name}` cannot run the jobs: {why}")]
+    Unfit {
+        /// The machine.
+        name: String,
+        /// What it lacks.
+        why: String,
+    },
+    /// Its description cannot be made into files.
+    #[error("failed to plant machine `{name}`")]
+    Plant {
+        /// The machine.
+        name: String,
+        /// Why.
+        source: fixture::PlantError,
+    },
+    /// Its files cannot be written or read.
+    #[error("failed to read machine `{name}`: {why}")]
+    Read {
+        /// The machine.
+        name: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Machine {
+    /// The machine of a fixture, as its drivers publish it.
+    pub fn load(name: &str) -> Result<Self, MachineError> {
+        let snapshot = snapshot(name)?;
+        let facts = Facts {
+            snapshot: snapshot.clone(),
+            network: NetworkFacts::default(),
+            cloud: cloud(name),
+        };
+        let decision = decide(&facts);
+        let failed = |why: String| MachineError::Read { name: name.to_owned(), why };
+        let topology =
+            Topology::from_spec(&decision.topology).map_err(|error| failed(error.to_string()))?;
+        let unfit = |why: &str| MachineError::Unfit { name: name.to_owned(), why: why.to_owned() };
+        let first = topology.gpus().first().ok_or_else(|| unfit("it has no GPU"))?;
+        let gpu_driver = gpu_drivers::by_pci_vendor(first.vendor)
+            .ok_or_else(|| unfit("no DRA driver is known for its GPUs"))?;
+        let nics = serde_json::to_value(&decision.devices);
+        let nics = nics.map_err(|error| failed(error.to_string()))?;
+        let gpus = gpu_devices(&topology, &snapshot, gpu_driver);
+        let mut devices = published(gpu_driver.driver, &gpus);
+        let count = devices.len();
+        devices.extend(published(names::DRIVER, &nics));
+        if count == devices.len() {
+            return Err(unfit("it has no NIC"));
+        }
+        if devices.len() > DEVICES_MAX {
+            return Err(unfit("it has more than 64 devices"));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            gpu_driver,
+            devices,
+            gpus: u32::try_from(count).map_err(|_| unfit("it has too many GPUs"))?,
+            topology,
+            spec: decision.topology,
+            slices: vec![(gpu_driver.driver, gpus), (names::DRIVER, nics)],
+        })
+    }
+
+    /// The GPUs in a set.
+    pub fn gpus_in(&self, devices: Devices) -> u32 {
+        (devices & ((1 << self.gpus) - 1)).count_ones()
+    }
+
+    /// The bit of a device.
+    pub fn bit(&self, driver: &str, name: &str) -> Option<Devices> {
+        let same = |device: &Device| device.driver == driver && device.name == name;
+        self.devices.iter().position(same).map(|index| 1 << index)
+    }
+
+    /// The devices of a set.
+    pub fn of(&self, devices: Devices) -> impl Iterator<Item = &Device> {
+        let is_in = move |index: &usize| devices >> index & 1 == 1;
+        (0..self.devices.len()).filter(is_in).map(|index| &self.devices[index])
+    }
+
+    /// The Node object of a machine of this kind.
+    pub fn node(&self, name: &str, fabric: &str) -> Node {
+        let gpus = i64::from(self.gpus);
+        let amounts = json!({
+            "cpu": (gpus * NODE_CPUS_PER_GPU).to_string(),
+            "memory": format!("{}Gi", gpus * NODE_GIB_PER_GPU),
+            "pods": NODE_PODS.to_string(),
+        });
+        let mut labels = json!({ "kubernetes.io/hostname": name, "kubernetes.io/os": "linux" });
+        labels[label::NODE_FABRIC] = json!(fabric);
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": name, "labels": labels },
+            "status": { "allocatable": amounts, "capacity": amounts },
+        });
+        serde_json::from_value(object).expect("this is a Node")
+    }
+
+    /// What its drivers publish.
+    pub fn slices(&self, node: &str) -> Vec<ResourceSlice> {
+        let slice = |(driver, devices): &(&str, Value)| {
+            let object = json!({
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": { "name": format!("{node}-{driver}") },
+                "spec": {
+                    "driver": driver,
+                    "nodeName": node,
+                    "pool": { "name": node, "generation": 1, "resourceSliceCount": 1 },
+                    "devices": own(devices, node),
+                },
+            });
+            serde_json::from_value(object).expect("this is a ResourceSlice")
+        };
+        self.slices.iter().map(slice).collect()
+    }
+
+    /// Its graph as an object.
+    pub fn node_topology(&self, node: &str, fabric: &str) -> NodeTopology {
+        let spec = NodeTopologySpec { fabric: Some(fabric.to_owned()), ..self.spec.clone() };
+        NodeTopology::new(node, spec)
+    }
+
+    /// The classes that claims on such machines name.
+    pub fn classes(&self) -> [DeviceClass; 2] {
+        let driver = self.gpu_driver;
+        let is_driver = format!("device.driver == \"{}\"", driver.driver);
+        let kind = driver.kind_attribute.and_then(|name| name.split_once('/'));
+        let gpus = kind.map_or_else(
+            || is_driver.clone(),
+            |(domain, name)| {
+                let kind = driver.gpu_kind;
+                format!("{is_driver} && device.attributes[\"{domain}\"].{name} == \"{kind}\"")
+            },
+        );
+        let nics = format!("device.driver == \"{}\"", names::DRIVER);
+        [class(driver.driver, &gpus), class(names::NIC_CLASS, &nics)]
+    }
+}
+
+fn class(name: &str, expression: &str) -> DeviceClass {
+    let object = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": { "name": name },
+        "spec": { "selectors": [{ "cel": { "expression": expression } }] },
+    });
+    serde_json::from_value(object).expect("this is a DeviceClass")
+}
+
+fn snapshot(name: &str) -> Result<Snapshot, MachineError> {
+    let text = fixture::machine(name).ok_or_else(|| MachineError::Unknown {
+        name: name.to_owned(),
+        known: fixture::MACHINES.iter().map(|(name, _)| *name).collect(),
+    })?;
+    let failed = |why: String| MachineError::Read { name: name.to_owned(), why };
+    let root = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
+    fixture::plant(text, root.path())
+        .map_err(|source| MachineError::Plant { name: name.to_owned(), source })?;
+    read(&HostRoot::at(root.path())).map_err(|error| failed(error.to_string()))
+}
+
+/// What the cloud tells its machines of; the driver finds the overlay by it.
+fn cloud(name: &str) -> CloudMetadata {
+    let size = fixture::vm_size(name).filter(|_| name.starts_with("azure"));
+    let size = size.and_then(|size| Text::new(size)).map(|size| (attribute::AZURE_VM_SIZE, size));
+    size.into_iter().map(|(name, size)| (name.to_owned(), size)).collect()
+}
+
+/// The devices of a slice.
+fn published(driver: &str, devices: &Value) -> Vec<Device> {
+    let address = |device: &Value| -> Option<PciAddress> {
+        let value = &device["attributes"][attribute::PCI_BUS_ID]["string"];
+        value.as_str()?.parse().ok()
+    };
+    let device = |device: &Value| {
+        let name = device["name"].as_str()?.to_owned();
+        Some(Device { driver: driver.to_owned(), name, address: address(device)? })
+    };
+    devices.as_array().into_iter().flatten().filter_map(device).collect()
+}
+
+/// The devices with GPU UUIDs that no other node has.
+fn own(devices: &Value, node: &str) -> Value {
+    let mut devices = devices.clone();
+    for device in devices.as_array_mut().into_iter().flatten() {
+        let Some(attributes) = device["attributes"].as_object_mut() else { continue };
+        let uuids =
+            attributes.iter_mut().filter(|(name, _)| name.rsplit('/').next() == Some("uuid"));
+        for (_, value) in uuids {
+            if let Some(uuid) = value["string"].as_str() {
+                let tail: String =
+                    uuid.chars().rev().take(40).collect::<Vec<_>>().into_iter().rev().collect();
+                *value = json!({ "string": format!("{tail}@{node}") });
+            }
+        }
+    }
+    devices
+}
+
+/// The GPUs as their driver publishes them: NVIDIA's from v0.5.0, AMD's v1.0.
+fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> Value {
+    let device = |(index, gpu): (usize, &Gpu)| {
+        let function = snapshot.pci.iter().find(|function| function.address == gpu.address);
+        let root = function.filter(|function| function.path.starts_with("devices/pci"));
+        let mut attributes = json!({});
+        attributes[attribute::PCI_BUS_ID] = json!({ "string": gpu.address.to_string() });
+        if let Some(root) = root.and_then(|function| function.root) {
+            attributes[attribute::PCIE_ROOT] = json!({ "string": root.to_string() });
+        }
+        if driver.kind_attribute.is_some() {
+            attributes["type"] = json!({ "string": driver.gpu_kind });
+        }
+        if driver.uuid_attribute.is_some() {
+            let uuid = gpu.uuid.clone().unwrap_or_else(|| format!("GPU-{}", gpu.address));
+            attributes["uuid"] = json!({ "string": uuid });
+        }
+        if let Some(numa) = gpu.numa {
+            let bare = driver.numa_attribute.and_then(|name| name.rsplit('/').next());
+            let name = bare.unwrap_or(attribute::NUMA_NODE);
+            attributes[name] = json!({ "int": i64::from(numa.0) });
+        }
+        json!({ "name": format!("gpu-{index}"), "attributes": attributes })
+    };
+    topology.gpus().iter().enumerate().map(device).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_its_gpus_first_and_each_device_has_a_bit() {
+        let machine = Machine::load("azure-ndh100v5").unwrap();
+        assert_eq!(machine.gpus, 8);
+        assert!(machine.devices.len() > 8);
+        for (index, device) in machine.devices.iter().enumerate() {
+            let bit = machine.bit(&device.driver, &device.name);
+            assert_eq!(bit, Some(1 << index));
+            assert_eq!(machine.gpus_in(1 << index) == 1, index < 8);
+        }
+        assert_eq!(machine.of(0b101).count(), 2);
+    }
+
+    #[test]
+    fn a_machine_without_gpus_or_unknown_is_refused() {
+        for (name, part) in [("nothing", "it has no GPU"), ("no-such", "there is no machine")] {
+            let error = Machine::load(name).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn uuids_differ_between_nodes_and_fit_into_an_attribute() {
+        let machine = Machine::load("azure-gb300").unwrap();
+        let uuids = |node: &str| {
+            let slices = serde_json::to_value(machine.slices(node)).unwrap();
+            slices[0]["spec"]["devices"][0]["attributes"]["uuid"]["string"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        assert_ne!(uuids("n1"), uuids("n2"));
+        assert!(uuids("n1").len() <= 64);
+    }
+}

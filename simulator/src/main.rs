@@ -1,0 +1,62 @@
+//! `tests/bench worth`: compares scheduling policies on a trace of jobs.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use simulator::args::{Args, Output};
+use simulator::compare::{Scene, claims, compare, machines};
+use simulator::plot;
+use simulator::report::{losses, table};
+use simulator::trace::Trace;
+
+fn main() -> ExitCode {
+    let error = match run(&Args::parse()) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(error) => error,
+    };
+    // Nothing is left to do where the error cannot be written.
+    let _ = writeln!(io::stderr(), "error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(args: &Args) -> anyhow::Result<()> {
+    let trace = Trace::load(&args.trace)?;
+    let claims = Arc::new(claims(machines(&args.machine)?, &trace, args.alignment)?);
+    let loads = args.loads();
+    if args.output == Output::Json && loads.len() > 1 {
+        anyhow::bail!("`-o json` prints one comparison; give one --load, not {}", loads.len());
+    }
+    let scenes = loads.iter().map(|load| Scene::new(args, &trace, &claims, *load));
+    let scenes: Vec<Scene> = scenes.collect::<Result<_, _>>()?;
+    let comparisons = compare(&scenes, args.seed)?;
+    let mut out = io::stdout().lock();
+    if args.output == Output::Json {
+        for (scene, comparison) in scenes.iter().zip(&comparisons) {
+            serde_json::to_writer_pretty(&mut out, comparison)?;
+            writeln!(out)?;
+            let left_out = scene.too_large();
+            if left_out > 0 {
+                writeln!(io::stderr(), "{left_out} jobs left out that no fabric can hold")?;
+            }
+        }
+    } else {
+        for (scene, comparison) in scenes.iter().zip(&comparisons) {
+            writeln!(out, "{}", table(scene, comparison))?;
+            let lost = losses(comparison);
+            if !lost.is_empty() {
+                writeln!(out, "scheduler-ext is not first in: {}\n", lost.join("; "))?;
+            }
+        }
+    }
+    if let Some(path) = &args.plot {
+        let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
+        let chart =
+            plot::svg(&format!("{name} on {}", args.machine.join(", ")), &scenes, &comparisons)?;
+        fs::write(path, chart).with_context(|| format!("failed to write `{}`", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! What is compared of the policies.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use topology_graph::PathKind;
+
+use crate::replay::Record;
+use crate::workload::{MILLIS, Millis, Workload};
+
+/// The measures of one policy; times in seconds, shares from 0 to 1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measures {
+    /// The policy.
+    pub name: String,
+    /// How long jobs wait, on average.
+    pub wait_mean_s: f64,
+    /// How long the job waits that waits longer than 99 % of all.
+    pub wait_p99_s: f64,
+    /// The share of pods that take a whole machine, gangs included, that start when they are
+    /// tried first; 1 where there are none.
+    pub first_try_8gpu: f64,
+    /// The share of GPUs by the path to their NIC.
+    pub pairs: BTreeMap<String, f64>,
+    /// The share of all GPU time until the last submission in which a GPU is idle and a job waits.
+    pub idle_gpu_share_while_waiting: f64,
+    /// How long jobs run, on average.
+    pub job_mean_s: f64,
+}
+
+/// A comparison of policies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The policies, ours last.
+    pub policies: Vec<Measures>,
+}
+
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn share(part: u128, of: u128) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+impl Measures {
+    /// The measures of one replay.
+    pub fn of(name: &str, workload: &Workload, record: &Record) -> Self {
+        let runs = &record.runs;
+        let mut waits: Vec<Millis> = runs.iter().map(|run| run.waited).collect();
+        waits.sort_unstable();
+        let largest = workload.pods().max().unwrap_or(0);
+        let (mut first, mut whole) = (0, 0);
+        for (task, run) in workload.tasks.iter().zip(runs) {
+            let pods = task.pods.iter().filter(|gpus| **gpus == largest).count() as u128;
+            whole += pods;
+            first += if run.at_first_try { pods } else { 0 };
+        }
+        let all: u64 = record.pairs.values().sum();
+        let pairs = record.pairs.iter();
+        let pairs = pairs.map(|(path, count)| (*path, share((*count).into(), all.into())));
+        Self {
+            name: name.to_owned(),
+            wait_mean_s: mean(&waits),
+            wait_p99_s: seconds(percentile(&waits, 99)),
+            first_try_8gpu: if whole == 0 { 1.0 } else { share(first, whole) },
+            pairs: pairs.map(|(path, share): (PathKind, f64)| (path.to_string(), share)).collect(),
+            idle_gpu_share_while_waiting: share(record.idle_while_waiting, record.gpu_time),
+            job_mean_s: mean(&runs.iter().map(|run| run.ran).collect::<Vec<_>>()),
+        }
+    }
+
+    /// The averages of the measures of several replays.
+    pub fn average(replays: &[Self]) -> Option<Self> {
+        #[allow(clippy::cast_precision_loss, reason = "a few replays")]
+        let count = replays.len() as f64;
+        let average = |of: fn(&Self) -> f64| replays.iter().map(of).sum::<f64>() / count;
+        let mut pairs: BTreeMap<String, f64> = BTreeMap::new();
+        for (path, share) in replays.iter().flat_map(|replay| &replay.pairs) {
+            *pairs.entry(path.clone()).or_default() += share / count;
+        }
+        Some(Self {
+            name: replays.first()?.name.clone(),
+            wait_mean_s: average(|it| it.wait_mean_s),
+            wait_p99_s: average(|it| it.wait_p99_s),
+            first_try_8gpu: average(|it| it.first_try_8gpu),
+            pairs,
+            idle_gpu_share_while_waiting: average(|it| it.idle_gpu_share_while_waiting),
+            job_mean_s: average(|it| it.job_mean_s),
+        })
+    }
+}
+
+/// The least value that at least so many percent do not exceed; 0 of nothing.
+fn percentile(sorted: &[Millis], percent: usize) -> Millis {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    rank.checked_sub(1).and_then(|index| sorted.get(index)).copied().unwrap_or(0)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "years at most")]
+fn seconds(time: Millis) -> f64 {
+    time as f64 / MILLIS
+}
+
+fn mean(times: &[Millis]) -> f64 {
+    let sum: u128 = times.iter().map(|time| u128::from(*time)).sum();
+    share(sum, times.len() as u128) / MILLIS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_of_the_list() {
+        let hundred: Vec<Millis> = (1..=100).collect();
+        assert_eq!((percentile(&hundred, 99), percentile(&hundred, 100)), (99, 100));
+        assert_eq!((percentile(&[5], 99), percentile(&[], 99)), (5, 0));
+    }
+}

@@ -1,0 +1,328 @@
+//! The replay: jobs are submitted, wait in one queue, run, and end.
+//!
+//! The queue is first in, first out, with backfill as in EASY (Lifka, "The ANL/IBM SP scheduling
+//! system", 1995): whenever jobs were submitted or have ended, all waiting jobs are tried in the
+//! order of their submission. The first that does not fit gets a reservation: the nodes on which
+//! it can start soonest as running jobs end. A later job takes such a node only if it ends before
+//! that. The queue knows how long jobs run; no policy changes its order.
+//!
+//! A gang takes the fabric that has room for all of its pods and keeps the least room, as
+//! admission's controller chooses; its pods are then scheduled one by one among the nodes of
+//! that fabric.
+
+mod reservation;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use topology_graph::PathKind;
+
+use crate::claims::{ClaimError, Placer};
+use crate::cluster::Cluster;
+use crate::communication::Communication;
+use crate::policy::{Candidate, Pod, Policy, best};
+use crate::workload::{Millis, Task, Workload};
+use reservation::Reservation;
+
+/// Says on which of the best nodes a pod ends up.
+pub trait Binder {
+    /// The index of a candidate, one of `best`.
+    fn bind(&mut self, pod: Pod, candidates: &[Candidate], best: &[usize]) -> usize;
+    /// The pod has ended.
+    fn ended(&mut self, _pod: Pod) {}
+}
+
+/// Draws one of the best at random, as kube-scheduler does.
+#[derive(Clone, Debug)]
+pub struct Draw(fastrand::Rng);
+
+impl Draw {
+    /// Equal seeds draw equally.
+    pub fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+}
+
+impl Binder for Draw {
+    fn bind(&mut self, _pod: Pod, _candidates: &[Candidate], best: &[usize]) -> usize {
+        best[self.0.usize(..best.len())]
+    }
+}
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// How long it waited.
+    pub waited: Millis,
+    /// How long it ran.
+    pub ran: Millis,
+    /// Whether it started when it was tried first.
+    pub at_first_try: bool,
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// The jobs in the order of their submission.
+    pub runs: Vec<Run>,
+    /// Pairs of a GPU and its NIC by the path between them.
+    pub pairs: BTreeMap<PathKind, u64>,
+    /// Idle GPUs times the time in which at least one job waited, until the last submission.
+    pub idle_while_waiting: u128,
+    /// All GPUs times the time until the last submission.
+    pub gpu_time: u128,
+}
+
+/// A pod that runs.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    pod: Pod,
+    node: usize,
+    devices: u64,
+}
+
+struct Replay<'a> {
+    tasks: &'a [Task],
+    cluster: Cluster,
+    policy: &'a mut dyn Policy,
+    binder: &'a mut dyn Binder,
+    placer: &'a mut Placer,
+    communication: Communication,
+    now: Millis,
+    last_submission: Millis,
+    /// Jobs that wait, by their index.
+    queue: Vec<usize>,
+    /// Numbers of GPUs for which there was no room since the last job ended, and whether that
+    /// was so with the nodes of the reservation.
+    hopeless: BTreeSet<(u32, bool)>,
+    /// Made for the first job that waits, since the last job ended.
+    reservation: Option<Reservation>,
+    /// When running jobs end.
+    ends: BinaryHeap<Reverse<(Millis, usize)>>,
+    bound: BTreeMap<usize, Vec<Bound>>,
+    pods: u64,
+    runs: Vec<Option<Run>>,
+    record: Record,
+}
+
+/// Replays a workload on an idle cluster until all jobs have ended.
+pub fn replay(
+    workload: &Workload,
+    cluster: Cluster,
+    policy: &mut dyn Policy,
+    binder: &mut dyn Binder,
+    placer: &mut Placer,
+    communication: Communication,
+) -> Result<Record, ClaimError> {
+    let tasks = &workload.tasks;
+    let mut replay = Replay {
+        tasks,
+        cluster,
+        policy,
+        binder,
+        placer,
+        communication,
+        now: 0,
+        last_submission: tasks.last().map_or(0, |task| task.submitted),
+        queue: Vec::new(),
+        hopeless: BTreeSet::new(),
+        reservation: None,
+        ends: BinaryHeap::new(),
+        bound: BTreeMap::new(),
+        pods: 0,
+        runs: vec![None; tasks.len()],
+        record: Record::default(),
+    };
+    replay.run()?;
+    let Replay { runs, mut record, cluster, last_submission, .. } = replay;
+    record.runs = runs.into_iter().flatten().collect();
+    record.gpu_time = u128::from(cluster.gpus()) * u128::from(last_submission);
+    Ok(record)
+}
+
+impl Replay<'_> {
+    fn run(&mut self) -> Result<(), ClaimError> {
+        let mut next = 0;
+        loop {
+            let submitted = self.tasks.get(next).map(|task| task.submitted);
+            let ends = self.ends.peek().map(|Reverse((end, _))| *end);
+            let Some(now) = submitted.into_iter().chain(ends).min() else { return Ok(()) };
+            self.advance(now);
+            self.end_jobs();
+            while self.tasks.get(next).is_some_and(|task| task.submitted == now) {
+                self.queue.push(next);
+                next += 1;
+            }
+            self.schedule()?;
+        }
+    }
+
+    fn advance(&mut self, now: Millis) {
+        let (from, to) = (self.now.min(self.last_submission), now.min(self.last_submission));
+        if !self.queue.is_empty() {
+            let idle = u128::from(self.cluster.idle_gpus());
+            self.record.idle_while_waiting += idle * u128::from(to - from);
+        }
+        self.now = now;
+    }
+
+    fn end_jobs(&mut self) {
+        while let Some(Reverse((end, job))) = self.ends.peek().copied()
+            && end <= self.now
+        {
+            self.ends.pop();
+            self.hopeless.clear();
+            self.reservation = None;
+            for bound in self.bound.remove(&job).unwrap_or_default() {
+                self.release(bound);
+            }
+        }
+    }
+
+    fn release(&mut self, bound: Bound) {
+        self.cluster.free(bound.node, bound.devices);
+        self.policy.ended(bound.pod);
+        self.binder.ended(bound.pod);
+    }
+
+    /// Tries all waiting jobs. Room only gets less meanwhile: what does not fit once does not
+    /// fit again before a job ends.
+    fn schedule(&mut self) -> Result<(), ClaimError> {
+        let mut waiting = Vec::new();
+        for job in std::mem::take(&mut self.queue) {
+            let Task { gpus, duration, .. } = self.tasks[job];
+            let may_borrow =
+                self.reservation.as_ref().is_none_or(|it| self.now + duration <= it.start);
+            let is_hopeless = self.hopeless.contains(&(gpus, true))
+                || self.hopeless.contains(&(gpus, may_borrow));
+            if !is_hopeless && self.start(job, may_borrow)? {
+                continue;
+            }
+            if self.reservation.is_none() {
+                self.reservation = self.reserve(job)?;
+            }
+            self.hopeless.insert((gpus, may_borrow));
+            waiting.push(job);
+        }
+        self.queue = waiting;
+        Ok(())
+    }
+
+    /// Nodes for the first job that waits.
+    fn reserve(&mut self, job: usize) -> Result<Option<Reservation>, ClaimError> {
+        let mut ends: Vec<_> = self.ends.iter().map(|Reverse(end)| *end).collect();
+        ends.sort_unstable();
+        let frees = ends.iter().flat_map(|(end, job)| {
+            let bound = self.bound.get(job).into_iter().flatten();
+            bound.map(move |bound| (*end, bound.node, bound.devices))
+        });
+        reservation::reserve(&self.tasks[job].pods, &self.cluster, frees, self.placer)
+    }
+
+    /// Starts a job if there is room for all of its pods, on nodes of the reservation too where
+    /// it may borrow them.
+    fn start(&mut self, job: usize, may_borrow: bool) -> Result<bool, ClaimError> {
+        let task = &self.tasks[job];
+        let placed = match task.pods.as_slice() {
+            [gpus] => self.place(*gpus, None, may_borrow)?.map(|one| vec![one]),
+            pods => self.place_gang(pods, may_borrow)?,
+        };
+        let Some(placed) = placed else { return Ok(false) };
+        let mut slowdown = 1.0_f64;
+        for (bound, candidate) in &placed {
+            let pairs = &candidate.placement.pairs;
+            for path in pairs {
+                *self.record.pairs.entry(*path).or_default() += 1;
+            }
+            let is_whole = bound.pod.gpus == self.cluster.gpus_of(bound.node);
+            slowdown = slowdown.max(self.communication.slowdown(pairs, is_whole));
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "years at most")]
+        #[allow(clippy::cast_precision_loss, reason = "years at most")]
+        let ran = (task.duration as f64 * slowdown).round() as Millis;
+        self.ends.push(Reverse((self.now + ran, job)));
+        self.bound.insert(job, placed.into_iter().map(|(bound, _)| bound).collect());
+        let waited = self.now - task.submitted;
+        self.runs[job] = Some(Run { waited, ran, at_first_try: waited == 0 });
+        Ok(true)
+    }
+
+    /// Schedules one pod, on a fabric where one is given.
+    fn place(
+        &mut self,
+        gpus: u32,
+        fabric: Option<usize>,
+        may_borrow: bool,
+    ) -> Result<Option<(Bound, Candidate)>, ClaimError> {
+        let candidates = self.candidates(gpus, fabric, may_borrow)?;
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let pod = Pod { uid: self.pods, gpus };
+        self.pods += 1;
+        let scores = self.policy.scores(pod, &candidates, &self.cluster);
+        let chosen = self.binder.bind(pod, &candidates, &best(&scores));
+        let chosen = candidates[chosen].clone();
+        let devices = chosen.placement.devices;
+        self.cluster.take(chosen.node, devices);
+        self.policy.bound(pod, &chosen)?;
+        Ok(Some((Bound { pod, node: chosen.node, devices }, chosen)))
+    }
+
+    /// The nodes on which a pod fits.
+    fn candidates(
+        &mut self,
+        gpus: u32,
+        fabric: Option<usize>,
+        may_borrow: bool,
+    ) -> Result<Vec<Candidate>, ClaimError> {
+        let reserved = self.reservation.as_ref().filter(|_| !may_borrow);
+        let mut candidates = Vec::new();
+        for (node, state) in self.cluster.nodes.iter().enumerate() {
+            let free = self.cluster.gpus_of(node) - self.cluster.gpus_in_use(node);
+            let is_elsewhere = fabric.is_some_and(|fabric| fabric != state.fabric);
+            if free < gpus || is_elsewhere || reserved.is_some_and(|it| it.nodes.contains(&node)) {
+                continue;
+            }
+            if let Some(placement) = self.placer.place(state.kind, state.busy, gpus)? {
+                candidates.push(Candidate { node, placement });
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// Schedules all pods of a gang on one fabric, or none.
+    fn place_gang(
+        &mut self,
+        pods: &[u32],
+        may_borrow: bool,
+    ) -> Result<Option<Vec<(Bound, Candidate)>>, ClaimError> {
+        for fabric in self.fabrics_for(pods, may_borrow)? {
+            let mut placed = Vec::new();
+            for gpus in pods {
+                match self.place(*gpus, Some(fabric), may_borrow)? {
+                    Some(one) => placed.push(one),
+                    None => break,
+                }
+            }
+            if placed.len() == pods.len() {
+                return Ok(Some(placed));
+            }
+            placed.into_iter().for_each(|(bound, _)| self.release(bound));
+        }
+        Ok(None)
+    }
+
+    /// The fabrics on which the whole machines of a gang fit, those with the least room first.
+    fn fabrics_for(&mut self, pods: &[u32], may_borrow: bool) -> Result<Vec<usize>, ClaimError> {
+        let Some(most) = pods.iter().max().copied() else { return Ok(Vec::new()) };
+        let whole = pods.iter().filter(|gpus| **gpus == most).count();
+        let mut room = vec![0; self.cluster.fabrics()];
+        for candidate in self.candidates(most, None, may_borrow)? {
+            room[self.cluster.nodes[candidate.node].fabric] += 1;
+        }
+        let mut fabrics: Vec<_> = (0..room.len()).filter(|fabric| room[*fabric] >= whole).collect();
+        fabrics.sort_by_key(|fabric| room[*fabric]);
+        Ok(fabrics)
+    }
+}

@@ -1,0 +1,57 @@
+//! The reservation of the first job that waits.
+
+use std::collections::BTreeSet;
+
+use crate::claims::{ClaimError, Placer};
+use crate::cluster::Cluster;
+use crate::machine::Devices;
+use crate::workload::Millis;
+
+/// Nodes that are kept for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reservation {
+    /// When they all have room for it.
+    pub(super) start: Millis,
+    /// The nodes, one for each of its pods.
+    pub(super) nodes: BTreeSet<usize>,
+}
+
+/// The soonest moment at which the pods of a job fit on one fabric, and nodes for them, if
+/// devices of nodes are freed at these times, which are in order.
+///
+/// Of the nodes of that fabric it takes those with the fewest GPUs in use now.
+pub(super) fn reserve(
+    pods: &[u32],
+    cluster: &Cluster,
+    frees: impl IntoIterator<Item = (Millis, usize, Devices)>,
+    placer: &mut Placer,
+) -> Result<Option<Reservation>, ClaimError> {
+    let Some(most) = pods.iter().max().copied() else { return Ok(None) };
+    let mut busy: Vec<Devices> = cluster.nodes.iter().map(|node| node.busy).collect();
+    let mut fits = Vec::with_capacity(busy.len());
+    for (node, busy) in cluster.nodes.iter().zip(&busy) {
+        fits.push(placer.place(node.kind, *busy, most)?.is_some());
+    }
+    let mut room = vec![0; cluster.fabrics()];
+    for (node, _) in cluster.nodes.iter().zip(&fits).filter(|(_, fits)| **fits) {
+        room[node.fabric] += 1;
+    }
+    for (time, node, devices) in frees {
+        busy[node] &= !devices;
+        let state = &cluster.nodes[node];
+        if fits[node] || placer.place(state.kind, busy[node], most)?.is_none() {
+            continue;
+        }
+        fits[node] = true;
+        room[state.fabric] += 1;
+        if room[state.fabric] < pods.len() {
+            continue;
+        }
+        let is_there = |node: &usize| fits[*node] && cluster.nodes[*node].fabric == state.fabric;
+        let mut nodes: Vec<usize> = (0..fits.len()).filter(is_there).collect();
+        nodes.sort_by_key(|node| (cluster.gpus_in_use(*node), *node));
+        let nodes = nodes.into_iter().take(pods.len()).collect();
+        return Ok(Some(Reservation { start: time, nodes }));
+    }
+    Ok(None)
+}

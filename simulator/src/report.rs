@@ -1,0 +1,163 @@
+//! The comparison as a Markdown table, and which rows ours does not win.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::compare::Scene;
+use crate::measures::{Comparison, Measures};
+use crate::policy::Kind;
+
+/// Differences up to this share are ties.
+pub const TIE: f64 = 0.005;
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// What is measured, with its unit.
+    pub title: &'static str,
+    /// Whether more is better.
+    pub more_is_better: bool,
+    /// The value of a policy.
+    pub value: fn(&Measures) -> f64,
+    decimals: usize,
+    /// 100 for percentages.
+    factor: f64,
+}
+
+/// The rows, without those of the path classes.
+pub const ROWS: [Row; 5] = [
+    Row {
+        title: "waiting, mean (s)",
+        more_is_better: false,
+        value: |it| it.wait_mean_s,
+        decimals: 0,
+        factor: 1.0,
+    },
+    Row {
+        title: "waiting, p99 (s)",
+        more_is_better: false,
+        value: |it| it.wait_p99_s,
+        decimals: 0,
+        factor: 1.0,
+    },
+    Row {
+        title: "8-GPU pods placed at first try (%)",
+        more_is_better: true,
+        value: |it| it.first_try_8gpu,
+        decimals: 1,
+        factor: 100.0,
+    },
+    Row {
+        title: "GPUs idle while a job waits (%)",
+        more_is_better: false,
+        value: |it| it.idle_gpu_share_while_waiting,
+        decimals: 2,
+        factor: 100.0,
+    },
+    Row {
+        title: "job duration, mean (s)",
+        more_is_better: false,
+        value: |it| it.job_mean_s,
+        decimals: 0,
+        factor: 1.0,
+    },
+];
+
+impl Row {
+    /// Whether no other policy is better than ours by more than a tie.
+    pub fn is_ours_first(&self, comparison: &Comparison) -> bool {
+        let ours = Kind::SchedulerExt.name();
+        let Some(own) = comparison.policies.iter().find(|it| it.name == ours) else { return false };
+        let own = (self.value)(own);
+        comparison.policies.iter().all(|other| {
+            let other = (self.value)(other);
+            if self.more_is_better {
+                own >= other * (1.0 - TIE)
+            } else {
+                own <= other * (1.0 + TIE)
+            }
+        })
+    }
+
+    /// The value in the unit of the title.
+    pub fn in_unit(&self, measures: &Measures) -> f64 {
+        (self.value)(measures) * self.factor
+    }
+
+    fn text(&self, measures: &Measures) -> String {
+        format!("{:.*}", self.decimals, self.in_unit(measures))
+    }
+}
+
+/// The table of a scene.
+pub fn table(scene: &Scene, comparison: &Comparison) -> String {
+    let mut text = head(scene);
+    let names = comparison.policies.iter().map(|it| it.name.as_str());
+    line(&mut text, "", names);
+    line(&mut text, "---", comparison.policies.iter().map(|_| "---:"));
+    for row in &ROWS {
+        line(&mut text, row.title, comparison.policies.iter().map(|it| row.text(it)));
+    }
+    let paths: BTreeSet<&String> =
+        comparison.policies.iter().flat_map(|it| it.pairs.keys()).collect();
+    for path in paths {
+        let share = |it: &Measures| it.pairs.get(path).copied().unwrap_or(0.0);
+        let values = comparison.policies.iter().map(|it| format!("{:.1}", share(it) * 100.0));
+        line(&mut text, &format!("GPU–NIC pairs at {path} (%)"), values);
+    }
+    text
+}
+
+fn head(scene: &Scene) -> String {
+    let load =
+        scene.load.map_or_else(|| "as traced".to_owned(), |load| format!("{:.0} %", load * 100.0));
+    let (nodes, fabrics) = (scene.cluster.nodes.len(), scene.cluster.fabrics());
+    let jobs = scene.workloads.first().map_or(0, |workload| workload.tasks.len());
+    let mut text = format!("Load {load}: {jobs} jobs, {nodes} nodes on {fabrics} fabrics");
+    let left_out = scene.too_large();
+    if left_out > 0 {
+        write!(text, ", {left_out} jobs left out that no fabric can hold").expect("a String");
+    }
+    text.push_str("\n\n");
+    text
+}
+
+fn line(text: &mut String, title: &str, values: impl Iterator<Item = impl AsRef<str>>) {
+    write!(text, "| {title} |").expect("a String");
+    for value in values {
+        write!(text, " {} |", value.as_ref()).expect("a String");
+    }
+    text.push('\n');
+}
+
+/// The rows in which another policy is better, in words.
+pub fn losses(comparison: &Comparison) -> Vec<&'static str> {
+    ROWS.iter().filter(|row| !row.is_ours_first(comparison)).map(|row| row.title).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn measures(name: &str, wait: f64) -> Measures {
+        Measures {
+            name: name.to_owned(),
+            wait_mean_s: wait,
+            wait_p99_s: 1.0,
+            first_try_8gpu: 0.5,
+            pairs: BTreeMap::new(),
+            idle_gpu_share_while_waiting: 0.1,
+            job_mean_s: 10.0,
+        }
+    }
+
+    #[test]
+    fn half_a_percent_is_a_tie() {
+        let comparison = |wait| Comparison {
+            policies: vec![measures("FGD", 1000.0), measures("scheduler-ext", wait)],
+        };
+        assert!(losses(&comparison(1004.0)).is_empty());
+        assert_eq!(losses(&comparison(1006.0)), ["waiting, mean (s)"]);
+    }
+}

@@ -1,0 +1,108 @@
+//! A trace made into work for a cluster: its times stretched to a load, its jobs cut into pods.
+
+use crate::claims::Claims;
+use crate::cluster::{Cluster, pods};
+use crate::trace::Trace;
+
+/// A thousandth of a second: the unit of time in a replay.
+pub type Millis = u64;
+
+/// Thousandths of a second in a second.
+pub const MILLIS: f64 = 1000.0;
+
+/// A job as it is scheduled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// When it is submitted.
+    pub submitted: Millis,
+    /// How long it runs with aligned devices.
+    pub duration: Millis,
+    /// Its GPUs.
+    pub gpus: u32,
+    /// The GPUs of its pods. Several pods are a gang: they start together on one fabric.
+    pub pods: Vec<u32>,
+}
+
+/// What is replayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The jobs in the order of their submission.
+    pub tasks: Vec<Task>,
+    /// How many jobs no fabric of the cluster can hold; they are left out.
+    pub too_large: usize,
+}
+
+/// The number of nodes on which a trace makes this load: its GPU seconds in the time from the
+/// first submission to the last, divided by the GPUs.
+pub fn nodes_for(trace: &Trace, load: f64, gpus_per_node: f64) -> usize {
+    let nodes = demand(trace) / load / gpus_per_node;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    let nodes = nodes.ceil() as usize;
+    nodes.max(1)
+}
+
+/// GPUs that the jobs need on average.
+fn demand(trace: &Trace) -> f64 {
+    let span = trace.span();
+    // All jobs at one moment: they make the load while the longest of them runs.
+    let longest = trace.jobs.iter().map(|job| job.duration).fold(0.0, f64::max);
+    let span = if span > 0.0 { span } else { longest };
+    if span > 0.0 { trace.work() / span } else { 0.0 }
+}
+
+impl Workload {
+    /// The jobs of a trace for a cluster.
+    ///
+    /// With a load, the times between submissions are multiplied by one factor, so that the
+    /// trace makes that load; durations stay.
+    pub fn new(trace: &Trace, claims: &Claims, cluster: &Cluster, load: Option<f64>) -> Self {
+        #[allow(clippy::cast_precision_loss, reason = "numbers of GPUs are far below 2^52")]
+        let gpus = cluster.gpus() as f64;
+        let stretch = load.map_or(1.0, |load| demand(trace) / (load * gpus));
+        let start = trace.jobs.first().map_or(0.0, |job| job.submitted);
+        let room = rooms(cluster);
+        let mut workload = Self::default();
+        for job in &trace.jobs {
+            let pods = pods(job.gpus, claims);
+            if !room.iter().any(|nodes| fits(&pods, nodes)) {
+                workload.too_large += 1;
+                continue;
+            }
+            workload.tasks.push(Task {
+                submitted: millis((job.submitted - start) * stretch),
+                duration: millis(job.duration),
+                gpus: job.gpus,
+                pods,
+            });
+        }
+        workload
+    }
+
+    /// GPUs of the pods of all jobs.
+    pub fn pods(&self) -> impl Iterator<Item = u32> {
+        self.tasks.iter().flat_map(|task| task.pods.iter().copied())
+    }
+}
+
+/// GPUs of the nodes of each fabric, most first.
+fn rooms(cluster: &Cluster) -> Vec<Vec<u32>> {
+    let mut rooms = vec![Vec::new(); cluster.fabrics()];
+    for (index, node) in cluster.nodes.iter().enumerate() {
+        rooms[node.fabric].push(cluster.gpus_of(index));
+    }
+    for room in &mut rooms {
+        room.sort_unstable_by(|a, b| b.cmp(a));
+    }
+    rooms
+}
+
+/// Whether pods fit on idle nodes; both most GPUs first. All pods but the last are of one size,
+/// and no node holds two of them.
+fn fits(pods: &[u32], nodes: &[u32]) -> bool {
+    pods.len() <= nodes.len() && pods.iter().zip(nodes).all(|(pod, node)| pod <= node)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are checked")]
+fn millis(seconds: f64) -> Millis {
+    (seconds * MILLIS).round() as Millis
+}

@@ -1,0 +1,219 @@
+//! Replays of small traces: results computed by hand, and laws of every replay.
+
+#![allow(missing_docs, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use clap::Parser as _;
+use proptest::prelude::*;
+use simulator::args::Args;
+use simulator::claims::{ClaimError, Claims, Placer};
+use simulator::cluster::Cluster;
+use simulator::compare::{Scene, claims, compare, machines};
+use simulator::machine::Devices;
+use simulator::measures::{Comparison, Measures};
+use simulator::policy::{Candidate, Kind, Pod, Policy};
+use simulator::replay::{Draw, Record, replay};
+use simulator::trace::{Job, Trace};
+
+const HEAD: &str = "job_id,submission_time,duration,num_gpu\n";
+
+/// Claims for pods of any number of GPUs.
+static CLAIMS: LazyLock<Arc<Claims>> = LazyLock::new(|| {
+    let rows: String = (1..=8).map(|gpus| format!("j{gpus},0,1,{gpus}\n")).collect();
+    let trace = trace(&rows);
+    let args = args(&[]);
+    Arc::new(claims(machines(&args.machine).unwrap(), &trace, args.alignment).unwrap())
+});
+
+fn trace(rows: &str) -> Trace {
+    Trace::parse(format!("{HEAD}{rows}").as_bytes()).unwrap()
+}
+
+fn args(more: &[&str]) -> Args {
+    let all = ["worth", "--trace", "unused"].iter().chain(more);
+    Args::try_parse_from(all).unwrap()
+}
+
+fn scene(trace: &Trace, nodes: &str) -> Scene {
+    let args = args(&["--nodes", nodes, "--fabric-nodes", "4", "--repeats", "1"]);
+    Scene::new(&args, trace, &CLAIMS, None).unwrap()
+}
+
+fn measures(scene: &Scene, kind: Kind) -> Measures {
+    let workload = &scene.workloads[0];
+    Measures::of(kind.name(), workload, &scene.replay(workload, kind, 1).unwrap())
+}
+
+fn is(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+#[test]
+fn a_full_cluster_makes_jobs_wait_in_their_order() {
+    // The third takes the node of the second at 50, the fourth that of the third at 60.
+    let trace = trace("a,0,100,8\nb,0,50,8\nc,10,10,8\nd,20,5,1\n");
+    let scene = scene(&trace, "2");
+    for kind in Kind::ALL {
+        let measures = measures(&scene, kind);
+        assert!(is(measures.wait_mean_s, (40.0 + 40.0) / 4.0), "{measures:?}");
+        assert!(is(measures.wait_p99_s, 40.0), "{measures:?}");
+        assert!(is(measures.first_try_8gpu, 2.0 / 3.0), "{measures:?}");
+        assert!(is(measures.idle_gpu_share_while_waiting, 0.0), "{measures:?}");
+        assert!(is(measures.job_mean_s, 165.0 / 4.0), "{measures:?}");
+        assert_eq!(measures.pairs, BTreeMap::from([("PIX".to_owned(), 1.0)]));
+    }
+}
+
+#[test]
+fn a_job_starts_before_its_turn_where_it_delays_nobody() {
+    // The gang can start at 100. The third ends before; the fourth does not, and waits until
+    // the gang has ended at 110.
+    let trace = trace("a,0,100,1\ngang,1,10,16\nc,2,50,4\nd,3,200,4\n");
+    let scene = scene(&trace, "2");
+    for kind in Kind::ALL {
+        let measures = measures(&scene, kind);
+        assert!(is(measures.wait_mean_s, (99.0 + 107.0) / 4.0), "{measures:?}");
+        assert!(is(measures.wait_p99_s, 107.0), "{measures:?}");
+        assert!(is(measures.first_try_8gpu, 0.0), "{measures:?}");
+        // 15 GPUs are idle from 1 to 2, 11 from 2 to 3, of 16 for 3 seconds.
+        assert!(is(measures.idle_gpu_share_while_waiting, 26.0 / 48.0), "{measures:?}");
+    }
+}
+
+#[test]
+fn packing_leaves_a_node_whole_and_spreading_does_not() {
+    let trace = trace("a,0,100,1\nb,1,100,1\nc,2,10,8\n");
+    let scene = scene(&trace, "2");
+    for (kind, first) in [
+        (Kind::KubeScheduler, 0.0),
+        (Kind::MostAllocated, 1.0),
+        (Kind::Fgd, 1.0),
+        (Kind::SchedulerExt, 1.0),
+    ] {
+        assert!(is(measures(&scene, kind).first_try_8gpu, first), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_gang_runs_on_one_fabric() {
+    // Eight nodes on two fabrics of four. Three nodes of the first are taken, so that six whole
+    // nodes are not on one fabric.
+    let trace = trace("a,0,100,24\ngang,1,10,40\nb,2,1,32\n");
+    let scene = scene(&trace, "8");
+    assert_eq!((scene.cluster.fabrics(), scene.too_large()), (2, 1));
+    let measures = measures(&scene, Kind::SchedulerExt);
+    assert!(is(measures.first_try_8gpu, 1.0), "{measures:?}");
+}
+
+#[test]
+fn equal_seeds_give_equal_comparisons() {
+    let rows: String = (0..120)
+        .map(|job| format!("j{job},{},{},{}\n", job * 7, 100 + job * 37 % 400, 1 << (job % 5)))
+        .collect();
+    let args = args(&["--nodes", "3", "--load", "0.9", "--repeats", "2"]);
+    let scene = || Scene::new(&args, &trace(&rows), &CLAIMS, Some(0.9)).unwrap();
+    let run = |seed| compare(&[scene()], seed).unwrap();
+    let (once, again): (Vec<Comparison>, _) = (run(1), run(1));
+    assert_eq!(once, again);
+    let names: Vec<_> = once[0].policies.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["kube-scheduler", "MostAllocated", "FGD", "scheduler-ext"]);
+}
+
+#[test]
+fn the_json_has_the_fields_that_are_promised() {
+    let trace = trace("a,0,100,8\nb,5,10,1\n");
+    let scene = scene(&trace, "1");
+    let json = serde_json::to_value(measures(&scene, Kind::SchedulerExt)).unwrap();
+    let mut names: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let mut promised = [
+        "name",
+        "wait_mean_s",
+        "wait_p99_s",
+        "first_try_8gpu",
+        "pairs",
+        "idle_gpu_share_while_waiting",
+        "job_mean_s",
+    ];
+    promised.sort_unstable();
+    assert_eq!(names, promised);
+}
+
+/// Notes who holds what, and fails where a device has two holders.
+struct Books {
+    inner: Box<dyn Policy>,
+    held: BTreeMap<u64, (usize, Devices)>,
+    pods: usize,
+}
+
+impl Policy for Books {
+    fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64> {
+        self.inner.scores(pod, candidates, cluster)
+    }
+
+    fn bound(&mut self, pod: Pod, chosen: &Candidate) -> Result<(), ClaimError> {
+        let devices = chosen.placement.devices;
+        assert_eq!(devices.count_ones(), 2 * pod.gpus, "as many NICs as GPUs");
+        let other =
+            self.held.values().find(|(node, held)| *node == chosen.node && held & devices != 0);
+        assert_eq!(other, None, "a device has two holders");
+        self.held.insert(pod.uid, (chosen.node, devices));
+        self.pods += 1;
+        self.inner.bound(pod, chosen)
+    }
+
+    fn ended(&mut self, pod: Pod) {
+        assert!(self.held.remove(&pod.uid).is_some(), "a pod ends that nobody bound");
+        self.inner.ended(pod);
+    }
+}
+
+fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let job = (
+        0u32..400,
+        1u32..200,
+        prop_oneof![Just(1), Just(2), Just(3), Just(4), Just(8), Just(12), Just(16), Just(24)],
+    );
+    let jobs = prop::collection::vec(job, 1..40);
+    jobs.prop_map(|jobs| {
+        let job = |(index, (submitted, duration, gpus)): (usize, (u32, u32, u32))| Job {
+            id: format!("j{index}"),
+            submitted: f64::from(submitted),
+            duration: f64::from(duration),
+            gpus,
+        };
+        let mut jobs: Vec<_> = jobs.into_iter().enumerate().map(job).collect();
+        jobs.sort_by(|a, b| a.submitted.total_cmp(&b.submitted));
+        jobs
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_job_runs_once_and_no_device_is_held_twice(jobs in jobs(), nodes in 3usize..7, seed: u64) {
+        let trace = Trace { jobs, without_gpu: 0 };
+        let scene = scene(&trace, &nodes.to_string());
+        let workload = &scene.workloads[0];
+        for kind in Kind::ALL {
+            let mut books = Books { inner: scene.policy(kind).unwrap(), held: BTreeMap::new(), pods: 0 };
+            let mut placer = Placer::new(Arc::clone(&scene.claims));
+            let record: Record = replay(
+                workload, scene.cluster.clone(), &mut books, &mut Draw::new(seed), &mut placer,
+                scene.communication,
+            ).unwrap();
+            prop_assert!(books.held.is_empty());
+            prop_assert_eq!(record.runs.len(), workload.tasks.len());
+            prop_assert!(books.pods >= workload.pods().count());
+            let gpus: u64 = workload.pods().map(u64::from).sum();
+            prop_assert_eq!(record.pairs.values().sum::<u64>(), gpus);
+            for (task, run) in workload.tasks.iter().zip(&record.runs) {
+                prop_assert!(run.ran >= task.duration);
+                prop_assert_eq!(run.at_first_try, run.waited == 0);
+            }
+        }
+    }
+}

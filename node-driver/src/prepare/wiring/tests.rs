@@ -7,7 +7,7 @@ use crate::cdi;
 use crate::live;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
-use serde_json::json;
+use serde_json::{Value, json};
 use topology_graph::Overlay;
 
 const NODE: &str = "node-1";

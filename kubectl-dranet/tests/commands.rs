@@ -241,7 +241,7 @@ fn a_capture_is_as_good_as_its_machine() {
     assert_eq!(captured, machine);
 }
 
-/// Through several switches, over NVLinks, through one port, between NUMA nodes, to a
+/// Through several switches, over NVLink, through one port, between NUMA nodes, to a
 /// device itself; each device by another of its names.
 #[test]
 fn the_way_between_two_devices() {
@@ -270,7 +270,7 @@ fn the_way_between_two_devices() {
             let mut args = vec!["graph", "--root", &root, "--path", from, to];
             args.extend(size.iter().flat_map(|size| ["--vm-size", size]));
             let way = kubectl_dranet(&args);
-            text += &format!("# {name}: --path {from} {to}\n{way}\n");
+            writeln!(text, "# {name}: --path {from} {to}\n{way}").unwrap();
         }
     }
     insta::assert_snapshot!(text);

@@ -17,7 +17,7 @@ pub const LOAD: f64 = 0.85;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "worth", version)]
 pub struct Args {
-    /// Trace: a CSV file with job_id, submission_time, duration, num_gpu; may be gzipped
+    /// Trace: a CSV file with the columns of docs/worth.md; may be gzipped
     #[arg(long, value_name = "FILE")]
     pub trace: PathBuf,
     /// Nodes of the cluster [default: as few as carry the load]

@@ -22,7 +22,7 @@ use crate::machine::{Device, Devices, Machine};
 pub const NAMESPACE: &str = "default";
 
 /// Subrequests of a request, at most (`FirstAvailableDeviceRequestMaxSize`).
-const SUBREQUESTS_MAX: usize = 8;
+const SUBREQUESTS_MAX: i64 = 8;
 
 /// How binding the alignment of NICs is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -251,8 +251,8 @@ fn tier(request: &DeviceRequest, chosen: &[&str]) -> i64 {
         let name = format!("{}/{name}", request.name);
         chosen.contains(&name.as_str())
     };
-    let taken = subrequests.iter().enumerate().filter(|(_, sub)| is_chosen(&sub.name));
-    taken.map(|(index, _)| SUBREQUESTS_MAX.saturating_sub(index) as i64).sum()
+    let taken = (0..SUBREQUESTS_MAX).zip(subrequests).filter(|(_, sub)| is_chosen(&sub.name));
+    taken.map(|(index, _)| SUBREQUESTS_MAX - index).sum()
 }
 
 /// The path of each GPU to its NIC in the best plan; GPUs that the plan leaves out go with the

@@ -152,6 +152,10 @@ impl Machine {
     }
 
     /// The Node object of a machine of this kind.
+    ///
+    /// # Panics
+    ///
+    /// Never: what is written here is a Node, which a test reads.
     pub fn node(&self, name: &str, fabric: &str) -> Node {
         let gpus = i64::from(self.gpus);
         let amounts = json!({
@@ -171,6 +175,10 @@ impl Machine {
     }
 
     /// What its drivers publish.
+    ///
+    /// # Panics
+    ///
+    /// Never: what is written here is a ResourceSlice, which a test reads.
     pub fn slices(&self, node: &str) -> Vec<ResourceSlice> {
         let slice = |(driver, devices): &(&str, Value)| {
             let object = json!({
@@ -237,7 +245,7 @@ fn snapshot(name: &str) -> Result<Snapshot, MachineError> {
 /// What the cloud tells its machines of; the driver finds the overlay by it.
 fn cloud(name: &str) -> CloudMetadata {
     let size = fixture::vm_size(name).filter(|_| name.starts_with("azure"));
-    let size = size.and_then(|size| Text::new(size)).map(|size| (attribute::AZURE_VM_SIZE, size));
+    let size = size.and_then(Text::new).map(|size| (attribute::AZURE_VM_SIZE, size));
     size.into_iter().map(|(name, size)| (name.to_owned(), size)).collect()
 }
 

@@ -308,7 +308,9 @@ impl Replay<'_> {
             if placed.len() == pods.len() {
                 return Ok(Some(placed));
             }
-            placed.into_iter().for_each(|(bound, _)| self.release(bound));
+            for (bound, _) in placed {
+                self.release(bound);
+            }
         }
         Ok(None)
     }

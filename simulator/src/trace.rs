@@ -170,7 +170,7 @@ fn check(row: &Row, line: u64) -> Result<(), TraceError> {
     let wrong = |column, value: String, must| {
         Err(TraceError::Value { id: row.job_id.clone(), line, column, value, must })
     };
-    if !(row.submission_time.abs() <= TIME_MAX) {
+    if !(-TIME_MAX..=TIME_MAX).contains(&row.submission_time) {
         return wrong("submission_time", row.submission_time.to_string(), "seconds up to 1e10");
     }
     if !(0.0..=TIME_MAX).contains(&row.duration) {

@@ -1,6 +1,6 @@
 //! Replays of small traces: results computed by hand, and laws of every replay.
 
-#![allow(missing_docs, reason = "a test")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -21,8 +21,8 @@ const HEAD: &str = "job_id,submission_time,duration,num_gpu\n";
 
 /// Claims for pods of any number of GPUs.
 static CLAIMS: LazyLock<Arc<Claims>> = LazyLock::new(|| {
-    let rows: String = (1..=8).map(|gpus| format!("j{gpus},0,1,{gpus}\n")).collect();
-    let trace = trace(&rows);
+    let rows: Vec<String> = (1..=8).map(|gpus| format!("j{gpus},0,1,{gpus}\n")).collect();
+    let trace = trace(&rows.concat());
     let args = args(&[]);
     Arc::new(claims(machines(&args.machine).unwrap(), &trace, args.alignment).unwrap())
 });
@@ -109,9 +109,8 @@ fn a_gang_runs_on_one_fabric() {
 
 #[test]
 fn equal_seeds_give_equal_comparisons() {
-    let rows: String = (0..120)
-        .map(|job| format!("j{job},{},{},{}\n", job * 7, 100 + job * 37 % 400, 1 << (job % 5)))
-        .collect();
+    let row = |job| format!("j{job},{},{},{}\n", job * 7, 100 + job * 37 % 400, 1 << (job % 5));
+    let rows = (0..120).map(row).collect::<Vec<String>>().concat();
     let args = args(&["--nodes", "3", "--load", "0.9", "--repeats", "2"]);
     let scene = || Scene::new(&args, &trace(&rows), &CLAIMS, Some(0.9)).unwrap();
     let run = |seed| compare(&[scene()], seed).unwrap();

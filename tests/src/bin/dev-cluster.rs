@@ -14,7 +14,7 @@ use tests::{
 
 /// Run a development cluster until Ctrl-C.
 ///
-/// Nothing runs in its pods: they are scheduled, and stay Pending or ContainerCreating.
+/// Nothing runs in its pods: they are scheduled, and no kubelet starts them.
 #[derive(Clone, Copy, Debug, Parser)]
 struct Args {
     /// Simulated Azure GB300 nodes (4 GPUs and 4 NICs each).

@@ -1,4 +1,7 @@
 //! The Kubernetes object around the specification.
+//!
+//! It implements the traits of `k8s-openapi`, so a Kubernetes client can read and write
+//! it, and this crate needs none.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
@@ -7,9 +10,6 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 use super::{NodeTopologySpec, NodeTopologyStatus};
 
 /// The PCIe and NUMA distances between the GPUs and NICs of one node.
-///
-/// It implements the traits of `k8s-openapi`, so a Kubernetes client can read and
-/// write it, and this crate needs none.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub struct NodeTopology {

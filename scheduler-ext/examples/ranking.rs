@@ -1,7 +1,7 @@
 //! How long an answer takes: 5,000 nodes with 8 GPUs and 8 NICs, half busy at random,
 //! pods of four shapes. Of the decision alone, without HTTP.
 //!
-//! `cargo run --release -p scheduler-ext --example speed`
+//! `cargo run --release -p scheduler-ext --example ranking`
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for a person")]
 

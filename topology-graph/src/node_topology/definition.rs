@@ -128,8 +128,7 @@ pub(super) struct ConditionSchema {
     /// A human readable message with details about the change; may be empty.
     message: String,
     /// The generation of the object that the condition was set for.
-    #[serde(default)]
-    observed_generation: i64,
+    observed_generation: Option<i64>,
     /// The reason of the last change, in `CamelCase`.
     reason: String,
     /// `True`, `False` or `Unknown`.

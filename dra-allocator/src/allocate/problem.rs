@@ -31,7 +31,9 @@ pub(super) struct PreparedAsk<'a> {
     /// The name of the request, where this is a subrequest.
     pub(super) parent: Option<&'a Arc<str>>,
     pub(super) ask: &'a Ask,
-    pub(super) class: Arc<Class>,
+    pub(super) class: &'a Class,
+    /// The first ask that judges devices as this one does.
+    pub(super) twin: usize,
     /// How many devices it needs.
     pub(super) count: i64,
     /// The devices of a request for all.
@@ -58,13 +60,11 @@ pub(super) struct PreparedRequest {
     pub(super) prioritized: bool,
 }
 
-/// A claim.
-#[derive(Debug)]
+/// A claim: where its requests and constraints are.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct PreparedClaim<'a> {
     pub(super) claim: &'a Claim,
-    pub(super) requests: Vec<PreparedRequest>,
-    pub(super) constraints: Vec<(Kind, &'a Arc<str>)>,
-    /// How many constraints the claims before have.
+    pub(super) first_request: usize,
     pub(super) first_constraint: usize,
 }
 
@@ -79,10 +79,19 @@ pub(super) struct Problem<'a> {
     /// The devices of complete pools.
     pub(super) candidates: Vec<Candidate<'a>>,
     pub(super) claims: Vec<PreparedClaim<'a>>,
+    /// Those of all claims, as are constraints and asks: an attempt is short, and each list of
+    /// its own would cost as much as a step of the search.
+    pub(super) requests: Vec<PreparedRequest>,
+    pub(super) constraints: Vec<(Kind, &'a Arc<str>)>,
     pub(super) asks: Vec<PreparedAsk<'a>>,
 }
 
 impl Problem<'_> {
+    /// The requests of a claim.
+    pub(super) fn requests_of(&self, claim: &PreparedClaim<'_>) -> &[PreparedRequest] {
+        &self.requests[claim.first_request..][..claim.claim.requests.len()]
+    }
+
     pub(super) fn capacity_error(
         claim: &Claim,
         ask: &PreparedAsk<'_>,

@@ -33,18 +33,17 @@ pub(super) fn prepare<'a>(
 ) -> Result<Problem<'a>, Failure> {
     let candidates = candidates(pools);
     let in_use = pools.iter().map(|pool| state.pool(pool.id)).collect();
-    let all_requests = claims.iter().flat_map(|claim| &claim.requests);
-    let asks = all_requests.map(|request| request.asks().len()).sum();
+    let (claims_done, requests, constraints, asks) = Default::default();
     let mut problem = Problem {
         settings,
         node,
         pools,
         in_use,
         candidates,
-        claims: Vec::with_capacity(claims.len()),
-        requests: Vec::with_capacity(claims.iter().map(|claim| claim.requests.len()).sum()),
-        constraints: Vec::with_capacity(claims.iter().map(|claim| claim.constraints.len()).sum()),
-        asks: Vec::with_capacity(asks),
+        claims: claims_done,
+        requests,
+        constraints,
+        asks,
     };
     for claim in claims {
         problem.add_claim(inventory, claim)?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::capacity::CapacityError;
 use super::constraint::Kind;
 use super::error::AllocateError;
@@ -75,15 +77,15 @@ pub(super) struct Problem<'a> {
     pub(super) node: &'a Node,
     pub(super) pools: &'a [Pool<'a>],
     /// By pool: what is in use of it.
-    pub(super) in_use: Vec<PoolState<'a>>,
+    pub(super) in_use: SmallVec<[PoolState<'a>; 4]>,
     /// The devices of complete pools.
     pub(super) candidates: Vec<Candidate<'a>>,
-    pub(super) claims: Vec<PreparedClaim<'a>>,
-    /// Those of all claims, as are constraints and asks: an attempt is short, and each list of
-    /// its own would cost as much as a step of the search.
-    pub(super) requests: Vec<PreparedRequest>,
-    pub(super) constraints: Vec<(Kind, &'a Arc<str>)>,
-    pub(super) asks: Vec<PreparedAsk<'a>>,
+    // An attempt is short, and a list on the heap costs as much as a step of the search. So the
+    // lists are those of all claims together, and short ones lie here.
+    pub(super) claims: SmallVec<[PreparedClaim<'a>; 2]>,
+    pub(super) requests: SmallVec<[PreparedRequest; 4]>,
+    pub(super) constraints: SmallVec<[(Kind, &'a Arc<str>); 2]>,
+    pub(super) asks: SmallVec<[PreparedAsk<'a>; 2]>,
 }
 
 impl Problem<'_> {

@@ -5,7 +5,8 @@
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
 use std::cmp::Ordering;
-use std::ptr;
+use std::sync::Arc;
+use std::{iter, ptr};
 
 use super::slices::SliceIndex;
 use crate::device::Device;
@@ -74,10 +75,17 @@ pub(super) fn gather<'a>(
     settings: &Settings,
 ) -> Result<Vec<Pool<'a>>, GatherError> {
     let mut pools: Vec<Pool<'_>> = Vec::new();
-    for slice in candidates(index, node, settings) {
+    let mut take = |slice: &'a Slice| {
         if counts(slice, settings) && is_relevant(slice, node, settings)? {
             add(group(&mut pools, &slice.pool, settings), slice);
         }
+        Ok(())
+    };
+    let own = index.place(&node.name).map_or(&[][..], |place| &place.slices);
+    if settings.quirks.unordered || settings.quirks.shared_counters_always_relevant {
+        candidates(index, own, node, settings).into_iter().try_for_each(&mut take)?;
+    } else {
+        merged(own, index.shared()).try_for_each(&mut take)?;
     }
     pools.retain_mut(|pool| assemble(index, pool, settings));
     if !settings.quirks.unordered {
@@ -86,10 +94,26 @@ pub(super) fn gather<'a>(
     Ok(pools)
 }
 
-/// The slices that may be relevant for a node, in the order of the search; without an order as
-/// they came.
-fn candidates<'a>(index: &'a SliceIndex, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
-    let own = index.place(&node.name).map_or(&[][..], |place| &place.slices);
+/// Two lists in the order of the search, as one.
+fn merged<'a>(a: &'a [Arc<Slice>], b: &'a [Arc<Slice>]) -> impl Iterator<Item = &'a Slice> {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    iter::from_fn(move || {
+        let (Some(first), Some(other)) = (a.peek(), b.peek()) else {
+            return a.next().or_else(|| b.next()).map(|slice| &**slice);
+        };
+        let next = if first.order() <= other.order() { a.next() } else { b.next() };
+        next.map(|slice| &**slice)
+    })
+}
+
+/// The slices that may be relevant for a node where counters of other nodes are too, in the order
+/// of the search; without an order as they came.
+fn candidates<'a>(
+    index: &'a SliceIndex,
+    own: &'a [Arc<Slice>],
+    node: &Node,
+    settings: &Settings,
+) -> Vec<&'a Slice> {
     let shared = index.shared();
     let mut slices: Vec<_> = own.iter().chain(shared).map(|slice| &**slice).collect();
     if settings.quirks.shared_counters_always_relevant {

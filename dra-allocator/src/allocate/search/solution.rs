@@ -1,5 +1,7 @@
 //! What a search finds.
 
+use smallvec::SmallVec;
+
 use super::super::shares::Shares;
 
 /// A device that was chosen.
@@ -15,9 +17,9 @@ pub(in crate::allocate) struct Chosen {
 #[derive(Debug)]
 pub(in crate::allocate) struct Solution {
     /// The devices of the first claim first.
-    pub(in crate::allocate) chosen: Vec<Chosen>,
+    pub(in crate::allocate) chosen: SmallVec<[Chosen; 4]>,
     /// For each request the number of the subrequest, those of the first claim first.
-    pub(in crate::allocate) subrequests: Vec<usize>,
+    pub(in crate::allocate) subrequests: SmallVec<[usize; 4]>,
     /// What shares take.
     pub(in crate::allocate) shares: Shares,
 }

@@ -1,5 +1,7 @@
 //! Where a search stands: what it has chosen, and what that takes.
 
+use smallvec::SmallVec;
+
 use super::super::constraint::{ConstraintState, Seen};
 use super::super::counters::Counters;
 use super::super::groups::Groups;
@@ -28,8 +30,8 @@ pub(super) struct Search<'p, 'a> {
     pub(super) counters: Counters<'a>,
     pub(super) groups: Groups,
     /// The last one last.
-    pub(super) chosen: Vec<Chosen>,
-    pub(super) subrequests: Vec<usize>,
+    pub(super) chosen: SmallVec<[Chosen; 4]>,
+    pub(super) subrequests: SmallVec<[usize; 4]>,
 }
 
 impl<'p, 'a> Search<'p, 'a> {
@@ -52,8 +54,8 @@ impl<'p, 'a> Search<'p, 'a> {
             derived: Derived::default(),
             counters: Counters::default(),
             groups: Groups::default(),
-            chosen: Vec::new(),
-            subrequests: vec![0; problem.requests.len()],
+            chosen: SmallVec::new(),
+            subrequests: SmallVec::from_elem(0, problem.requests.len()),
         }
     }
 }

@@ -16,13 +16,13 @@ pub(super) struct Verdicts {
     /// The words of a row.
     words: usize,
     /// Two rows for each ask: the candidates that it cannot take, and those that it can.
-    rows: Vec<u64>,
+    rows: bits::Words,
 }
 
 impl Verdicts {
     pub(super) fn new(asks: usize, candidates: usize) -> Self {
         let words = bits::words(candidates);
-        let mut rows = vec![0; 2 * asks * words];
+        let mut rows = bits::Words::from_elem(0, 2 * asks * words);
         for rows in rows.chunks_mut((2 * words).max(1)) {
             bits::end(&mut rows[..words], candidates);
         }

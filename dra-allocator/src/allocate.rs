@@ -17,9 +17,11 @@ mod result;
 mod search;
 mod selectable;
 mod shares;
+mod twin;
 
 use crate::claim::Claim;
 use crate::inventory::{Inventory, PoolHealth};
+use crate::node::Node;
 use crate::settings::Settings;
 use crate::state::AllocatedState;
 
@@ -43,18 +45,24 @@ pub fn allocate(
 ) -> Attempt {
     let is_exact = settings.is_deterministic();
     let failed = |error| Attempt { outcome: Outcome::Failed(error), steps: 0, is_exact };
-    let node = inventory.node_or_named(node);
-    let pools = match inventory.pools_on(&node, settings) {
+    let unknown;
+    let node = if let Some(node) = inventory.node(node) {
+        &**node
+    } else {
+        unknown = Node::named(node);
+        &unknown
+    };
+    let pools = match inventory.pools_on(node, settings) {
         Ok(pools) => pools,
         Err(error) => return failed(Box::new(error.into())),
     };
-    let problem = match prepare::prepare(inventory, &node, &pools, claims, state, settings) {
+    let problem = match prepare::prepare(inventory, node, &pools, claims, state, settings) {
         Ok(problem) => problem,
         Err(error) => return failed(error),
     };
     let (found, steps) = search::search(&problem, limits);
     let outcome = match found {
-        Ok(Some(solution)) => match result::write(&problem, solution) {
+        Ok(Some(solution)) => match result::write(&problem, &solution) {
             Ok(allocations) => Outcome::Allocated(allocations),
             Err(error) => Outcome::Failed(error),
         },

@@ -21,6 +21,28 @@ pub enum SliceTarget {
     Unknown,
 }
 
+/// What some device of a slice has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Features {
+    /// Conditions before a pod is bound.
+    pub(crate) binding_conditions: bool,
+    /// It consumes counters.
+    pub(crate) counters: bool,
+    /// It declares compatibility groups.
+    pub(crate) compatibility_groups: bool,
+}
+
+impl Features {
+    pub(crate) fn of(devices: &[Device]) -> Self {
+        let consumptions = || devices.iter().flat_map(Device::consumes_counters);
+        Self {
+            binding_conditions: devices.iter().any(|d| !d.binding_conditions().is_empty()),
+            counters: consumptions().next().is_some(),
+            compatibility_groups: consumptions().any(|c| !c.compatibility_groups.is_empty()),
+        }
+    }
+}
+
 /// A `ResourceSlice`.
 #[derive(Clone, Debug)]
 pub struct Slice {
@@ -38,6 +60,8 @@ pub struct Slice {
     pub(crate) has_per_device_selection: bool,
     /// Whether two of its devices have the same name.
     pub(crate) has_duplicates: bool,
+    /// What its devices have, looked up once: each attempt asks for it.
+    pub(crate) features: Features,
     /// The devices, in the order in which they are tried.
     pub devices: Vec<Device>,
     /// Counters, in slices that hold no devices.
@@ -81,11 +105,5 @@ impl Slice {
             names,
             amounts: amounts.collect(),
         }
-    }
-
-    /// Whether any device declares compatibility groups.
-    pub(crate) fn uses_compatibility_groups(&self) -> bool {
-        let consumptions = self.devices.iter().flat_map(Device::consumes_counters);
-        consumptions.into_iter().any(|consumed| !consumed.compatibility_groups.is_empty())
     }
 }

@@ -2,8 +2,6 @@
 //!
 //! `structured/internal/*/consumable_capacity.go`.
 
-use std::rc::Rc;
-
 use crate::device::{Device, DeviceCapacity, RequestPolicy, ValidRange};
 use crate::name::QualifiedName;
 use crate::quantity::{Format, Quantity};
@@ -44,9 +42,8 @@ fn amount<'a>(
 /// What a request takes of each capacity of a device, and what is left of each.
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
-    /// In the order of the device's capacities.
-    pub(super) amounts: Rc<[Quantity]>,
-    left: Vec<i128>,
+    /// What is taken and what is left, in the order of the device's capacities.
+    pub(super) amounts: Vec<(Quantity, i128)>,
     is_allowed: bool,
 }
 
@@ -56,7 +53,7 @@ impl Demand {
     pub(super) fn fits(&self, taking: Option<&[i128]>) -> bool {
         let taking =
             |i: usize| taking.and_then(|taking| taking.get(i)).copied().unwrap_or_default();
-        let mut amounts = self.amounts.iter().zip(&self.left).enumerate();
+        let mut amounts = self.amounts.iter().enumerate();
         self.is_allowed && amounts.all(|(i, (amount, left))| taking(i) + amount.nanos() <= *left)
     }
 }
@@ -73,15 +70,15 @@ pub(super) fn demand(
     if !asked.unwrap_or_default().iter().all(|(name, _)| has(name)) {
         return Ok(None);
     }
-    let (mut amounts, mut left, mut is_allowed) = (Vec::new(), Vec::new(), true);
+    let (mut amounts, mut is_allowed) = (Vec::with_capacity(device.capacity.len()), true);
     for (name, capacity) in device.capacity.iter() {
         let taken = consumed(asked, name, capacity, settings)?;
         let policy = capacity.policy.as_ref();
         is_allowed &= !policy.is_some_and(|policy| violates(&taken, policy, settings));
-        left.push(capacity.value.nanos() - amount(in_use, name).map_or(0, Quantity::nanos));
-        amounts.push(taken);
+        let left = capacity.value.nanos() - amount(in_use, name).map_or(0, Quantity::nanos);
+        amounts.push((taken, left));
     }
-    Ok(Some(Demand { amounts: amounts.into(), left, is_allowed }))
+    Ok(Some(Demand { amounts, is_allowed }))
 }
 
 fn consumed(

@@ -2,6 +2,7 @@
 //!
 //! The first half of `Allocate`, and `validateDeviceRequest`, in `allocator_*.go`.
 
+use std::iter;
 use std::sync::Arc;
 
 use super::capacity;
@@ -23,7 +24,7 @@ const MAX_COUNT: i64 = 32;
 
 /// Checks claims and finds out what their requests need.
 pub(super) fn prepare<'a>(
-    inventory: &Inventory,
+    inventory: &'a Inventory,
     node: &'a Node,
     pools: &'a [Pool<'a>],
     claims: &'a [Claim],
@@ -32,9 +33,18 @@ pub(super) fn prepare<'a>(
 ) -> Result<Problem<'a>, Failure> {
     let candidates = candidates(pools);
     let in_use = pools.iter().map(|pool| state.pool(pool.id)).collect();
-    let (claims_done, asks) = (Vec::with_capacity(claims.len()), Vec::new());
-    let mut problem =
-        Problem { settings, node, pools, in_use, candidates, claims: claims_done, asks };
+    let (claims_done, requests, constraints, asks) = Default::default();
+    let mut problem = Problem {
+        settings,
+        node,
+        pools,
+        in_use,
+        candidates,
+        claims: claims_done,
+        requests,
+        constraints,
+        asks,
+    };
     for claim in claims {
         problem.add_claim(inventory, claim)?;
     }
@@ -46,20 +56,23 @@ pub(super) fn prepare<'a>(
 }
 
 fn candidates<'a>(pools: &[Pool<'a>]) -> Vec<Candidate<'a>> {
-    let slices = pools
-        .iter()
-        .enumerate()
-        .flat_map(|(pool, gathered)| gathered.slices.iter().map(move |slice| (pool, *slice)));
-    let devices = slices.flat_map(|(pool, slice)| {
-        slice.devices.iter().map(move |device| Candidate { device, slice, pool })
-    });
-    devices.collect()
+    let slices = || {
+        let pools = pools.iter().enumerate();
+        pools.flat_map(|(pool, gathered)| iter::repeat(pool).zip(gathered.slices.iter().copied()))
+    };
+    let count = slices().map(|(_, slice)| slice.devices.len()).sum();
+    let mut candidates = Vec::with_capacity(count);
+    for (pool, slice) in slices() {
+        candidates.extend(slice.devices.iter().map(|device| Candidate { device, slice, pool }));
+    }
+    candidates
 }
 
 impl<'a> Problem<'a> {
-    fn add_claim(&mut self, inventory: &Inventory, claim: &'a Claim) -> Result<(), Failure> {
+    fn add_claim(&mut self, inventory: &'a Inventory, claim: &'a Claim) -> Result<(), Failure> {
         let number = self.claims.len();
-        let (mut requests, mut least) = (Vec::new(), 0);
+        let (first_request, first_constraint) = (self.requests.len(), self.constraints.len());
+        let mut least = 0;
         for request in &claim.requests {
             let prepared = self.add_request(inventory, number, claim, request)?;
             let asks = &self.asks[prepared.first_ask..];
@@ -74,32 +87,31 @@ impl<'a> Problem<'a> {
                 .into());
             }
             least = least.saturating_add(adding);
-            requests.push(prepared);
+            self.requests.push(prepared);
         }
-        let constraints = self.constraints(claim)?;
-        let before = self.claims.last();
-        let first_constraint =
-            before.map_or(0, |claim| claim.first_constraint + claim.constraints.len());
-        self.claims.push(PreparedClaim { claim, requests, constraints, first_constraint });
+        self.add_constraints(claim)?;
+        self.claims.push(PreparedClaim { claim, first_request, first_constraint });
         Ok(())
     }
 
-    fn constraints(&self, claim: &'a Claim) -> Result<Vec<(Kind, &'a Arc<str>)>, Failure> {
+    fn add_constraints(&mut self, claim: &'a Claim) -> Result<(), Failure> {
         let no_distinct = self.settings.quirks.no_distinct_attribute;
-        let constraints = claim.constraints.iter().enumerate();
-        let constraints = constraints.map(|(index, constraint)| match &constraint.kind {
-            ConstraintKind::Match(name) => Ok((Kind::Match, name)),
-            ConstraintKind::Distinct(name) if !no_distinct => Ok((Kind::Distinct, name)),
-            ConstraintKind::Distinct(_) | ConstraintKind::Unknown => {
-                Err(AllocateError::UnknownConstraint { claim: claim.name.clone(), index }.into())
-            }
-        });
-        constraints.collect()
+        for (index, constraint) in claim.constraints.iter().enumerate() {
+            self.constraints.push(match &constraint.kind {
+                ConstraintKind::Match(name) => (Kind::Match, name),
+                ConstraintKind::Distinct(name) if !no_distinct => (Kind::Distinct, name),
+                ConstraintKind::Distinct(_) | ConstraintKind::Unknown => {
+                    let claim = claim.name.clone();
+                    return Err(AllocateError::UnknownConstraint { claim, index }.into());
+                }
+            });
+        }
+        Ok(())
     }
 
     fn add_request(
         &mut self,
-        inventory: &Inventory,
+        inventory: &'a Inventory,
         number: usize,
         claim: &'a Claim,
         request: &'a Request,
@@ -134,7 +146,8 @@ impl<'a> Problem<'a> {
         let first_ask = self.asks.len();
         for ask in request.asks() {
             let parent = prioritized.then_some(&request.name);
-            let prepared = self.prepared_ask(inventory, claim, (number, parent), ask)?;
+            let mut prepared = self.prepared_ask(inventory, claim, (number, parent), ask)?;
+            prepared.twin = self.twin(&prepared);
             self.asks.push(prepared);
         }
         Ok(PreparedRequest { first_ask, asks: request.asks().len(), prioritized })
@@ -142,7 +155,7 @@ impl<'a> Problem<'a> {
 
     fn prepared_ask(
         &self,
-        inventory: &Inventory,
+        inventory: &'a Inventory,
         claim: &'a Claim,
         (number, parent): (usize, Option<&'a Arc<str>>),
         ask: &'a Ask,
@@ -187,7 +200,8 @@ impl<'a> Problem<'a> {
             request: request_number.unwrap_or_default(),
             parent,
             ask,
-            class: class.clone(),
+            class,
+            twin: 0,
             count: 0,
             all: Vec::new(),
             constraints: constraints.collect(),
@@ -272,9 +286,10 @@ impl<'a> Problem<'a> {
             let most = asks.iter().map(|ask| ask.count.clamp(0, MAX_COUNT)).max();
             usize::try_from(most.unwrap_or_default()).unwrap_or(MAX_DEVICES) + 3
         };
-        let requests = |claim: &PreparedClaim<'_>| claim.requests.iter().map(asks).sum::<usize>();
         let devices = |claim: &PreparedClaim<'_>| {
-            requests(claim).min(MAX_DEVICES + 3 * claim.requests.len()) + 1
+            let requests = self.requests_of(claim);
+            let needed = requests.iter().map(asks).sum::<usize>();
+            needed.min(MAX_DEVICES + 3 * requests.len()) + 1
         };
         self.claims.iter().map(devices).sum()
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::capacity::CapacityError;
 use super::constraint::Kind;
 use super::error::AllocateError;
@@ -31,7 +33,9 @@ pub(super) struct PreparedAsk<'a> {
     /// The name of the request, where this is a subrequest.
     pub(super) parent: Option<&'a Arc<str>>,
     pub(super) ask: &'a Ask,
-    pub(super) class: Arc<Class>,
+    pub(super) class: &'a Class,
+    /// The first ask that judges devices as this one does.
+    pub(super) twin: usize,
     /// How many devices it needs.
     pub(super) count: i64,
     /// The devices of a request for all.
@@ -58,13 +62,11 @@ pub(super) struct PreparedRequest {
     pub(super) prioritized: bool,
 }
 
-/// A claim.
-#[derive(Debug)]
+/// A claim: where its requests and constraints are.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct PreparedClaim<'a> {
     pub(super) claim: &'a Claim,
-    pub(super) requests: Vec<PreparedRequest>,
-    pub(super) constraints: Vec<(Kind, &'a Arc<str>)>,
-    /// How many constraints the claims before have.
+    pub(super) first_request: usize,
     pub(super) first_constraint: usize,
 }
 
@@ -75,14 +77,23 @@ pub(super) struct Problem<'a> {
     pub(super) node: &'a Node,
     pub(super) pools: &'a [Pool<'a>],
     /// By pool: what is in use of it.
-    pub(super) in_use: Vec<PoolState<'a>>,
+    pub(super) in_use: SmallVec<[PoolState<'a>; 4]>,
     /// The devices of complete pools.
     pub(super) candidates: Vec<Candidate<'a>>,
-    pub(super) claims: Vec<PreparedClaim<'a>>,
-    pub(super) asks: Vec<PreparedAsk<'a>>,
+    // An attempt is short, and a list on the heap costs as much as a step of the search. So the
+    // lists are those of all claims together, and short ones lie here.
+    pub(super) claims: SmallVec<[PreparedClaim<'a>; 2]>,
+    pub(super) requests: SmallVec<[PreparedRequest; 4]>,
+    pub(super) constraints: SmallVec<[(Kind, &'a Arc<str>); 2]>,
+    pub(super) asks: SmallVec<[PreparedAsk<'a>; 2]>,
 }
 
 impl Problem<'_> {
+    /// The requests of a claim.
+    pub(super) fn requests_of(&self, claim: &PreparedClaim<'_>) -> &[PreparedRequest] {
+        &self.requests[claim.first_request..][..claim.claim.requests.len()]
+    }
+
     pub(super) fn capacity_error(
         claim: &Claim,
         ask: &PreparedAsk<'_>,

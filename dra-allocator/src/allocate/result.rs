@@ -16,26 +16,34 @@ use crate::slice::SliceTarget;
 /// Writes the allocations of all claims.
 pub(super) fn write(
     problem: &Problem<'_>,
-    solution: Solution,
+    solution: &Solution,
 ) -> Result<Vec<ClaimAllocation>, Failure> {
-    let Solution { chosen, subrequests } = solution;
-    let claims = problem.claims.iter().zip(chosen.iter().zip(&subrequests));
-    let allocations = claims.map(|(claim, (chosen, subrequests))| {
-        Ok(ClaimAllocation {
-            results: chosen.iter().map(|chosen| device_result(problem, chosen)).collect(),
-            config: config(problem, claim, subrequests),
+    let mut allocations = Vec::with_capacity(problem.claims.len());
+    let mut rest = &*solution.chosen;
+    for (number, claim) in problem.claims.iter().enumerate() {
+        let is_other = |chosen: &Chosen| problem.asks[chosen.ask].claim != number;
+        let (chosen, others) = rest.split_at(rest.iter().position(is_other).unwrap_or(rest.len()));
+        rest = others;
+        let results = chosen.iter().map(|chosen| device_result(problem, solution, *chosen));
+        allocations.push(ClaimAllocation {
+            results: results.collect(),
+            config: config(problem, claim, &solution.subrequests),
             node_selector: node_selector(problem, claim.claim, chosen)?,
-        })
-    });
-    allocations.collect()
+        });
+    }
+    Ok(allocations)
 }
 
-fn device_result(problem: &Problem<'_>, chosen: &Chosen) -> DeviceResult {
+fn device_result(problem: &Problem<'_>, solution: &Solution, chosen: Chosen) -> DeviceResult {
     let candidate = &problem.candidates[chosen.candidate];
     let device = candidate.device;
     let ask = &problem.asks[chosen.ask];
-    let consumed = chosen.share.iter().flat_map(|share| share.iter());
-    let names = device.capacity.iter().map(|(name, _)| name.clone());
+    let consumed_capacity = if chosen.is_share {
+        let names = device.capacity.iter().map(|(name, _)| name.clone());
+        names.zip(solution.shares.amounts(ask.twin, chosen.candidate)).collect()
+    } else {
+        Vec::new()
+    };
     let (binding_conditions, binding_failure_conditions) = if problem.settings.gates.binds_devices()
     {
         (device.binding_conditions().to_vec(), device.binding_failure_conditions().to_vec())
@@ -47,8 +55,8 @@ fn device_result(problem: &Problem<'_>, chosen: &Chosen) -> DeviceResult {
         device: device.id.clone(),
         admin_access: ask.ask.is_admin(),
         tolerations: ask.ask.tolerations.clone(),
-        is_share: chosen.share.is_some(),
-        consumed_capacity: names.zip(consumed.copied()).collect(),
+        is_share: chosen.is_share,
+        consumed_capacity,
         binding_conditions,
         binding_failure_conditions,
         skip_node_operations: candidate.slice.skip_node_operations.clone(),
@@ -58,10 +66,10 @@ fn device_result(problem: &Problem<'_>, chosen: &Chosen) -> DeviceResult {
 /// The asks that were chosen, one for each request.
 fn chosen_asks<'p, 'a>(
     problem: &'p Problem<'a>,
-    claim: &'p PreparedClaim<'a>,
+    claim: &PreparedClaim<'_>,
     subrequests: &'p [usize],
 ) -> impl Iterator<Item = &'p PreparedAsk<'a>> {
-    let requests = claim.requests.iter().zip(subrequests);
+    let requests = problem.requests_of(claim).iter().zip(&subrequests[claim.first_request..]);
     requests.map(|(request, subrequest)| &problem.asks[request.first_ask + subrequest])
 }
 
@@ -70,6 +78,11 @@ fn config(
     claim: &PreparedClaim<'_>,
     subrequests: &[usize],
 ) -> Vec<ConfigResult> {
+    let configured = |ask: &PreparedAsk<'_>| !ask.class.config.is_empty();
+    let mut chosen = chosen_asks(problem, claim, subrequests);
+    if claim.claim.config.is_empty() && !chosen.any(configured) {
+        return Vec::new();
+    }
     let asks: Vec<_> = chosen_asks(problem, claim, subrequests).collect();
     let keep = problem.settings.quirks.config_requests_kept;
     let mut config = class_config(&asks);

@@ -30,8 +30,8 @@ pub(super) fn search(
 ) -> (Result<Option<Solution>, Halt>, u64) {
     let mut search = Search::new(problem, limits);
     let found = search.one(Position::default(), false, 0);
-    let Search { chosen, subrequests, steps, .. } = search;
-    (found.map(|found| found.then_some(Solution { chosen, subrequests })), steps)
+    let Search { chosen, subrequests, shares, steps, .. } = search;
+    (found.map(|found| found.then_some(Solution { chosen, subrequests, shares })), steps)
 }
 
 /// What the search fills next: the device of this number, of this subrequest, …
@@ -41,6 +41,15 @@ struct Position {
     request: usize,
     subrequest: usize,
     device: usize,
+    /// How many devices the claims before were given.
+    chosen_before: usize,
+}
+
+impl Position {
+    /// The next request of the claim.
+    fn next_request(self) -> Self {
+        Self { request: self.request + 1, subrequest: 0, device: 0, ..self }
+    }
 }
 
 impl Search<'_, '_> {
@@ -60,8 +69,9 @@ impl Search<'_, '_> {
         self.count_step()?;
         let problem = self.problem;
         let Some(claim) = problem.claims.get(at.claim) else { return Ok(true) };
-        let Some(request) = claim.requests.get(at.request) else {
-            let next = Position { claim: at.claim + 1, ..Position::default() };
+        let Some(request) = problem.requests_of(claim).get(at.request) else {
+            let chosen_before = self.chosen.len();
+            let next = Position { claim: at.claim + 1, chosen_before, ..Position::default() };
             return match self.one(next, false, 0) {
                 // This claim may still be given fewer devices.
                 Err(Halt::MaxSize) => Ok(false),
@@ -78,10 +88,9 @@ impl Search<'_, '_> {
         }
         let filled = i64::try_from(at.device).unwrap_or(i64::MAX);
         if filled >= ask.count {
-            let next = Position { claim: at.claim, request: at.request + 1, ..Position::default() };
-            return self.one(next, false, 0);
+            return self.one(at.next_request(), false, 0);
         }
-        let room = MAX_DEVICES - self.chosen[at.claim].len();
+        let room = MAX_DEVICES - (self.chosen.len() - at.chosen_before);
         if ask.count - filled > i64::try_from(room).unwrap_or(i64::MAX) {
             return Err(Halt::MaxSize);
         }
@@ -98,7 +107,8 @@ impl Search<'_, '_> {
             match self.one(Position { subrequest, ..at }, true, 0) {
                 Err(Halt::MaxSize) => {}
                 Ok(true) => {
-                    self.subrequests[at.claim][at.request] = subrequest;
+                    let request = self.problem.claims[at.claim].first_request + at.request;
+                    self.subrequests[request] = subrequest;
                     return Ok(true);
                 }
                 Ok(false) => all_too_large = false,
@@ -148,7 +158,7 @@ impl Search<'_, '_> {
     /// The next candidate that is not in use and was not found unfit.
     fn next_open(&self, ask: usize, from: usize) -> Option<usize> {
         let prepared = &self.problem.asks[ask];
-        let refused = self.verdicts.refused(ask);
+        let refused = self.verdicts.refused(prepared.twin);
         if !prepared.ask.is_admin() {
             return bits::first_in_neither(self.busy.words(), refused, from);
         }
@@ -156,7 +166,7 @@ impl Search<'_, '_> {
         let mut from = from;
         loop {
             let candidate = bits::first_in_neither(refused, refused, from)?;
-            if !self.taken.contains(&(candidate, prepared.claim)) {
+            if !self.is_given(prepared.claim, candidate) {
                 return Some(candidate);
             }
             from = candidate + 1;

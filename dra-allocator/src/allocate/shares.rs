@@ -2,8 +2,6 @@
 //!
 //! The allocating side of `consumable_capacity.go`.
 
-use std::rc::Rc;
-
 use super::capacity::{Asked, CapacityError, Demand, demand};
 use crate::device::Device;
 use crate::quantity::Quantity;
@@ -74,31 +72,46 @@ impl Shares {
     }
 
     /// Takes a share that was found to fit, where anything is asked or there to be taken.
-    pub(super) fn take(&mut self, ask: usize, candidate: usize) -> Rc<[Quantity]> {
-        let amounts = match self.at(ask, candidate) {
-            Known::Demand(demand) => demand.amounts.clone(),
-            Known::NotAsked | Known::Lacking => Rc::default(),
-        };
-        let taking = &mut self.taking[candidate];
+    pub(super) fn take(&mut self, ask: usize, candidate: usize) {
+        // Where nothing is asked or there to be taken, nobody asked whether it fits.
+        self.at(ask, candidate);
+        let Self { demands, taking, candidates } = self;
+        let (taking, amounts) =
+            (&mut taking[candidate], amounts(&demands[ask * *candidates + candidate]));
         taking.shares += 1;
         taking.sums.resize(amounts.len(), 0);
-        for (sum, amount) in taking.sums.iter_mut().zip(amounts.iter()) {
+        for (sum, (amount, _)) in taking.sums.iter_mut().zip(amounts) {
             *sum += amount.nanos();
         }
-        amounts
     }
 
     /// Gives a share back.
-    pub(super) fn give_back(&mut self, candidate: usize, amounts: &[Quantity]) {
-        let taking = &mut self.taking[candidate];
+    pub(super) fn give_back(&mut self, ask: usize, candidate: usize) {
+        let Self { demands, taking, candidates } = self;
+        let (taking, amounts) =
+            (&mut taking[candidate], amounts(&demands[ask * *candidates + candidate]));
         taking.shares -= 1;
-        for (sum, amount) in taking.sums.iter_mut().zip(amounts) {
+        for (sum, (amount, _)) in taking.sums.iter_mut().zip(amounts) {
             *sum -= amount.nanos();
         }
+    }
+
+    /// What a share takes that was taken, in the order of the device's capacities.
+    pub(super) fn amounts(&self, ask: usize, candidate: usize) -> impl Iterator<Item = Quantity> {
+        let known = self.demands.get(ask * self.candidates + candidate);
+        known.map_or(&[][..], amounts).iter().map(|(amount, _)| *amount)
     }
 
     /// Whether a share of the device is being taken.
     pub(super) fn is_taking(&self, candidate: usize) -> bool {
         self.taking.get(candidate).is_some_and(|taking| taking.shares > 0)
+    }
+}
+
+/// What a request takes of each capacity, and what is left.
+fn amounts(known: &Known) -> &[(Quantity, i128)] {
+    match known {
+        Known::Demand(demand) => &demand.amounts,
+        Known::NotAsked | Known::Lacking => &[],
     }
 }

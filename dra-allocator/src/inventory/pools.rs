@@ -5,7 +5,8 @@
 //! each other); nothing is allocated from such, but it must be known that they exist.
 
 use std::cmp::Ordering;
-use std::ptr;
+use std::sync::Arc;
+use std::{iter, ptr};
 
 use super::slices::SliceIndex;
 use crate::device::Device;
@@ -73,25 +74,46 @@ pub(super) fn gather<'a>(
     node: &Node,
     settings: &Settings,
 ) -> Result<Vec<Pool<'a>>, GatherError> {
-    let mut groups: Vec<(&PoolId, Vec<&Slice>)> = Vec::new();
-    for slice in candidates(index, node, settings) {
+    let mut pools: Vec<Pool<'_>> = Vec::new();
+    let mut take = |slice: &'a Slice| {
         if counts(slice, settings) && is_relevant(slice, node, settings)? {
-            add(group(&mut groups, &slice.pool, settings), slice);
+            add(group(&mut pools, &slice.pool, settings), slice);
         }
+        Ok(())
+    };
+    let own = index.place(&node.name).map_or(&[][..], |place| &place.slices);
+    if settings.quirks.unordered || settings.quirks.shared_counters_always_relevant {
+        candidates(index, own, node, settings).into_iter().try_for_each(&mut take)?;
+    } else {
+        merged(own, index.shared()).try_for_each(&mut take)?;
     }
-    let pools = groups.into_iter();
-    let mut pools: Vec<_> =
-        pools.filter_map(|(id, slices)| assemble(index, id, slices, settings)).collect();
+    pools.retain_mut(|pool| assemble(index, pool, settings));
     if !settings.quirks.unordered {
         pools.sort_by_key(Pool::has_binding_conditions);
     }
     Ok(pools)
 }
 
-/// The slices that may be relevant for a node, in the order of the search; without an order as
-/// they came.
-fn candidates<'a>(index: &'a SliceIndex, node: &Node, settings: &Settings) -> Vec<&'a Slice> {
-    let own = index.place(&node.name).map_or(&[][..], |place| &place.slices);
+/// Two lists in the order of the search, as one.
+fn merged<'a>(a: &'a [Arc<Slice>], b: &'a [Arc<Slice>]) -> impl Iterator<Item = &'a Slice> {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    iter::from_fn(move || {
+        let (Some(first), Some(other)) = (a.peek(), b.peek()) else {
+            return a.next().or_else(|| b.next()).map(|slice| &**slice);
+        };
+        let next = if first.order() <= other.order() { a.next() } else { b.next() };
+        next.map(|slice| &**slice)
+    })
+}
+
+/// The slices that may be relevant for a node where counters of other nodes are too, in the order
+/// of the search; without an order as they came.
+fn candidates<'a>(
+    index: &'a SliceIndex,
+    own: &'a [Arc<Slice>],
+    node: &Node,
+    settings: &Settings,
+) -> Vec<&'a Slice> {
     let shared = index.shared();
     let mut slices: Vec<_> = own.iter().chain(shared).map(|slice| &**slice).collect();
     if settings.quirks.shared_counters_always_relevant {
@@ -109,17 +131,17 @@ fn candidates<'a>(index: &'a SliceIndex, node: &Node, settings: &Settings) -> Ve
 
 /// The slices of a pool so far. In the order of the search they come one after the other.
 fn group<'g, 'a>(
-    groups: &'g mut Vec<(&'a PoolId, Vec<&'a Slice>)>,
+    pools: &'g mut Vec<Pool<'a>>,
     pool: &'a PoolId,
     settings: &Settings,
 ) -> &'g mut Vec<&'a Slice> {
-    let looked_at = if settings.quirks.unordered { groups.len() } else { 1 };
-    let known = groups.iter().rev().take(looked_at).position(|(known, _)| *known == pool);
-    let index = known.map_or(groups.len(), |back| groups.len() - 1 - back);
+    let looked_at = if settings.quirks.unordered { pools.len() } else { 1 };
+    let known = pools.iter().rev().take(looked_at).position(|known| known.id == pool);
+    let index = known.map_or(pools.len(), |back| pools.len() - 1 - back);
     if known.is_none() {
-        groups.push((pool, Vec::new()));
+        pools.push(Pool::new(pool));
     }
-    &mut groups[index].1
+    &mut pools[index].slices
 }
 
 /// Whether the allocator looks at the slice at all with these gates.
@@ -131,7 +153,7 @@ fn counts(slice: &Slice, settings: &Settings) -> bool {
 /// A slice with compatibility groups does not count without their gate, which makes its pool
 /// incomplete (from 1.37; before there were none).
 fn counts_for_groups(slice: &Slice, settings: &Settings) -> bool {
-    settings.gates.compatibility_groups || !slice.uses_compatibility_groups()
+    settings.gates.compatibility_groups || !slice.features.compatibility_groups
 }
 
 fn is_relevant(slice: &Slice, node: &Node, settings: &Settings) -> Result<bool, GatherError> {
@@ -184,74 +206,40 @@ fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice>
     slices.iter().copied().min_by_key(order)
 }
 
-/// A pool of its relevant slices; nothing where a newer generation exists elsewhere.
-fn assemble<'a>(
-    index: &'a SliceIndex,
-    id: &'a PoolId,
-    slices: Vec<&'a Slice>,
-    settings: &Settings,
-) -> Option<Pool<'a>> {
-    let first = first_met(&slices, settings)?;
-    let is_disputed = slices.iter().any(|slice| slice.slice_count != first.slice_count);
+/// Completes a pool that has its relevant slices; false where a newer generation exists elsewhere.
+fn assemble<'a>(index: &'a SliceIndex, pool: &mut Pool<'a>, settings: &Settings) -> bool {
+    let Some(first) = first_met(&pool.slices, settings) else { return false };
+    pool.is_disputed = pool.slices.iter().any(|slice| slice.slice_count != first.slice_count);
     let is_complete =
         |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slice_count);
-    let all = || index.pool(id).map_or(&[][..], |pool| &pool.slices);
-    if is_complete(slices.len()) {
+    if is_complete(pool.slices.len()) {
         // Within one slice names were checked when it came.
-        let unsure = if slices.len() > 1 {
-            index.pool(id).is_some_and(|pool| pool.repeats)
+        let unsure = if pool.slices.len() > 1 {
+            index.pool(pool.id).is_some_and(|pool| pool.repeats)
         } else {
             first.has_duplicates
         };
-        let pool = build(id, slices, Vec::new(), unsure, settings);
-        return Some(Pool { is_disputed, ..pool });
+        pool.build(unsure, settings);
+        return true;
     }
     // Slices may be missing only because they are for other nodes.
-    if all().iter().any(|slice| slice.generation > first.generation) {
-        return None;
+    let all = index.pool(pool.id).map_or(&[][..], |pool| &pool.slices);
+    if all.iter().any(|slice| slice.generation > first.generation) {
+        return false;
     }
-    let all = all()
+    let all = all
         .iter()
         .map(|slice| &**slice)
         .filter(|slice| slice.generation == first.generation && counts_for_groups(slice, settings));
     let all: Vec<_> = all.collect();
     if !is_complete(all.len()) {
-        let health = PoolHealth::Incomplete { there: all.len(), of: first.slice_count };
-        return Some(Pool { is_disputed, ..Pool::broken(id, health) });
+        pool.spoil(PoolHealth::Incomplete { there: all.len(), of: first.slice_count });
+        return true;
     }
-    let is_here = |slice: &&Slice| slices.iter().any(|here| ptr::eq(*here, *slice));
-    let elsewhere = all.into_iter().filter(|slice| !is_here(slice)).collect();
-    Some(Pool { is_disputed, ..build(id, slices, elsewhere, true, settings) })
-}
-
-/// `buildPool`: separates and checks the slices. Only where one is `unsure`, names of devices
-/// are compared.
-fn build<'a>(
-    id: &'a PoolId,
-    slices: Vec<&'a Slice>,
-    elsewhere: Vec<&'a Slice>,
-    unsure: bool,
-    settings: &Settings,
-) -> Pool<'a> {
-    let mut pool = Pool { slices, elsewhere, ..Pool::broken(id, PoolHealth::Complete) };
-    let partitions = settings.gates.partitionable_devices;
-    if partitions {
-        let all = pool.slices.iter().chain(&pool.elsewhere);
-        pool.counter_sets = all.flat_map(|slice| &slice.shared_counters).collect();
-        let holds_devices = |slice: &&Slice| slice.shared_counters.is_empty();
-        pool.slices.retain(holds_devices);
-        pool.elsewhere.retain(holds_devices);
-    } else {
-        pool.elsewhere.clear();
-    }
-    let names = || devices(&pool.slices).map(|device| &device.id.device);
-    if let Some(name) = unsure.then(|| duplicate(names())).flatten() {
-        return Pool::broken(id, PoolHealth::Invalid(format!("duplicate device name {name}")));
-    }
-    match if partitions { pool.check_counters() } else { Ok(()) } {
-        Ok(()) => pool,
-        Err(reason) => Pool::broken(id, PoolHealth::Invalid(reason)),
-    }
+    let is_here = |slice: &&Slice| pool.slices.iter().any(|here| ptr::eq(*here, *slice));
+    pool.elsewhere = all.into_iter().filter(|slice| !is_here(slice)).collect();
+    pool.build(true, settings);
+    true
 }
 
 fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
@@ -259,13 +247,48 @@ fn devices<'a>(slices: &[&'a Slice]) -> impl Iterator<Item = &'a Device> {
 }
 
 impl<'a> Pool<'a> {
-    fn broken(id: &'a PoolId, health: PoolHealth) -> Self {
+    fn new(id: &'a PoolId) -> Self {
         let (slices, elsewhere, counter_sets) = Default::default();
+        let health = PoolHealth::Complete;
         Pool { id, health, slices, elsewhere, counter_sets, is_disputed: false }
     }
 
+    /// Nothing can be taken from the pool.
+    fn spoil(&mut self, health: PoolHealth) {
+        *self = Pool { health, is_disputed: self.is_disputed, ..Pool::new(self.id) };
+    }
+
+    /// `buildPool`: separates and checks the slices. Only where one is `unsure`, names of devices
+    /// are compared.
+    fn build(&mut self, unsure: bool, settings: &Settings) {
+        let partitions = settings.gates.partitionable_devices;
+        if partitions {
+            self.separate_counters();
+        } else {
+            self.elsewhere.clear();
+        }
+        let names = || devices(&self.slices).map(|device| &device.id.device);
+        if let Some(name) = unsure.then(|| duplicate(names())).flatten() {
+            return self.spoil(PoolHealth::Invalid(format!("duplicate device name {name}")));
+        }
+        if partitions && let Err(reason) = self.check_counters() {
+            self.spoil(PoolHealth::Invalid(reason));
+        }
+    }
+
+    fn separate_counters(&mut self) {
+        let all = || self.slices.iter().chain(&self.elsewhere).copied();
+        let holds_devices = |slice: &&Slice| slice.shared_counters.is_empty();
+        if all().all(|slice| holds_devices(&slice)) {
+            return;
+        }
+        self.counter_sets = all().flat_map(|slice| &slice.shared_counters).collect();
+        self.slices.retain(holds_devices);
+        self.elsewhere.retain(holds_devices);
+    }
+
     fn has_binding_conditions(&self) -> bool {
-        devices(&self.slices).any(|device| !device.binding_conditions().is_empty())
+        self.slices.iter().any(|slice| slice.features.binding_conditions)
     }
 
     /// All devices of the pool, those of other nodes last.
@@ -278,7 +301,10 @@ impl<'a> Pool<'a> {
         if let Some(name) = duplicate(self.counter_sets.iter().map(|set| &set.name)) {
             return Err(format!("duplicate counter set name {name}"));
         }
-        for consumed in self.all_devices().flat_map(Device::consumes_counters) {
+        let all = self.slices.iter().chain(&self.elsewhere);
+        let drawing = all.filter(|slice| slice.features.counters);
+        let drawing = drawing.flat_map(|slice| &slice.devices);
+        for consumed in drawing.flat_map(Device::consumes_counters) {
             let set = self.counter_sets.iter().find(|set| set.name == consumed.set);
             let set = set.ok_or_else(|| format!("counter set {} not found", consumed.set))?;
             for (counter, _) in &consumed.counters {

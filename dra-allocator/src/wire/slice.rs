@@ -19,7 +19,7 @@ use crate::likeness::Likeness;
 use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::node::NodeTarget;
 use crate::quantity::Quantity;
-use crate::slice::{CounterSet, Slice, SliceTarget};
+use crate::slice::{CounterSet, Features, Slice, SliceTarget};
 
 pub(crate) fn slice(wire: &v1::ResourceSlice, texts: &mut Interner) -> Result<Slice, WireError> {
     let name = wire.metadata.name.as_ref().ok_or(WireError::NoName("ResourceSlice"))?;
@@ -36,6 +36,7 @@ pub(crate) fn slice(wire: &v1::ResourceSlice, texts: &mut Interner) -> Result<Sl
     let mut slice = Slice {
         shared_counters: counters.collect::<Result<_, _>>()?,
         has_duplicates: duplicate(devices.iter().map(|device| &device.id.device)).is_some(),
+        features: Features::of(&devices),
         devices,
         generation: spec.pool.generation,
         slice_count: spec.pool.resource_slice_count,

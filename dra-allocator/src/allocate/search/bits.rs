@@ -1,12 +1,17 @@
 //! Sets of candidates, a bit for each.
 
+use smallvec::SmallVec;
+
+/// Words of bits; few, where a node has few devices.
+pub(super) type Words = SmallVec<[u64; 4]>;
+
 /// The bits of a word.
 const WORD: usize = 64;
 
 /// A set of the numbers below a limit.
 #[derive(Clone, Debug)]
 pub(super) struct Bits {
-    words: Vec<u64>,
+    words: Words,
 }
 
 /// How many words a set of the numbers below a limit has.
@@ -17,7 +22,7 @@ pub(super) fn words(limit: usize) -> usize {
 impl Bits {
     /// A set with none of the numbers below a limit, and all of those above that have a bit.
     pub(super) fn with_end(limit: usize) -> Self {
-        let mut words = vec![0; words(limit)];
+        let mut words = Words::from_elem(0, words(limit));
         end(&mut words, limit);
         Self { words }
     }

@@ -1,23 +1,25 @@
 //! What a search finds.
 
-use std::rc::Rc;
+use smallvec::SmallVec;
 
-use crate::quantity::Quantity;
+use super::super::shares::Shares;
 
 /// A device that was chosen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::allocate) struct Chosen {
     pub(in crate::allocate) candidate: usize,
     pub(in crate::allocate) ask: usize,
-    /// For a share of a device: what it takes, in the order of the device's capacities.
-    pub(in crate::allocate) share: Option<Rc<[Quantity]>>,
+    /// Whether it is a share of the device.
+    pub(in crate::allocate) is_share: bool,
 }
 
 /// What was chosen.
 #[derive(Debug)]
 pub(in crate::allocate) struct Solution {
-    /// For each claim.
-    pub(in crate::allocate) chosen: Vec<Vec<Chosen>>,
-    /// For each claim and request the number of the subrequest.
-    pub(in crate::allocate) subrequests: Vec<Vec<usize>>,
+    /// The devices of the first claim first.
+    pub(in crate::allocate) chosen: SmallVec<[Chosen; 4]>,
+    /// For each request the number of the subrequest, those of the first claim first.
+    pub(in crate::allocate) subrequests: SmallVec<[usize; 4]>,
+    /// What shares take.
+    pub(in crate::allocate) shares: Shares,
 }

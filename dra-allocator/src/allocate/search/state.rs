@@ -1,5 +1,7 @@
 //! Where a search stands: what it has chosen, and what that takes.
 
+use smallvec::SmallVec;
+
 use super::super::constraint::{ConstraintState, Seen};
 use super::super::counters::Counters;
 use super::super::groups::Groups;
@@ -18,8 +20,6 @@ pub(super) struct Search<'p, 'a> {
     pub(super) steps: u64,
     /// The candidates in use, before the search or by it.
     pub(super) busy: Bits,
-    /// The candidates that were taken and for which claims, the last one last.
-    pub(super) taken: Vec<(usize, usize)>,
     pub(super) verdicts: Verdicts,
     pub(super) shares: Shares,
     /// By constraint, those of the first claim first.
@@ -29,32 +29,33 @@ pub(super) struct Search<'p, 'a> {
     pub(super) derived: Derived,
     pub(super) counters: Counters<'a>,
     pub(super) groups: Groups,
-    pub(super) chosen: Vec<Vec<Chosen>>,
-    pub(super) subrequests: Vec<Vec<usize>>,
+    /// The last one last.
+    pub(super) chosen: SmallVec<[Chosen; 4]>,
+    pub(super) subrequests: SmallVec<[usize; 4]>,
 }
 
 impl<'p, 'a> Search<'p, 'a> {
     pub(super) fn new(problem: &'p Problem<'a>, limits: Limits<'p>) -> Self {
         let candidates = problem.candidates.len();
-        let kinds = problem.claims.iter().flat_map(|claim| &claim.constraints);
-        let constraints = kinds.map(|(kind, _)| ConstraintState::new(*kind, problem.settings));
+        let constraints = problem
+            .constraints
+            .iter()
+            .map(|(kind, _)| ConstraintState::new(*kind, problem.settings));
         let constraints: Vec<_> = constraints.collect();
-        let subrequests = problem.claims.iter().map(|claim| vec![0; claim.requests.len()]);
         Self {
             problem,
             limits,
             steps: 0,
             busy: busy(problem),
-            taken: Vec::new(),
-            verdicts: Verdicts::new(&problem.asks, candidates),
+            verdicts: Verdicts::new(problem.asks.len(), candidates),
             shares: Shares::new(candidates),
             seen: vec![Seen::NOT_ASKED; constraints.len() * candidates],
             constraints,
             derived: Derived::default(),
             counters: Counters::default(),
             groups: Groups::default(),
-            chosen: vec![Vec::new(); problem.claims.len()],
-            subrequests: subrequests.collect(),
+            chosen: SmallVec::new(),
+            subrequests: SmallVec::from_elem(0, problem.requests.len()),
         }
     }
 }

@@ -2,8 +2,6 @@
 //!
 //! `allocateDevice` in `allocator_*.go` and the function that it returns.
 
-use std::rc::Rc;
-
 use super::super::constraint::Seen;
 use super::super::counters::Counters;
 use super::super::error::AllocateError;
@@ -11,7 +9,6 @@ use super::super::problem::Problem;
 use super::halt::Halt;
 use super::solution::Chosen;
 use super::state::Search;
-use crate::quantity::Quantity;
 
 /// What was changed for a device, so that it can be undone.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +62,16 @@ impl Search<'_, '_> {
     fn is_taken(&self, ask: usize, candidate: usize) -> bool {
         let ask = &self.problem.asks[ask];
         if ask.ask.is_admin() {
-            return self.taken.contains(&(candidate, ask.claim));
+            return self.is_given(ask.claim, candidate);
         }
         self.busy.contains(candidate)
+    }
+
+    /// Whether a claim was given a device, other than a share of it.
+    pub(super) fn is_given(&self, claim: usize, candidate: usize) -> bool {
+        let asks = &self.problem.asks;
+        let mut given = self.chosen.iter().filter(|chosen| !chosen.is_share);
+        given.any(|chosen| chosen.candidate == candidate && asks[chosen.ask].claim == claim)
     }
 
     fn is_unfit(&self, ask: usize, candidate: usize) -> bool {
@@ -106,11 +110,12 @@ impl Search<'_, '_> {
         if !shareable {
             undo.marked = Some(self.busy.contains(undo.candidate));
             self.busy.set(undo.candidate, true);
-            self.taken.push((undo.candidate, ask.claim));
         }
-        let share: Option<Rc<[Quantity]>> =
-            shareable.then(|| self.shares.take(self.verdicts.twin(undo.ask), undo.candidate));
-        self.chosen[ask.claim].push(Chosen { candidate: undo.candidate, ask: undo.ask, share });
+        if shareable {
+            self.shares.take(ask.twin, undo.candidate);
+        }
+        let (candidate, ask) = (undo.candidate, undo.ask);
+        self.chosen.push(Chosen { candidate, ask, is_share: shareable });
         undo.chosen = true;
         Ok(None)
     }
@@ -154,8 +159,8 @@ impl Search<'_, '_> {
         let problem = self.problem;
         let ask = &problem.asks[undo.ask];
         let claim = &problem.claims[ask.claim];
-        let name = claim.constraints[constraint].1;
         let number = claim.first_constraint + constraint;
+        let name = problem.constraints[number].1;
         let state = &mut self.constraints[number];
         let mut derived = ask.ask.derived_attributes.iter();
         if let Some((_, selector)) = derived.rfind(|(known, _)| known == name) {
@@ -183,12 +188,11 @@ impl Search<'_, '_> {
     pub(super) fn undo(&mut self, undo: Undo) {
         let Undo { ask, candidate, must: _, groups, counters, constraints, marked, chosen } = undo;
         let ask = &self.problem.asks[ask];
-        if chosen && let Some(Chosen { share: Some(amounts), .. }) = self.chosen[ask.claim].pop() {
-            self.shares.give_back(candidate, &amounts);
+        if chosen && self.chosen.pop().is_some_and(|chosen| chosen.is_share) {
+            self.shares.give_back(ask.twin, candidate);
         }
         if let Some(before) = marked {
             self.busy.set(candidate, before);
-            self.taken.pop();
         }
         let first = self.problem.claims[ask.claim].first_constraint;
         for constraint in ask.constraints[..constraints].iter().rev() {

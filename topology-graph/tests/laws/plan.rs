@@ -160,7 +160,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(ProptestConfig::with_cases(cases().cases.div_ceil(10).max(1_000)))]
 
     #[test]
     fn of_gpus_by_twos(snapshot in machine(9), per_group in 1..4_usize) {

@@ -53,10 +53,12 @@ pub enum Connection {
     Xgmi {
         /// Links one after the other, where the driver tells it.
         hops: Option<u32>,
+        /// What they carry in one direction, in MB/s, where the driver tells it.
+        bandwidth: Option<u32>,
     },
 }
 
-/// The narrowest PCIe link on a way.
+/// The narrowest link on a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bottleneck {
     /// Which hop the link leads to, by its number among [`Route::hops`].
@@ -67,9 +69,9 @@ pub struct Bottleneck {
 }
 
 impl Route {
-    /// Where the way is narrowest, the first of several that are; nothing where no PCIe
-    /// link on it is known. Links between CPUs and between GPUs are not counted: nobody
-    /// tells what they carry.
+    /// Where the way is narrowest, the first of several that are; nothing where no link on
+    /// it is known. Links between CPUs and NVLinks are not counted: nobody tells what they
+    /// carry.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let links = self.hops.iter().enumerate().filter_map(|(hop, vertex)| {
             let megabytes_per_second = vertex.by?.megabytes_per_second()?;
@@ -80,13 +82,14 @@ impl Route {
 }
 
 impl Connection {
-    /// What a PCIe link carries in one direction: as it runs, else as it could.
+    /// What the link carries in one direction: as it runs, else as it could.
     pub fn megabytes_per_second(self) -> Option<u32> {
         match self {
             Self::Pcie { possible, current } => {
                 current.or(possible).map(PcieLink::megabytes_per_second)
             }
-            _ => None,
+            Self::Xgmi { bandwidth, .. } => bandwidth,
+            Self::Attachment | Self::DataPath | Self::Numa { .. } | Self::NvLink { .. } => None,
         }
     }
 }
@@ -117,6 +120,8 @@ fn connection(edge: &Edge, ahead: bool) -> Connection {
             Connection::Numa { distance: if ahead { there } else { back } }
         }
         Edge::Fabric { fabric: Fabric::NvLink { links }, .. } => Connection::NvLink { links },
-        Edge::Fabric { fabric: Fabric::Xgmi { hops }, .. } => Connection::Xgmi { hops },
+        Edge::Fabric { fabric: Fabric::Xgmi { hops, bandwidth }, .. } => {
+            Connection::Xgmi { hops, bandwidth }
+        }
     }
 }

@@ -177,6 +177,9 @@ pub struct XgmiLink {
     pub b: PciAddress,
     /// Links one after the other, where the driver's weight tells it.
     pub hops: Option<u32>,
+    /// What it carries in one direction, in MB/s, where the driver tells it.
+    #[serde(default)]
+    pub bandwidth: Option<u32>,
 }
 
 /// One RDMA device.

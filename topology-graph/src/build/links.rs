@@ -19,9 +19,9 @@ pub(super) fn between_gpus(
     branches: &Branches,
     anomalies: &mut Vec<Anomaly>,
 ) -> Vec<GpuLink> {
-    let xgmi = snapshot.xgmi.iter().map(|&XgmiLink { a, b, hops }| GpuLink {
+    let xgmi = snapshot.xgmi.iter().map(|&XgmiLink { a, b, hops, bandwidth }| GpuLink {
         gpus: (a, b),
-        fabric: Fabric::Xgmi { hops },
+        fabric: Fabric::Xgmi { hops, bandwidth },
         evidence: Evidence::Sysfs,
     });
     let nvlinks = overlays.iter().flat_map(|overlay| nvlinks(overlay));

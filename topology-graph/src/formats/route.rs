@@ -103,10 +103,18 @@ fn words(by: Connection, before: Role, role: Role) -> String {
         }
         Connection::Numa { distance: None } => "between NUMA nodes, distance unknown".to_owned(),
         Connection::NvLink { links } => format!("{links} NVLinks"),
-        Connection::Xgmi { hops: Some(1) } => "XGMI, 1 link".to_owned(),
-        Connection::Xgmi { hops: Some(hops) } => format!("XGMI, {hops} links in a row"),
-        Connection::Xgmi { hops: None } => "XGMI".to_owned(),
+        Connection::Xgmi { hops, bandwidth } => xgmi(hops, bandwidth),
     }
+}
+
+fn xgmi(hops: Option<u32>, bandwidth: Option<u32>) -> String {
+    let hops = match hops {
+        Some(1) => ", 1 link".to_owned(),
+        Some(hops) => format!(", {hops} links in a row"),
+        None => String::new(),
+    };
+    let bandwidth = bandwidth.map(|megabytes| format!(", {}", gigabytes(megabytes)));
+    format!("XGMI{hops}{}", bandwidth.unwrap_or_default())
 }
 
 /// As it runs, and where that is less, what it could.

@@ -35,8 +35,9 @@ pub(crate) struct Link {
 pub(crate) enum Fabric {
     /// That many NVLinks side by side.
     NvLink { links: u32 },
-    /// XGMI, over that many links one after the other.
-    Xgmi { hops: Option<u32> },
+    /// XGMI, over that many links one after the other, which carry so much in one
+    /// direction, in MB/s.
+    Xgmi { hops: Option<u32>, bandwidth: Option<u32> },
 }
 
 /// How far apart two vertices are: what the edges between them add up to. Of two ways

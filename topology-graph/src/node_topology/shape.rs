@@ -158,6 +158,9 @@ pub struct GpuLinkSpec {
     /// `xgmi`: links one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<u32>,
+    /// `xgmi`: what the way carries in one direction, in MB/s; unknown, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<u32>,
     /// Who tells it; sysfs, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,

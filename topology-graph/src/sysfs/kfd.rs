@@ -53,7 +53,7 @@ fn gpu(properties: &str) -> Option<GpuFacts> {
     })
 }
 
-/// Each two GPUs once; where both ends tell, the shorter way counts.
+/// Each two GPUs once; where both ends tell, the shorter way counts, then the narrower.
 fn xgmi(sys: &mut Tree, nodes: &BTreeMap<u64, GpuFacts>) -> Vec<XgmiLink> {
     let mut links = Vec::new();
     for number in nodes.keys() {
@@ -64,7 +64,10 @@ fn xgmi(sys: &mut Tree, nodes: &BTreeMap<u64, GpuFacts>) -> Vec<XgmiLink> {
             }
         }
     }
-    links.sort_unstable_by_key(|link| (link.a, link.b, link.hops.is_none(), link.hops));
+    let unknown_last = |value: Option<u32>| (value.is_none(), value);
+    links.sort_unstable_by_key(|link| {
+        (link.a, link.b, unknown_last(link.hops), unknown_last(link.bandwidth))
+    });
     links.dedup_by_key(|link| (link.a, link.b));
     links
 }
@@ -75,8 +78,10 @@ fn link(properties: &str, nodes: &BTreeMap<u64, GpuFacts>) -> Option<XgmiLink> {
     let (from, to) = (end("node_from")?, end("node_to")?);
     let weight = value("weight").filter(|weight| *weight > 0 && weight % WEIGHT_OF_HOP == 0);
     let hops = weight.and_then(|weight| u32::try_from(weight / WEIGHT_OF_HOP).ok());
+    let bandwidth = value("max_bandwidth").filter(|megabytes| *megabytes > 0);
+    let bandwidth = bandwidth.and_then(|megabytes| u32::try_from(megabytes).ok());
     let is_xgmi = value("type") == Some(XGMI) && from != to;
-    is_xgmi.then_some(XgmiLink { a: from.min(to), b: from.max(to), hops })
+    is_xgmi.then_some(XgmiLink { a: from.min(to), b: from.max(to), hops, bandwidth })
 }
 
 /// `key value`, one on a line.
@@ -88,8 +93,16 @@ pub(super) fn property(properties: &str, key: &str) -> Option<u64> {
 
 /// The properties that are read, and no others.
 #[cfg(feature = "archive")]
-pub(super) const READ: [&str; 7] =
-    ["location_id", "domain", "simd_count", "type", "node_from", "node_to", "weight"];
+pub(super) const READ: [&str; 8] = [
+    "location_id",
+    "domain",
+    "simd_count",
+    "type",
+    "node_from",
+    "node_to",
+    "weight",
+    "max_bandwidth",
+];
 
 #[cfg(test)]
 mod tests {
@@ -111,9 +124,12 @@ mod tests {
     fn xgmi_is_between_two_gpus() {
         let nodes = [(1, "location_id 256"), (2, "location_id 512")];
         let nodes = nodes.map(|(number, text)| (number, gpu(text).unwrap())).into();
-        let found = |text| link(text, &nodes).map(|link| link.hops);
-        assert_eq!(found("type 11\nnode_from 2\nnode_to 1\nweight 30"), Some(Some(2)));
-        assert_eq!(found("type 11\nnode_from 1\nnode_to 2\nweight 7"), Some(None));
+        let found = |text| link(text, &nodes).map(|link| (link.hops, link.bandwidth));
+        let text =
+            "type 11\nnode_from 2\nnode_to 1\nweight 30\nmin_bandwidth 0\nmax_bandwidth 64000";
+        assert_eq!(found(text), Some((Some(2), Some(64_000))));
+        let text = "type 11\nnode_from 1\nnode_to 2\nweight 7\nmax_bandwidth 0";
+        assert_eq!(found(text), Some((None, None)));
         for text in [
             "type 2\nnode_from 1\nnode_to 2\nweight 20",
             "type 11\nnode_from 1\nnode_to 0\nweight 15",

@@ -73,7 +73,12 @@ fn xgmi(devices: &[Device], pci: &[PciFunction]) -> Vec<XgmiLink> {
         for (b, to) in gpus.iter().skip(index + 1).filter(|(b, _)| a.root == b.root) {
             let hops = Some(u32::from(a.root) + 1).filter(|_| b.rdma);
             let ends = [at.address, to.address];
-            links.push(XgmiLink { a: ends[0].min(ends[1]), b: ends[0].max(ends[1]), hops });
+            links.push(XgmiLink {
+                a: ends[0].min(ends[1]),
+                b: ends[0].max(ends[1]),
+                hops,
+                bandwidth: hops.map(|hops| 64_000 / hops),
+            });
         }
     }
     links

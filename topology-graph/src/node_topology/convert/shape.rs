@@ -169,19 +169,19 @@ fn socket_from(spec: &SocketSpec) -> Result<SocketPart, SpecError> {
 }
 
 fn gpu_link_spec(mesh: &Mesh) -> GpuLinkSpec {
-    let (kind, links, hops) = match mesh.fabric {
-        Fabric::NvLink { links } => (GpuLinkKind::Nvlink, Some(links), None),
-        Fabric::Xgmi { hops } => (GpuLinkKind::Xgmi, None, hops),
+    let (kind, links, hops, bandwidth) = match mesh.fabric {
+        Fabric::NvLink { links } => (GpuLinkKind::Nvlink, Some(links), None, None),
+        Fabric::Xgmi { hops, bandwidth } => (GpuLinkKind::Xgmi, None, hops, bandwidth),
     };
     let gpus = mesh.gpus.iter().map(ToString::to_string).collect();
-    GpuLinkSpec { gpus, kind, links, hops, evidence: evidence_text(&mesh.evidence) }
+    GpuLinkSpec { gpus, kind, links, hops, bandwidth, evidence: evidence_text(&mesh.evidence) }
 }
 
 fn gpu_links_from(spec: &GpuLinkSpec) -> Result<Vec<GpuLink>, SpecError> {
     let missing = || unexpected("shape.gpuLinks.links", "");
     let fabric = match spec.kind {
         GpuLinkKind::Nvlink => Fabric::NvLink { links: spec.links.ok_or_else(missing)? },
-        GpuLinkKind::Xgmi => Fabric::Xgmi { hops: spec.hops },
+        GpuLinkKind::Xgmi => Fabric::Xgmi { hops: spec.hops, bandwidth: spec.bandwidth },
     };
     let evidence = evidence("shape.gpuLinks.evidence", spec.evidence.as_ref())?;
     let gpus = spec.gpus.iter().map(|gpu| value("shape.gpuLinks.gpus", gpu));

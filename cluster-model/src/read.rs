@@ -56,7 +56,9 @@ pub async fn objects<K>(client: &Client) -> kube::Result<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    Ok(Api::<K>::all(client.clone()).list(&ListParams::default()).await?.items)
+    let mut objects = Vec::new();
+    by_page(&Api::<K>::all(client.clone()), |object| objects.push(object)).await?;
+    Ok(objects)
 }
 
 async fn list<K>(client: &Client, view: &mut ClusterView) -> kube::Result<()>
@@ -72,10 +74,26 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     ClusterView: Index<K>,
 {
-    for object in api.list(&ListParams::default()).await? {
-        put(object, view);
+    by_page(api, |object| put(object, view)).await
+}
+
+/// As many objects as kubectl asks for at once (`--chunk-size`).
+const PAGE: u32 = 500;
+
+/// Lists page by page, so that neither side holds all objects at once as text.
+async fn by_page<K>(api: &Api<K>, mut take: impl FnMut(K)) -> kube::Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        page.items.into_iter().for_each(&mut take);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
     }
-    Ok(())
 }
 
 fn put<K>(object: K, view: &mut ClusterView)

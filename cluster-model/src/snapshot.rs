@@ -21,7 +21,15 @@ pub enum SnapshotError {
         /// Why.
         source: io::Error,
     },
-    /// A file is not YAML or JSON.
+    /// A file is not JSON.
+    #[error("`{}` is not valid JSON", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// A file is not YAML.
     #[error("`{}` is not valid YAML", path.display())]
     Yaml {
         /// The file.
@@ -104,10 +112,40 @@ pub fn objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
 
 /// The objects of a text that came from `path`, lists taken apart, in order.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Value>, SnapshotError> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|source| {
-        SnapshotError::Yaml { path: path.to_owned(), source: Box::new(source) }
-    })?;
+    let documents = match json(text) {
+        Ok(documents) => documents,
+        Err(source) if path.extension().is_some_and(|extension| extension == "json") => {
+            return Err(SnapshotError::Json { path: path.to_owned(), source });
+        }
+        // YAML may begin like JSON.
+        Err(_) => yaml(text).map_err(|source| SnapshotError::Yaml {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?,
+    };
     Ok(documents.into_iter().flat_map(flatten).collect())
+}
+
+/// One JSON document after the other.
+fn json(text: &str) -> serde_json::Result<Vec<Value>> {
+    serde_json::Deserializer::from_str(text).into_iter().collect()
+}
+
+/// The documents of a YAML file of any size. Aliases stay limited: they are what lets a
+/// short text stand for an endless one.
+fn yaml(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
+    // Every node and event has at least a character, but for the ends of collections
+    // and documents.
+    let most = text.len().saturating_mul(4).saturating_add(1024);
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: most,
+            max_nodes: most,
+            max_documents: most,
+            max_total_scalar_bytes: most,
+        },
+    };
+    serde_saphyr::from_multiple_with_options(text, options)
 }
 
 fn files(path: &Path) -> Result<Vec<PathBuf>, SnapshotError> {
@@ -132,7 +170,8 @@ fn flatten(document: Value) -> Vec<Value> {
     match document {
         Value::Null => Vec::new(),
         Value::Object(mut object) if object.get("items").is_some_and(Value::is_array) => {
-            let item_kind = object["kind"].as_str().and_then(|kind| kind.strip_suffix("List"));
+            let kind = object.get("kind").and_then(Value::as_str);
+            let item_kind = kind.and_then(|kind| kind.strip_suffix("List"));
             let item_kind = item_kind.unwrap_or_default().to_owned();
             let version = object.get("apiVersion").cloned();
             let Some(Value::Array(items)) = object.remove("items") else { return Vec::new() };
@@ -176,6 +215,9 @@ fn take(
         ("resource.k8s.io/v1", "ResourceClaim") => {
             apply::<resource::ResourceClaim>(view, path, object)
         }
+        ("resource.k8s.io/v1", "ResourceClaimTemplate") => {
+            apply::<resource::ResourceClaimTemplate>(view, path, object)
+        }
         ("topology.dranet.io/v1alpha1", "NodeTopology") => {
             apply::<topology_graph::NodeTopology>(view, path, object)
         }
@@ -207,4 +249,73 @@ where
     })?;
     view.apply(object)
         .map_err(|source| SnapshotError::View { path: path.to_owned(), source: Box::new(source) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn kinds(text: &str) -> Vec<String> {
+        let objects = parse(text, Path::new("cluster.yaml")).unwrap();
+        let kind = |object: &Value| object["kind"].as_str().unwrap_or("none").to_owned();
+        objects.iter().map(kind).collect()
+    }
+
+    #[test]
+    fn lists_are_taken_apart() {
+        for (text, expected) in [
+            ("kind: NodeList\nitems: [{}, {kind: Pod}]", &["Node", "Pod"][..]),
+            ("kind: List\nitems: [{kind: Node}]", &["Node"]),
+            ("items: [{kind: Node}, {}]", &["Node", "none"]),
+            ("kind: 3\nitems: [{kind: Node}]", &["Node"]),
+            ("kind: Node\n---\n---\nkind: Pod", &["Node", "Pod"]),
+            ("{\"kind\": \"Node\"} {\"kind\": \"Pod\"}", &["Node", "Pod"]),
+            ("{kind: Node}", &["Node"]),
+            ("", &[]),
+        ] {
+            assert_eq!(kinds(text), expected, "{text}");
+        }
+    }
+
+    /// As `kubectl get nodes -o yaml` writes 2,000 nodes of a large cloud.
+    #[test]
+    fn a_file_may_be_large() {
+        let labels: String =
+            (0..200).map(|label| format!("      label-{label}: \"1\"\n")).collect();
+        let node = format!("- kind: Node\n  metadata:\n    labels:\n{labels}");
+        let text = format!("kind: List\nitems:\n{}", node.repeat(2000));
+        assert_eq!(kinds(&text).len(), 2000);
+    }
+
+    #[test]
+    fn aliases_stay_limited() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..10 {
+            let before = format!("*a{}, ", level - 1).repeat(10);
+            text += &format!("a{level}: &a{level} [{}]\n", before.trim_end_matches(", "));
+        }
+        assert!(matches!(parse(&text, Path::new("bomb.yaml")), Err(SnapshotError::Yaml { .. })));
+    }
+
+    #[test]
+    fn bad_json_is_named() {
+        let error = parse("{\"kind\": ", Path::new("pod.json")).unwrap_err();
+        assert_eq!(error.to_string(), "`pod.json` is not valid JSON");
+    }
+
+    #[test]
+    fn templates_are_part_of_the_view() {
+        let folder = tempfile::tempdir().unwrap();
+        let template = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": { "name": "gpu", "namespace": "default" },
+            "spec": { "spec": { "devices": { "requests": [] } } },
+        });
+        let path = folder.path().join("templates.json");
+        fs::write(&path, template.to_string()).unwrap();
+        let (_, found) = load(&path).unwrap();
+        assert_eq!(found.taken, BTreeMap::from([("ResourceClaimTemplate".to_owned(), 1)]));
+    }
 }

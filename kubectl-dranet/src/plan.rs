@@ -54,9 +54,7 @@ fn decide(
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
         Err(error) => return Err(error.into()),
     };
-    let Some(planned) = &verdict.planned else {
-        return Ok(unchanged(&verdict, output)?.into());
-    };
+    let Some(planned) = &verdict.planned else { return unchanged(&verdict, output) };
     let fabric = groups.and_then(|(pods, nodes)| {
         preview(&verdict.pod, &planned.template, view, (pods, nodes), Timestamp::now())
     });
@@ -75,26 +73,42 @@ fn decide(
             plan_json::planned(view, &verdict, planned, &template, fabric.as_ref())?
         }
     };
-    Ok(text.into())
+    let notes = if output == PlanFormat::Yaml { verdict.warnings.clone() } else { Vec::new() };
+    Ok(Output { text, denied: false, notes })
 }
 
+/// A denial. It is no object that could be applied, so that with YAML nothing is on
+/// standard output.
 fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
-    let text = match output {
-        PlanFormat::Json => plan_json::denied(denial)?,
-        PlanFormat::Text | PlanFormat::Yaml => format!("denied: {denial}\n"),
+    let message = format!("denied: {denial}");
+    let (text, notes) = match output {
+        PlanFormat::Json => (plan_json::denied(denial)?, Vec::new()),
+        PlanFormat::Text => (message + "\n", Vec::new()),
+        PlanFormat::Yaml => (String::new(), vec![message]),
     };
-    Ok(Output { text, denied: true, notes: Vec::new() })
+    Ok(Output { text, denied: true, notes })
 }
 
-fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<String> {
-    match output {
-        PlanFormat::Json => plan_json::unchanged(verdict),
-        PlanFormat::Text | PlanFormat::Yaml => Ok(format!(
-            "The pod would be created as it is: it has no annotation {}, or a claim of ours \
-             already.\n",
-            annotation::ALIGNED_NICS
-        )),
-    }
+/// The pod as it is, with what is to be said of it: an annotation that is spelled wrong
+/// is one that is not there.
+fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
+    let why = format!(
+        "The pod would be created as it is: it has no annotation {}, or already a claim that \
+         admission made.",
+        annotation::ALIGNED_NICS
+    );
+    let warnings = || verdict.warnings.iter().map(|warning| format!("Warning: {warning}."));
+    let (text, notes) = match output {
+        PlanFormat::Json => (plan_json::unchanged(verdict)?, Vec::new()),
+        PlanFormat::Text => {
+            let lines: Vec<String> = std::iter::once(why).chain(warnings()).collect();
+            (lines.join("\n") + "\n", Vec::new())
+        }
+        PlanFormat::Yaml => {
+            (text::yaml(&verdict.pod)?, std::iter::once(why).chain(warnings()).collect())
+        }
+    };
+    Ok(Output { text, denied: false, notes })
 }
 
 /// The one pod of a file.

@@ -354,6 +354,28 @@ fn a_graph_looks_as_it_is_asked_for() {
     assert!(graph(&["-o", "svg"]).contains("prefers-color-scheme"));
 }
 
+/// With `-o yaml` only what could be applied is on standard output; the rest is a note.
+#[test]
+fn yaml_output_is_objects_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |annotation: &str| {
+        let path = folder.path().join("pod.yaml");
+        let pod = format!(
+            "kind: Pod\nmetadata: {{name: a, annotations: {{{annotation}}}}}\nspec: {{containers: [{{name: c, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]}}\n"
+        );
+        fs::write(&path, pod).unwrap();
+        let path = path.display().to_string();
+        let args = ["kubectl-dranet", "plan", "-f", &path, "--snapshot", EXAMPLE, "-o", "yaml"];
+        kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap()
+    };
+    let misspelt = plan("dranet.io/aligned-nic: \"1\"");
+    assert!(misspelt.text.starts_with("kind: Pod\n"), "{}", misspelt.text);
+    assert!(!misspelt.denied);
+    let denied = plan("dranet.io/aligned-nics: \"3\"");
+    assert_eq!((denied.text.as_str(), denied.denied), ("", true));
+    insta::assert_debug_snapshot!([misspelt.notes, denied.notes]);
+}
+
 /// Each case is a file's content, or nothing for a missing file, and what it is used as.
 #[test]
 fn bad_input_is_named() {
@@ -381,6 +403,11 @@ fn bad_input_is_named() {
         "kind: Pod\nmetadata: {name: a, annotations: {dranet.io/aligned-nics: \"3\"}}\nspec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}\n",
     );
     let plain = file("plain.yaml", "kind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n");
+    let misspelt = file(
+        "misspelt.yaml",
+        "kind: Pod\nmetadata: {name: a, annotations: {dranet.io/aligned-nic: \"1\"}}\nspec: {containers: []}\n",
+    );
+    let no_kind = file("no-kind.json", "{\"items\": [{}]}");
     let template = file(
         "template.yaml",
         "kind: ResourceClaimTemplate\nmetadata: {name: a}\nspec: {spec: {devices: 3}}\n",
@@ -418,6 +445,8 @@ fn bad_input_is_named() {
         vec!["plan", "-f", &broken, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &pods, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &service, "--snapshot", EXAMPLE],
+        vec!["plan", "-f", &misspelt, "--snapshot", EXAMPLE],
+        vec!["plan", "-f", &no_kind, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &three, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &plain, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &three, "--snapshot", EXAMPLE, "--gpu-class", "none-such"],

@@ -2,7 +2,8 @@
 //!
 //! Open on loopback, else to whoever has the operations token.
 
-use crate::prioritize::{Ranker, Reason, Scored};
+use crate::answer::{Reason, Scored};
+use crate::prioritize::Ranker;
 use axum::Json;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};

@@ -1,12 +1,14 @@
 //! The extender as a server: watches, and `POST /prioritize`.
 
+use crate::answer::Answer;
 use crate::args::{self, Args};
 use crate::debug::{self, Access, ExplainQuery};
 use crate::events::{self, Events};
 use crate::expected::Expected;
-use crate::in_flight::Landed;
+use crate::gauges::Gauges;
+use crate::in_flight::{Landed, Settled};
 use crate::metrics::Metrics;
-use crate::prioritize::{Answer, Ranker};
+use crate::prioritize::Ranker;
 use crate::wire::{ExtenderArgs, HostPriority};
 use anyhow::Context as _;
 use axum::body::Bytes;
@@ -77,6 +79,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         access,
     });
     let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
+    let (view, ranked) = (app.view.clone(), app.clone());
+    let expected = Box::new(move || ranked.ranker.expected());
+    registry.register_collector(Box::new(Gauges { view, expected }));
     let operations_router = serve::operations::router(readiness.clone(), registry);
     let router = Router::new()
         .route("/prioritize", post(prioritize))
@@ -113,7 +118,7 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
     let task = tokio::task::spawn_blocking({
         let app = app.clone();
         move || {
-            let answer = Arc::new(app.answer(&args, start, deadline));
+            let answer = app.answer(&args, start, deadline);
             app.metrics.answered(&answer, start.elapsed());
             tracing::debug!(pod = ?args.pod.metadata.name, ?answer, "Prioritized");
             if !answer.nodes.is_empty() {
@@ -173,10 +178,11 @@ async fn look(app: Arc<App>) {
         }
         let app = app.clone();
         let looked = tokio::task::spawn_blocking(move || {
-            let view = app.view.read();
-            app.settle(&view, Instant::now());
-            app.ranker.learn(&view);
-            app.metrics.expected(&app.ranker.expected());
+            app.settle(&app.view.read(), Instant::now());
+            let mut learning = app.ranker.learning();
+            // The view is free between two steps.
+            while app.ranker.look(&mut learning, &app.view.read()) {}
+            app.ranker.expect(learning);
         });
         if let Err(error) = looked.await {
             tracing::error!(%error, "Look at the cluster failed");
@@ -192,7 +198,7 @@ async fn tell(mut landed: UnboundedReceiver<(Landed, PathKind)>, events: Events)
 }
 
 impl App {
-    fn answer(&self, args: &ExtenderArgs, now: Instant, deadline: Instant) -> Answer {
+    fn answer(&self, args: &ExtenderArgs, now: Instant, deadline: Instant) -> Arc<Answer> {
         let view = self.view.read();
         self.settle(&view, now);
         // Half of the time is for forecasts; what follows them takes far less than the rest.
@@ -202,7 +208,9 @@ impl App {
     }
 
     fn settle(&self, view: &ClusterView, now: Instant) {
-        for landed in self.ranker.settle(view, now) {
+        let Settled { landed, assumptions } = self.ranker.settle(view, now);
+        self.metrics.assumed(assumptions);
+        for landed in landed {
             let path = self.ranker.path(view, &landed);
             self.metrics.landed(&landed, path);
             events::log(&landed);

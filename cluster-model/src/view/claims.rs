@@ -8,6 +8,7 @@ use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error};
 use dra_allocator::ClaimName;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 /// What is known of a claim.
@@ -35,6 +36,14 @@ impl Claims {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
         self.all.iter()
+    }
+
+    pub(super) fn after(
+        &self,
+        key: Option<&ObjectKey>,
+    ) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
+        let start = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.all.range((start, Bound::Unbounded))
     }
 
     fn put(&mut self, object: ResourceClaim) {
@@ -117,6 +126,21 @@ mod tests {
         }
         assert!(Arc::ptr_eq(&spec(&view, "a"), &spec(&view, "b")));
         assert!(!Arc::ptr_eq(&spec(&view, "a"), &spec(&view, "c")));
+    }
+
+    #[test]
+    fn claims_after_one_are_the_others() {
+        let mut view = ClusterView::default();
+        for name in ["b", "a", "c"] {
+            view.apply(claim(name, "gpu")).unwrap();
+        }
+        let mut names = Vec::new();
+        let mut last = None;
+        while let Some(key) = view.claims_after(last.as_ref()).map(|(key, _)| key.clone()).next() {
+            names.push(key.name.clone());
+            last = Some(key);
+        }
+        assert_eq!(names, ["a", "b", "c"]);
     }
 
     #[test]

@@ -69,6 +69,14 @@ impl Answer {
         Self { nodes: known.into_iter().zip(rank(&outcomes)).map(scored).collect(), hits }
     }
 
+    /// The nodes of several answers to one question, ranked together.
+    #[must_use]
+    pub fn join(parts: Vec<Self>) -> Self {
+        let hits = parts.iter().map(|part| part.hits).sum();
+        let nodes = parts.into_iter().flat_map(|part| part.nodes);
+        Self::rank(nodes.map(|scored| (scored.node, scored.basis, scored.reason)), hits)
+    }
+
     /// The neutral score for every node, for one reason.
     pub fn neutral(nodes: &[String], reason: &Arc<str>) -> Self {
         let scored = |node: &String| Scored {

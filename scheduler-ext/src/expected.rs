@@ -1,8 +1,10 @@
 //! What is expected of the cluster: the pods that it runs, and the room on its fabrics.
 
 use crate::score::{Demand, Mix, Room};
+use cluster_model::predict::OpenClaim;
 use cluster_model::view::NodeVersion;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Millionths of all pods from which on a shape is common.
 const COMMON: u32 = 10_000;
@@ -17,6 +19,8 @@ pub struct Expected {
     /// What is free, by node.
     pub(crate) rooms: HashMap<String, (NodeVersion, NodeRoom)>,
     pub(crate) fabrics: BTreeMap<String, FabricRoom>,
+    /// The claim that most claims are equal to.
+    pub(crate) standard: Option<Arc<OpenClaim>>,
 }
 
 /// What is free on a node.
@@ -78,6 +82,16 @@ impl Expected {
     /// Nodes of a fabric on which nothing is in use.
     pub fn whole_nodes(&self, fabric: &str) -> u32 {
         self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes)
+    }
+
+    /// The claim that most claims with GPUs or NICs are equal to; none where there is none.
+    pub fn standard(&self) -> Option<&Arc<OpenClaim>> {
+        self.standard.as_ref()
+    }
+
+    /// What is free on a node, cell by cell.
+    pub fn room(&self, node: &str) -> Option<&Room> {
+        self.rooms.get(node).map(|(_, of)| &of.room)
     }
 
     /// What is free on each fabric; of nodes without one under the empty name.

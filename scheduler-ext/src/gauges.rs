@@ -1,6 +1,7 @@
 //! What is measured when `/metrics` is read: the room on fabrics and the age of the view.
 
 use crate::expected::Expected;
+use crate::learn;
 use cluster_model::watch::SharedView;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -10,7 +11,6 @@ use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
-use topology_graph::Level;
 
 /// The gauges and where their values come from.
 pub(crate) struct Gauges {
@@ -62,9 +62,8 @@ fn room(expected: &Expected) -> Vec<(RoomLabels, i64)> {
     let mut samples = Vec::new();
     for (fabric, room) in expected.fabrics() {
         for (demand, pods) in &room.pods {
-            let levels = Level::ALL.iter().map(ToString::to_string);
             let levels: Vec<String> = match demand.nodes {
-                1 => levels.chain(["node".to_owned()]).collect(),
+                1 => learn::levels().collect(),
                 _ => vec!["fabric".to_owned()],
             };
             for (level, pods) in levels.into_iter().zip(pods) {

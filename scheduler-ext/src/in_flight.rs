@@ -40,7 +40,7 @@ pub struct InFlight {
 pub struct Assumptions {
     /// The pod is on the node.
     pub right: u64,
-    /// The pod is on another node, or the scheduler asked again before it had one.
+    /// The pod is on another node, its claim was deleted, or the scheduler asked again.
     pub wrong: u64,
     /// The pod had no devices after [`ASSUMED_FOR`].
     pub expired: u64,
@@ -131,11 +131,14 @@ impl InFlight {
     /// Takes out the pods whose claims have their devices, and ends what is too old.
     pub fn settle(&mut self, view: &ClusterView, now: Instant) -> Settled {
         let mut landed = Vec::new();
+        let mut gone = Vec::new();
         let mut late = Vec::new();
         for (pod, asked) in &self.pods {
             let age = now.saturating_duration_since(asked.at);
             if asked.is_allocated(view) {
                 landed.push(asked.landed(pod, view));
+            } else if asked.is_gone(view) {
+                gone.push(pod.clone());
             } else if age >= ASSUMED_FOR && (asked.first.is_some() || age >= KEPT_FOR) {
                 late.push((pod.clone(), age >= KEPT_FOR));
             }
@@ -147,6 +150,9 @@ impl InFlight {
                 Some((_, false)) => self.ended.wrong += 1,
                 None => {}
             }
+        }
+        for pod in gone {
+            self.ended.wrong += u64::from(self.remove(&pod));
         }
         for (pod, is_old) in late {
             let assumed = if is_old { self.remove(&pod) } else { self.expire(&pod) };
@@ -205,6 +211,11 @@ impl Asked {
     fn is_allocated(&self, view: &ClusterView) -> bool {
         let allocated = |key| view.claim(key).is_some_and(|claim| claim.is_allocated);
         !self.claims.is_empty() && self.claims.iter().all(allocated)
+    }
+
+    /// Whether a claim was deleted: the pod comes no more.
+    fn is_gone(&self, view: &ClusterView) -> bool {
+        self.claims.iter().any(|key| view.claim(key).is_none())
     }
 
     fn landed(&self, pod: &ObjectKey, view: &ClusterView) -> Landed {

@@ -7,10 +7,13 @@
 use crate::expected::{Expected, FabricRoom, NodeRoom};
 use crate::machine::Machine;
 use crate::score::{Demand, Mix};
-use cluster_model::view::{ClusterView, NodeVersion, ObjectKey};
+use cluster_model::names::label;
+use cluster_model::predict::OpenClaim;
+use cluster_model::view::{ClusterView, KnownClaim, NodeVersion, ObjectKey};
 use dra_allocator::{ClaimName, DeviceId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use topology_graph::Level;
 
 /// How many claims the configured mix counts for beside what is learned.
 const PRIOR: u32 = 100;
@@ -24,6 +27,9 @@ pub const CLAIMS_PER_STEP: usize = 200;
 /// The most nodes that one step looks at.
 pub const NODES_PER_STEP: usize = 50;
 
+/// The most different specs that are counted; a cluster has few.
+const SPECS_MAX: usize = 100;
+
 /// A look at the cluster that is not over.
 #[derive(Debug)]
 pub struct Learning {
@@ -31,6 +37,8 @@ pub struct Learning {
     at: At,
     /// Claims that hold GPUs or NICs, by what they hold.
     counts: BTreeMap<Demand, u32>,
+    /// What claims ask for that hold GPUs or NICs, with how many do.
+    claims: Vec<(OpenClaim, u32)>,
     rooms: HashMap<String, (NodeVersion, NodeRoom)>,
     /// The nodes of each fabric; those on none under the empty name.
     fabrics: BTreeMap<String, Vec<String>>,
@@ -52,6 +60,7 @@ impl Learning {
             before,
             at: At::Claims(None),
             counts: BTreeMap::new(),
+            claims: Vec::new(),
             rooms: HashMap::new(),
             fabrics: BTreeMap::new(),
         }
@@ -73,6 +82,9 @@ impl Learning {
                         let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
                         let demand = demand(view.inventory().held_by(&name));
                         *self.counts.entry(demand).or_default() += 1;
+                        if demand.worth() > 0 {
+                            count(&mut self.claims, key, claim);
+                        }
                     }
                 }
                 self.at = if looked_at == CLAIMS_PER_STEP {
@@ -109,7 +121,7 @@ impl Learning {
 
     /// What is expected after the look.
     pub fn finish(self) -> Expected {
-        let Self { before, at: _, counts, rooms, fabrics } = self;
+        let Self { before, at: _, counts, claims, rooms, fabrics } = self;
         let mix = learned(counts, &before.prior);
         let differs = before.mix.differs(&mix, DIFFERENCE);
         let mix = if differs { mix } else { before.mix.clone() };
@@ -123,7 +135,10 @@ impl Learning {
         });
         let fabrics = fabrics.collect();
         let mix_version = before.mix_version + u64::from(differs);
-        Expected { prior: before.prior.clone(), mix, mix_version, rooms, fabrics }
+        // Of equally common ones the first by name.
+        let standard = claims.into_iter().rev().max_by_key(|(_, count)| *count);
+        let standard = standard.map(|(claim, _)| Arc::new(claim));
+        Expected { prior: before.prior.clone(), mix, mix_version, rooms, fabrics, standard }
     }
 }
 
@@ -139,6 +154,26 @@ fn learned(counts: BTreeMap<Demand, u32>, prior: &Mix) -> Mix {
     });
     let counts = counts.into_iter().map(|(demand, count)| (demand, count.saturating_mul(1_000)));
     Mix::new(prior.chain(counts))
+}
+
+/// Counts a claim among those that ask for the same, which share one value in the view.
+fn count(counts: &mut Vec<(OpenClaim, u32)>, key: &ObjectKey, claim: &KnownClaim) {
+    let Some(spec) = &claim.spec else { return };
+    let known = counts.iter_mut().find(|(known, _)| Arc::ptr_eq(&known.spec, spec));
+    if let Some((_, count)) = known {
+        *count += 1;
+        return;
+    }
+    if counts.len() < SPECS_MAX {
+        let is_ours = claim.labels.contains_key(label::TEMPLATE);
+        let (key, spec) = (key.clone(), spec.clone());
+        counts.push((OpenClaim { key, is_made: false, is_ours, spec }, 1));
+    }
+}
+
+/// The names of the levels of a node's room, near to far.
+pub fn levels() -> impl Iterator<Item = String> {
+    Level::ALL.iter().map(ToString::to_string).chain(["node".to_owned()])
 }
 
 /// What a claim has.

@@ -22,6 +22,7 @@ pub mod in_flight;
 pub mod learn;
 pub mod machine;
 mod metrics;
+pub mod pages;
 pub mod prioritize;
 pub mod score;
 mod server;

@@ -49,7 +49,7 @@ struct PathLabels {
 enum Assumption {
     /// The pod is on the node.
     Right,
-    /// The pod is on another node, or the scheduler asked again.
+    /// The pod is on another node, its claim was deleted, or the scheduler asked again.
     Wrong,
     /// The pod had no devices in time.
     Expired,

@@ -60,6 +60,16 @@ impl Ranker {
         answer
     }
 
+    /// What these nodes would be for a pod with the claim that is most common in the
+    /// cluster; nothing is assumed from it. The scores are those among `nodes`.
+    pub fn standard(&self, nodes: &[String], view: &ClusterView) -> Answer {
+        let Some(claim) = self.expected().standard().cloned() else {
+            return Answer::neutral(nodes, &"no claim of the cluster holds devices".into());
+        };
+        let claims = PodClaims { open: vec![claim.as_ref().clone()], allocated: Vec::new() };
+        self.answer(&claims, nodes, view, None, &|| false)
+    }
+
     /// The answer for these claims; what is assumed of `pod` ends, as it asks again.
     fn answer(
         &self,

@@ -7,7 +7,9 @@ use crate::events::{self, Events};
 use crate::expected::Expected;
 use crate::gauges::Gauges;
 use crate::in_flight::{Landed, Settled};
+use crate::learn::NODES_PER_STEP;
 use crate::metrics::Metrics;
+use crate::pages::NodePage;
 use crate::prioritize::Ranker;
 use crate::wire::{ExtenderArgs, HostPriority};
 use anyhow::Context as _;
@@ -154,10 +156,16 @@ async fn node(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    match app.access.check(&headers).await {
-        Ok(()) => debug::node(&name, &app.ranker, &app.view.read(), &headers),
-        Err(refused) => refused.into_response(),
+    if let Err(refused) = app.access.check(&headers).await {
+        return refused.into_response();
     }
+    let page = tokio::task::spawn_blocking(move || match app.node_page(&name) {
+        Some(page) => debug::respond(&page, &headers),
+        None => debug::no_node(&name),
+    });
+    page.await.unwrap_or_else(|error| {
+        (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
+    })
 }
 
 fn scores(answer: &Answer) -> Response {
@@ -205,6 +213,16 @@ impl App {
         let end = now + deadline.saturating_duration_since(now) / 2;
         let stop = || Instant::now() >= end;
         self.ranker.prioritize(&args.pod, &args.node_names, &view, now, &stop)
+    }
+
+    /// The view is free after every few nodes, as in a look at the cluster.
+    fn node_page(&self, name: &str) -> Option<NodePage> {
+        let names: Vec<String> =
+            self.view.read().inventory().node_names().map(ToString::to_string).collect();
+        let part = |names: &[String]| self.ranker.standard(names, &self.view.read());
+        let standard = Answer::join(names.chunks(NODES_PER_STEP).map(part).collect());
+        let last = self.ranker.last_answers_on(name);
+        NodePage::of(name, &self.view.read(), &self.ranker.expected(), &standard, &last)
     }
 
     fn settle(&self, view: &ClusterView, now: Instant) {

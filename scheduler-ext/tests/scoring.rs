@@ -7,5 +7,6 @@ mod scoring {
     mod cluster;
     mod laws;
     mod learning;
+    mod pages;
     mod scores;
 }

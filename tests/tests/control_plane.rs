@@ -19,6 +19,7 @@ mod control_plane {
     pub(crate) mod fleet;
     pub(crate) mod forecasts;
     pub(crate) mod lifecycle;
+    pub(crate) mod own_scheduler;
     pub(crate) mod pods;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 
 use control_plane::{
     answers, burst, churn, driver_end, driver_policy, example, extender, fabric, faulty_extender,
-    fleet, forecasts, lifecycle, pods, prediction, scheduling, thin_line, webhook,
+    fleet, forecasts, lifecycle, own_scheduler, pods, prediction, scheduling, thin_line, webhook,
 };
 use tests::{Options, floor};
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         prediction::tests(),
         webhook::tests(),
         answers::tests(),
+        own_scheduler::tests(),
         pods::tests(),
         burst::tests(),
         churn::tests(),

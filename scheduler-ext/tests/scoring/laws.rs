@@ -47,7 +47,13 @@ static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
         _ => node_of(AMD, node),
     });
     let templates = TEMPLATES.iter().map(|(name, spec)| template(name, spec));
-    classes().into_iter().chain(nodes).chain(templates).collect()
+    // The example has classes as well, in every copy: an object is there once.
+    let all = classes().into_iter().chain(nodes).chain(templates);
+    let named = all.map(|object| {
+        let name = ObjectKey::of(&from(&object["metadata"]));
+        ((object["kind"].to_string(), name), object)
+    });
+    named.collect::<BTreeMap<_, _>>().into_values().collect()
 });
 
 /// A device of a node: its node, and 0 to 7 for GPUs, 8 to 15 for NICs.
@@ -181,6 +187,11 @@ fn contents(view: &ClusterView) -> Vec<String> {
     lines.push(format!("{in_use:?}"));
     lines.extend(view.claims().map(|claim| format!("{claim:?}")));
     lines.extend(view.templates().map(|template| format!("{template:?}")));
+    for (template, _) in &*TEMPLATES {
+        let answer = ask_all(&Ranker::default(), view, template);
+        let why = answer.nodes.iter().map(|scored| format!("{:?}", scored.reason));
+        lines.extend(why.map(|why| format!("{template}: {why}")));
+    }
     lines
 }
 

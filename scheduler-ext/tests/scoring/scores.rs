@@ -157,6 +157,14 @@ fn every_assumption_that_ends_is_counted() {
     let wrong = ranker.settle(&view, start).assumptions;
     assert_eq!(wrong, Assumptions { wrong: 1, ..Assumptions::default() });
 
+    ask_about(&mut view, "gone");
+    Index::<ResourceClaim>::delete(
+        &mut view,
+        &ObjectKey { namespace: "team".to_owned(), name: "gone".to_owned() },
+    );
+    let gone = ranker.settle(&view, start).assumptions;
+    assert_eq!(gone, Assumptions { wrong: 1, ..Assumptions::default() }, "its claim is gone");
+
     ask_about(&mut view, "late");
     ask_about(&mut view, "late");
     let again = ranker.settle(&view, start).assumptions;

@@ -1,6 +1,6 @@
 //! The extender, with the rights of its own service account, and what it says of itself.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
@@ -72,6 +72,19 @@ impl Rig<'_> {
         let url = format!("https://127.0.0.1:{port}");
         self.extender = Some(RunningExtender { process, url: url.clone(), operations });
         Ok(url)
+    }
+
+    /// Starts the extender on plain HTTP, as it is deployed beside a scheduler, with more
+    /// flags; returns where it listens.
+    pub async fn start_plain_extender(&mut self, args: &[&str]) -> anyhow::Result<SocketAddr> {
+        self.extender = None;
+        let (port, operations) = (ports::free()?, ports::free()?);
+        let mut all = vec![format!("--listen=127.0.0.1:{port}")];
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let process = self.spawn("scheduler-ext", "scheduler-ext", operations, &all).await?;
+        let url = format!("http://127.0.0.1:{port}");
+        self.extender = Some(RunningExtender { process, url, operations });
+        Ok(([127, 0, 0, 1], port).into())
     }
 
     /// The extender.

@@ -79,8 +79,8 @@ async fn what_the_extender_forecasts_is_what_pods_get(
         campaign.run(pods).await
     })
     .await;
-    plane.restart_scheduler(&tests::SchedulerConfig::default()).await?;
-    outcome
+    let restarted = plane.restart_scheduler(&tests::SchedulerConfig::default()).await;
+    outcome.and(restarted)
 }
 
 struct Campaign<'a> {
@@ -120,6 +120,9 @@ impl Campaign<'_> {
             let burst = (0..count).map(|_| self.draw()).collect();
             self.delete_some().await?;
             self.schedule(burst, &mut busy).await?;
+            if self.made / 100 > (self.made - 1 - count) / 100 {
+                report(&format!("{} pods; alone: {quiet:?}; in bursts: {busy:?}", self.made));
+            }
         }
         report(&format!("{} pods; alone: {quiet:?}; in bursts: {busy:?}", self.made));
         self.settle().await?;

@@ -2,12 +2,21 @@
 
 use crate::score::{Demand, Mix, Room};
 use cluster_model::predict::OpenClaim;
-use cluster_model::view::NodeVersion;
-use std::collections::{BTreeMap, HashMap};
+use cluster_model::view::{NodeVersion, ObjectKey};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Millionths of all pods from which on a shape is common.
 const COMMON: u32 = 10_000;
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodName {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Its UID.
+    pub uid: String,
+}
 
 /// What is expected.
 #[derive(Clone, Debug, Default)]
@@ -19,14 +28,18 @@ pub struct Expected {
     /// What is free, by node.
     pub(crate) rooms: HashMap<String, (NodeVersion, NodeRoom)>,
     pub(crate) fabrics: BTreeMap<String, FabricRoom>,
+    /// Whether the cluster was looked at.
+    pub(crate) is_known: bool,
     /// The claim that most claims are equal to.
     pub(crate) standard: Option<Arc<OpenClaim>>,
 }
 
-/// What is free on a node.
+/// What is free on a node, and who has the rest.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeRoom {
     pub(crate) room: Room,
+    /// The pods that have GPUs or NICs there.
+    pub(crate) pods: Arc<BTreeSet<PodName>>,
     /// Whether nothing is in use.
     pub(crate) is_whole: bool,
 }

@@ -58,8 +58,6 @@ pub struct Settled {
 /// The last answer about a pod.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The pod's UID.
-    pub uid: Option<String>,
     /// Its claims that exist and have no devices yet.
     pub claims: Vec<ObjectKey>,
     /// The answer.
@@ -75,8 +73,6 @@ pub struct Asked {
 pub struct Landed {
     /// The pod.
     pub pod: ObjectKey,
-    /// Its unique name.
-    pub uid: Option<String>,
     /// The node that was assumed, where one was, and whether the pod is there.
     pub assumed: Option<(String, bool)>,
     /// The devices that it has.
@@ -238,7 +234,7 @@ impl Asked {
         });
         let is_there = |node: &String| forecast.as_ref().is_some_and(|own| own.node == *node);
         let assumed = self.first.as_ref().map(|node| (node.clone(), is_there(node)));
-        Landed { pod: pod.clone(), uid: self.uid.clone(), assumed, actual, forecast }
+        Landed { pod: pod.clone(), assumed, actual, forecast }
     }
 
     /// Whether a node changed by this pod's claims alone. What was assumed there may

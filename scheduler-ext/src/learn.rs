@@ -4,7 +4,7 @@
 //! The view is locked for one step at a time, as a request waits behind a watch that
 //! waits behind whoever reads the view.
 
-use crate::expected::{Expected, FabricRoom, NodeRoom};
+use crate::expected::{Expected, FabricRoom, NodeRoom, PodName};
 use crate::machine::Machine;
 use crate::score::{Demand, Mix};
 use cluster_model::names::label;
@@ -13,7 +13,7 @@ use cluster_model::view::{ClusterView, KnownClaim, NodeVersion, ObjectKey};
 use dra_allocator::{ClaimName, DeviceId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use topology_graph::Level;
+use topology_graph::{Level, PathKind};
 
 /// How many claims the configured mix counts for beside what is learned.
 const PRIOR: u32 = 100;
@@ -42,6 +42,17 @@ pub struct Learning {
     rooms: HashMap<String, (NodeVersion, NodeRoom)>,
     /// The nodes of each fabric; those on none under the empty name.
     fabrics: BTreeMap<String, Vec<String>>,
+    /// Pods that have devices since the last look.
+    bound: Vec<BoundPod>,
+}
+
+/// A pod that has GPUs or NICs since a short time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundPod {
+    /// The pod.
+    pub pod: PodName,
+    /// The farthest path among its pairs; none where it has no pair.
+    pub path: Option<PathKind>,
 }
 
 /// Where a look is.
@@ -63,6 +74,7 @@ impl Learning {
             claims: Vec::new(),
             rooms: HashMap::new(),
             fabrics: BTreeMap::new(),
+            bound: Vec::new(),
         }
     }
 
@@ -105,13 +117,20 @@ impl Learning {
 
     fn look_at(&mut self, view: &ClusterView, node: &str, machine: &dyn Fn(&str) -> Arc<Machine>) {
         let version = view.node_version(node);
-        let room = match self.before.rooms.get(node) {
+        let before = self.before.rooms.get(node);
+        let room = match before {
             Some((of, known)) if *of == version => known.clone(),
             _ => {
                 let machine = machine(node);
                 let room = machine.room(view.inventory().state());
                 let is_whole = machine.has_devices() && room.node() == machine.whole().node();
-                NodeRoom { room, is_whole }
+                let pods = pods(view, &machine);
+                let is_new = |pod: &PodName| !before.is_some_and(|(_, of)| of.pods.contains(pod));
+                for (pod, devices) in pods.iter().filter(|(pod, _)| is_new(pod)) {
+                    let path = machine.farthest_path(devices);
+                    self.bound.push(BoundPod { pod: pod.clone(), path });
+                }
+                NodeRoom { room, is_whole, pods: Arc::new(pods.into_keys().collect()) }
             }
         };
         self.rooms.insert(node.to_owned(), (version, room));
@@ -119,9 +138,10 @@ impl Learning {
         self.fabrics.entry(fabric.to_owned()).or_default().push(node.to_owned());
     }
 
-    /// What is expected after the look.
-    pub fn finish(self) -> Expected {
-        let Self { before, at: _, counts, claims, rooms, fabrics } = self;
+    /// What is expected after the look, and the pods that were bound since the one before;
+    /// none after the first.
+    pub fn finish(self) -> (Expected, Vec<BoundPod>) {
+        let Self { before, at: _, counts, claims, rooms, fabrics, bound } = self;
         let mix = learned(counts, &before.prior);
         let differs = before.mix.differs(&mix, DIFFERENCE);
         let mix = if differs { mix } else { before.mix.clone() };
@@ -138,8 +158,26 @@ impl Learning {
         // Of equally common ones the first by name.
         let standard = claims.into_iter().rev().max_by_key(|(_, count)| *count);
         let standard = standard.map(|(claim, _)| Arc::new(claim));
-        Expected { prior: before.prior.clone(), mix, mix_version, rooms, fabrics, standard }
+        let bound = if before.is_known { bound } else { Vec::new() };
+        let prior = before.prior.clone();
+        let is_known = true;
+        (Expected { prior, mix, mix_version, rooms, fabrics, is_known, standard }, bound)
     }
+}
+
+/// The pods that have GPUs or NICs of a machine, with those.
+fn pods(view: &ClusterView, machine: &Machine) -> BTreeMap<PodName, Vec<DeviceId>> {
+    let mut pods: BTreeMap<PodName, Vec<DeviceId>> = BTreeMap::new();
+    for device in machine.devices() {
+        let Some(holder) = view.inventory().holder(device) else { continue };
+        let namespace = holder.namespace.to_string();
+        let claim = ObjectKey { namespace: namespace.clone(), name: holder.name.to_string() };
+        if let Some((name, uid)) = view.claim(&claim).and_then(|claim| claim.pod.clone()) {
+            let pod = PodName { key: ObjectKey { namespace, name }, uid };
+            pods.entry(pod).or_default().push(device.clone());
+        }
+    }
+    pods
 }
 
 /// The shapes of all claims that hold GPUs or NICs, and the configured mix beside them.

@@ -2,13 +2,13 @@
 
 use crate::answer::{Answer, Reason};
 use crate::in_flight::{Assumptions, Landed};
+use crate::learn::BoundPod;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
-use topology_graph::PathKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Score {
@@ -120,7 +120,7 @@ impl Metrics {
         self.late.inc();
     }
 
-    pub(crate) fn landed(&self, landed: &Landed, path: Option<PathKind>) {
+    pub(crate) fn landed(&self, landed: &Landed) {
         let result = match &landed.forecast {
             None => Result::Elsewhere,
             Some(of) if of.is_right => Result::Same,
@@ -128,7 +128,10 @@ impl Metrics {
             Some(_) => Result::Changed,
         };
         self.forecasts.get_or_create(&ResultLabels { result }).inc();
-        if let Some(path) = path {
+    }
+
+    pub(crate) fn bound(&self, pod: &BoundPod) {
+        if let Some(path) = pod.path {
             self.paths.get_or_create(&PathLabels { path: path.to_string() }).inc();
         }
     }

@@ -7,8 +7,8 @@ use crate::answer::{Answer, Basis, Reason, Scored};
 use crate::answers::{Answers, Facts};
 use crate::expected::Expected;
 use crate::forecast::{Forecast, Question, held_devices};
-use crate::in_flight::{Asked, InFlight, Landed, Settled};
-use crate::learn::Learning;
+use crate::in_flight::{Asked, InFlight, Settled};
+use crate::learn::{BoundPod, Learning};
 use crate::score::{Fabric, Outcome};
 use cluster_model::predict::{PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -16,7 +16,6 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use topology_graph::PathKind;
 
 /// What the extender remembers from one request to the next.
 #[derive(Debug, Default)]
@@ -54,8 +53,8 @@ impl Ranker {
         let claims: Vec<_> = made.map(|claim| claim.key.clone()).collect();
         if !claims.is_empty() {
             let first = answer.first().map(|scored| scored.node.clone());
-            let (uid, answer) = (pod.metadata.uid.clone(), answer.clone());
-            lock(&self.in_flight).asked(key, Asked { uid, claims, answer, first, at: now });
+            let asked = Asked { claims, answer: answer.clone(), first, at: now };
+            lock(&self.in_flight).asked(key, asked);
         }
         answer
     }
@@ -138,13 +137,6 @@ impl Ranker {
         lock(&self.in_flight).settle(view, now)
     }
 
-    /// The farthest path among the pairs that a pod got; none where it got no pair, or is
-    /// on a node that is not known.
-    pub fn path(&self, view: &ClusterView, landed: &Landed) -> Option<PathKind> {
-        let of = landed.forecast.as_ref()?;
-        self.answers.machine(view, &of.node).farthest_path(&landed.actual)
-    }
-
     /// Looks again at what the cluster runs and what is free on its fabrics.
     pub fn learn(&self, view: &ClusterView) {
         let mut learning = self.learning();
@@ -162,10 +154,11 @@ impl Ranker {
         learning.step(view, &|node| self.answers.machine(view, node))
     }
 
-    /// Takes what was learned.
-    pub fn expect(&self, learning: Learning) {
-        let after = learning.finish();
+    /// Takes what was learned; returns the pods that were bound since the last look.
+    pub fn expect(&self, learning: Learning) -> Vec<BoundPod> {
+        let (after, bound) = learning.finish();
         *lock(&self.expected) = Arc::new(after);
+        bound
     }
 
     /// The pods that are expected, and the fabrics.

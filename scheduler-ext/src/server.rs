@@ -6,8 +6,8 @@ use crate::debug::{self, Access, ExplainQuery};
 use crate::events::{self, Events};
 use crate::expected::Expected;
 use crate::gauges::Gauges;
-use crate::in_flight::{Landed, Settled};
-use crate::learn::NODES_PER_STEP;
+use crate::in_flight::Settled;
+use crate::learn::{BoundPod, NODES_PER_STEP};
 use crate::metrics::Metrics;
 use crate::pages::NodePage;
 use crate::prioritize::Ranker;
@@ -28,7 +28,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::MissedTickBehavior;
-use topology_graph::PathKind;
 
 /// Bytes of a request: a pod of 1.5 MiB (etcd's limit), written out as JSON, and
 /// the names of all nodes of the largest clusters.
@@ -45,8 +44,8 @@ struct App {
     ranker: Ranker,
     /// Longest time of an answer.
     limit: Duration,
-    /// Pods that got pairs, for their events.
-    landed: UnboundedSender<(Landed, PathKind)>,
+    /// Pods that got devices, for their events.
+    bound: UnboundedSender<BoundPod>,
     /// Who may look at /debug.
     access: Access,
 }
@@ -69,7 +68,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let mut registry = Registry::with_prefix("dranet_scheduler_ext");
     let readiness = Readiness::default();
-    let (landed, receiver) = unbounded_channel();
+    let (bound, receiver) = unbounded_channel();
     let events = Events::new(client.clone());
     let app = Arc::new(App {
         view: SharedView::default(),
@@ -77,7 +76,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         metrics: Metrics::register(&mut registry),
         ranker: Ranker::new(Expected::new(mix.unwrap_or_default())),
         limit: timeout / 4,
-        landed,
+        bound,
         access,
     });
     let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
@@ -190,7 +189,11 @@ async fn look(app: Arc<App>) {
             let mut learning = app.ranker.learning();
             // The view is free between two steps.
             while app.ranker.look(&mut learning, &app.view.read()) {}
-            app.ranker.expect(learning);
+            for pod in app.ranker.expect(learning) {
+                app.metrics.bound(&pod);
+                // Its other end lives as long as the process.
+                let _ended = app.bound.send(pod);
+            }
         });
         if let Err(error) = looked.await {
             tracing::error!(%error, "Look at the cluster failed");
@@ -198,10 +201,10 @@ async fn look(app: Arc<App>) {
     }
 }
 
-/// Writes the events of pods that landed.
-async fn tell(mut landed: UnboundedReceiver<(Landed, PathKind)>, events: Events) {
-    while let Some((landed, path)) = landed.recv().await {
-        events.misaligned(&landed, path).await;
+/// Writes the events of pods that were bound.
+async fn tell(mut bound: UnboundedReceiver<BoundPod>, events: Events) {
+    while let Some(pod) = bound.recv().await {
+        events.misaligned(&pod).await;
     }
 }
 
@@ -229,13 +232,8 @@ impl App {
         let Settled { landed, assumptions } = self.ranker.settle(view, now);
         self.metrics.assumed(assumptions);
         for landed in landed {
-            let path = self.ranker.path(view, &landed);
-            self.metrics.landed(&landed, path);
+            self.metrics.landed(&landed);
             events::log(&landed);
-            if let Some(path) = path {
-                // Its other end lives as long as the process.
-                let _ended = self.landed.send((landed, path));
-            }
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct KnownClaim {
     pub spec: Option<Arc<ResourceClaimSpec>>,
     /// Whether it has devices.
     pub is_allocated: bool,
+    /// The first pod that may use it, with its UID.
+    pub pod: Option<(String, String)>,
 }
 
 /// Claims by name.
@@ -48,10 +50,14 @@ impl Claims {
 
     fn put(&mut self, object: ResourceClaim) {
         let key = ObjectKey::of(&object.metadata);
+        let status = object.status.unwrap_or_default();
+        let pods = status.reserved_for.into_iter().flatten();
+        let mut pods = pods.filter(|consumer| consumer.resource == "pods");
         let known = KnownClaim {
             labels: object.metadata.labels.unwrap_or_default(),
             spec: object.spec.map(|spec| self.specs.share(spec)),
-            is_allocated: object.status.is_some_and(|status| status.allocation.is_some()),
+            is_allocated: status.allocation.is_some(),
+            pod: pods.next().map(|pod| (pod.name, pod.uid)),
         };
         self.all.insert(key, known);
     }

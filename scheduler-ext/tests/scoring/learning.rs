@@ -1,6 +1,6 @@
 //! What a look at the cluster learns, and in which steps.
 
-use super::cluster::{A100, H100, classes, cluster, holding, node_of};
+use super::cluster::{A100, H100, classes, cluster, from, holding, node_of};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use scheduler_ext::answers::Answers;
@@ -8,9 +8,10 @@ use scheduler_ext::expected::Expected;
 use scheduler_ext::learn::{CLAIMS_PER_STEP, Learning, NODES_PER_STEP};
 use scheduler_ext::prioritize::Ranker;
 use scheduler_ext::score::{Demand, Mix};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::cell::Cell;
 use std::sync::Arc;
+use topology_graph::PathKind;
 
 const NODES: usize = 120;
 
@@ -92,4 +93,36 @@ fn the_room_of_a_fabric_is_counted_at_every_level() {
     let fours = room(&view, Demand::gpus(4));
     assert_eq!((fours[3], fours[4]), (0, 3));
     assert!(!room(&view, Demand::gpus(1)).is_empty());
+}
+
+/// Every pod that gets devices is seen once, whether the scheduler asked about it or not.
+#[test]
+fn every_pod_that_is_bound_is_seen_once_with_its_farthest_path() {
+    let objects: Vec<Value> = classes().into_iter().chain(node_of(H100, "a")).collect();
+    let mut view = cluster(&objects);
+    let ranker = Ranker::default();
+    let look = |view: &ClusterView| -> Vec<(String, Option<PathKind>)> {
+        let mut learning = ranker.learning();
+        while ranker.look(&mut learning, view) {}
+        let bound = ranker.expect(learning).into_iter();
+        bound.map(|bound| (bound.pod.key.to_string(), bound.path)).collect()
+    };
+    let bind = |view: &mut ClusterView, pod: &str, claim: &str, device: (&'static str, &str)| {
+        let device = (device.0, device.1.to_owned());
+        let mut claim = holding("n", claim, "a", [device].into_iter());
+        let consumer = json!([{"resource": "pods", "name": pod, "uid": pod}]);
+        claim.status.as_mut().unwrap().reserved_for = from(&consumer);
+        view.apply(claim).unwrap();
+    };
+    bind(&mut view, "early", "e", ("gpu.nvidia.com", "gpu-5"));
+    assert_eq!(look(&view), [], "what was there before is nothing new");
+    // One pod with two claims; its devices are on two NUMA nodes.
+    bind(&mut view, "far", "gpu", ("gpu.nvidia.com", "gpu-0"));
+    bind(&mut view, "far", "nic", ("dra.net", "nic-7"));
+    bind(&mut view, "single", "one", ("gpu.nvidia.com", "gpu-1"));
+    let far = ("n/far".to_owned(), Some(PathKind::Sys));
+    assert_eq!(look(&view), [far, ("n/single".to_owned(), None)]);
+    bind(&mut view, "late", "l", ("gpu.nvidia.com", "gpu-6"));
+    assert_eq!(look(&view), [("n/late".to_owned(), None)]);
+    assert_eq!(look(&view), []);
 }

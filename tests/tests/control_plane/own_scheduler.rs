@@ -1,7 +1,7 @@
 //! The component `dranet-scheduler`: its objects on a real API server, and kube-scheduler
 //! and the extender run with its configuration, its flags and the rights of its account.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -9,8 +9,8 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tests::{
-    ControlPlane, Process, Program, Scope, binaries, certificates, floor::Test, manifest, ports,
-    rig::Rig, with_scope,
+    ControlPlane, Process, Program, Scope, binaries, floor::Test, manifest, ports, rig::Rig,
+    with_scope,
 };
 
 use super::thin_line::{assert_aligned, create, devices, pod};
@@ -90,7 +90,7 @@ impl Deployed {
         let config: ConfigMap = get(client.clone()).await?;
         let text = config.data.and_then(|mut data| data.remove("config.yaml"));
         let deployment: Deployment = get(client).await?;
-        let pod = deployment.spec.and_then(|spec| spec.template.spec).context("it has pods")?;
+        let pod = deployment.spec.template.spec.context("it has pods")?;
         let args = pod.containers.into_iter().map(|container| {
             let command = container.command.into_iter().chain(container.args).flatten();
             (container.name, command.collect())
@@ -150,7 +150,7 @@ impl Deployed {
         );
         config["extenders"][0]["urlPrefix"] = format!("http://127.0.0.1:{extender}").into();
         let file = plane.directory().join("own-scheduler.yaml");
-        certificates::write(&file, &config.to_string())?;
+        fs::write(&file, config.to_string())?;
         let port = ports::free()?;
         let kubeconfig = kubeconfig.display();
         let process = Program::new(binaries::kubernetes(program)?, plane.logs())

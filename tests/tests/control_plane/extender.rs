@@ -68,6 +68,13 @@ async fn a_pod_that_got_worse_than_numa_has_an_event(
 ) -> anyhow::Result<()> {
     with_rig(plane, async |scope, rig, _| {
         scope.apply_file(&gb300::file("resource-claim-template.yaml")).await?;
+        // Pods that were there before its first look are nothing new.
+        eventually(SOON, async || {
+            let metrics = rig.extender()?.metrics().await?;
+            let has_looked = metrics.keys().any(|name| name.contains("room_pods"));
+            Ok(Check::that(has_looked, || "the extender has not looked at the cluster".into()))
+        })
+        .await?;
         for template in ["1nic-aligned", "1nic-unaligned"] {
             create(scope, pod_with_template(template, template)).await?;
             devices(scope, template).await?;

@@ -98,7 +98,7 @@ impl Bench<'_> {
         let mut extender = Connection::open(self.address)?;
         self.plain(&mut doing_nothing, "an extender that does nothing")?;
         self.plain(&mut extender, "the extender")?;
-        for size in [SAMPLE, self.nodes.len()] {
+        for size in self.sizes() {
             self.warm(&mut doing_nothing, size, "an extender that does nothing")?;
             self.knows(&mut extender, size)?;
             self.warm(&mut extender, size, "the extender, nothing changed")?;
@@ -106,6 +106,11 @@ impl Bench<'_> {
         }
         self.really_changed(&mut extender, &mut random).await?;
         self.memory()
+    }
+
+    /// How many nodes the requests name.
+    fn sizes(&self) -> [usize; 2] {
+        [SAMPLE.min(self.nodes.len()), self.nodes.len()]
     }
 
     fn body(&self, pod: usize, nodes: usize) -> String {
@@ -116,8 +121,8 @@ impl Bench<'_> {
     fn plain(&self, connection: &mut Connection, what: &str) -> anyhow::Result<()> {
         let mut pod = self.pods[0].clone();
         pod["spec"].as_object_mut().context("a spec")?.remove("resourceClaims");
-        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": self.nodes[..SAMPLE.min(self.nodes.len())]});
-        let body = body.to_string();
+        let [names, _] = self.sizes();
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": self.nodes[..names]}).to_string();
         let times: anyhow::Result<_> =
             (0..20 * self.args.requests).map(|_| connection.ask(&body)).collect();
         report(&format!("{what}, pods without claims, {SAMPLE} names"), times?);
@@ -174,7 +179,7 @@ impl Bench<'_> {
     ) -> anyhow::Result<()> {
         let mut times: BTreeMap<usize, Vec<Duration>> = BTreeMap::new();
         for _ in 0..self.args.changes {
-            for size in [SAMPLE, self.nodes.len()] {
+            for size in self.sizes() {
                 cluster::change(self.scope, &self.nodes, &self.devices, random).await?;
                 let last = Instant::now();
                 let end = self.nodes.last().context("there are nodes")?.clone();

@@ -232,6 +232,15 @@ impl ClusterView {
         self.claims.iter()
     }
 
+    /// The claims after this one in the order of their names, or all of them: for who
+    /// looks at them in several steps.
+    pub fn claims_after(
+        &self,
+        key: Option<&ObjectKey>,
+    ) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
+        self.claims.after(key)
+    }
+
     /// What a template holds.
     pub fn template(&self, key: &ObjectKey) -> Option<&ResourceClaimTemplateSpec> {
         self.templates.get(key)?.spec.as_ref()

@@ -14,11 +14,11 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 use topology_graph::NodeTopology;
 
 /// How often the version is read again.
@@ -33,16 +33,33 @@ const PAGE: u32 = 100;
 
 /// A view that watches write and handlers read.
 #[derive(Clone, Debug, Default)]
-pub struct SharedView(Arc<RwLock<ClusterView>>);
+pub struct SharedView {
+    view: Arc<RwLock<ClusterView>>,
+    heard: Arc<Mutex<BTreeMap<String, Instant>>>,
+}
 
 impl SharedView {
     /// The view for reading; hold it only across plain computation.
     pub fn read(&self) -> RwLockReadGuard<'_, ClusterView> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long ago the API server last sent something of each kind: an object of the
+    /// first list, an event, the end of a list. Nodes change at least every five minutes
+    /// (`nodeStatusReportFrequency` of the kubelet), so that an age of `nodes` above that
+    /// means a watch that hangs; the other kinds can be quiet for hours.
+    pub fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
+        let heard = self.heard();
+        let age = |at: &Instant| now.saturating_duration_since(*at);
+        heard.iter().map(|(kind, at)| (kind.clone(), age(at))).collect()
+    }
+
+    fn heard(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, ClusterView> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,6 +156,7 @@ async fn follow_stream<K, G>(
             Ok(Some(event)) => {
                 let whole = matches!(event, Event::InitDone);
                 feed.take(event);
+                feed.view.heard().insert(kind.to_string(), Instant::now());
                 if whole {
                     listed.take();
                 }

@@ -1,7 +1,7 @@
 //! What was forecast before, kept until something changes.
 
+use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, Question};
-use crate::in_flight::{Assumed, Basis};
 use crate::machine::{Cells, Machine};
 use cluster_model::node_devices::published;
 use cluster_model::predict::{OpenClaim, Prediction, predict_each};
@@ -40,11 +40,11 @@ struct Machines {
     no_graph: Arc<Cells>,
 }
 
-/// Of the nodes of one request.
-#[derive(Debug, Default)]
+/// The answers of the nodes of one request.
+#[derive(Debug)]
 pub struct Answered {
-    /// What is known of each node that was reached, and what it was made from.
-    pub nodes: HashMap<String, (Basis, Entry)>,
+    /// Of each node in their order; none where the time was over before.
+    pub nodes: Vec<Option<(Basis, Entry)>>,
     /// How many of them were known before.
     pub hits: usize,
 }
@@ -56,17 +56,17 @@ pub struct Facts<'a> {
     pub view: &'a ClusterView,
     /// What is in use, with what is assumed to be.
     pub in_use: &'a AllocatedState,
-    /// What is assumed of a node.
-    pub assumed: &'a dyn Fn(&str) -> Assumed,
-    /// Changes with the pods that are expected.
-    pub mix_version: u64,
+    /// The nodes of which something is assumed.
+    pub assumed: &'a HashMap<String, Assumed>,
+    /// The version of the mix of expected pods.
+    pub mix: u64,
     /// True when there is no more time.
     pub stop: &'a dyn Fn() -> bool,
 }
 
 impl fmt::Debug for Facts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Facts").field("mix_version", &self.mix_version).finish_non_exhaustive()
+        f.debug_struct("Facts").field("mix", &self.mix).finish_non_exhaustive()
     }
 }
 
@@ -88,32 +88,30 @@ impl Answers {
         nodes: &[String],
         facts: Facts<'_>,
     ) -> Result<Answered, String> {
-        let known = self.known(question, facts.mix_version)?;
-        let mut answered = Answered::default();
-        let mut missing = Vec::new();
-        {
+        let known = self.known(question)?;
+        let mut answered: Vec<_> = {
             let before = lock(&known.nodes);
-            for node in nodes {
-                let basis = basis(node, facts);
-                match before.get(node) {
-                    Some((of, entry)) if of.node == basis.node && of.assumed == basis.assumed => {
-                        answered.nodes.insert(node.clone(), (*of, entry.clone()));
-                    }
-                    _ => missing.push(node.as_str()),
-                }
-            }
-        }
-        answered.hits = answered.nodes.len();
+            let of = |node: &String| {
+                let (of, entry) = before.get(node)?;
+                of.is_same(basis(node, facts)).then(|| (*of, entry.clone()))
+            };
+            nodes.iter().map(of).collect()
+        };
+        let missing: Vec<usize> =
+            (0..nodes.len()).filter(|index| answered[*index].is_none()).collect();
+        let hits = nodes.len() - missing.len();
         if missing.is_empty() {
-            return Ok(answered);
+            return Ok(Answered { nodes: answered, hits });
         }
-        let fresh = self.ask(question, &known.claims, &missing, facts);
+        let names: Vec<&str> = missing.iter().map(|index| nodes[*index].as_str()).collect();
+        let mut fresh = self.ask(question, &known.claims, &names, facts);
         let mut before = lock(&known.nodes);
-        for (node, answer) in fresh {
-            before.insert(node.clone(), answer.clone());
-            answered.nodes.insert(node, answer);
+        for index in missing {
+            let Some(answer) = fresh.remove(nodes[index].as_str()) else { continue };
+            before.insert(nodes[index].clone(), answer.clone());
+            answered[index] = Some(answer);
         }
-        Ok(answered)
+        Ok(Answered { nodes: answered, hits })
     }
 
     /// The machine of a node.
@@ -121,35 +119,34 @@ impl Answers {
         lock(&self.machines).of(view, node)
     }
 
-    fn ask(
+    fn ask<'n>(
         &self,
         question: Question<'_>,
         claims: &[Claim],
-        nodes: &[&str],
+        nodes: &[&'n str],
         facts: Facts<'_>,
-    ) -> Vec<(String, (Basis, Entry))> {
+    ) -> HashMap<&'n str, (Basis, Entry)> {
         let Facts { view, in_use, stop, .. } = facts;
         let predictions = predict_each(view, nodes.iter().copied(), claims, in_use, stop);
-        let mut machines = lock(&self.machines);
-        let mut answers = Vec::with_capacity(predictions.len());
+        let mut answers = HashMap::with_capacity(predictions.len());
         for (node, prediction) in predictions {
             let mut basis = basis(node, facts);
             let entry = match prediction {
                 Prediction::Fits { allocations, is_exact } => {
                     basis.is_exact = is_exact;
-                    let machine = machines.of(view, node);
+                    let machine = self.machine(view, node);
                     Ok(Arc::new(Forecast::of(question, &machine, &allocations, in_use)))
                 }
                 // The scheduler found room where the view has none: the view is behind.
                 Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
             };
-            answers.push((node.to_owned(), (basis, entry)));
+            answers.insert(node, (basis, entry));
         }
         answers
     }
 
-    fn known(&self, question: Question<'_>, mix_version: u64) -> Result<Arc<Known>, String> {
-        let key = key(question, mix_version);
+    fn known(&self, question: Question<'_>) -> Result<Arc<Known>, String> {
+        let key = key(question);
         if let Some(known) = self.questions.get(&key) {
             return Ok(known);
         }
@@ -181,15 +178,16 @@ impl Machines {
 }
 
 fn basis(node: &str, facts: Facts<'_>) -> Basis {
-    let assumed = (facts.assumed)(node);
-    Basis { node: facts.view.node_version(node), assumed, is_exact: false }
+    let Facts { view, assumed, mix, .. } = facts;
+    let assumed = assumed.get(node).copied().unwrap_or_default();
+    Basis { node: view.node_version(node), assumed, mix, is_exact: false }
 }
 
 /// All of the question that the answer depends on; names of claims and the
 /// configuration of devices do not matter.
-fn key(question: Question<'_>, mix_version: u64) -> String {
+fn key(question: Question<'_>) -> String {
     let Question { claims, held, mix: _ } = question;
-    let mut key = format!("{mix_version}");
+    let mut key = String::new();
     for claim in claims {
         let asked = claim.spec.devices.as_ref().map(|devices| {
             (serde_json::to_string(&devices.requests), serde_json::to_string(&devices.constraints))

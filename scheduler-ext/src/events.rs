@@ -1,7 +1,9 @@
 //! What became of pods, told to people: a log line, and an event where it is worse
 //! than they will like.
 
+use crate::expected::PodName;
 use crate::in_flight::Landed;
+use crate::learn::BoundPod;
 use dra_allocator::DeviceId;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -19,18 +21,19 @@ impl Events {
     }
 
     /// Tells of a pod whose pairs are farther apart than one NUMA node.
-    pub(crate) async fn misaligned(&self, landed: &Landed, path: PathKind) {
-        let Some(event) = event(path) else { return };
+    pub(crate) async fn misaligned(&self, bound: &BoundPod) {
+        let Some(event) = bound.path.and_then(event) else { return };
+        let PodName { key, uid } = &bound.pod;
         let pod = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
-            name: Some(landed.pod.name.clone()),
-            namespace: Some(landed.pod.namespace.clone()),
-            uid: landed.uid.clone(),
+            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.clone()),
+            uid: Some(uid.clone()),
             ..ObjectReference::default()
         };
         if let Err(error) = self.0.publish(&event, &pod).await {
-            tracing::warn!(pod = %landed.pod, %error, "Event not written");
+            tracing::warn!(pod = %key, %error, "Event not written");
         }
     }
 }

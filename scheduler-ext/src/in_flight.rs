@@ -4,10 +4,11 @@
 //! nobody else knows. So the node that was ranked first is assumed to be the pod's,
 //! until the claim's status says what it really got or a short time has passed.
 
+use crate::answer::{Answer, Assumed, Basis};
 use crate::forecast::{Forecast, held_devices};
-use cluster_model::view::{ClusterView, NodeVersion, ObjectKey};
-use dra_allocator::DeviceId;
-use std::collections::{BTreeMap, HashMap};
+use cluster_model::view::{ClusterView, ObjectKey};
+use dra_allocator::{AllocatedState, DeviceId, PoolId};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,42 +27,45 @@ const KEPT_MAX: usize = 5_000;
 #[derive(Debug, Default)]
 pub struct InFlight {
     pods: BTreeMap<ObjectKey, Asked>,
+    /// Nodes on which a pod is assumed to be.
     nodes: HashMap<String, Assumed>,
+    /// The version that was given last.
+    version: u64,
+    /// What became of assumptions since the last [`InFlight::settle`].
+    ended: Assumptions,
 }
 
-/// What is assumed of a node.
+/// How many assumptions ended, by what became of the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Assumed {
-    /// Changes whenever it does, and never comes again.
-    pub version: u64,
-    /// Pods that are assumed to be there.
-    pub pods: u32,
+pub struct Assumptions {
+    /// The pod is on the node.
+    pub right: u64,
+    /// The pod is on another node, its claim was deleted, or the scheduler asked again.
+    pub wrong: u64,
+    /// The pod had no devices after [`ASSUMED_FOR`].
+    pub expired: u64,
 }
 
-/// What was said of a pod.
+/// What became of pods in flight.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    /// The pods that have their devices.
+    pub landed: Vec<Landed>,
+    /// The assumptions that ended since it was last asked for.
+    pub assumptions: Assumptions,
+}
+
+/// The last answer about a pod.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its unique name.
-    pub uid: Option<String>,
-    /// Its open claims; only those that exist are waited for.
+    /// Its claims that exist and have no devices yet.
     pub claims: Vec<ObjectKey>,
-    /// The forecast of each candidate, and what it was made from.
-    pub candidates: HashMap<String, (Basis, Arc<Forecast>)>,
-    /// The node that was ranked first, alone.
+    /// The answer.
+    pub answer: Arc<Answer>,
+    /// The node on which the pod is assumed to be: the one that alone ranked first.
     pub first: Option<String>,
-    /// When.
+    /// When it was answered.
     pub at: Instant,
-}
-
-/// What a forecast was made from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Basis {
-    /// The node as it was known.
-    pub node: NodeVersion,
-    /// What was assumed of it.
-    pub assumed: Assumed,
-    /// Whether the scheduler has no choice but this.
-    pub is_exact: bool,
 }
 
 /// What became of a pod in flight.
@@ -69,8 +73,6 @@ pub struct Basis {
 pub struct Landed {
     /// The pod.
     pub pod: ObjectKey,
-    /// Its unique name.
-    pub uid: Option<String>,
     /// The node that was assumed, where one was, and whether the pod is there.
     pub assumed: Option<(String, bool)>,
     /// The devices that it has.
@@ -94,75 +96,110 @@ pub struct ForecastOf {
 }
 
 impl InFlight {
-    /// Notes what was said of a pod, in place of what was said before.
+    /// Records the answer about a pod; it replaces the one before.
     pub fn asked(&mut self, pod: ObjectKey, asked: Asked) {
-        self.forget(&pod);
+        self.asked_again(&pod);
         if let Some(node) = &asked.first {
+            self.version += 1;
             let assumed = self.nodes.entry(node.clone()).or_default();
-            assumed.version += 1;
+            assumed.version = self.version;
             assumed.pods += 1;
         }
         self.pods.insert(pod, asked);
         if self.pods.len() > KEPT_MAX {
             let oldest = self.pods.iter().min_by_key(|(_, asked)| asked.at);
-            if let Some(pod) = oldest.map(|(pod, _)| pod.clone()) {
-                self.forget(&pod);
+            if let Some(pod) = oldest.map(|(pod, _)| pod.clone())
+                && self.remove(&pod)
+            {
+                self.ended.expired += 1;
             }
         }
     }
 
-    /// Forgets a pod.
-    pub fn forget(&mut self, pod: &ObjectKey) {
-        if let Some(asked) = self.pods.remove(pod) {
-            self.release(asked.first.as_deref());
+    /// Forgets the last answer about a pod: the scheduler asks again, so that nothing came
+    /// of it.
+    pub fn asked_again(&mut self, pod: &ObjectKey) {
+        if self.remove(pod) {
+            self.ended.wrong += 1;
         }
     }
 
-    /// Takes out the pods whose claims say what they got, and ends what is too old.
-    pub fn settle(&mut self, view: &ClusterView, now: Instant) -> Vec<Landed> {
+    /// Takes out the pods whose claims have their devices, and ends what is too old.
+    pub fn settle(&mut self, view: &ClusterView, now: Instant) -> Settled {
         let mut landed = Vec::new();
-        let mut done = Vec::new();
+        let mut gone = Vec::new();
         let mut late = Vec::new();
         for (pod, asked) in &self.pods {
             let age = now.saturating_duration_since(asked.at);
             if asked.is_allocated(view) {
                 landed.push(asked.landed(pod, view));
-                done.push(pod.clone());
-            } else if age >= KEPT_FOR {
-                done.push(pod.clone());
-            } else if age >= ASSUMED_FOR && asked.first.is_some() {
-                late.push(pod.clone());
+            } else if asked.is_gone(view) {
+                gone.push(pod.clone());
+            } else if age >= ASSUMED_FOR && (asked.first.is_some() || age >= KEPT_FOR) {
+                late.push((pod.clone(), age >= KEPT_FOR));
             }
         }
-        for pod in &done {
-            self.forget(pod);
+        for landed in &landed {
+            self.remove(&landed.pod);
+            match landed.assumed {
+                Some((_, true)) => self.ended.right += 1,
+                Some((_, false)) => self.ended.wrong += 1,
+                None => {}
+            }
         }
-        for pod in late {
-            let first = self.pods.get_mut(&pod).and_then(|asked| asked.first.take());
-            self.release(first.as_deref());
+        for pod in gone {
+            self.ended.wrong += u64::from(self.remove(&pod));
         }
-        landed
+        for (pod, is_old) in late {
+            let assumed = if is_old { self.remove(&pod) } else { self.expire(&pod) };
+            self.ended.expired += u64::from(assumed);
+        }
+        Settled { landed, assumptions: std::mem::take(&mut self.ended) }
     }
 
-    /// The devices that are assumed to be taken.
-    pub fn assumed(&self) -> impl Iterator<Item = &DeviceId> {
-        let forecasts = self.pods.values().filter_map(|asked| {
-            let (_, forecast) = asked.candidates.get(asked.first.as_ref()?)?;
-            Some(forecast)
-        });
-        forecasts.flat_map(|forecast| &forecast.taken)
+    /// The nodes on which pods are assumed to be.
+    pub fn assumed(&self) -> &HashMap<String, Assumed> {
+        &self.nodes
     }
 
-    /// What is assumed of a node.
-    pub fn of(&self, node: &str) -> Assumed {
-        self.nodes.get(node).copied().unwrap_or_default()
-    }
-
-    fn release(&mut self, node: Option<&str>) {
-        if let Some(assumed) = node.and_then(|node| self.nodes.get_mut(node)) {
-            assumed.version += 1;
-            assumed.pods = assumed.pods.saturating_sub(1);
+    /// What is in use with the devices of pods in flight.
+    pub fn in_use(&self, held: &AllocatedState) -> AllocatedState {
+        let mut in_use = held.clone();
+        for asked in self.pods.values() {
+            let Some(first) = &asked.first else { continue };
+            let scored = asked.answer.nodes.iter().find(|scored| scored.node == *first);
+            let forecast = scored.and_then(|scored| scored.forecast());
+            for device in forecast.into_iter().flat_map(|(_, forecast)| &forecast.taken) {
+                in_use.insert(device.clone());
+            }
         }
+        in_use
+    }
+
+    /// Whether something was assumed of the pod.
+    fn remove(&mut self, pod: &ObjectKey) -> bool {
+        let first = self.pods.remove(pod).and_then(|asked| asked.first);
+        self.release(first.as_deref())
+    }
+
+    /// Ends what is assumed of a pod; its forecasts stay to be compared.
+    fn expire(&mut self, pod: &ObjectKey) -> bool {
+        let first = self.pods.get_mut(pod).and_then(|asked| asked.first.take());
+        self.release(first.as_deref())
+    }
+
+    fn release(&mut self, node: Option<&str>) -> bool {
+        let Some((node, assumed)) = node.and_then(|node| Some((node, self.nodes.get_mut(node)?)))
+        else {
+            return false;
+        };
+        self.version += 1;
+        assumed.version = self.version;
+        assumed.pods -= 1;
+        if assumed.pods == 0 {
+            self.nodes.remove(node);
+        }
+        true
     }
 }
 
@@ -172,27 +209,32 @@ impl Asked {
         !self.claims.is_empty() && self.claims.iter().all(allocated)
     }
 
+    /// Whether a claim was deleted: the pod comes no more.
+    fn is_gone(&self, view: &ClusterView) -> bool {
+        self.claims.iter().any(|key| view.claim(key).is_none())
+    }
+
     fn landed(&self, pod: &ObjectKey, view: &ClusterView) -> Landed {
         let actual = held_devices(view, &self.claims);
-        let is_of = |forecast: &Forecast| {
-            let mut pools = forecast.taken.iter().map(DeviceId::pool_id);
-            pools.any(|pool| actual.iter().any(|device| device.pool_id() == pool))
-        };
-        let mut candidates = self.candidates.iter();
-        let own = candidates.find(|(_, (_, forecast))| is_of(forecast));
-        let forecast = own.map(|(node, (basis, forecast))| {
+        let pools: HashSet<PoolId> = actual.iter().map(DeviceId::pool_id).collect();
+        let own = self.answer.nodes.iter().find_map(|scored| {
+            let (basis, forecast) = scored.forecast()?;
+            let is_own = forecast.taken.iter().any(|taken| pools.contains(&taken.pool_id()));
+            is_own.then_some((&scored.node, basis, forecast))
+        });
+        let forecast = own.map(|(node, basis, forecast)| {
             let mut predicted = forecast.taken.clone();
             predicted.sort_unstable();
             ForecastOf {
                 node: node.clone(),
                 forecast: forecast.clone(),
                 is_right: predicted == actual,
-                is_certain: basis.is_exact && self.nothing_else_changed(node, *basis, view),
+                is_certain: basis.is_exact && self.nothing_else_changed(node, basis, view),
             }
         });
         let is_there = |node: &String| forecast.as_ref().is_some_and(|own| own.node == *node);
         let assumed = self.first.as_ref().map(|node| (node.clone(), is_there(node)));
-        Landed { pod: pod.clone(), uid: self.uid.clone(), assumed, actual, forecast }
+        Landed { pod: pod.clone(), assumed, actual, forecast }
     }
 
     /// Whether a node changed by this pod's claims alone. What was assumed there may

@@ -6,18 +6,23 @@
 //! worth.
 //!
 //! Bottom up: [`score`] is the pure decision; [`machine`] and [`forecast`] make its
-//! values from devices and allocations; [`expected`], [`in_flight`] and [`answers`]
-//! are what is remembered; [`prioritize`] puts them together for one request.
+//! values from devices and allocations; [`answer`] holds them with what they were made
+//! from; [`expected`], [`in_flight`] and [`answers`] are what is remembered, [`learn`]
+//! looks at the cluster; [`prioritize`] puts them together for one request.
 
+pub mod answer;
 pub mod answers;
 pub mod args;
 mod debug;
 mod events;
 pub mod expected;
 pub mod forecast;
+mod gauges;
 pub mod in_flight;
+pub mod learn;
 pub mod machine;
 mod metrics;
+pub mod pages;
 pub mod prioritize;
 pub mod score;
 mod server;

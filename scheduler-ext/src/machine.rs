@@ -125,6 +125,11 @@ impl Machine {
         Room::new(levels)
     }
 
+    /// Its GPUs and NICs.
+    pub fn devices(&self) -> impl Iterator<Item = &DeviceId> {
+        self.parts.iter().map(|part| &part.id)
+    }
+
     /// Whether it has any GPU or NIC.
     pub fn has_devices(&self) -> bool {
         !self.parts.is_empty()

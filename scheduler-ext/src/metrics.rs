@@ -1,16 +1,14 @@
 //! What the extender counts.
 
-use crate::expected::Expected;
-use crate::in_flight::Landed;
-use crate::prioritize::{Answer, Reason};
+use crate::answer::{Answer, Reason};
+use crate::in_flight::{Assumptions, Landed};
+use crate::learn::BoundPod;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
-use topology_graph::PathKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Score {
@@ -49,19 +47,17 @@ struct PathLabels {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Assumption {
+    /// The pod is on the node.
     Right,
+    /// The pod is on another node, its claim was deleted, or the scheduler asked again.
     Wrong,
+    /// The pod had no devices in time.
+    Expired,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AssumptionLabels {
     assumption: Assumption,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FitLabels {
-    fabric: String,
-    shape: String,
 }
 
 /// The counters of the extender.
@@ -73,7 +69,6 @@ pub(crate) struct Metrics {
     forecasts: Family<ResultLabels, Counter>,
     paths: Family<PathLabels, Counter>,
     assumptions: Family<AssumptionLabels, Counter>,
-    room: Family<FitLabels, Gauge>,
     late: Counter,
 }
 
@@ -87,7 +82,6 @@ impl Metrics {
             forecasts: Family::default(),
             paths: Family::default(),
             assumptions: Family::default(),
-            room: Family::default(),
             late: Counter::default(),
         };
         registry.register("nodes_scored", "Nodes scored", metrics.nodes.clone());
@@ -99,10 +93,8 @@ impl Metrics {
         registry.register("forecasts", help, metrics.forecasts.clone());
         let help = "Pods with GPUs and NICs that were bound, by the farthest path of their pairs";
         registry.register("pod_paths", help, metrics.paths.clone());
-        let help = "Pods in flight that were assumed to be on the node ranked first";
+        let help = "Assumptions that a pod is on the node ranked first, by how they ended";
         registry.register("assumptions", help, metrics.assumptions.clone());
-        let help = "How many more pods of a shape fit on the nodes of a fabric";
-        registry.register("room_pods", help, metrics.room.clone());
         let help = "Requests that were answered neutrally as there was no time left";
         registry.register("late", help, metrics.late.clone());
         metrics
@@ -128,7 +120,7 @@ impl Metrics {
         self.late.inc();
     }
 
-    pub(crate) fn landed(&self, landed: &Landed, path: Option<PathKind>) {
+    pub(crate) fn landed(&self, landed: &Landed) {
         let result = match &landed.forecast {
             None => Result::Elsewhere,
             Some(of) if of.is_right => Result::Same,
@@ -136,22 +128,20 @@ impl Metrics {
             Some(_) => Result::Changed,
         };
         self.forecasts.get_or_create(&ResultLabels { result }).inc();
-        if let Some((_, is_there)) = &landed.assumed {
-            let assumption = if *is_there { Assumption::Right } else { Assumption::Wrong };
-            self.assumptions.get_or_create(&AssumptionLabels { assumption }).inc();
-        }
-        if let Some(path) = path {
+    }
+
+    pub(crate) fn bound(&self, pod: &BoundPod) {
+        if let Some(path) = pod.path {
             self.paths.get_or_create(&PathLabels { path: path.to_string() }).inc();
         }
     }
 
-    pub(crate) fn expected(&self, expected: &Expected) {
-        self.room.clear();
-        for (fabric, room) in expected.fabrics() {
-            for (demand, pods) in &room.pods {
-                let labels = FitLabels { fabric: fabric.clone(), shape: demand.to_string() };
-                self.room.get_or_create(&labels).set(i64::from(*pods));
-            }
+    pub(crate) fn assumed(&self, ended: Assumptions) {
+        let Assumptions { right, wrong, expired } = ended;
+        for (assumption, count) in
+            [(Assumption::Right, right), (Assumption::Wrong, wrong), (Assumption::Expired, expired)]
+        {
+            self.assumptions.get_or_create(&AssumptionLabels { assumption }).inc_by(count);
         }
     }
 }

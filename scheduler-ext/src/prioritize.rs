@@ -3,18 +3,19 @@
 //! Constraints in the claim keep every choice aligned as it asks; this only decides
 //! where.
 
+use crate::answer::{Answer, Basis, Reason, Scored};
 use crate::answers::{Answers, Facts};
 use crate::expected::Expected;
 use crate::forecast::{Forecast, Question, held_devices};
-use crate::in_flight::{Asked, Basis, InFlight, Landed};
-use crate::score::{Fabric, NEUTRAL, Outcome, rank};
-use cluster_model::predict::pod_claims;
+use crate::in_flight::{Asked, InFlight, Settled};
+use crate::learn::{BoundPod, Learning};
+use crate::score::{Fabric, Outcome};
+use cluster_model::predict::{PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use topology_graph::PathKind;
 
 /// What the extender remembers from one request to the next.
 #[derive(Debug, Default)]
@@ -29,37 +30,6 @@ pub struct Ranker {
 /// Answers that are kept for people: half a megabyte each with 5,000 nodes.
 const RECENT_MAX: usize = 32;
 
-/// A node's points and where they come from.
-#[derive(Clone, Debug)]
-pub struct Scored {
-    /// The node.
-    pub node: String,
-    /// 0 to 10.
-    pub score: i64,
-    /// Why.
-    pub reason: Reason,
-}
-
-/// Why a node has its points.
-#[derive(Clone, Debug)]
-pub enum Reason {
-    /// From the allocation that the scheduler would make.
-    Predicted(Outcome, Arc<Forecast>),
-    /// From one of several that it may make.
-    Likely(Outcome, Arc<Forecast>),
-    /// Nothing is known, for this reason.
-    Unknown(Arc<str>),
-}
-
-/// The answer to a request.
-#[derive(Clone, Debug, Default)]
-pub struct Answer {
-    /// Every node of the request; none where the pod asks for nothing that is ours.
-    pub nodes: Vec<Scored>,
-    /// How many nodes were forecast from memory.
-    pub hits: usize,
-}
-
 impl Ranker {
     /// Scores every node for a pod. Empty where the pod has no claim to predict, which
     /// the scheduler takes as no opinion. `stop` is true when there is no more time;
@@ -71,64 +41,69 @@ impl Ranker {
         view: &ClusterView,
         now: Instant,
         stop: &dyn Fn() -> bool,
-    ) -> Answer {
+    ) -> Arc<Answer> {
         let claims = match pod_claims(pod, view) {
-            Ok(claims) if claims.open.is_empty() => return Answer::default(),
+            Ok(claims) if claims.open.is_empty() => return Arc::default(),
             Ok(claims) => claims,
-            Err(reason) => return neutral(nodes, &reason.into()),
+            Err(reason) => return Arc::new(Answer::neutral(nodes, &reason.into())),
         };
-        let expected = self.expected();
         let key = ObjectKey::of(&pod.metadata);
-        let mut in_flight = lock(&self.in_flight);
-        // What was assumed of this pod before came to nothing: it asks again.
-        in_flight.forget(&key);
-        let mut in_use = view.inventory().state().clone();
-        in_flight.assumed().for_each(|device| {
-            in_use.insert(device.clone());
-        });
+        let answer = Arc::new(self.answer(&claims, nodes, view, Some(&key), stop));
+        let made = claims.open.iter().filter(|claim| claim.is_made);
+        let claims: Vec<_> = made.map(|claim| claim.key.clone()).collect();
+        if !claims.is_empty() {
+            let first = answer.first().map(|scored| scored.node.clone());
+            let asked = Asked { claims, answer: answer.clone(), first, at: now };
+            lock(&self.in_flight).asked(key, asked);
+        }
+        answer
+    }
+
+    /// What these nodes would be for a pod with the claim that is most common in the
+    /// cluster; nothing is assumed from it. The scores are those among `nodes`.
+    pub fn standard(&self, nodes: &[String], view: &ClusterView) -> Answer {
+        let Some(claim) = self.expected().standard().cloned() else {
+            return Answer::neutral(nodes, &"no claim of the cluster holds devices".into());
+        };
+        let claims = PodClaims { open: vec![claim.as_ref().clone()], allocated: Vec::new() };
+        self.answer(&claims, nodes, view, None, &|| false)
+    }
+
+    /// The answer for these claims; what is assumed of `pod` ends, as it asks again.
+    fn answer(
+        &self,
+        claims: &PodClaims,
+        nodes: &[String],
+        view: &ClusterView,
+        pod: Option<&ObjectKey>,
+        stop: &dyn Fn() -> bool,
+    ) -> Answer {
+        let expected = self.expected();
+        let (assumed, in_use) = {
+            let mut in_flight = lock(&self.in_flight);
+            if let Some(pod) = pod {
+                in_flight.asked_again(pod);
+            }
+            (in_flight.assumed().clone(), in_flight.in_use(view.inventory().state()))
+        };
         let held = held_devices(view, &claims.allocated);
         let question = Question { claims: &claims.open, held: &held, mix: expected.mix() };
-        let facts = Facts {
-            view,
-            in_use: &in_use,
-            assumed: &|node| in_flight.of(node),
-            mix_version: expected.mix_version(),
-            stop,
-        };
+        let (in_use, assumed, mix) = (&in_use, &assumed, expected.mix_version());
+        let facts = Facts { view, in_use, assumed, mix, stop };
         let answered = match self.answers.of(question, nodes, facts) {
             Ok(answered) => answered,
-            Err(reason) => return neutral(nodes, &reason.into()),
+            Err(reason) => return Answer::neutral(nodes, &reason.into()),
         };
-        let mut candidates = HashMap::new();
-        let mut reasons = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            let reason = match answered.nodes.get(node) {
-                None => Reason::Unknown("no time was left".into()),
-                Some((_, Err(reason))) => Reason::Unknown(reason.clone()),
-                Some((basis, Ok(forecast))) => {
-                    candidates.insert(node.clone(), (*basis, forecast.clone()));
-                    known(*basis, forecast, &expected, view.fabric(node))
-                }
-            };
-            reasons.push(reason);
-        }
-        let points = rank(&reasons.iter().map(Reason::outcome).collect::<Vec<_>>());
-        let scored = nodes.iter().zip(points).zip(reasons);
-        let nodes: Vec<_> = scored
-            .map(|((node, score), reason)| Scored { node: node.clone(), score, reason })
-            .collect();
-        let made = claims.open.iter().filter(|claim| claim.is_made);
-        let asked = Asked {
-            uid: pod.metadata.uid.clone(),
-            claims: made.map(|claim| claim.key.clone()).collect(),
-            candidates,
-            first: first(&nodes),
-            at: now,
-        };
-        if !asked.claims.is_empty() {
-            in_flight.asked(key, asked);
-        }
-        Answer { nodes, hits: answered.hits }
+        let no_time: Arc<str> = "no time was left".into();
+        let known = nodes.iter().zip(answered.nodes).map(|(node, answer)| match answer {
+            None => (node.clone(), None, Reason::Unknown(no_time.clone())),
+            Some((_, Err(reason))) => (node.clone(), None, Reason::Unknown(reason)),
+            Some((basis, Ok(forecast))) => {
+                let reason = known(basis, forecast, &expected, view.fabric(node));
+                (node.clone(), Some(basis), reason)
+            }
+        });
+        Answer::rank(known, answered.hits)
     }
 
     /// Keeps an answer for people to look at.
@@ -158,22 +133,32 @@ impl Ranker {
     }
 
     /// What became of the pods in flight.
-    pub fn settle(&self, view: &ClusterView, now: Instant) -> Vec<Landed> {
+    pub fn settle(&self, view: &ClusterView, now: Instant) -> Settled {
         lock(&self.in_flight).settle(view, now)
-    }
-
-    /// The farthest path among the pairs that a pod got; none where it got no pair, or is
-    /// on a node that is not known.
-    pub fn path(&self, view: &ClusterView, landed: &Landed) -> Option<PathKind> {
-        let of = landed.forecast.as_ref()?;
-        self.answers.machine(view, &of.node).farthest_path(&landed.actual)
     }
 
     /// Looks again at what the cluster runs and what is free on its fabrics.
     pub fn learn(&self, view: &ClusterView) {
-        let before = self.expected();
-        let after = before.learn(view, &|node| self.answers.machine(view, node));
+        let mut learning = self.learning();
+        while self.look(&mut learning, view) {}
+        self.expect(learning);
+    }
+
+    /// Begins a look at the cluster in steps, so that nobody waits for all of it.
+    pub fn learning(&self) -> Learning {
+        Learning::new(self.expected())
+    }
+
+    /// The next step of a look at the cluster; true while there are more.
+    pub fn look(&self, learning: &mut Learning, view: &ClusterView) -> bool {
+        learning.step(view, &|node| self.answers.machine(view, node))
+    }
+
+    /// Takes what was learned; returns the pods that were bound since the last look.
+    pub fn expect(&self, learning: Learning) -> Vec<BoundPod> {
+        let (after, bound) = learning.finish();
         *lock(&self.expected) = Arc::new(after);
+        bound
     }
 
     /// The pods that are expected, and the fabrics.
@@ -189,19 +174,9 @@ impl Ranker {
     }
 }
 
-impl Reason {
-    /// What is predicted, where something is.
-    pub fn outcome(&self) -> Option<Outcome> {
-        match self {
-            Self::Predicted(outcome, _) | Self::Likely(outcome, _) => Some(*outcome),
-            Self::Unknown(_) => None,
-        }
-    }
-}
-
 fn known(
     basis: Basis,
-    forecast: &Arc<Forecast>,
+    forecast: Arc<Forecast>,
     expected: &Expected,
     fabric: Option<&str>,
 ) -> Reason {
@@ -211,31 +186,10 @@ fn known(
     cost.loss += fabric.loss(expected.mix());
     let outcome = Outcome { gets: forecast.gets, cost };
     if basis.is_exact {
-        Reason::Predicted(outcome, forecast.clone())
+        Reason::Predicted(outcome, forecast)
     } else {
-        Reason::Likely(outcome, forecast.clone())
+        Reason::Likely(outcome, forecast)
     }
-}
-
-/// The node of the highest score, where it is one alone: among equals the scheduler
-/// chooses by its own lights.
-fn first(nodes: &[Scored]) -> Option<String> {
-    let known = || nodes.iter().filter(|scored| scored.reason.outcome().is_some());
-    let best = known().map(|scored| scored.score).max()?;
-    let mut at_best = known().filter(|scored| scored.score == best);
-    match (at_best.next(), at_best.next()) {
-        (Some(only), None) => Some(only.node.clone()),
-        _ => None,
-    }
-}
-
-fn neutral(nodes: &[String], reason: &Arc<str>) -> Answer {
-    let scored = |node: &String| Scored {
-        node: node.clone(),
-        score: NEUTRAL,
-        reason: Reason::Unknown(reason.clone()),
-    };
-    Answer { nodes: nodes.iter().map(scored).collect(), hits: 0 }
 }
 
 /// What is kept is whole at any moment, so that a panic elsewhere spoils nothing.

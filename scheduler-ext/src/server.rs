@@ -1,12 +1,16 @@
 //! The extender as a server: watches, and `POST /prioritize`.
 
+use crate::answer::Answer;
 use crate::args::{self, Args};
 use crate::debug::{self, Access, ExplainQuery};
 use crate::events::{self, Events};
 use crate::expected::Expected;
-use crate::in_flight::Landed;
+use crate::gauges::Gauges;
+use crate::in_flight::Settled;
+use crate::learn::{BoundPod, NODES_PER_STEP};
 use crate::metrics::Metrics;
-use crate::prioritize::{Answer, Ranker};
+use crate::pages::NodePage;
+use crate::prioritize::Ranker;
 use crate::wire::{ExtenderArgs, HostPriority};
 use anyhow::Context as _;
 use axum::body::Bytes;
@@ -24,7 +28,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::MissedTickBehavior;
-use topology_graph::PathKind;
 
 /// Bytes of a request: a pod of 1.5 MiB (etcd's limit), written out as JSON, and
 /// the names of all nodes of the largest clusters.
@@ -41,8 +44,8 @@ struct App {
     ranker: Ranker,
     /// Longest time of an answer.
     limit: Duration,
-    /// Pods that got pairs, for their events.
-    landed: UnboundedSender<(Landed, PathKind)>,
+    /// Pods that got devices, for their events.
+    bound: UnboundedSender<BoundPod>,
     /// Who may look at /debug.
     access: Access,
 }
@@ -65,7 +68,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
     let mut registry = Registry::with_prefix("dranet_scheduler_ext");
     let readiness = Readiness::default();
-    let (landed, receiver) = unbounded_channel();
+    let (bound, receiver) = unbounded_channel();
     let events = Events::new(client.clone());
     let app = Arc::new(App {
         view: SharedView::default(),
@@ -73,10 +76,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         metrics: Metrics::register(&mut registry),
         ranker: Ranker::new(Expected::new(mix.unwrap_or_default())),
         limit: timeout / 4,
-        landed,
+        bound,
         access,
     });
     let watches = watch::follow(client, app.view.clone(), |kind| readiness.wait_for(kind));
+    let (view, ranked) = (app.view.clone(), app.clone());
+    let expected = Box::new(move || ranked.ranker.expected());
+    registry.register_collector(Box::new(Gauges { view, expected }));
     let operations_router = serve::operations::router(readiness.clone(), registry);
     let router = Router::new()
         .route("/prioritize", post(prioritize))
@@ -113,7 +119,7 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
     let task = tokio::task::spawn_blocking({
         let app = app.clone();
         move || {
-            let answer = Arc::new(app.answer(&args, start, deadline));
+            let answer = app.answer(&args, start, deadline);
             app.metrics.answered(&answer, start.elapsed());
             tracing::debug!(pod = ?args.pod.metadata.name, ?answer, "Prioritized");
             if !answer.nodes.is_empty() {
@@ -149,10 +155,16 @@ async fn node(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    match app.access.check(&headers).await {
-        Ok(()) => debug::node(&name, &app.ranker, &app.view.read(), &headers),
-        Err(refused) => refused.into_response(),
+    if let Err(refused) = app.access.check(&headers).await {
+        return refused.into_response();
     }
+    let page = tokio::task::spawn_blocking(move || match app.node_page(&name) {
+        Some(page) => debug::respond(&page, &headers),
+        None => debug::no_node(&name),
+    });
+    page.await.unwrap_or_else(|error| {
+        (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
+    })
 }
 
 fn scores(answer: &Answer) -> Response {
@@ -173,10 +185,15 @@ async fn look(app: Arc<App>) {
         }
         let app = app.clone();
         let looked = tokio::task::spawn_blocking(move || {
-            let view = app.view.read();
-            app.settle(&view, Instant::now());
-            app.ranker.learn(&view);
-            app.metrics.expected(&app.ranker.expected());
+            app.settle(&app.view.read(), Instant::now());
+            let mut learning = app.ranker.learning();
+            // The view is free between two steps.
+            while app.ranker.look(&mut learning, &app.view.read()) {}
+            for pod in app.ranker.expect(learning) {
+                app.metrics.bound(&pod);
+                // Its other end lives as long as the process.
+                let _ended = app.bound.send(pod);
+            }
         });
         if let Err(error) = looked.await {
             tracing::error!(%error, "Look at the cluster failed");
@@ -184,15 +201,15 @@ async fn look(app: Arc<App>) {
     }
 }
 
-/// Writes the events of pods that landed.
-async fn tell(mut landed: UnboundedReceiver<(Landed, PathKind)>, events: Events) {
-    while let Some((landed, path)) = landed.recv().await {
-        events.misaligned(&landed, path).await;
+/// Writes the events of pods that were bound.
+async fn tell(mut bound: UnboundedReceiver<BoundPod>, events: Events) {
+    while let Some(pod) = bound.recv().await {
+        events.misaligned(&pod).await;
     }
 }
 
 impl App {
-    fn answer(&self, args: &ExtenderArgs, now: Instant, deadline: Instant) -> Answer {
+    fn answer(&self, args: &ExtenderArgs, now: Instant, deadline: Instant) -> Arc<Answer> {
         let view = self.view.read();
         self.settle(&view, now);
         // Half of the time is for forecasts; what follows them takes far less than the rest.
@@ -201,15 +218,22 @@ impl App {
         self.ranker.prioritize(&args.pod, &args.node_names, &view, now, &stop)
     }
 
+    /// The view is free after every few nodes, as in a look at the cluster.
+    fn node_page(&self, name: &str) -> Option<NodePage> {
+        let names: Vec<String> =
+            self.view.read().inventory().node_names().map(ToString::to_string).collect();
+        let part = |names: &[String]| self.ranker.standard(names, &self.view.read());
+        let standard = Answer::join(names.chunks(NODES_PER_STEP).map(part).collect());
+        let last = self.ranker.last_answers_on(name);
+        NodePage::of(name, &self.view.read(), &self.ranker.expected(), &standard, &last)
+    }
+
     fn settle(&self, view: &ClusterView, now: Instant) {
-        for landed in self.ranker.settle(view, now) {
-            let path = self.ranker.path(view, &landed);
-            self.metrics.landed(&landed, path);
+        let Settled { landed, assumptions } = self.ranker.settle(view, now);
+        self.metrics.assumed(assumptions);
+        for landed in landed {
+            self.metrics.landed(&landed);
             events::log(&landed);
-            if let Some(path) = path {
-                // Its other end lives as long as the process.
-                let _ended = self.landed.send((landed, path));
-            }
         }
     }
 }

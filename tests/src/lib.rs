@@ -21,6 +21,7 @@ pub mod guest;
 pub mod imds;
 pub mod machine;
 pub mod manifest;
+pub mod metrics;
 pub mod node;
 pub mod ports;
 pub mod process;

@@ -40,6 +40,14 @@ pub const H100: Machine = Machine {
     resource: "nvidia.com/gpu",
 };
 
+/// Eight NVIDIA GPUs and eight InfiniBand NICs, of which the kernel tells no NUMA node.
+pub const A100: Machine = Machine {
+    fixture: "azure-nda100v4",
+    size: "Standard_ND96asr_v4",
+    driver: "gpu.nvidia.com",
+    resource: "nvidia.com/gpu",
+};
+
 impl Machine {
     /// The machine as a folder.
     pub fn plant(self) -> anyhow::Result<TempDir> {
@@ -57,14 +65,17 @@ impl Machine {
             let mut attributes = json!({
                 "resource.kubernetes.io/pciBusID": {"string": gpu.address.to_string()},
             });
-            let numa = gpu.numa.map(|numa| json!({"int": numa.0}));
-            if self.driver == "gpu.amd.com" {
+            let numa = if self.driver == "gpu.amd.com" {
                 attributes["type"] = json!({"string": "amdgpu"});
-                attributes["numaNode"] = numa.unwrap_or_default();
+                "numaNode"
             } else {
                 attributes["type"] = json!({"string": "gpu"});
                 attributes["uuid"] = json!({"string": format!("GPU-{node}-{index}")});
-                attributes["resource.kubernetes.io/numaNode"] = numa.unwrap_or_default();
+                "resource.kubernetes.io/numaNode"
+            };
+            // Drivers leave it out where the kernel does not tell it.
+            if let Some(node) = gpu.numa {
+                attributes[numa] = json!({"int": node.0});
             }
             json!({"name": format!("gpu-{index}"), "attributes": attributes})
         });

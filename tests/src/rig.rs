@@ -26,13 +26,15 @@ use tempfile::TempDir;
 use topology_graph::{NodeTopology, fixture};
 
 use crate::{
-    ControlPlane, Extender, Process, SchedulerConfig, Scope, binaries, certificates, control_plane,
-    gb300, imds::Imds, machine::Machine, manifest, ports,
+    ControlPlane, Process, Scope, binaries, certificates, control_plane, gb300, imds::Imds,
+    machine::Machine, manifest,
 };
 
+pub use extender::RunningExtender;
 pub use webhook::{Replica, Webhook, review};
 
 mod copies;
+mod extender;
 mod webhook;
 
 /// Size of the machine whose slices were taken live.
@@ -51,7 +53,7 @@ pub struct Rig<'a> {
     admission: Vec<Replica>,
     /// Where our programs find the API server.
     api: String,
-    extender: Option<Process>,
+    extender: Option<RunningExtender>,
 }
 
 impl<'a> Rig<'a> {
@@ -158,37 +160,6 @@ impl<'a> Rig<'a> {
             .args(["--kubeconfig".into(), kubeconfig.display().to_string()])
             .spawn()?;
         driver.wait_for_success(READY).await
-    }
-
-    /// Starts the extender and a scheduler that asks it.
-    pub async fn start_extender(&mut self) -> anyhow::Result<()> {
-        let (port, operations) = (ports::free()?, ports::free()?);
-        let process = self.serve("scheduler-ext", port, operations).await?;
-        let url = format!("https://127.0.0.1:{port}");
-        let extender = Extender::new(&url, &self.plane.authority().pem());
-        self.plane.restart_scheduler(&SchedulerConfig::with_extenders(vec![extender])).await?;
-        self.extender = Some(process);
-        Ok(())
-    }
-
-    /// Ends the extender; the scheduler goes on asking it.
-    pub fn kill_extender(&mut self) {
-        self.extender = None;
-    }
-
-    /// The log of the running extender.
-    pub fn extender_log(&self) -> String {
-        self.extender.as_ref().map(|process| process.tail(usize::MAX)).unwrap_or_default()
-    }
-
-    async fn serve(&self, name: &str, port: u16, operations: u16) -> anyhow::Result<Process> {
-        let identity = self.plane.authority().issue(name, self.plane.directory())?;
-        let tls = [
-            format!("--listen=127.0.0.1:{port}"),
-            format!("--tls-cert={}", identity.certificate.display()),
-            format!("--tls-key={}", identity.key.display()),
-        ];
-        self.spawn(name, name, operations, &tls).await
     }
 
     /// Starts one of our servers; returns when it says that it is ready.

@@ -15,8 +15,11 @@ mod control_plane {
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod fabric;
+    pub(crate) mod faulty_extender;
     pub(crate) mod fleet;
+    pub(crate) mod forecasts;
     pub(crate) mod lifecycle;
+    pub(crate) mod own_scheduler;
     pub(crate) mod pods;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
@@ -27,8 +30,8 @@ mod control_plane {
 use std::process::ExitCode;
 
 use control_plane::{
-    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fleet, lifecycle,
-    pods, prediction, scheduling, thin_line, webhook,
+    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, faulty_extender,
+    fleet, forecasts, lifecycle, own_scheduler, pods, prediction, scheduling, thin_line, webhook,
 };
 use tests::{Options, floor};
 
@@ -37,11 +40,14 @@ fn main() -> ExitCode {
         lifecycle::tests(),
         scheduling::tests(),
         extender::tests(),
+        faulty_extender::tests(),
+        forecasts::tests(),
         example::tests(),
         thin_line::tests(),
         prediction::tests(),
         webhook::tests(),
         answers::tests(),
+        own_scheduler::tests(),
         pods::tests(),
         burst::tests(),
         churn::tests(),

@@ -8,6 +8,7 @@ use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error};
 use dra_allocator::ClaimName;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 /// What is known of a claim.
@@ -19,6 +20,8 @@ pub struct KnownClaim {
     pub spec: Option<Arc<ResourceClaimSpec>>,
     /// Whether it has devices.
     pub is_allocated: bool,
+    /// The first pod that may use it, with its UID.
+    pub pod: Option<(String, String)>,
 }
 
 /// Claims by name.
@@ -37,12 +40,24 @@ impl Claims {
         self.all.iter()
     }
 
+    pub(super) fn after(
+        &self,
+        key: Option<&ObjectKey>,
+    ) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
+        let start = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.all.range((start, Bound::Unbounded))
+    }
+
     fn put(&mut self, object: ResourceClaim) {
         let key = ObjectKey::of(&object.metadata);
+        let status = object.status.unwrap_or_default();
+        let pods = status.reserved_for.into_iter().flatten();
+        let mut pods = pods.filter(|consumer| consumer.resource == "pods");
         let known = KnownClaim {
             labels: object.metadata.labels.unwrap_or_default(),
             spec: object.spec.map(|spec| self.specs.share(spec)),
-            is_allocated: object.status.is_some_and(|status| status.allocation.is_some()),
+            is_allocated: status.allocation.is_some(),
+            pod: pods.next().map(|pod| (pod.name, pod.uid)),
         };
         self.all.insert(key, known);
     }
@@ -117,6 +132,21 @@ mod tests {
         }
         assert!(Arc::ptr_eq(&spec(&view, "a"), &spec(&view, "b")));
         assert!(!Arc::ptr_eq(&spec(&view, "a"), &spec(&view, "c")));
+    }
+
+    #[test]
+    fn claims_after_one_are_the_others() {
+        let mut view = ClusterView::default();
+        for name in ["b", "a", "c"] {
+            view.apply(claim(name, "gpu")).unwrap();
+        }
+        let mut names = Vec::new();
+        let mut last = None;
+        while let Some(key) = view.claims_after(last.as_ref()).map(|(key, _)| key.clone()).next() {
+            names.push(key.name.clone());
+            last = Some(key);
+        }
+        assert_eq!(names, ["a", "b", "c"]);
     }
 
     #[test]

@@ -14,14 +14,14 @@ pub struct SchedulerConfig {
     pub more: Map<String, Value>,
 }
 
-/// An HTTPS extender that prioritizes.
+/// An extender that prioritizes.
 #[derive(Clone, Debug)]
 pub struct Extender {
     /// The URL before the verb.
     pub url_prefix: String,
     /// The verb of prioritize, `prioritize`.
     pub prioritize_verb: String,
-    /// The certificate authority of its server, as PEM.
+    /// The certificate authority of its server, as PEM; empty for plain HTTP.
     pub ca_pem: String,
     /// What its scores, 0 to 10, are multiplied with.
     pub weight: i64,
@@ -71,16 +71,19 @@ impl Extender {
     }
 
     fn render(&self) -> Value {
-        json!({
+        let mut extender = json!({
             "urlPrefix": self.url_prefix,
             "prioritizeVerb": self.prioritize_verb,
-            "enableHTTPS": true,
-            "tlsConfig": {"caData": ByteString(self.ca_pem.clone().into_bytes())},
             "weight": self.weight,
             "httpTimeout": self.http_timeout,
             "ignorable": self.ignorable,
             "nodeCacheCapable": self.node_cache_capable,
-        })
+        });
+        if !self.ca_pem.is_empty() {
+            extender["enableHTTPS"] = true.into();
+            extender["tlsConfig"] = json!({"caData": ByteString(self.ca_pem.clone().into_bytes())});
+        }
+        extender
     }
 }
 

@@ -41,17 +41,17 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// What a pod asks for: GPUs and NICs of one NUMA node.
 #[derive(Clone, Copy, Debug)]
-struct Demand {
+pub(crate) struct Demand {
     resource: &'static str,
     gpus: usize,
     nics: usize,
 }
 
-const fn nvidia(gpus: usize, nics: usize) -> Demand {
+pub(crate) const fn nvidia(gpus: usize, nics: usize) -> Demand {
     Demand { resource: "nvidia.com/gpu", gpus, nics }
 }
 
-const fn amd(gpus: usize, nics: usize) -> Demand {
+pub(crate) const fn amd(gpus: usize, nics: usize) -> Demand {
     Demand { resource: "amd.com/gpu", gpus, nics }
 }
 
@@ -60,7 +60,7 @@ impl Demand {
         if self.resource == "amd.com/gpu" { "gpu.amd.com" } else { "gpu.nvidia.com" }
     }
 
-    fn pod(self, name: &str) -> Pod {
+    pub(crate) fn pod(self, name: &str) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": name, "annotations": {
                 "dranet.io/aligned-nics": self.nics.to_string(),
@@ -106,7 +106,8 @@ async fn with_machines(
     outcome
 }
 
-const AMD_CLASS: &str = "
+/// The class of AMD GPUs.
+pub(crate) const AMD_CLASS: &str = "
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: gpu.amd.com}
@@ -289,15 +290,15 @@ async fn freed(scope: &Scope) -> anyhow::Result<()> {
     .await
 }
 
-async fn create(scope: &Scope, pod: &Pod) -> anyhow::Result<Pod> {
+pub(crate) async fn create(scope: &Scope, pod: &Pod) -> anyhow::Result<Pod> {
     Ok(scope.api::<Pod>().create(&PostParams::default(), pod).await?)
 }
 
 /// The same numbers in every run: xorshift64 (Marsaglia, 2003).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -10,14 +10,23 @@ use std::{
 use anyhow::Context;
 use axum::{Json, Router, extract::State, routing::post};
 use axum_server::{Handle, tls_rustls::RustlsConfig};
-use kube::ResourceExt;
+use k8s_openapi::api::events::v1::Event;
+use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
-use tests::{ControlPlane, Extender, SchedulerConfig, Scope, floor::Test, ports, with_scope};
+use tests::{
+    Check, ControlPlane, Extender, SchedulerConfig, Scope, eventually, floor::Test, gb300, ports,
+    with_scope,
+};
+
+use super::thin_line::{create, devices, pod_with_template, with_rig};
 
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![an_extender_is_asked_over_tls_and_may_be_away];
+    let all = tests::tests![
+        an_extender_is_asked_over_tls_and_may_be_away,
+        a_pod_that_got_worse_than_numa_has_an_event,
+    ];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -51,6 +60,52 @@ async fn an_extender_is_asked_over_tls_and_may_be_away(
     handle.shutdown();
     serving.await??;
     result
+}
+
+/// A template whose GPU and NIC are on two NUMA nodes, and one that is aligned.
+async fn a_pod_that_got_worse_than_numa_has_an_event(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_rig(plane, async |scope, rig, _| {
+        scope.apply_file(&gb300::file("resource-claim-template.yaml")).await?;
+        // Pods that were there before its first look are nothing new.
+        eventually(SOON, async || {
+            let metrics = rig.extender()?.metrics().await?;
+            let has_looked = metrics.keys().any(|name| name.contains("room_pods"));
+            Ok(Check::that(has_looked, || "the extender has not looked at the cluster".into()))
+        })
+        .await?;
+        for template in ["1nic-aligned", "1nic-unaligned"] {
+            create(scope, pod_with_template(template, template)).await?;
+            devices(scope, template).await?;
+        }
+        let events: Api<Event> = scope.api();
+        eventually(SOON, async || {
+            let all = events.list(&ListParams::default()).await?.items;
+            let ours =
+                all.into_iter().filter(|event| event.reason.as_deref() == Some("Misaligned"));
+            let ours: Vec<Event> = ours.collect();
+            let [event] = ours.as_slice() else {
+                return Ok(Check::NotYet(format!("{} events; {}", ours.len(), rig.extender_log())));
+            };
+            let pod = event.regarding.as_ref().and_then(|pod| pod.name.as_deref());
+            assert_eq!(pod, Some("1nic-unaligned"));
+            assert_eq!(event.type_.as_deref(), Some("Warning"));
+            let note = event.note.as_deref().unwrap_or_default();
+            assert!(note.contains("SYS"), "{note}");
+            Ok(Check::Done(()))
+        })
+        .await?;
+        let metrics = rig.extender()?.metrics().await?;
+        let of = |path: &str| {
+            metrics
+                .get(&format!("dranet_scheduler_ext_pod_paths_total{{path=\"{path}\"}}"))
+                .copied()
+        };
+        assert_eq!(of("SYS"), Some(1.0), "{metrics:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// Where a pod without wishes goes.

@@ -42,7 +42,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// Runs a test with our programs and two GB300 nodes.
-async fn with_rig<T>(
+pub(crate) async fn with_rig<T>(
     plane: Arc<ControlPlane>,
     test: impl AsyncFnOnce(&Scope, &mut Rig<'_>, [String; 2]) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -267,13 +267,13 @@ async fn kubectl_shows_the_live_cluster(plane: Arc<ControlPlane>) -> anyhow::Res
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Device {
-    node: String,
-    name: String,
+pub(crate) struct Device {
+    pub(crate) node: String,
+    pub(crate) name: String,
 }
 
 /// What the real scheduler gave a pod, in the order of the results.
-async fn devices(scope: &Scope, pod: &str) -> anyhow::Result<Vec<Device>> {
+pub(crate) async fn devices(scope: &Scope, pod: &str) -> anyhow::Result<Vec<Device>> {
     let pod = scope.bound(pod, SOON).await?;
     let statuses = pod.status.and_then(|status| status.resource_claim_statuses);
     let claim = statuses.into_iter().flatten().find_map(|status| status.resource_claim_name);
@@ -298,7 +298,7 @@ fn indices(devices: &[Device]) -> (Vec<usize>, Vec<usize>) {
 }
 
 /// One GPU and `nics` NICs, all of one NUMA node of one node.
-fn assert_aligned(devices: &[Device], nics: usize) {
+pub(crate) fn assert_aligned(devices: &[Device], nics: usize) {
     let (gpu_indices, nic_indices) = indices(devices);
     assert_eq!((gpu_indices.len(), nic_indices.len()), (1, nics), "{devices:?}");
     let cells: BTreeSet<_> = gpu_indices.iter().chain(&nic_indices).map(|i| i / 2).collect();
@@ -315,7 +315,7 @@ async fn slice(scope: &Scope, node: &str) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(slice)?)
 }
 
-async fn create(scope: &Scope, pod: Pod) -> anyhow::Result<Pod> {
+pub(crate) async fn create(scope: &Scope, pod: Pod) -> anyhow::Result<Pod> {
     Ok(scope.api::<Pod>().create(&PostParams::default(), &pod).await?)
 }
 
@@ -328,7 +328,7 @@ async fn denial(scope: &Scope, pod: Pod) -> anyhow::Result<String> {
 }
 
 /// Waits until the claims of a deleted pod are gone.
-async fn gone(scope: &Scope, pod: &str) -> anyhow::Result<()> {
+pub(crate) async fn gone(scope: &Scope, pod: &str) -> anyhow::Result<()> {
     tests::eventually(SOON, async || {
         let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?;
         let left = claims.items.iter().filter_map(|claim| claim.metadata.name.as_deref());
@@ -338,7 +338,7 @@ async fn gone(scope: &Scope, pod: &str) -> anyhow::Result<()> {
     .await
 }
 
-fn pod(name: &str, nics: Option<&str>) -> Pod {
+pub(crate) fn pod(name: &str, nics: Option<&str>) -> Pod {
     let annotations = nics.map(|nics| json!({"dranet.io/aligned-nics": nics}));
     let limits = if nics.is_some() { json!({"nvidia.com/gpu": "1"}) } else { json!({}) };
     object(&json!({
@@ -349,7 +349,7 @@ fn pod(name: &str, nics: Option<&str>) -> Pod {
     }))
 }
 
-fn pod_with_template(name: &str, template: &str) -> Pod {
+pub(crate) fn pod_with_template(name: &str, template: &str) -> Pod {
     object(&json!({
         "metadata": {"name": name},
         "spec": {

@@ -1,26 +1,20 @@
 //! Scores of GB300 nodes in different states, for pods as they reach the
 //! extender: a node is the example cluster's, under another name.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
-use cluster_model::snapshot;
+use super::cluster::{
+    answer, apply, ask, claim, cluster, from, gb300, pod, pod_of, points, preferred, required,
+    template, unaligned,
+};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate, ResourceSlice};
-use scheduler_ext::in_flight::ASSUMED_FOR;
-use scheduler_ext::prioritize::{Answer, Ranker, Reason};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use scheduler_ext::answer::Reason;
+use scheduler_ext::in_flight::{ASSUMED_FOR, Assumptions};
+use scheduler_ext::prioritize::Ranker;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::fs;
 use std::time::{Duration, Instant};
-
-const EXAMPLE: &str = "../deploy/examples/aks-gb300/cluster.yaml";
-const NODE: &str = "aks-gpu-45139532-vmss000081";
-
-/// GPU and NIC of one index are partners; 0 and 1 are on one NUMA node.
-const NICS: [&str; 4] =
-    ["pci-0101-00-00-0", "pci-0102-00-00-0", "pci-0103-00-00-0", "pci-0104-00-00-0"];
 
 /// Names of nodes, and what is in use on them.
 const NODES: [&str; 7] = [
@@ -36,116 +30,26 @@ const NODES: [&str; 7] = [
 
 /// The nodes of these names, and one without any devices.
 fn view(nodes: &[&str]) -> ClusterView {
-    let text = fs::read_to_string(EXAMPLE).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    for node in nodes {
-        fs::write(folder.path().join(format!("{node}.yaml")), text.replace(NODE, node)).unwrap();
+    let mut objects: Vec<Value> = nodes.iter().flat_map(|node| gb300(node)).collect();
+    objects.push(json!({"kind": "Node", "metadata": {"name": "plain"}}));
+    let soft = preferred("gpu.nvidia.com", "gpu.nvidia.com/uuid", 1, 1);
+    for (name, spec) in
+        [("one", required()), ("soft", soft), ("four", unaligned("gpu.nvidia.com", 4, 4))]
+    {
+        objects.push(template(name, &spec));
     }
-    let plain = "apiVersion: v1\nkind: Node\nmetadata: {name: plain}\n";
-    fs::write(folder.path().join("plain.yaml"), plain).unwrap();
-    let (mut view, _) = snapshot::load(folder.path()).unwrap();
+    let mut view = cluster(&objects);
     for node in nodes.iter().filter(|node| node.contains("gpu") || node.contains("nic")) {
         view.apply(claim("other", node, node, node)).unwrap();
     }
-    for (name, requests) in [("one", required()), ("soft", preferred()), ("four", whole())] {
-        view.apply(template(name, &requests)).unwrap();
-    }
     view
-}
-
-/// A claim that holds these devices of a node.
-fn claim(namespace: &str, name: &str, node: &str, devices: &str) -> ResourceClaim {
-    let results: Vec<_> = devices
-        .split('-')
-        .map(|device| {
-            let index: usize = device[3..].parse().unwrap();
-            let (driver, name) = match &device[..3] {
-                "gpu" => ("gpu.nvidia.com", format!("gpu-{index}")),
-                _ => ("dra.net", NICS[index].to_owned()),
-            };
-            json!({"request": "r", "driver": driver, "pool": node, "device": name})
-        })
-        .collect();
-    from(&json!({
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": required(),
-        "status": {"allocation": {"devices": {"results": results}}},
-    }))
-}
-
-fn template(name: &str, spec: &Value) -> ResourceClaimTemplate {
-    from(&json!({"metadata": {"namespace": "team", "name": name}, "spec": {"spec": spec}}))
-}
-
-/// One GPU and its partner NIC, as admission writes it.
-fn required() -> Value {
-    json!({"devices": {
-        "requests": [
-            {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},
-            {"name": "nic", "exactly": {"deviceClassName": "dranet.net"}},
-        ],
-        "constraints": [{"requests": ["gpu", "nic"], "matchAttribute": "gpu.nvidia.com/uuid"}],
-    }})
-}
-
-/// One GPU and its partner NIC, else any NIC.
-fn preferred() -> Value {
-    json!({"devices": {
-        "requests": [
-            {"name": "nic", "firstAvailable": [
-                {"name": "near", "deviceClassName": "dranet.net"},
-                {"name": "any", "deviceClassName": "dranet.net"},
-            ]},
-            {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},
-        ],
-        "constraints": [
-            {"requests": ["gpu", "nic/near"], "matchAttribute": "gpu.nvidia.com/uuid"},
-        ],
-    }})
-}
-
-/// Four GPUs and four NICs.
-fn whole() -> Value {
-    json!({"devices": {"requests": [
-        {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 4}},
-        {"name": "nic", "exactly": {"deviceClassName": "dranet.net", "count": 4}},
-    ]}})
-}
-
-fn pod(name: &str, claims: &Value) -> Pod {
-    from(&json!({
-        "metadata": {"namespace": "team", "name": name},
-        "spec": {"containers": [], "resourceClaims": claims},
-    }))
-}
-
-fn pod_of(template: &str) -> Pod {
-    pod("p", &json!([{"name": "dranet", "resourceClaimTemplateName": template}]))
-}
-
-fn from<T: serde::de::DeserializeOwned>(value: &Value) -> T {
-    serde_json::from_value(value.clone()).unwrap()
-}
-
-fn ask(ranker: &Ranker, pod: &Pod, nodes: &[&str], view: &ClusterView, now: Instant) -> Answer {
-    let nodes: Vec<_> = nodes.iter().map(|node| (*node).to_owned()).collect();
-    ranker.prioritize(pod, &nodes, view, now, &|| false)
-}
-
-fn answer(pod: &Pod, nodes: &[&str], view: &ClusterView) -> Answer {
-    ask(&Ranker::default(), pod, nodes, view, Instant::now())
-}
-
-/// Points of each node.
-fn points(answer: &Answer) -> Vec<(&str, i64)> {
-    answer.nodes.iter().map(|scored| (scored.node.as_str(), scored.score)).collect()
 }
 
 fn table(pod: &Pod, view: &ClusterView) -> String {
     let nodes: Vec<_> = NODES.into_iter().chain(["plain"]).collect();
     let mut text = String::new();
-    for scored in answer(pod, &nodes, view).nodes {
-        let reason = match scored.reason {
+    for scored in &answer(pod, &nodes, view).nodes {
+        let reason = match &scored.reason {
             Reason::Predicted(outcome, _) => format!("predicted {outcome:?}"),
             Reason::Likely(outcome, _) => format!("likely    {outcome:?}"),
             Reason::Unknown(reason) => format!("unknown   {reason}"),
@@ -211,17 +115,64 @@ fn a_pod_in_flight_has_its_devices() {
     assert_eq!(again.nodes[0].score, 10);
 
     // What was assumed and did not come is forgotten in time.
-    assert!(ranker.settle(&view, start + ASSUMED_FOR).is_empty());
+    assert!(ranker.settle(&view, start + ASSUMED_FOR).landed.is_empty());
     let later = ask(&ranker, &pod("b"), &nodes, &view, start + ASSUMED_FOR);
     assert_eq!(later.nodes[0].score, 10);
 
     // The claim says what it got, and this was forecast.
     view.apply(claim("team", "b", nodes[0], "gpu3-nic3")).unwrap();
-    let landed = ranker.settle(&view, start + ASSUMED_FOR);
-    let [landed] = landed.as_slice() else { panic!("{landed:?}") };
+    let settled = ranker.settle(&view, start + ASSUMED_FOR);
+    let [landed] = settled.landed.as_slice() else { panic!("{settled:?}") };
     assert_eq!(landed.assumed, Some((nodes[0].to_owned(), true)));
     let of = landed.forecast.as_ref().unwrap();
     assert!(of.is_right && of.is_certain, "{of:?}");
+}
+
+/// Every assumption ends as right, wrong or expired, and is counted once.
+#[test]
+fn every_assumption_that_ends_is_counted() {
+    let nodes = ["gpu0-nic0-gpu1-nic1-gpu2-nic2", "gpu0-nic0"];
+    let mut view = view(&nodes);
+    let ranker = Ranker::default();
+    let start = Instant::now();
+    let ask_about = |view: &mut ClusterView, name: &str| {
+        let mut made = claim("team", name, nodes[0], "gpu3-nic3");
+        made.status = None;
+        view.apply(made).unwrap();
+        let pod = pod(name, &json!([{"name": "dranet", "resourceClaimName": name}]));
+        let answer = ask(&ranker, &pod, &nodes, view, start);
+        assert!(answer.first().is_some(), "{answer:?}");
+    };
+    ask_about(&mut view, "right");
+    view.apply(claim("team", "right", nodes[0], "gpu3-nic3")).unwrap();
+    let right = ranker.settle(&view, start).assumptions;
+    assert_eq!(right, Assumptions { right: 1, ..Assumptions::default() });
+
+    Index::<ResourceClaim>::delete(
+        &mut view,
+        &ObjectKey { namespace: "team".to_owned(), name: "right".to_owned() },
+    );
+    ask_about(&mut view, "wrong");
+    view.apply(claim("team", "wrong", nodes[1], "gpu2-nic2")).unwrap();
+    let wrong = ranker.settle(&view, start).assumptions;
+    assert_eq!(wrong, Assumptions { wrong: 1, ..Assumptions::default() });
+
+    ask_about(&mut view, "gone");
+    Index::<ResourceClaim>::delete(
+        &mut view,
+        &ObjectKey { namespace: "team".to_owned(), name: "gone".to_owned() },
+    );
+    let gone = ranker.settle(&view, start).assumptions;
+    assert_eq!(gone, Assumptions { wrong: 1, ..Assumptions::default() }, "its claim is gone");
+
+    ask_about(&mut view, "late");
+    ask_about(&mut view, "late");
+    let again = ranker.settle(&view, start).assumptions;
+    assert_eq!(again, Assumptions { wrong: 1, ..Assumptions::default() }, "it asked again");
+    let late = ranker.settle(&view, start + ASSUMED_FOR).assumptions;
+    assert_eq!(late, Assumptions { expired: 1, ..Assumptions::default() });
+    let later = ranker.settle(&view, start + 2 * ASSUMED_FOR).assumptions;
+    assert_eq!(later, Assumptions::default(), "an assumption ends once");
 }
 
 #[test]
@@ -239,7 +190,7 @@ fn a_forecast_that_was_wrong_is_told_from_a_node_that_changed() {
             view.apply(claim("other", "late", nodes[1], devices)).unwrap();
         }
         view.apply(claim("team", "a", nodes[1], "gpu2-nic2")).unwrap();
-        let landed = ranker.settle(&view, Instant::now());
+        let landed = ranker.settle(&view, Instant::now()).landed;
         let of = landed[0].forecast.as_ref().unwrap();
         assert_eq!((of.is_right, of.is_certain), (false, certain));
     }
@@ -248,20 +199,8 @@ fn a_forecast_that_was_wrong_is_told_from_a_node_that_changed() {
 #[test]
 fn equal_nodes_are_equal_and_order_does_not_matter() {
     let nodes = ["none", "gpu0-nic0", "gpu0-nic0-gpu1-nic1"];
-    let text = fs::read_to_string(EXAMPLE).unwrap();
     let mut view = view(&nodes);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("twin.yaml");
-    fs::write(&file, text.replace(NODE, "twin")).unwrap();
-    for object in snapshot::objects(&file).unwrap() {
-        match object["kind"].as_str() {
-            Some("ResourceSlice") => view.apply(from::<ResourceSlice>(&object)).unwrap(),
-            Some("NodeTopology") => {
-                view.apply(from::<topology_graph::NodeTopology>(&object)).unwrap();
-            }
-            _ => {}
-        }
-    }
+    gb300("twin").iter().for_each(|object| apply(&mut view, object));
     let forward = ["twin", "gpu0-nic0", "none", "gpu0-nic0-gpu1-nic1"];
     let mut backward = forward;
     backward.reverse();
@@ -341,8 +280,8 @@ fn all_claims_of_a_pod_count() {
     ]}});
     let mut admin = gpu.clone();
     admin["devices"]["requests"][0]["exactly"]["adminAccess"] = json!(true);
-    view.apply(template("gpu", &gpu)).unwrap();
-    view.apply(template("admin", &admin)).unwrap();
+    apply(&mut view, &template("gpu", &gpu));
+    apply(&mut view, &template("admin", &admin));
     view.apply(claim("team", "nic", "nic3", "nic0")).unwrap();
 
     let by = |name: &str| json!({"name": name, "resourceClaimTemplateName": name});
@@ -371,5 +310,5 @@ fn time_moves_on_without_pods() {
     let ranker = Ranker::default();
     let view = view(&["none"]);
     ranker.learn(&view);
-    assert!(ranker.settle(&view, Instant::now() + Duration::from_hours(1)).is_empty());
+    assert!(ranker.settle(&view, Instant::now() + Duration::from_hours(1)).landed.is_empty());
 }

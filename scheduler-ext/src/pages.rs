@@ -1,0 +1,275 @@
+//! What a person sees of a pod's answer and of a node: values that are JSON, and HTML.
+
+use crate::answer::{Answer, Reason, Scored};
+use crate::expected::Expected;
+use crate::learn;
+use cluster_model::node_devices::{Role, address, published};
+use cluster_model::view::{ClusterView, ObjectKey};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// A page of `/debug`.
+pub trait Page: Serialize {
+    /// The page as HTML.
+    fn html(&self) -> String;
+}
+
+/// Every node of a pod's last answer, best first.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct PodPage {
+    rows: Vec<Row>,
+    #[serde(skip)]
+    pod: String,
+}
+
+/// A node: its devices, what it would be for a standard pod, and what it was for others.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePage {
+    node: String,
+    fabric: Option<String>,
+    devices: Vec<Device>,
+    standard_pod: StandardPod,
+    room: Vec<Room>,
+    /// Its scores for the pods that the scheduler asked about last.
+    pods: Vec<Row>,
+}
+
+/// A pod with the claim that is most common in the cluster.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StandardPod {
+    /// A claim in the cluster that asks for the same.
+    claim: Option<String>,
+    /// The score among all nodes of the cluster.
+    score: Option<Row>,
+    /// Nodes with a higher score.
+    better_nodes: usize,
+    /// Nodes that were compared.
+    nodes: usize,
+}
+
+/// How many more pods of a shape fit.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Room {
+    /// GPUs and NICs, `2x2`.
+    shape: String,
+    /// By level, near to far: how many find all their devices in one cell of it.
+    pods: Vec<(String, u32)>,
+}
+
+/// The score of one node for a pod, with its components.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    /// The node, or the pod where the question is for a node.
+    of: String,
+    score: i64,
+    /// `predicted`, `likely` or `unknown`.
+    basis: &'static str,
+    alternative: Option<u32>,
+    path: Option<String>,
+    degraded: Option<u32>,
+    /// In millionths of a device.
+    loss: Option<u64>,
+    left: Option<u32>,
+    devices: Vec<String>,
+    reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    id: String,
+    address: Option<String>,
+    kind: &'static str,
+    holder: Option<String>,
+}
+
+impl PodPage {
+    /// The page of an answer.
+    pub fn of(pod: &ObjectKey, answer: &Answer) -> Self {
+        let mut rows: Vec<Row> =
+            answer.nodes.iter().map(|scored| Row::of(scored.node.clone(), scored)).collect();
+        rows.sort_by(|a, b| b.score.cmp(&a.score).then_with(|| a.of.cmp(&b.of)));
+        Self { rows, pod: pod.to_string() }
+    }
+}
+
+impl NodePage {
+    /// The page of a node; none where it has published no GPU and no NIC. `standard` is
+    /// the answer about a standard pod, `last` what the node had in other answers.
+    pub fn of(
+        name: &str,
+        view: &ClusterView,
+        expected: &Expected,
+        standard: &Answer,
+        last: &[(ObjectKey, Scored)],
+    ) -> Option<Self> {
+        let devices: Vec<Device> = published(view, name)
+            .map(|(role, device)| Device {
+                id: device.id().to_string(),
+                address: address(device).map(|address| address.to_string()),
+                kind: match role {
+                    Role::Gpu => "gpu",
+                    Role::Nic => "nic",
+                },
+                holder: view.inventory().holder(device.id()).map(ToString::to_string),
+            })
+            .collect();
+        if devices.is_empty() {
+            return None;
+        }
+        let pods = last.iter().map(|(pod, scored)| Row::of(pod.to_string(), scored)).collect();
+        Some(Self {
+            node: name.to_owned(),
+            fabric: view.fabric(name).map(str::to_owned),
+            devices,
+            standard_pod: StandardPod::of(name, expected, standard),
+            room: rooms(name, expected),
+            pods,
+        })
+    }
+}
+
+impl StandardPod {
+    fn of(node: &str, expected: &Expected, answer: &Answer) -> Self {
+        let own = answer.nodes.iter().find(|scored| scored.node == node);
+        let score = own.map(|scored| scored.score);
+        let better = answer.nodes.iter().filter(|scored| Some(scored.score) > score);
+        Self {
+            claim: expected.standard().map(|standard| standard.key.to_string()),
+            score: own.map(|scored| Row::of(node.to_owned(), scored)),
+            better_nodes: better.count(),
+            nodes: answer.nodes.len(),
+        }
+    }
+}
+
+fn rooms(node: &str, expected: &Expected) -> Vec<Room> {
+    let Some(room) = expected.room(node) else { return Vec::new() };
+    let pods = expected.mix().shares().iter().filter(|(demand, _)| demand.nodes == 1);
+    pods.map(|(demand, _)| Room {
+        shape: demand.to_string(),
+        pods: learn::levels().zip(room.fits(*demand)).collect(),
+    })
+    .collect()
+}
+
+impl Row {
+    fn of(of: String, scored: &Scored) -> Self {
+        let (basis, known, reason) = match &scored.reason {
+            Reason::Predicted(outcome, forecast) => ("predicted", Some((outcome, forecast)), None),
+            Reason::Likely(outcome, forecast) => ("likely", Some((outcome, forecast)), None),
+            Reason::Unknown(reason) => ("unknown", None, Some(reason.to_string())),
+        };
+        let outcome = known.map(|(outcome, _)| outcome);
+        let devices = known.into_iter().flat_map(|(_, forecast)| &forecast.taken);
+        Self {
+            of,
+            score: scored.score,
+            basis,
+            alternative: outcome.map(|outcome| outcome.gets.alternative),
+            path: outcome.and_then(|outcome| outcome.gets.path).map(|path| path.to_string()),
+            degraded: outcome.map(|outcome| outcome.gets.degraded),
+            loss: outcome.map(|outcome| outcome.cost.loss),
+            left: outcome.map(|outcome| outcome.cost.left),
+            devices: devices.map(ToString::to_string).collect(),
+            reason,
+        }
+    }
+}
+
+impl Page for PodPage {
+    fn html(&self) -> String {
+        page(&format!("Pod {}", self.pod), &table("node", &self.rows))
+    }
+}
+
+impl Page for NodePage {
+    fn html(&self) -> String {
+        let Self { node, fabric, devices, standard_pod, room, pods } = self;
+        let mut body = format!("<p>Fabric: {}", escape(fabric.as_deref().unwrap_or("none")));
+        body.push_str("<h2>Devices</h2><table><tr><th>device<th>address<th>kind<th>holder");
+        for Device { id, address, kind, holder } in devices {
+            let cells = [
+                id.as_str(),
+                address.as_deref().unwrap_or_default(),
+                kind,
+                holder.as_deref().unwrap_or_default(),
+            ];
+            row(&mut body, &cells.map(str::to_owned));
+        }
+        body.push_str("</table><h2>For a standard pod</h2>");
+        let StandardPod { claim, score, better_nodes, nodes } = standard_pod;
+        let _infallible = write!(
+            body,
+            "<p>The claim most common in this cluster, as {}; {better_nodes} of {nodes} nodes \
+             have a higher score.",
+            escape(claim.as_deref().unwrap_or("none: no claim holds devices"))
+        );
+        body.push_str(&table("node", score.as_slice()));
+        body.push_str("<h2>Room for more pods, by the cell they fit in</h2><table>");
+        for Room { shape, pods } in room {
+            let fits = pods.iter().map(|(level, pods)| format!("{level}: {pods}"));
+            row(&mut body, &std::iter::once(shape.clone()).chain(fits).collect::<Vec<_>>());
+        }
+        body.push_str("</table><h2>Pods that the scheduler asked about last</h2>");
+        body.push_str(&table("pod", pods));
+        page(&format!("Node {node}"), &body)
+    }
+}
+
+fn table(of: &str, rows: &[Row]) -> String {
+    let mut text = format!(
+        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>degraded<th>loss<th>left\
+         <th>devices"
+    );
+    let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+    for Row { of, score, basis, alternative, path, degraded, loss, left, devices, reason } in rows {
+        let cells = [
+            of.clone(),
+            score.to_string(),
+            (*basis).to_owned(),
+            number(alternative.map(u64::from)),
+            path.clone().unwrap_or_default(),
+            number(degraded.map(u64::from)),
+            number(*loss),
+            number(left.map(u64::from)),
+            reason.clone().unwrap_or_else(|| devices.join(" ")),
+        ];
+        row(&mut text, &cells);
+    }
+    text + "</table>"
+}
+
+fn row(text: &mut String, cells: &[String]) {
+    text.push_str("<tr>");
+    for cell in cells {
+        let _infallible = write!(text, "<td>{}", escape(cell));
+    }
+}
+
+fn page(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!doctype html><meta charset=utf-8><title>{title}</title>\
+         <style>td,th{{padding:0 1em 0 0;text-align:left}}</style><h1>{title}</h1>{body}"
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_hold_text_as_text() {
+        assert_eq!(escape("<a href=\"&\">"), "&lt;a href=&quot;&amp;&quot;&gt;");
+    }
+}

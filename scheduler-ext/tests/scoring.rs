@@ -1,0 +1,12 @@
+//! The score over whole clusters: nodes as their drivers publish them, pods as they reach the
+//! extender, and the extender's own memory.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod scoring {
+    mod cluster;
+    mod laws;
+    mod learning;
+    mod pages;
+    mod scores;
+}

@@ -1,0 +1,128 @@
+//! What a look at the cluster learns, and in which steps.
+
+use super::cluster::{A100, H100, classes, cluster, from, holding, node_of};
+use cluster_model::view::{ClusterView, Index, ObjectKey};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use scheduler_ext::answers::Answers;
+use scheduler_ext::expected::Expected;
+use scheduler_ext::learn::{CLAIMS_PER_STEP, Learning, NODES_PER_STEP};
+use scheduler_ext::prioritize::Ranker;
+use scheduler_ext::score::{Demand, Mix};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::sync::Arc;
+use topology_graph::PathKind;
+
+const NODES: usize = 120;
+
+/// Nodes of two kinds, each with one claim.
+fn view() -> ClusterView {
+    let mut objects: Vec<Value> = classes();
+    for number in 0..NODES {
+        let size = if number % 2 == 0 { H100 } else { A100 };
+        objects.extend(node_of(size, &format!("node-{number}")));
+    }
+    let mut view = cluster(&objects);
+    for number in 0..NODES {
+        let devices = [("gpu.nvidia.com", "gpu-0".to_owned()), ("dra.net", "nic-0".to_owned())];
+        let node = format!("node-{number}");
+        view.apply(holding("n", &node, &node, devices.into_iter())).unwrap();
+    }
+    view
+}
+
+/// A request waits behind a watch, and a watch behind who reads the view: no step reads it
+/// for long.
+#[test]
+fn a_step_looks_at_few_nodes() {
+    let view = view();
+    let answers = Answers::default();
+    let in_step = Cell::new(0);
+    let machine = |node: &str| {
+        in_step.set(in_step.get() + 1);
+        answers.machine(&view, node)
+    };
+    let mut learning = Learning::new(Arc::default());
+    let mut steps = 0;
+    while learning.step(&view, &machine) {
+        assert!(in_step.replace(0) <= NODES_PER_STEP);
+        steps += 1;
+    }
+    let claims = NODES / CLAIMS_PER_STEP + 1;
+    assert_eq!(steps + 1, claims + NODES.div_ceil(NODES_PER_STEP));
+}
+
+/// A claim that goes while the look is going on leaves nothing wrong behind.
+#[test]
+fn a_look_in_steps_ends_where_a_look_at_once_does() {
+    let mut view = view();
+    let ranker = Ranker::new(Expected::new(Mix::default()));
+    let mut learning = ranker.learning();
+    ranker.look(&mut learning, &view);
+    let gone = ObjectKey { namespace: "n".to_owned(), name: "node-0".to_owned() };
+    Index::<ResourceClaim>::delete(&mut view, &gone);
+    while ranker.look(&mut learning, &view) {}
+    ranker.expect(learning);
+    let at_once = Ranker::new(Expected::new(Mix::default()));
+    at_once.learn(&view);
+    assert_eq!(ranker.expected().fabrics(), at_once.expected().fabrics());
+}
+
+/// Of each shape: how many more pods find their devices in one cell of each level.
+#[test]
+fn the_room_of_a_fabric_is_counted_at_every_level() {
+    let objects: Vec<Value> =
+        classes().into_iter().chain(node_of(H100, "a")).chain(node_of(A100, "b")).collect();
+    let mut view = cluster(&objects);
+    let room = |view: &ClusterView, demand: Demand| {
+        let ranker = Ranker::new(Expected::new(Mix::default()));
+        ranker.learn(view);
+        let expected = ranker.expected();
+        expected.fabrics()[""].pods[&demand].clone()
+    };
+    // Of switch, root port, root, NUMA node and node: H100 has pairs below one switch and four
+    // of each on a NUMA node, A100 two of each.
+    assert_eq!(room(&view, Demand::gpus(8)), [0, 0, 0, 0, 2]);
+    let pairs = room(&view, Demand::gpus(1));
+    assert_eq!((pairs[3], pairs[4]), (16, 16));
+    let fours = room(&view, Demand::gpus(4));
+    assert_eq!((fours[3], fours[4]), (2, 4), "A100 has no NUMA node with four GPUs");
+    // One GPU less on H100: it fits, and not on one NUMA node.
+    let taken = [("gpu.nvidia.com", "gpu-0".to_owned()), ("dra.net", "nic-7".to_owned())];
+    view.apply(holding("n", "c", "a", taken.into_iter())).unwrap();
+    let fours = room(&view, Demand::gpus(4));
+    assert_eq!((fours[3], fours[4]), (0, 3));
+    assert!(!room(&view, Demand::gpus(1)).is_empty());
+}
+
+/// Every pod that gets devices is seen once, whether the scheduler asked about it or not.
+#[test]
+fn every_pod_that_is_bound_is_seen_once_with_its_farthest_path() {
+    let objects: Vec<Value> = classes().into_iter().chain(node_of(H100, "a")).collect();
+    let mut view = cluster(&objects);
+    let ranker = Ranker::default();
+    let look = |view: &ClusterView| -> Vec<(String, Option<PathKind>)> {
+        let mut learning = ranker.learning();
+        while ranker.look(&mut learning, view) {}
+        let bound = ranker.expect(learning).into_iter();
+        bound.map(|bound| (bound.pod.key.to_string(), bound.path)).collect()
+    };
+    let bind = |view: &mut ClusterView, pod: &str, claim: &str, device: (&'static str, &str)| {
+        let device = (device.0, device.1.to_owned());
+        let mut claim = holding("n", claim, "a", [device].into_iter());
+        let consumer = json!([{"resource": "pods", "name": pod, "uid": pod}]);
+        claim.status.as_mut().unwrap().reserved_for = from(&consumer);
+        view.apply(claim).unwrap();
+    };
+    bind(&mut view, "early", "e", ("gpu.nvidia.com", "gpu-5"));
+    assert_eq!(look(&view), [], "what was there before is nothing new");
+    // One pod with two claims; its devices are on two NUMA nodes.
+    bind(&mut view, "far", "gpu", ("gpu.nvidia.com", "gpu-0"));
+    bind(&mut view, "far", "nic", ("dra.net", "nic-7"));
+    bind(&mut view, "single", "one", ("gpu.nvidia.com", "gpu-1"));
+    let far = ("n/far".to_owned(), Some(PathKind::Sys));
+    assert_eq!(look(&view), [far, ("n/single".to_owned(), None)]);
+    bind(&mut view, "late", "l", ("gpu.nvidia.com", "gpu-6"));
+    assert_eq!(look(&view), [("n/late".to_owned(), None)]);
+    assert_eq!(look(&view), []);
+}

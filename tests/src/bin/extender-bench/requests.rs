@@ -1,0 +1,230 @@
+//! Requests as kube-scheduler sends them, by how many nodes they name and what changed
+//! before.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use tests::{
+    Check, ControlPlane, Options, Scope, eventually,
+    figures::{megabytes, memory, say},
+    machine::H100,
+    rig::Rig,
+    with_scope,
+};
+
+use crate::{
+    Args,
+    cluster::{self, Devices, Random, SHAPES},
+    http::Connection,
+    idle::Idle,
+};
+
+/// What the scheduler names of a large cluster at most, by `percentageOfNodesToScore`: 10 %
+/// of 5,000.
+const SAMPLE: usize = 500;
+const SOON: Duration = Duration::from_mins(2);
+const QUIET: [&str; 1] = ["--log=warn"];
+
+/// Measures the answers.
+pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        let kind = rig.machine("h100", H100).await?;
+        let begin = Instant::now();
+        rig.copies(std::slice::from_ref(&kind), 1..args.nodes).await?;
+        let mut nodes = vec![kind.clone()];
+        nodes.extend((1..args.nodes).map(|number| format!("{kind}-{number}")));
+        let devices = Devices::of(plane.client(), &kind).await?;
+        let mut random = Random(0x5eed_5eed);
+        cluster::use_half(scope, &nodes, &devices, &mut random).await?;
+        let took = begin.elapsed();
+        say(&format!("{} nodes, {} slices made in {took:.0?}", nodes.len(), 2 * nodes.len()));
+        let begin = Instant::now();
+        let address = rig.start_plain_extender(&QUIET).await?;
+        say(&format!("the extender: ready {:.1?} after its start", begin.elapsed()));
+        let pods = pods(scope).await?;
+        Bench { args, scope, rig: &rig, nodes, devices, pods, address }.run(random).await
+    })
+    .await
+}
+
+/// A pod of each shape, as the scheduler has it: its claim is made and has no devices.
+async fn pods(scope: &Scope) -> anyhow::Result<Vec<Value>> {
+    let claims: Api<ResourceClaim> = scope.api();
+    let mut pods = Vec::new();
+    for count in SHAPES {
+        let name = format!("shape-{count}");
+        let claim = json!({"metadata": {"name": name}, "spec": cluster::spec(count)});
+        claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+        // As large as pods are.
+        let environment: Vec<_> =
+            (0..30).map(|n| json!({"name": format!("NCCL_{n}"), "value": "some value"})).collect();
+        pods.push(json!({
+            "metadata": {"name": name, "namespace": scope.namespace(), "uid": name},
+            "spec": {
+                "containers": [{"name": "nccl", "image": "nccl", "env": environment}],
+                "resourceClaims": [{"name": "devices", "resourceClaimName": name}],
+            },
+            "status": {"phase": "Pending"},
+        }));
+    }
+    // It must be seen as a pod.
+    let _: Pod = serde_json::from_value(pods[0].clone())?;
+    Ok(pods)
+}
+
+struct Bench<'a> {
+    args: Args,
+    scope: &'a Scope,
+    rig: &'a Rig<'a>,
+    nodes: Vec<String>,
+    devices: Devices,
+    pods: Vec<Value>,
+    address: SocketAddr,
+}
+
+impl Bench<'_> {
+    async fn run(&self, mut random: Random) -> anyhow::Result<()> {
+        let idle = Idle::start().await?;
+        let mut doing_nothing = Connection::open(idle.address)?;
+        let mut extender = Connection::open(self.address)?;
+        self.plain(&mut doing_nothing, "an extender that does nothing")?;
+        self.plain(&mut extender, "the extender")?;
+        for size in self.sizes() {
+            self.warm(&mut doing_nothing, size, "an extender that does nothing")?;
+            self.knows(&mut extender, size)?;
+            self.warm(&mut extender, size, "the extender, nothing changed")?;
+            self.all_changed(&mut extender, size).await?;
+        }
+        self.really_changed(&mut extender, &mut random).await?;
+        self.memory()
+    }
+
+    /// How many nodes the requests name.
+    fn sizes(&self) -> [usize; 2] {
+        [SAMPLE.min(self.nodes.len()), self.nodes.len()]
+    }
+
+    fn body(&self, pod: usize, nodes: usize) -> String {
+        json!({"Pod": self.pods[pod], "Nodes": null, "NodeNames": self.nodes[..nodes]}).to_string()
+    }
+
+    /// Pods without claims.
+    fn plain(&self, connection: &mut Connection, what: &str) -> anyhow::Result<()> {
+        let mut pod = self.pods[0].clone();
+        pod["spec"].as_object_mut().context("a spec")?.remove("resourceClaims");
+        let [names, _] = self.sizes();
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": self.nodes[..names]}).to_string();
+        let times: anyhow::Result<_> =
+            (0..20 * self.args.requests).map(|_| connection.ask(&body)).collect();
+        report(&format!("{what}, pods without claims, {SAMPLE} names"), times?);
+        Ok(())
+    }
+
+    fn warm(&self, connection: &mut Connection, size: usize, what: &str) -> anyhow::Result<()> {
+        let mut times = Vec::new();
+        for _ in 0..self.args.requests {
+            for pod in 0..self.pods.len() {
+                times.push(connection.ask(&self.body(pod, size))?);
+            }
+        }
+        report(&format!("{what}, {size} names"), times);
+        Ok(())
+    }
+
+    /// Asks once for each shape, and looks whether the answer has an opinion.
+    fn knows(&self, connection: &mut Connection, size: usize) -> anyhow::Result<()> {
+        for pod in 0..self.pods.len() {
+            connection.ask(&self.body(pod, size))?;
+            let scores: Vec<Value> = serde_json::from_slice(connection.body())?;
+            anyhow::ensure!(scores.len() == size, "{} scores of {size}", scores.len());
+            let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+            for score in scores {
+                *counts.entry(score["Score"].as_i64().context("a score")?).or_default() += 1;
+            }
+            anyhow::ensure!(counts.len() > 2, "no opinion: {counts:?}");
+            say(&format!("{} pairs, {size} names: scores {counts:?}", SHAPES[pod]));
+        }
+        Ok(())
+    }
+
+    /// Before each request something changed by which no node is what it was.
+    async fn all_changed(&self, connection: &mut Connection, size: usize) -> anyhow::Result<()> {
+        let mut times = Vec::new();
+        for number in 0..self.args.requests {
+            for pod in 0..self.pods.len() {
+                let touched = Instant::now();
+                cluster::touch_class(self.scope.client(), number * 4 + pod + size).await?;
+                self.has_seen("deviceclasses", touched).await?;
+                times.push(connection.ask(&self.body(pod, size))?);
+            }
+        }
+        report(&format!("the extender, all nodes changed (a class), {size} names"), times);
+        Ok(())
+    }
+
+    /// What is in use changes on every node.
+    async fn really_changed(
+        &self,
+        connection: &mut Connection,
+        random: &mut Random,
+    ) -> anyhow::Result<()> {
+        let mut times: BTreeMap<usize, Vec<Duration>> = BTreeMap::new();
+        for _ in 0..self.args.changes {
+            for size in self.sizes() {
+                cluster::change(self.scope, &self.nodes, &self.devices, random).await?;
+                let last = Instant::now();
+                let end = self.nodes.last().context("there are nodes")?.clone();
+                cluster::change(self.scope, &[end], &self.devices, random).await?;
+                self.has_seen("resourceclaims", last).await?;
+                for pod in 0..self.pods.len() {
+                    times.entry(size).or_default().push(connection.ask(&self.body(pod, size))?);
+                }
+            }
+        }
+        for (size, times) in times {
+            report(&format!("the extender, all nodes changed (claims), {size} names"), times);
+        }
+        Ok(())
+    }
+
+    /// Waits until the extender has had word of a kind since a moment.
+    async fn has_seen(&self, kind: &str, since: Instant) -> anyhow::Result<()> {
+        let name = format!("dranet_scheduler_ext_view_age_seconds{{kind=\"{kind}\"}}");
+        eventually(SOON, async || {
+            let metrics = self.rig.extender()?.metrics().await?;
+            let age = *metrics.get(&name).with_context(|| format!("no {name}"))?;
+            let fresh = age < since.elapsed().as_secs_f64();
+            Ok(Check::that(fresh, || format!("{kind} are {age} s old")))
+        })
+        .await
+    }
+
+    fn memory(&self) -> anyhow::Result<()> {
+        let pid = self.rig.extender()?.process().pid();
+        let [now, peak] = ["VmRSS", "VmHWM"].map(|field| memory(pid, field).map(megabytes));
+        say(&format!("the extender: {:.1} MB resident, {:.1} MB at most", now?, peak?));
+        Ok(())
+    }
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let Some(last) = times.len().checked_sub(1) else { return };
+    let at = |percent: usize| times[last * percent / 100];
+    say(&format!(
+        "{what}: {} requests, p50 {:.2?}, p99 {:.2?}, slowest {:.2?}",
+        times.len(),
+        at(50),
+        at(99),
+        at(100)
+    ));
+}

@@ -1,0 +1,104 @@
+//! The extender, with the rights of its own service account, and what it says of itself.
+
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::Rig;
+use crate::{Extender, Process, SchedulerConfig, metrics, ports, readiness::Probe};
+
+/// A running extender; dropped, it is killed.
+#[derive(Debug)]
+pub struct RunningExtender {
+    process: Process,
+    url: String,
+    operations: u16,
+}
+
+impl RunningExtender {
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The URL before the verb.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What it counts now, by name and labels, as `/metrics` has them.
+    pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
+        metrics::samples(self.operations).await
+    }
+
+    /// A page of `/debug`, as JSON; none where it answers that there is none.
+    pub async fn debug(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        let answer = Probe::new(&format!("{}/debug/{path}", self.url))?.look().await;
+        match answer {
+            Ok(text) => Ok(Some(serde_json::from_str(&text)?)),
+            Err(error) if error.contains("404") => Ok(None),
+            Err(error) => anyhow::bail!("/debug/{path}: {error}"),
+        }
+    }
+
+    /// Stops it in its tracks: its port is open and nobody answers.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.process.pid()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.context("it has an id")?, Signal::STOP)?)
+    }
+}
+
+impl Rig<'_> {
+    /// Starts the extender and a scheduler that asks it.
+    pub async fn start_extender(&mut self) -> anyhow::Result<()> {
+        let url = self.start_extender_alone().await?;
+        let extender = Extender::new(&url, &self.plane.authority().pem());
+        self.plane.restart_scheduler(&SchedulerConfig::with_extenders(vec![extender])).await
+    }
+
+    /// Starts the extender; returns the URL before the verb.
+    pub async fn start_extender_alone(&mut self) -> anyhow::Result<String> {
+        self.extender = None;
+        let (port, operations) = (ports::free()?, ports::free()?);
+        let identity = self.plane.authority().issue("scheduler-ext", self.plane.directory())?;
+        let tls = [
+            format!("--listen=127.0.0.1:{port}"),
+            format!("--tls-cert={}", identity.certificate.display()),
+            format!("--tls-key={}", identity.key.display()),
+        ];
+        let process = self.spawn("scheduler-ext", "scheduler-ext", operations, &tls).await?;
+        let url = format!("https://127.0.0.1:{port}");
+        self.extender = Some(RunningExtender { process, url: url.clone(), operations });
+        Ok(url)
+    }
+
+    /// Starts the extender on plain HTTP, as it is deployed beside a scheduler, with more
+    /// flags; returns where it listens.
+    pub async fn start_plain_extender(&mut self, args: &[&str]) -> anyhow::Result<SocketAddr> {
+        self.extender = None;
+        let (port, operations) = (ports::free()?, ports::free()?);
+        let mut all = vec![format!("--listen=127.0.0.1:{port}")];
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let process = self.spawn("scheduler-ext", "scheduler-ext", operations, &all).await?;
+        let url = format!("http://127.0.0.1:{port}");
+        self.extender = Some(RunningExtender { process, url, operations });
+        Ok(([127, 0, 0, 1], port).into())
+    }
+
+    /// The extender.
+    pub fn extender(&self) -> anyhow::Result<&RunningExtender> {
+        self.extender.as_ref().context("the extender runs")
+    }
+
+    /// Ends the extender; the scheduler goes on asking it.
+    pub fn kill_extender(&mut self) {
+        self.extender = None;
+    }
+
+    /// The log of the running extender.
+    pub fn extender_log(&self) -> String {
+        self.extender.as_ref().map(|it| it.process.tail(usize::MAX)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,171 @@
+//! An extender that is away, frozen, slow or answers nonsense: pods schedule all the same,
+//! and their devices are aligned, as the claims see to that.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Context;
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use axum_server::{Handle, tls_rustls::RustlsConfig};
+use futures::stream;
+use serde_json::json;
+use tests::{ControlPlane, Extender, SchedulerConfig, Scope, floor::Test, ports};
+
+use super::thin_line::{assert_aligned, create, devices, gone, pod, with_rig};
+
+/// How long the scheduler waits for the extender here.
+const TIMEOUT: &str = "500ms";
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        whatever_an_extender_answers_pods_are_aligned,
+        with_the_extender_frozen_pods_are_aligned_all_the_same,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// What an extender may do instead of answering.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// No JSON.
+    Garbage,
+    /// Nothing, with success.
+    Empty,
+    /// JSON `null`.
+    Null,
+    /// JSON of another type.
+    OtherType,
+    /// An error of the server.
+    ServerError,
+    /// Scores of nodes that nobody asked about.
+    OtherNodes,
+    /// Scores far beyond the scale, up and down.
+    OffTheScale,
+    /// An answer after the scheduler's patience.
+    TooLate,
+    /// The connection breaks in the middle of the answer.
+    BrokenOff,
+}
+
+const FAULTS: [Fault; 9] = [
+    Fault::Garbage,
+    Fault::Empty,
+    Fault::Null,
+    Fault::OtherType,
+    Fault::ServerError,
+    Fault::OtherNodes,
+    Fault::OffTheScale,
+    Fault::TooLate,
+    Fault::BrokenOff,
+];
+
+/// The fault of the moment, and how often it was asked.
+#[derive(Debug)]
+struct Faulty {
+    fault: Mutex<(Fault, usize)>,
+    nodes: [String; 2],
+}
+
+async fn whatever_an_extender_answers_pods_are_aligned(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, rig, nodes| {
+        rig.kill_extender();
+        let state = Arc::new(Faulty { fault: Mutex::new((FAULTS[0], 0)), nodes });
+        let port = ports::free()?;
+        let identity = plane.authority().issue("extender", plane.directory())?;
+        let tls = RustlsConfig::from_pem_file(identity.certificate, identity.key).await?;
+        let router = Router::new().route("/prioritize", post(answer)).with_state(state.clone());
+        let handle = Handle::<SocketAddr>::new();
+        let server = axum_server::bind_rustls(([127, 0, 0, 1], port).into(), tls);
+        let serving = tokio::spawn(server.handle(handle.clone()).serve(router.into_make_service()));
+        handle.listening().await.context("the extender does not listen")?;
+        ask_extender(&plane, &format!("https://127.0.0.1:{port}")).await?;
+        for (number, fault) in FAULTS.into_iter().enumerate() {
+            state.set(fault);
+            aligned(scope, &format!("p{number}")).await.with_context(|| format!("{fault:?}"))?;
+            assert!(state.asked() > 0, "{fault:?}: the extender was not asked");
+        }
+        handle.shutdown();
+        serving.await??;
+        Ok(())
+    })
+    .await
+}
+
+async fn with_the_extender_frozen_pods_are_aligned_all_the_same(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, rig, _| {
+        ask_extender(&plane, rig.extender()?.url()).await?;
+        rig.extender()?.freeze()?;
+        aligned(scope, "a").await?;
+        aligned(scope, "b").await
+    })
+    .await
+}
+
+/// Starts a scheduler that asks this extender, as deployed but for its patience.
+async fn ask_extender(plane: &ControlPlane, url: &str) -> anyhow::Result<()> {
+    let mut extender = Extender::new(url, &plane.authority().pem());
+    TIMEOUT.clone_into(&mut extender.http_timeout);
+    plane.restart_scheduler(&SchedulerConfig::with_extenders(vec![extender])).await
+}
+
+/// A pod comes, is bound, has two NICs on the NUMA node of its GPU, and goes.
+async fn aligned(scope: &Scope, name: &str) -> anyhow::Result<()> {
+    create(scope, pod(name, Some("2"))).await?;
+    assert_aligned(&devices(scope, name).await?, 2);
+    scope.delete_pod(name).await?;
+    gone(scope, name).await
+}
+
+impl Faulty {
+    fn set(&self, fault: Fault) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = (fault, 0);
+    }
+
+    fn asked(&self) -> usize {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+
+    fn next(&self) -> Fault {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.1 += 1;
+        fault.0
+    }
+}
+
+async fn answer(State(faulty): State<Arc<Faulty>>) -> Response {
+    let scores = |scores: [(&str, i64); 2]| {
+        let scores = scores.map(|(host, score)| json!({"Host": host, "Score": score}));
+        axum::Json(scores).into_response()
+    };
+    let [one, two] = &faulty.nodes;
+    match faulty.next() {
+        Fault::Garbage => "<html>502 Bad Gateway</html>".into_response(),
+        Fault::Empty => StatusCode::OK.into_response(),
+        Fault::Null => axum::Json(json!(null)).into_response(),
+        Fault::OtherType => axum::Json(json!({"Host": 7})).into_response(),
+        Fault::ServerError => (StatusCode::INTERNAL_SERVER_ERROR, "broken").into_response(),
+        Fault::OtherNodes => scores([("nowhere", 10), ("elsewhere", 0)]),
+        Fault::OffTheScale => scores([(one, 1_000_000), (two, -1_000_000)]),
+        // Never: the scheduler gives up, and the connection ends with the server.
+        Fault::TooLate => std::future::pending::<Infallible>().await.into_response(),
+        Fault::BrokenOff => {
+            let parts = [Ok(Bytes::from("[{\"Host\":")), Err(io::Error::other("broken off"))];
+            Body::from_stream(stream::iter(parts)).into_response()
+        }
+    }
+}

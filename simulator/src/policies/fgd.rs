@@ -1,0 +1,59 @@
+//! FGD: fragmentation gradient descent (Weng et al., "Beware of Fragmentation: Scheduling
+//! GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC '23), for whole GPUs.
+//!
+//! A node's fragmentation is the number of its free GPUs that a task drawn from the workload
+//! cannot use, in expectation: all free GPUs where they are too few for the task, none
+//! otherwise. A pod goes to the node whose fragmentation grows least. Nodes where it grows
+//! equally are drawn from at random: the paper ranks by nothing else.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::Cluster;
+use crate::policy::{Candidate, Pod, Policy};
+
+/// FGD with the tasks of a workload.
+#[derive(Clone, Debug)]
+pub struct Fgd {
+    /// How many pods there are by their GPUs.
+    pods: BTreeMap<u32, i64>,
+}
+
+impl Fgd {
+    /// FGD for a workload of pods with these GPUs.
+    pub fn new(pods: impl IntoIterator<Item = u32>) -> Self {
+        let mut counts = BTreeMap::new();
+        for gpus in pods {
+            *counts.entry(gpus).or_default() += 1;
+        }
+        Self { pods: counts }
+    }
+
+    /// Expected fragmentation of a node with this many free GPUs, times the number of pods.
+    fn fragmentation(&self, free: u32) -> i64 {
+        let too_large = self.pods.range(free + 1..).map(|(_, count)| count);
+        i64::from(free) * too_large.sum::<i64>()
+    }
+}
+
+impl Policy for Fgd {
+    fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64> {
+        let score = |candidate: &Candidate| {
+            let free = cluster.gpus_of(candidate.node) - cluster.gpus_in_use(candidate.node);
+            self.fragmentation(free) - self.fragmentation(free - pod.gpus)
+        };
+        candidates.iter().map(score).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragmentation_is_what_the_drawn_task_cannot_use() {
+        // Half of the pods have one GPU, a quarter two, a quarter eight.
+        let fgd = Fgd::new([1, 1, 2, 8]);
+        let expected: Vec<_> = (0..=8).map(|free| fgd.fragmentation(free)).collect();
+        assert_eq!(expected, [0, 2, 2, 3, 4, 5, 6, 7, 0]);
+    }
+}

@@ -1,7 +1,7 @@
 //! What an allocation on a node means: for the pod, and for pods still to come.
 
 use crate::machine::Machine;
-use crate::score::{Cost, Fabric, Gets, Mix};
+use crate::score::{Cost, Gets, Mix};
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, ClaimAllocation, ClaimName, DeviceId, DeviceResult};
@@ -13,8 +13,6 @@ pub struct Forecast {
     pub gets: Gets,
     /// What the node loses; its fabric is not counted.
     pub cost: Cost,
-    /// Whether a node on which nothing was in use is broken.
-    pub breaks_one: bool,
     /// The devices that are newly taken; none of those with admin access.
     pub taken: Vec<DeviceId>,
 }
@@ -49,12 +47,7 @@ impl Forecast {
         let (before, after) = (machine.room(in_use), machine.room_without(in_use, &taken));
         let path = machine.farthest_path(&devices);
         let gets = Gets { alternative, path, degraded: machine.degraded(&devices) };
-        Self {
-            gets,
-            cost: Cost::of(&before, &after, Fabric::default(), mix),
-            breaks_one: before != after && before.node() == machine.whole().node(),
-            taken,
-        }
+        Self { gets, cost: Cost::of(&before, &after, &machine.whole(), mix), taken }
     }
 }
 

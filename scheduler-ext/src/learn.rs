@@ -142,9 +142,9 @@ impl Learning {
     /// none after the first.
     pub fn finish(self) -> (Expected, Vec<BoundPod>) {
         let Self { before, at: _, counts, claims, rooms, fabrics, bound } = self;
-        let mix = learned(counts, &before.prior);
-        let differs = before.mix.differs(&mix, DIFFERENCE);
-        let mix = if differs { mix } else { before.mix.clone() };
+        let learned = learned(&counts, &before.prior, &before.mix);
+        let differs = learned.is_some();
+        let mix = learned.unwrap_or_else(|| before.mix.clone());
         let fabrics = fabrics.into_iter().map(|(name, nodes)| {
             let nodes = nodes.iter().filter_map(|node| rooms.get(node));
             let mut room = FabricRoom::of(nodes.map(|(_, room)| room), &mix);
@@ -180,8 +180,9 @@ fn pods(view: &ClusterView, machine: &Machine) -> BTreeMap<PodName, Vec<DeviceId
     pods
 }
 
-/// The shapes of all claims that hold GPUs or NICs, and the configured mix beside them.
-fn learned(counts: BTreeMap<Demand, u32>, prior: &Mix) -> Mix {
+/// The mix of a cluster where so many claims of each shape hold GPUs or NICs, with the
+/// configured mix beside them; none where it is nearly what it was before.
+pub fn learned(counts: &BTreeMap<Demand, u32>, prior: &Mix, before: &Mix) -> Option<Mix> {
     let claims: u32 = counts.values().sum();
     // Claims do not tell which pods are a gang: the share of gangs stays as configured.
     let claims_for = |demand: &Demand| if demand.nodes > 1 { claims + PRIOR } else { PRIOR };
@@ -190,8 +191,9 @@ fn learned(counts: BTreeMap<Demand, u32>, prior: &Mix) -> Mix {
         let count = u64::from(*share) * u64::from(claims_for(demand)) / 1_000;
         (*demand, u32::try_from(count).unwrap_or(u32::MAX))
     });
-    let counts = counts.into_iter().map(|(demand, count)| (demand, count.saturating_mul(1_000)));
-    Mix::new(prior.chain(counts))
+    let counts = counts.iter().map(|(demand, count)| (*demand, count.saturating_mul(1_000)));
+    let mix = Mix::new(prior.chain(counts));
+    before.differs(&mix, DIFFERENCE).then_some(mix)
 }
 
 /// Counts a claim among those that ask for the same, which share one value in the view.

@@ -9,7 +9,7 @@ use crate::expected::Expected;
 use crate::forecast::{Forecast, Question, held_devices};
 use crate::in_flight::{Asked, InFlight, Settled};
 use crate::learn::{BoundPod, Learning};
-use crate::score::{Fabric, Outcome};
+use crate::score::Outcome;
 use cluster_model::predict::{PodClaims, pod_claims};
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
@@ -181,9 +181,7 @@ fn known(
     fabric: Option<&str>,
 ) -> Reason {
     let whole_nodes = fabric.map_or(0, |fabric| expected.whole_nodes(fabric));
-    let fabric = Fabric { whole_nodes, breaks_one: forecast.breaks_one };
-    let mut cost = forecast.cost;
-    cost.loss += fabric.loss(expected.mix());
+    let cost = forecast.cost.on_fabric(whole_nodes, expected.mix());
     let outcome = Outcome { gets: forecast.gets, cost };
     if basis.is_exact {
         Reason::Predicted(outcome, forecast)

@@ -8,10 +8,12 @@
 //! What is lost follows two papers. `HiveD` (OSDI '20) keeps a hierarchy of cells and
 //! keeps large ones whole; FGD (ATC '23) takes the node on which the pods that this
 //! cluster really runs lose least. Here the loss of FGD is counted at each level of
-//! the hierarchy of `HiveD`.
+//! the hierarchy of `HiveD`, and of the room that there will be: FGD counts a node with
+//! one GPU in use as lost for a pod that needs all of it, but it is the next that could
+//! have room for it.
 //!
 //! ```
-//! use scheduler_ext::score::{Cost, Demand, Fabric, Free, Gets, Mix, Outcome, Room, rank};
+//! use scheduler_ext::score::{Cost, Demand, Free, Gets, Mix, Outcome, Room, rank};
 //!
 //! let mix = Mix::new([(Demand::gpus(1), 3), (Demand::gpus(2), 1)]);
 //! // Two NUMA nodes of two GPUs and two NICs; the pod takes a pair of the first.
@@ -19,8 +21,8 @@
 //!     let cells = [gpus, 2].map(|gpus| Free { gpus, nics: gpus });
 //!     Room::new(vec![cells.to_vec(), vec![Free { gpus: gpus + 2, nics: gpus + 2 }]])
 //! };
-//! let whole = Cost::of(&room(2), &room(1), Fabric::default(), &mix);
-//! let broken = Cost::of(&room(1), &room(0), Fabric::default(), &mix);
+//! let whole = Cost::of(&room(2), &room(1), &room(2), &mix);
+//! let broken = Cost::of(&room(1), &room(0), &room(2), &mix);
 //! let outcome = |cost| Some(Outcome { gets: Gets::default(), cost });
 //! assert_eq!(rank(&[outcome(whole), outcome(broken)]), [0, 10]);
 //! ```
@@ -31,7 +33,7 @@ mod mix;
 mod rank;
 mod room;
 
-pub use cost::{Cost, Fabric};
+pub use cost::Cost;
 pub use gets::Gets;
 pub use mix::{Demand, Mix, ParseMixError};
 pub use rank::{NEUTRAL, Outcome, SCORE_MAX, rank};

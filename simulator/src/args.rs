@@ -46,7 +46,7 @@ pub struct Args {
     pub bandwidths: Option<Published>,
     /// Replays of each policy that are averaged: the trace begun at so many moments of it, the jobs
     /// before at its end, and ties broken by other seeds
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub repeats: u64,
     /// Seed of the first replay; the others count on from it
     #[arg(long, default_value_t = 1)]

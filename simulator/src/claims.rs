@@ -12,6 +12,7 @@ use dra_allocator::{
     AllocateError, AllocatedState, Claim, ClaimAllocation, ClaimName, DeviceId, Limits, Outcome,
     allocate,
 };
+use foldhash::fast::RandomState;
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 use serde_json::{Value, json};
 use topology_graph::{PathKind, PlanRequest};
@@ -76,7 +77,17 @@ pub struct Claims {
     pub machines: Vec<Machine>,
     /// One node of each kind, [`kind_node`].
     view: ClusterView,
-    specs: BTreeMap<u32, (ResourceClaimSpec, Vec<Claim>)>,
+    planned: BTreeMap<u32, Planned>,
+}
+
+/// The claim of pods with some number of GPUs.
+#[derive(Debug)]
+pub struct Planned {
+    /// What it asks for.
+    pub spec: Arc<ResourceClaimSpec>,
+    /// The labels of claims that are made from the template.
+    pub labels: BTreeMap<String, String>,
+    claims: Vec<Claim>,
 }
 
 /// What a pod gets on a node.
@@ -89,19 +100,22 @@ pub struct Placement {
     pub tiers: i64,
     /// The path of each GPU to its NIC, nearest plan.
     pub pairs: Vec<PathKind>,
-    /// The results of the allocation: the request, and the index of the device.
-    pub results: Vec<(Arc<str>, usize)>,
+    /// The allocation on the node that stands for the kind, [`kind_node`].
+    pub allocations: Vec<ClaimAllocation>,
 }
 
 /// Places claims on nodes, and remembers the answers by the state of the node.
 #[derive(Debug)]
 pub struct Placer {
     claims: Arc<Claims>,
-    known: HashMap<(usize, Devices, u32), Option<Arc<Placement>>>,
+    known: HashMap<(usize, Devices, u32), Option<Arc<Placement>>, RandomState>,
 }
 
+/// What a claim asks for, and the labels that it gets.
+type Template = (ResourceClaimSpec, BTreeMap<String, String>);
+
 /// The name of the node that stands for a kind.
-fn kind_node(kind: usize) -> String {
+pub fn kind_node(kind: usize) -> String {
     format!("kind-{kind}")
 }
 
@@ -117,7 +131,7 @@ impl Claims {
             view.apply(machine.node_topology(&name, "fabric"))?;
             machine.slices(&name).into_iter().try_for_each(|slice| view.apply(slice))?;
         }
-        Ok(Self { machines, view, specs: BTreeMap::new() })
+        Ok(Self { machines, view, planned: BTreeMap::new() })
     }
 
     /// Makes the claims of pods with these numbers of GPUs.
@@ -127,28 +141,43 @@ impl Claims {
         alignment: Alignment,
     ) -> Result<Self, ClaimError> {
         for gpus in gpus {
-            let spec = self.write(gpus, alignment)?;
+            let (spec, labels) = self.write(gpus, alignment)?;
             let name = ClaimName::new(NAMESPACE, format!("gpus-{gpus}"));
             let failed = |why: String| ClaimError::Allocate { gpus, why };
             let claim = Claim::from_spec(name, &spec).map_err(|error| failed(error.to_string()))?;
-            self.specs.insert(gpus, (spec, vec![claim]));
+            let planned = Planned { spec: Arc::new(spec), labels, claims: vec![claim] };
+            self.planned.insert(gpus, planned);
         }
         Ok(self)
     }
 
     /// The claim of a pod with this many GPUs, if it was planned.
-    pub fn spec(&self, gpus: u32) -> Option<&ResourceClaimSpec> {
-        self.specs.get(&gpus).map(|(spec, _)| spec)
+    pub fn planned(&self, gpus: u32) -> Result<&Planned, ClaimError> {
+        self.planned.get(&gpus).ok_or(ClaimError::NoClaim { gpus })
+    }
+
+    /// One node of each kind, [`kind_node`], and nothing in use.
+    pub fn view(&self) -> &ClusterView {
+        &self.view
+    }
+
+    /// The state of the node that stands for a kind where these devices are in use.
+    pub fn state(&self, kind: usize, busy: Devices) -> AllocatedState {
+        let node = kind_node(kind);
+        let id = |device: &Device| {
+            DeviceId::new(device.driver.as_str(), node.as_str(), device.name.as_str())
+        };
+        self.machines[kind].of(busy).map(id).collect()
     }
 
     /// Numbers of GPUs that were planned.
     pub fn sizes(&self) -> impl Iterator<Item = u32> {
-        self.specs.keys().copied()
+        self.planned.keys().copied()
     }
 
     /// Each GPU with a NIC of its own; where admission finds that too much for a claim, all
     /// GPUs and NICs together, as it tells the user to ask.
-    fn write(&self, gpus: u32, alignment: Alignment) -> Result<ResourceClaimSpec, ClaimError> {
+    fn write(&self, gpus: u32, alignment: Alignment) -> Result<Template, ClaimError> {
         let driver = self.machines.first().map(|machine| machine.gpu_driver);
         let resource = driver.and_then(|driver| driver.extended_resources.first());
         let mut pod = annotated_pod(resource.unwrap_or(&""), gpus, alignment);
@@ -159,11 +188,13 @@ impl Claims {
         })
     }
 
-    fn admit(&self, pod: &Value, gpus: u32) -> Result<ResourceClaimSpec, ClaimError> {
+    fn admit(&self, pod: &Value, gpus: u32) -> Result<Template, ClaimError> {
         let verdict = admit(pod, &self.view, &Policy::default());
         let verdict = verdict.map_err(|source| ClaimError::Refused { gpus, source })?;
         let template = verdict.planned.and_then(|planned| planned.template.spec);
-        template.and_then(|template| template.spec).ok_or(ClaimError::NoClaim { gpus })
+        let template = template.ok_or(ClaimError::NoClaim { gpus })?;
+        let labels = template.metadata.and_then(|metadata| metadata.labels).unwrap_or_default();
+        Ok((template.spec.ok_or(ClaimError::NoClaim { gpus })?, labels))
     }
 
     fn place(
@@ -173,20 +204,14 @@ impl Claims {
         gpus: u32,
     ) -> Result<Option<Placement>, ClaimError> {
         let failed = |why: String| ClaimError::Allocate { gpus, why };
-        let Some((spec, claims)) = self.specs.get(&gpus) else {
-            return Err(ClaimError::NoClaim { gpus });
-        };
+        let Planned { spec, claims, .. } = self.planned(gpus)?;
         let machine = &self.machines[kind];
-        let node = kind_node(kind);
-        let id = |device: &Device| {
-            DeviceId::new(device.driver.as_str(), node.as_str(), device.name.as_str())
-        };
-        let state: AllocatedState = machine.of(busy).map(id).collect();
+        let (node, state) = (kind_node(kind), self.state(kind, busy));
         let (inventory, settings) = (self.view.inventory(), self.view.settings());
         let attempt = allocate(inventory, &node, claims, &state, settings, Limits::default());
         match attempt.outcome {
             Outcome::Allocated(allocations) => {
-                placement(machine, spec, &allocations).map(Some).ok_or_else(|| {
+                placement(machine, spec, allocations).map(Some).ok_or_else(|| {
                     failed("it gets a device that the machine does not have".to_owned())
                 })
             }
@@ -227,20 +252,17 @@ fn annotated_pod(resource: &str, gpus: u32, alignment: Alignment) -> Value {
 fn placement(
     machine: &Machine,
     spec: &ResourceClaimSpec,
-    allocations: &[ClaimAllocation],
+    allocations: Vec<ClaimAllocation>,
 ) -> Option<Placement> {
     let results = || allocations.iter().flat_map(|allocation| &allocation.results);
     let mut devices = 0;
-    let mut taken = Vec::new();
     for result in results() {
-        let bit = machine.bit(&result.device.driver, &result.device.device)?;
-        devices |= bit;
-        taken.push((Arc::clone(&result.request), bit.trailing_zeros() as usize));
+        devices |= machine.bit(&result.device.driver, &result.device.device)?;
     }
     let requests = spec.devices.as_ref().and_then(|devices| devices.requests.as_deref());
     let chosen: Vec<&str> = results().map(|result| &*result.request).collect();
     let tiers = requests.unwrap_or_default().iter().map(|request| tier(request, &chosen)).sum();
-    Some(Placement { devices, tiers, pairs: pairs(machine, devices), results: taken })
+    Some(Placement { devices, tiers, pairs: pairs(machine, devices), allocations })
 }
 
 /// Eight less the index of the subrequest that was chosen (`computeScore` in
@@ -272,7 +294,7 @@ fn pairs(machine: &Machine, devices: Devices) -> Vec<PathKind> {
 impl Placer {
     /// One that remembers nothing yet.
     pub fn new(claims: Arc<Claims>) -> Self {
-        Self { claims, known: HashMap::new() }
+        Self { claims, known: HashMap::default() }
     }
 
     /// The claims that it places.

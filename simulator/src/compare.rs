@@ -11,7 +11,8 @@ use crate::cluster::{Cluster, pods};
 use crate::communication::{Communication, Published};
 use crate::machine::{Machine, MachineError};
 use crate::measures::{Comparison, Measures};
-use crate::policy::{Fgd, Kind, KubeScheduler, Policy, SchedulerExt, Strategy};
+use crate::policies::{Fgd, Kind, KubeScheduler, SchedulerExt, Strategy};
+use crate::policy::Policy;
 use crate::replay::{Draw, Record, replay};
 use crate::trace::{Trace, TraceError};
 use crate::workload::{Workload, nodes_for};
@@ -123,24 +124,27 @@ impl Scene {
     }
 
     /// A policy for this scene.
-    pub fn policy(&self, kind: Kind) -> Result<Box<dyn Policy>, ClaimError> {
-        Ok(match kind {
+    pub fn policy(&self, kind: Kind) -> Box<dyn Policy> {
+        match kind {
             Kind::KubeScheduler => Box::new(KubeScheduler { strategy: Strategy::LeastAllocated }),
             Kind::MostAllocated => Box::new(KubeScheduler { strategy: Strategy::MostAllocated }),
             Kind::Fgd => Box::new(Fgd::new(self.workloads.iter().flat_map(Workload::pods))),
-            Kind::SchedulerExt => {
-                Box::new(SchedulerExt::new(Arc::clone(&self.claims), &self.cluster)?)
-            }
-        })
+            Kind::SchedulerExt => Box::new(SchedulerExt::new(Arc::clone(&self.claims))),
+        }
     }
 
-    /// Replays one of the workloads under a policy.
-    pub fn replay(&self, workload: &Workload, kind: Kind, seed: u64) -> Result<Record, ClaimError> {
-        let mut policy = self.policy(kind)?;
-        let mut placer = Placer::new(Arc::clone(&self.claims));
-        let cluster = self.cluster.clone();
+    /// Replays one of the workloads under a policy. The placer is one for these claims.
+    pub fn replay(
+        &self,
+        workload: &Workload,
+        kind: Kind,
+        seed: u64,
+        placer: &mut Placer,
+    ) -> Result<Record, ClaimError> {
+        let mut policy = self.policy(kind);
         let mut draw = Draw::new(seed);
-        replay(workload, cluster, &mut *policy, &mut draw, &mut placer, self.communication)
+        let cluster = self.cluster.clone();
+        replay(workload, cluster, &mut *policy, &mut draw, placer, self.communication)
     }
 
     /// How many jobs no fabric can hold.
@@ -149,7 +153,7 @@ impl Scene {
     }
 }
 
-/// Replays every scene under every policy, on all processors. The replays of a scene draw by
+/// Replays every scene, all of the same claims, under every policy, on all processors. The replays of a scene draw by
 /// seeds that count on from `seed`.
 pub fn compare(scenes: &[Scene], seed: u64) -> Result<Vec<Comparison>, ClaimError> {
     let runs: Vec<_> = scenes
@@ -160,33 +164,36 @@ pub fn compare(scenes: &[Scene], seed: u64) -> Result<Vec<Comparison>, ClaimErro
             scene.workloads.iter().zip(seeds).map(move |(it, seed)| (scene, kind, it, seed))
         })
         .collect();
-    let measures = in_parallel(&runs, |(scene, kind, workload, seed)| {
-        let record = scene.replay(workload, *kind, *seed)?;
+    let Some(claims) = scenes.first().map(|scene| &scene.claims) else { return Ok(Vec::new()) };
+    let placer = || Placer::new(Arc::clone(claims));
+    let measures = in_parallel(&runs, placer, |placer, (scene, kind, workload, seed)| {
+        let record = scene.replay(workload, *kind, *seed, placer)?;
         Ok(Measures::of(kind.name(), workload, &record))
     })?;
     let mut measures = measures.as_slice();
     let mut comparisons = Vec::new();
     for scene in scenes {
         let (own, others) = measures.split_at(Kind::ALL.len() * scene.workloads.len());
-        let policies = own.chunks(scene.workloads.len()).filter_map(Measures::average).collect();
-        comparisons.push(Comparison { policies });
+        let replays = own.chunks(scene.workloads.len()).map(<[_]>::to_vec).collect();
+        comparisons.push(Comparison::of(replays));
         measures = others;
     }
     Ok(comparisons)
 }
 
-/// Answers in the order of the questions.
-fn in_parallel<Q: Sync, A: Send>(
+/// Answers in the order of the questions; each thread has a memory of its own.
+fn in_parallel<Q: Sync, A: Send, M>(
     questions: &[Q],
-    answer: impl Fn(&Q) -> Result<A, ClaimError> + Sync,
+    memory: impl Fn() -> M + Sync,
+    answer: impl Fn(&mut M, &Q) -> Result<A, ClaimError> + Sync,
 ) -> Result<Vec<A>, ClaimError> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut answers = Vec::new();
+        let (mut memory, mut answers) = (memory(), Vec::new());
         while let index = next.fetch_add(1, Ordering::Relaxed)
             && let Some(question) = questions.get(index)
         {
-            answers.push((index, answer(question)));
+            answers.push((index, answer(&mut memory, question)));
         }
         answers
     };

@@ -3,7 +3,7 @@
 //! Facts are a trace ([`trace`]) and machines as their drivers publish them ([`machine`]). From
 //! them come the claims, written by admission and allocated by dra-allocator ([`claims`]), the
 //! nodes ([`cluster`]) and the jobs ([`workload`]). [`replay`] runs them under a [`policy`],
-//! which scores nodes as kube-scheduler does. [`measures`], [`report`] and [`plot`] say what came
+//! one of [`policies`], which score nodes as kube-scheduler does. [`measures`], [`report`] and [`plot`] say what came
 //! of it. The crate opens the files that it is given and temporary ones; it knows no clock, no
 //! network, and equal seeds give equal results.
 
@@ -15,6 +15,7 @@ pub mod compare;
 pub mod machine;
 pub mod measures;
 pub mod plot;
+pub mod policies;
 pub mod policy;
 pub mod replay;
 pub mod report;

@@ -31,8 +31,51 @@ pub struct Measures {
 /// A comparison of policies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The policies, ours last.
+    /// The policies, ours last; averages over all replays.
     pub policies: Vec<Measures>,
+    /// Of each policy the replays. The n-th are of the same jobs and the same seed.
+    #[serde(skip)]
+    pub replays: Vec<Vec<Measures>>,
+}
+
+/// How much more one policy has of a measure than another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// In shares of the other's average.
+    pub mean: f64,
+    /// Its standard error, from the differences of replays of the same jobs.
+    pub error: f64,
+}
+
+impl Comparison {
+    /// The averages of the replays of each policy.
+    pub fn of(replays: Vec<Vec<Measures>>) -> Self {
+        let policies = replays.iter().filter_map(|replays| Measures::average(replays)).collect();
+        Self { policies, replays }
+    }
+
+    /// How much more the policy of one index has than that of another; nothing where there are
+    /// not two replays, or the other has nothing.
+    pub fn difference(
+        &self,
+        policy: usize,
+        from: usize,
+        value: fn(&Measures) -> f64,
+    ) -> Option<Difference> {
+        let (ours, theirs) = (self.replays.get(from)?, self.replays.get(policy)?);
+        #[allow(clippy::cast_precision_loss, reason = "a few replays")]
+        let count = ours.len() as f64;
+        let average = ours.iter().map(value).sum::<f64>() / count;
+        if ours.len() < 2 || ours.len() != theirs.len() || average == 0.0 {
+            return None;
+        }
+        let pairs = ours.iter().zip(theirs);
+        let more: Vec<f64> = pairs.map(|(ours, theirs)| value(theirs) - value(ours)).collect();
+        let mean = more.iter().sum::<f64>() / count;
+        let squares = more.iter().map(|more| (more - mean).powi(2)).sum::<f64>();
+        let error = (squares / (count - 1.0) / count).sqrt();
+        Some(Difference { mean: mean / average, error: error / average })
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -107,6 +150,26 @@ fn mean(times: &[Millis]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_a_difference_is_that_of_pairs() {
+        let replay = |wait_mean_s| Measures {
+            name: String::new(),
+            wait_mean_s,
+            wait_p99_s: 0.0,
+            first_try_8gpu: 0.0,
+            pairs: BTreeMap::new(),
+            idle_gpu_share_while_waiting: 0.0,
+            job_mean_s: 0.0,
+        };
+        let of = |waits: [f64; 3]| waits.map(replay).to_vec();
+        // What differs between replays does not count, only what differs within a pair.
+        let comparison = Comparison::of(vec![of([100.0, 200.0, 300.0]), of([101.0, 202.0, 303.0])]);
+        let difference = comparison.difference(1, 0, |it| it.wait_mean_s).unwrap();
+        assert!((difference.mean - 0.01).abs() < 1e-12, "{difference:?}");
+        assert!((difference.error - (1.0_f64 / 3.0).sqrt() / 200.0).abs() < 1e-12);
+        assert_eq!(comparison.difference(1, 0, |it| it.wait_p99_s), None);
+    }
 
     #[test]
     fn percentiles_are_values_of_the_list() {

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 
 use crate::compare::Scene;
 use crate::measures::Comparison;
-use crate::policy::Kind;
+use crate::policies::Kind;
 use crate::report::{ROWS, Row};
 
 /// Pixels of a panel.

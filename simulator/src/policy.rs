@@ -1,14 +1,6 @@
 //! Scheduling policies: how a node is chosen among those on which a pod fits.
 
-mod extender;
-mod fgd;
-mod kube;
-
 use std::sync::Arc;
-
-pub use extender::SchedulerExt;
-pub use fgd::Fgd;
-pub use kube::{KubeScheduler, Strategy};
 
 use crate::claims::{ClaimError, Placement};
 use crate::cluster::Cluster;
@@ -49,35 +41,6 @@ pub trait Policy {
 
     /// The pod has ended.
     fn ended(&mut self, _pod: Pod) {}
-}
-
-/// The policies that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// kube-scheduler as it comes.
-    KubeScheduler,
-    /// kube-scheduler with `scoringStrategy: MostAllocated`.
-    MostAllocated,
-    /// The score of "Beware of Fragmentation" (USENIX ATC '23).
-    Fgd,
-    /// kube-scheduler as it comes, with the extender.
-    SchedulerExt,
-}
-
-impl Kind {
-    /// All policies, ours last.
-    pub const ALL: [Self; 4] =
-        [Self::KubeScheduler, Self::MostAllocated, Self::Fgd, Self::SchedulerExt];
-
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::KubeScheduler => "kube-scheduler",
-            Self::MostAllocated => "MostAllocated",
-            Self::Fgd => "FGD",
-            Self::SchedulerExt => "scheduler-ext",
-        }
-    }
 }
 
 /// The candidates with the highest score.

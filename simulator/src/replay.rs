@@ -26,8 +26,15 @@ use reservation::Reservation;
 
 /// Says on which of the best nodes a pod ends up.
 pub trait Binder {
-    /// The index of a candidate, one of `best`.
-    fn bind(&mut self, pod: Pod, candidates: &[Candidate], best: &[usize]) -> usize;
+    /// The index of a candidate, one of `best`. The candidates are all nodes that are `allowed`
+    /// and on which the pod fits.
+    fn bind(
+        &mut self,
+        pod: Pod,
+        allowed: &dyn Fn(usize) -> bool,
+        candidates: &[Candidate],
+        best: &[usize],
+    ) -> usize;
     /// The pod has ended.
     fn ended(&mut self, _pod: Pod) {}
 }
@@ -44,7 +51,13 @@ impl Draw {
 }
 
 impl Binder for Draw {
-    fn bind(&mut self, _pod: Pod, _candidates: &[Candidate], best: &[usize]) -> usize {
+    fn bind(
+        &mut self,
+        _pod: Pod,
+        _allowed: &dyn Fn(usize) -> bool,
+        _candidates: &[Candidate],
+        best: &[usize],
+    ) -> usize {
         best[self.0.usize(..best.len())]
     }
 }
@@ -261,7 +274,10 @@ impl Replay<'_> {
         let pod = Pod { uid: self.pods, gpus };
         self.pods += 1;
         let scores = self.policy.scores(pod, &candidates, &self.cluster);
-        let chosen = self.binder.bind(pod, &candidates, &best(&scores));
+        let (nodes, reserved) =
+            (&self.cluster.nodes, self.reservation.as_ref().filter(|_| !may_borrow));
+        let allowed = |node: usize| is_allowed(node, nodes[node].fabric, fabric, reserved);
+        let chosen = self.binder.bind(pod, &allowed, &candidates, &best(&scores));
         let chosen = candidates[chosen].clone();
         let devices = chosen.placement.devices;
         self.cluster.take(chosen.node, devices);
@@ -280,8 +296,7 @@ impl Replay<'_> {
         let mut candidates = Vec::new();
         for (node, state) in self.cluster.nodes.iter().enumerate() {
             let free = self.cluster.gpus_of(node) - self.cluster.gpus_in_use(node);
-            let is_elsewhere = fabric.is_some_and(|fabric| fabric != state.fabric);
-            if free < gpus || is_elsewhere || reserved.is_some_and(|it| it.nodes.contains(&node)) {
+            if free < gpus || !is_allowed(node, state.fabric, fabric, reserved) {
                 continue;
             }
             if let Some(placement) = self.placer.place(state.kind, state.busy, gpus)? {
@@ -327,4 +342,16 @@ impl Replay<'_> {
         fabrics.sort_by_key(|fabric| room[*fabric]);
         Ok(fabrics)
     }
+}
+
+/// Whether a pod may go to a node: one of the fabric that is asked for, and none of those that
+/// are reserved for others.
+fn is_allowed(
+    node: usize,
+    of: usize,
+    fabric: Option<usize>,
+    reserved: Option<&Reservation>,
+) -> bool {
+    fabric.is_none_or(|fabric| fabric == of)
+        && reserved.is_none_or(|reserved| !reserved.nodes.contains(&node))
 }

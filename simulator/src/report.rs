@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::compare::Scene;
 use crate::measures::{Comparison, Measures};
-use crate::policy::Kind;
+use crate::policies::Kind;
 
 /// Differences up to this share are ties.
 pub const TIE: f64 = 0.005;
@@ -84,8 +84,18 @@ impl Row {
         (self.value)(measures) * self.factor
     }
 
-    fn text(&self, measures: &Measures) -> String {
-        format!("{:.*}", self.decimals, self.in_unit(measures))
+    /// The value of a policy, and how much more it is than ours in percent, with the standard
+    /// error of that.
+    fn text(&self, comparison: &Comparison, policy: usize) -> String {
+        let value = self.in_unit(&comparison.policies[policy]);
+        let mut text = format!("{value:.*}", self.decimals);
+        let ours = comparison.policies.iter().position(|it| it.name == Kind::SchedulerExt.name());
+        let from = ours.filter(|ours| *ours != policy);
+        if let Some(more) = from.and_then(|ours| comparison.difference(policy, ours, self.value)) {
+            let (mean, error) = (more.mean * 100.0, more.error * 100.0);
+            write!(text, " ({mean:+.1} ± {error:.1})").expect("a String");
+        }
+        text
     }
 }
 
@@ -96,7 +106,8 @@ pub fn table(scene: &Scene, comparison: &Comparison) -> String {
     line(&mut text, "", names);
     line(&mut text, "---", comparison.policies.iter().map(|_| "---:"));
     for row in &ROWS {
-        line(&mut text, row.title, comparison.policies.iter().map(|it| row.text(it)));
+        let policies = 0..comparison.policies.len();
+        line(&mut text, row.title, policies.map(|policy| row.text(comparison, policy)));
     }
     let paths: BTreeSet<&String> =
         comparison.policies.iter().flat_map(|it| it.pairs.keys()).collect();
@@ -154,8 +165,11 @@ mod tests {
 
     #[test]
     fn half_a_percent_is_a_tie() {
-        let comparison = |wait| Comparison {
-            policies: vec![measures("FGD", 1000.0), measures("scheduler-ext", wait)],
+        let comparison = |wait| {
+            Comparison::of(vec![
+                vec![measures("FGD", 1000.0)],
+                vec![measures("scheduler-ext", wait)],
+            ])
         };
         assert!(losses(&comparison(1004.0)).is_empty());
         assert_eq!(losses(&comparison(1006.0)), ["waiting, mean (s)"]);

@@ -13,7 +13,8 @@ use simulator::cluster::Cluster;
 use simulator::compare::{Scene, claims, compare, machines};
 use simulator::machine::Devices;
 use simulator::measures::{Comparison, Measures};
-use simulator::policy::{Candidate, Kind, Pod, Policy};
+use simulator::policies::Kind;
+use simulator::policy::{Candidate, Pod, Policy};
 use simulator::replay::{Draw, Record, replay};
 use simulator::trace::{Job, Trace};
 
@@ -43,7 +44,8 @@ fn scene(trace: &Trace, nodes: &str) -> Scene {
 
 fn measures(scene: &Scene, kind: Kind) -> Measures {
     let workload = &scene.workloads[0];
-    Measures::of(kind.name(), workload, &scene.replay(workload, kind, 1).unwrap())
+    let mut placer = Placer::new(Arc::clone(&scene.claims));
+    Measures::of(kind.name(), workload, &scene.replay(workload, kind, 1, &mut placer).unwrap())
 }
 
 fn is(a: f64, b: f64) -> bool {
@@ -198,7 +200,7 @@ proptest! {
         let scene = scene(&trace, &nodes.to_string());
         let workload = &scene.workloads[0];
         for kind in Kind::ALL {
-            let mut books = Books { inner: scene.policy(kind).unwrap(), held: BTreeMap::new(), pods: 0 };
+            let mut books = Books { inner: scene.policy(kind), held: BTreeMap::new(), pods: 0 };
             let mut placer = Placer::new(Arc::clone(&scene.claims));
             let record: Record = replay(
                 workload, scene.cluster.clone(), &mut books, &mut Draw::new(seed), &mut placer,

@@ -80,6 +80,11 @@ impl Mix {
         &self.shares
     }
 
+    /// Whether gangs are expected.
+    pub fn has_gangs(&self) -> bool {
+        self.shares.iter().any(|(demand, share)| demand.nodes > 1 && *share > 0)
+    }
+
     /// Whether a share of any shape differs by more than so many millionths.
     pub fn differs(&self, other: &Self, millionths: u32) -> bool {
         let share = |mix: &Self, demand| {

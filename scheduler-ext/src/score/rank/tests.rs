@@ -4,7 +4,7 @@ use topology_graph::PathKind;
 
 fn outcome(alternative: u32, path: PathKind, loss: u64) -> Outcome {
     let gets = Gets { alternative, path: Some(path), degraded: 0 };
-    Outcome { gets, cost: Cost { loss, left: 0 } }
+    Outcome { gets, cost: Cost { loss, ..Cost::default() } }
 }
 
 /// What is predicted, and the points.
@@ -46,7 +46,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Option<Outcome>>> {
     let outcome = (0..3_u32, path, 0..3_u32, 0..6_u64, 0..3_u32).prop_map(
         |(alternative, path, degraded, loss, left)| Outcome {
             gets: Gets { alternative, path, degraded },
-            cost: Cost { loss, left },
+            cost: Cost { loss, whole_nodes: 0, left },
         },
     );
     prop::collection::vec(prop::option::weighted(0.9, outcome), 0..40)

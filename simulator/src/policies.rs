@@ -1,0 +1,38 @@
+//! The policies that are compared.
+
+mod extender;
+mod fgd;
+mod kube;
+
+pub use extender::SchedulerExt;
+pub use fgd::Fgd;
+pub use kube::{KubeScheduler, Strategy};
+
+/// One of the policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// kube-scheduler as it comes.
+    KubeScheduler,
+    /// kube-scheduler with `scoringStrategy: MostAllocated`.
+    MostAllocated,
+    /// The score of "Beware of Fragmentation" (USENIX ATC '23).
+    Fgd,
+    /// kube-scheduler as it comes, with the extender.
+    SchedulerExt,
+}
+
+impl Kind {
+    /// All policies, ours last.
+    pub const ALL: [Self; 4] =
+        [Self::KubeScheduler, Self::MostAllocated, Self::Fgd, Self::SchedulerExt];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KubeScheduler => "kube-scheduler",
+            Self::MostAllocated => "MostAllocated",
+            Self::Fgd => "FGD",
+            Self::SchedulerExt => "scheduler-ext",
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! kube-scheduler with our extender: the extender's own forecasts, mix and ranking, asked
+//! directly. What a node is like is a set of busy devices here, so that each forecast is made
+//! once; a test holds the answers against the extender's own on a view of the whole cluster.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cluster_model::names::label;
+use cluster_model::node_devices::published;
+use cluster_model::predict::OpenClaim;
+use cluster_model::view::ObjectKey;
+use foldhash::fast::RandomState;
+use scheduler_ext::forecast::{Forecast, Question};
+use scheduler_ext::learn::learned;
+use scheduler_ext::machine::{Cells, Machine};
+use scheduler_ext::score::{Cost, Demand, Gets, Mix, Outcome, Room, rank};
+
+use super::kube::{KubeScheduler, Strategy};
+use crate::claims::{ClaimError, Claims, NAMESPACE, Planned, kind_node};
+use crate::cluster::Cluster;
+use crate::machine::Devices;
+use crate::policy::{Candidate, Pod, Policy};
+
+/// The extender's weight in the scheduler's configuration that `deploy` carries.
+const WEIGHT: i64 = 18;
+/// What a point of an extender is worth: `MaxNodeScore / MaxExtenderPriority`.
+const POINT: i64 = 10;
+
+/// kube-scheduler as it comes, with the extender.
+#[derive(Debug)]
+pub struct SchedulerExt {
+    kube: KubeScheduler,
+    /// By kind.
+    machines: Vec<Machine>,
+    claims: Arc<Claims>,
+    prior: Mix,
+    mix: Mix,
+    /// Changes with the mix.
+    mix_version: u64,
+    /// Claims by what they hold.
+    counts: BTreeMap<Demand, u32>,
+    /// By kind, busy devices and the pod's GPUs.
+    known: HashMap<(usize, Devices, u32), Known, RandomState>,
+    whole_nodes: Vec<u32>,
+}
+
+/// What a pod means on a node.
+#[derive(Debug)]
+struct Known {
+    gets: Gets,
+    before: Room,
+    after: Room,
+    /// With the mix of this version.
+    cost: (u64, Cost),
+}
+
+impl SchedulerExt {
+    /// The extender of an idle cluster.
+    pub fn new(claims: Arc<Claims>) -> Self {
+        let machine = |kind: usize| {
+            let (view, node) = (claims.view(), kind_node(kind));
+            let cells = view.topology(&node).map(|graph| Cells::of(Arc::clone(graph)));
+            Machine::of(published(view, &node), Arc::new(cells.unwrap_or_default()))
+        };
+        Self {
+            kube: KubeScheduler { strategy: Strategy::LeastAllocated },
+            machines: (0..claims.machines.len()).map(machine).collect(),
+            claims,
+            prior: Mix::default(),
+            mix: Mix::default(),
+            mix_version: 0,
+            counts: BTreeMap::new(),
+            known: HashMap::default(),
+            whole_nodes: Vec::new(),
+        }
+    }
+
+    fn outcome(&mut self, pod: Pod, candidate: &Candidate, cluster: &Cluster) -> Outcome {
+        let node = &cluster.nodes[candidate.node];
+        let key = (node.kind, node.busy, pod.gpus);
+        let (claims, machine) = (&self.claims, &self.machines[node.kind]);
+        let (mix, version) = (&self.mix, self.mix_version);
+        let known = self
+            .known
+            .entry(key)
+            .or_insert_with(|| Known::of(claims, machine, mix, version, (key, candidate)));
+        if known.cost.0 != version {
+            let cost = Cost::of(&known.before, &known.after, &machine.whole(), mix);
+            known.cost = (version, cost);
+        }
+        let cost = known.cost.1.on_fabric(self.whole_nodes[node.fabric], mix);
+        Outcome { gets: known.gets, cost }
+    }
+
+    /// Looks at what the cluster runs.
+    fn learn(&mut self, cluster: &Cluster) {
+        if let Some(mix) = learned(&self.counts, &self.prior, &self.mix) {
+            self.mix = mix;
+            self.mix_version += 1;
+        }
+        self.whole_nodes.clear();
+        self.whole_nodes.resize(cluster.fabrics(), 0);
+        for node in cluster.nodes.iter().filter(|node| node.busy == 0) {
+            self.whole_nodes[node.fabric] += 1;
+        }
+    }
+}
+
+impl Known {
+    fn of(
+        claims: &Claims,
+        machine: &Machine,
+        mix: &Mix,
+        mix_version: u64,
+        ((kind, busy, gpus), candidate): ((usize, Devices, u32), &Candidate),
+    ) -> Self {
+        let open: Vec<OpenClaim> = claims.planned(gpus).ok().into_iter().map(open).collect();
+        let question = Question { claims: &open, held: &[], mix };
+        let in_use = claims.state(kind, busy);
+        let allocations = &candidate.placement.allocations;
+        let forecast = Forecast::of(question, machine, allocations, &in_use);
+        Self {
+            gets: forecast.gets,
+            before: machine.room(&in_use),
+            after: machine.room_without(&in_use, &forecast.taken),
+            cost: (mix_version, forecast.cost),
+        }
+    }
+}
+
+/// The claim as the extender finds it.
+fn open(planned: &Planned) -> OpenClaim {
+    OpenClaim {
+        key: ObjectKey { namespace: NAMESPACE.to_owned(), name: "job".to_owned() },
+        is_made: true,
+        is_ours: planned.labels.contains_key(label::TEMPLATE),
+        spec: Arc::clone(&planned.spec),
+    }
+}
+
+impl Policy for SchedulerExt {
+    fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64> {
+        let kube = self.kube.scores(pod, candidates, cluster);
+        // With one node left the scheduler asks nobody.
+        if candidates.len() < 2 {
+            return kube;
+        }
+        self.learn(cluster);
+        let outcomes: Vec<_> =
+            candidates.iter().map(|it| Some(self.outcome(pod, it, cluster))).collect();
+        let points = rank(&outcomes);
+        kube.iter().zip(points).map(|(kube, points)| kube + points * WEIGHT * POINT).collect()
+    }
+
+    fn bound(&mut self, pod: Pod, _chosen: &Candidate) -> Result<(), ClaimError> {
+        *self.counts.entry(Demand::gpus(pod.gpus)).or_default() += 1;
+        Ok(())
+    }
+
+    fn ended(&mut self, pod: Pod) {
+        if let Some(count) = self.counts.get_mut(&Demand::gpus(pod.gpus)) {
+            *count -= 1;
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! That the policy `scheduler-ext` is the extender: in every state of a replay it scores as the
+//! extender's own code does on a view of the whole cluster, which learns of every pod's claim as
+//! it would from a watch.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Parser as _;
+use cluster_model::view::{ClusterView, Index, ObjectKey};
+use k8s_openapi::api::core::v1::Pod as WirePod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use scheduler_ext::expected::Expected;
+use scheduler_ext::prioritize::Ranker;
+use scheduler_ext::score::Mix;
+use serde_json::{Value, json};
+use simulator::args::Args;
+use simulator::claims::{ClaimError, Claims, NAMESPACE, Placer};
+use simulator::cluster::{Cluster, fabric_name, node_name};
+use simulator::compare::{Scene, claims, machines};
+use simulator::policies::{KubeScheduler, SchedulerExt, Strategy};
+use simulator::policy::{Candidate, Pod, Policy};
+use simulator::replay::{Draw, replay};
+use simulator::trace::Trace;
+
+/// The policy, and the extender beside it that is asked the same.
+struct Both {
+    policy: SchedulerExt,
+    kube: KubeScheduler,
+    claims: Arc<Claims>,
+    view: ClusterView,
+    ranker: Ranker,
+    now: Instant,
+    asked: usize,
+    /// Requests to which the extender gave different points to different nodes.
+    told_apart: usize,
+}
+
+impl Both {
+    fn new(claims: &Arc<Claims>, cluster: &Cluster) -> Self {
+        let mut view = ClusterView::default();
+        for machine in &claims.machines {
+            machine.classes().into_iter().try_for_each(|class| view.apply(class)).unwrap();
+        }
+        for (index, node) in cluster.nodes.iter().enumerate() {
+            let (name, fabric) = (node_name(index), fabric_name(node.fabric));
+            let machine = &claims.machines[node.kind];
+            view.apply(machine.node(&name, &fabric)).unwrap();
+            view.apply(machine.node_topology(&name, &fabric)).unwrap();
+            machine.slices(&name).into_iter().try_for_each(|slice| view.apply(slice)).unwrap();
+        }
+        Self {
+            policy: SchedulerExt::new(Arc::clone(claims)),
+            kube: KubeScheduler { strategy: Strategy::LeastAllocated },
+            claims: Arc::clone(claims),
+            view,
+            ranker: Ranker::new(Expected::new(Mix::default())),
+            now: Instant::now(),
+            asked: 0,
+            told_apart: 0,
+        }
+    }
+
+    fn claim(&self, pod: Pod, allocation: Option<&Value>) -> ResourceClaim {
+        let planned = self.claims.planned(pod.gpus).unwrap();
+        let mut object = json!({
+            "metadata": {
+                "name": name(pod), "namespace": NAMESPACE, "labels": planned.labels,
+            },
+            "spec": *planned.spec,
+        });
+        if let Some(allocation) = allocation {
+            object["status"] = json!({ "allocation": allocation });
+        }
+        serde_json::from_value(object).unwrap()
+    }
+}
+
+fn name(pod: Pod) -> String {
+    format!("job-{}", pod.uid)
+}
+
+fn wire(pod: Pod) -> WirePod {
+    let object = json!({
+        "metadata": { "name": name(pod), "namespace": NAMESPACE, "uid": pod.uid.to_string() },
+        "spec": {
+            "containers": [{ "name": "job" }],
+            "resourceClaims": [{ "name": "devices", "resourceClaimName": name(pod) }],
+        },
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+impl Policy for Both {
+    fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64> {
+        let scores = self.policy.scores(pod, candidates, cluster);
+        if candidates.len() < 2 {
+            return scores;
+        }
+        self.view.apply(self.claim(pod, None)).unwrap();
+        self.ranker.learn(&self.view);
+        let names: Vec<_> = candidates.iter().map(|it| node_name(it.node)).collect();
+        let answer = self.ranker.prioritize(&wire(pod), &names, &self.view, self.now, &|| false);
+        let points: HashMap<&str, i64> =
+            answer.nodes.iter().map(|it| (it.node.as_str(), it.score)).collect();
+        let kube = self.kube.scores(pod, candidates, cluster);
+        let points: Vec<i64> = names.iter().map(|name| points[name.as_str()]).collect();
+        let expected: Vec<i64> =
+            kube.iter().zip(&points).map(|(kube, points)| kube + points * 180).collect();
+        assert_eq!(scores, expected, "{pod:?} {:?}", answer.nodes);
+        self.asked += 1;
+        self.told_apart += usize::from(points.iter().any(|it| *it != points[0]));
+        scores
+    }
+
+    fn bound(&mut self, pod: Pod, chosen: &Candidate) -> Result<(), ClaimError> {
+        let results = chosen.placement.allocations.iter().flat_map(|it| &it.results);
+        let results = results.map(|result| {
+            json!({
+                "request": *result.request,
+                "driver": *result.device.driver,
+                "pool": node_name(chosen.node),
+                "device": *result.device.device,
+            })
+        });
+        let allocation = json!({ "devices": { "results": results.collect::<Vec<_>>() } });
+        let claim = self.claim(pod, Some(&allocation));
+        self.view.apply(claim).unwrap();
+        self.ranker.settle(&self.view, self.now);
+        self.policy.bound(pod, chosen)
+    }
+
+    fn ended(&mut self, pod: Pod) {
+        let key = ObjectKey { namespace: NAMESPACE.to_owned(), name: name(pod) };
+        Index::<ResourceClaim>::delete(&mut self.view, &key);
+        self.policy.ended(pod);
+    }
+}
+
+/// Jobs of all sizes on a cluster that is nearly full, of two kinds of machines on two fabrics.
+#[test]
+fn the_policy_scores_as_the_extender_on_a_view_of_the_cluster() {
+    let sizes = [1, 1, 2, 1, 4, 3, 8, 1, 16, 5];
+    let row = |job: usize| {
+        let gpus = sizes[job % sizes.len()];
+        format!("j{job},{},{},{gpus}\n", job * 9, 100 + job * 37 % 400)
+    };
+    let rows = (0..200).map(row).collect::<Vec<String>>().concat();
+    let text = format!("job_id,submission_time,duration,num_gpu\n{rows}");
+    let trace = Trace::parse(text.as_bytes()).unwrap();
+    for kinds in [vec!["azure-ndh100v5"], vec!["azure-ndh100v5", "azure-nda100v4"]] {
+        let mut line = vec!["worth", "--trace", "unused", "--nodes", "8", "--fabric-nodes", "4"];
+        line.extend(kinds.iter().flat_map(|kind| ["--machine", kind]));
+        let args = Args::try_parse_from(line).unwrap();
+        let claims = claims(machines(&args.machine).unwrap(), &trace, args.alignment).unwrap();
+        let scene = Scene::new(&args, &trace, &Arc::new(claims), Some(0.9)).unwrap();
+        let mut both = Both::new(&scene.claims, &scene.cluster);
+        let mut placer = Placer::new(Arc::clone(&scene.claims));
+        let (cluster, mut draw) = (scene.cluster.clone(), Draw::new(1));
+        let workload = &scene.workloads[0];
+        replay(workload, cluster, &mut both, &mut draw, &mut placer, scene.communication).unwrap();
+        assert!(both.asked > 100 && both.told_apart > 50, "{} {}", both.asked, both.told_apart);
+    }
+}

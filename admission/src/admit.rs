@@ -4,12 +4,13 @@
 use crate::denial::Denial;
 use crate::fabric;
 use crate::intent::{self, GpuResources, Intent, nic_config};
-use crate::plan::{Placement, Plan, Policy, plan};
+use crate::plan::{Plan, Policy, plan};
 use crate::pod_check;
 use crate::quota;
 use crate::rewrite;
 use crate::template;
 use cluster_model::names::annotation;
+use cluster_model::placement::Placement;
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
@@ -92,7 +93,7 @@ pub fn admit_by(
         .map_err(AdmitError::Denied)?;
     let group = fabric::check(&typed, &intent, policy.fabric_controller);
     let group = group.map_err(AdmitError::Denied)?;
-    let placement = pod_check::placement(&typed);
+    let placement = Placement::of(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
     warnings.extend(intent::memlock(&typed, &intent));
     if plan.machines.is_empty() {

@@ -1,16 +1,13 @@
-//! What one replica does for all: certificates, the care of templates, the
-//! memory of machines, the fabrics of nodes and of jobs. Each is a decision over what is seen, and then one write
-//! that carries the version of what it was decided from.
+//! What one replica does for all: certificates, the collection of unused templates, and
+//! the memory of machines. Each is a decision over what is seen, and then one write that
+//! carries the version of what it was decided from.
 
 mod care;
 mod certificates;
-mod gangs;
-mod labels;
 mod machines;
 mod remake;
 mod templates;
 
-use crate::gang::Rules;
 use crate::plan::Policy;
 use crate::server::metrics::Metrics;
 use crate::server::templates::Templates;
@@ -38,8 +35,6 @@ pub(crate) enum LeaderError {
 pub(crate) struct Leader {
     pub(crate) templates: Templates,
     pub(crate) policy: Policy,
-    /// How groups of pods are placed on fabrics.
-    pub(crate) rules: Rules,
     /// Namespace of its own objects.
     pub(crate) namespace: String,
     /// Names of the certificate that it keeps; `None` where files hold one.
@@ -55,12 +50,7 @@ impl Leader {
     pub(crate) async fn work(&self, synced: &Readiness) {
         let from_view = async {
             synced.ready().await;
-            tokio::join!(
-                self.care_for_templates(),
-                self.remember_machines(),
-                self.label_nodes(),
-                self.place_groups(),
-            );
+            tokio::join!(self.care_for_templates(), self.remember_machines(),);
         };
         tokio::join!(self.keep_certificates(), from_view);
     }

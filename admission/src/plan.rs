@@ -17,12 +17,10 @@ use choice::Chosen;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
-use dra_allocator::NodeSelector;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub(crate) use selection::selects;
-use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Search steps on one node that a claim may take at worst, by default: 20 ms in
@@ -62,37 +60,6 @@ impl Default for Policy {
             fabric_controller: false,
             scheduler_name: None,
         }
-    }
-}
-
-/// Which nodes a pod can run on, as far as a plan looks at it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Placement {
-    /// `spec.nodeSelector`.
-    pub labels: BTreeMap<String, String>,
-    /// The required node affinity.
-    pub affinity: Option<Affinity>,
-}
-
-/// A required node affinity: alternatives of requirements.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Affinity(pub NodeSelector);
-
-// The selector's own parts have no hash; its text is as good.
-impl Hash for Affinity {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        format!("{:?}", self.0).hash(state);
-    }
-}
-
-impl Placement {
-    pub(crate) fn allows(&self, view: &ClusterView, node: &str) -> bool {
-        let Some(node) = view.inventory().node(node) else { return false };
-        let labelled = |(key, value): (&String, &String)| {
-            node.labels.get(key.as_str()).is_some_and(|label| **label == **value)
-        };
-        self.labels.iter().all(labelled)
-            && self.affinity.as_ref().is_none_or(|Affinity(it)| it.matches(node).unwrap_or(true))
     }
 }
 

@@ -1,14 +1,11 @@
-//! What else of the pod counts: claims that it brings itself, and the nodes that
-//! it can run on.
+//! Claims that the pod brings itself.
 
 use crate::denial::Denial;
 use crate::intent::Intent;
-use crate::plan::{Affinity, Placement};
 use cluster_model::gpu_drivers::{self, GPU_DRIVERS};
 use cluster_model::machines::is_in;
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::node::{NodeSelectorTerm, Requirement};
-use dra_allocator::{Class, NodeSelector};
+use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 
@@ -65,35 +62,4 @@ fn is_gpu_class(name: &str, view: &ClusterView) -> bool {
     };
     GPU_DRIVERS.iter().any(|driver| driver.driver == name)
         || view.inventory().class(name).is_some_and(|class| selects_gpu(class))
-}
-
-/// The nodes that the pod's own selectors leave.
-pub(crate) fn placement(pod: &Pod) -> Placement {
-    let Some(spec) = &pod.spec else { return Placement::default() };
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required =
-        affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
-    Placement {
-        labels: spec.node_selector.clone().unwrap_or_default(),
-        affinity: required.map(selector).map(Affinity),
-    }
-}
-
-fn selector(wire: &core::NodeSelector) -> NodeSelector {
-    let requirements = |wire: &Option<Vec<core::NodeSelectorRequirement>>| {
-        wire.iter().flatten().map(requirement).collect()
-    };
-    let term = |term: &core::NodeSelectorTerm| NodeSelectorTerm {
-        match_fields: requirements(&term.match_fields),
-        match_expressions: requirements(&term.match_expressions),
-    };
-    NodeSelector { terms: wire.node_selector_terms.iter().map(term).collect() }
-}
-
-fn requirement(wire: &core::NodeSelectorRequirement) -> Requirement {
-    Requirement {
-        key: wire.key.as_str().into(),
-        operator: wire.operator.as_str().into(),
-        values: wire.values.iter().flatten().map(|value| value.as_str().into()).collect(),
-    }
 }

@@ -4,14 +4,13 @@
 mod advice;
 mod args;
 pub(crate) mod certificate;
-pub(crate) mod gang_metrics;
 mod handlers;
 pub(crate) mod metrics;
 mod plans;
 mod review;
 pub(crate) mod templates;
 
-pub use args::{Args, FabricFull, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
+pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
 pub use plans::Plans;
 pub use review::{Answer, Needs, answer};
 
@@ -35,7 +34,6 @@ use tokio_util::sync::CancellationToken;
 /// Runs the webhook until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { server, own, operations, kube, log, lease, policy, leader } = args;
-    let rules = leader.rules();
     process::logging::init(&log)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
@@ -58,7 +56,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let leader = Leader {
         templates: templates.clone(),
         policy: policy.clone(),
-        rules,
         namespace: namespace.clone(),
         names,
         keep_unused: leader.keep_unused(),

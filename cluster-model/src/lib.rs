@@ -10,6 +10,7 @@ pub mod machines;
 pub mod names;
 pub mod network_config;
 pub mod node_devices;
+pub mod placement;
 pub mod predict;
 #[cfg(feature = "live")]
 pub mod read;

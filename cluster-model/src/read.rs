@@ -1,8 +1,8 @@
-//! A live cluster read once, for who asks and goes.
+//! One-shot cluster reader for the command line.
 
 use crate::names::object;
 use crate::view::{ClusterView, Index};
-use crate::watch::{report, settings};
+use crate::watch::{PAGE, report, settings};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
@@ -51,12 +51,21 @@ pub async fn machines(
     Ok(())
 }
 
-/// Reads every object of a kind that no view holds.
-pub async fn objects<K>(client: &Client) -> kube::Result<Vec<K>>
+/// Reads every object of a kind that no view holds, page by page.
+pub async fn each<K>(client: &Client, mut take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    Ok(Api::<K>::all(client.clone()).list(&ListParams::default()).await?.items)
+    let api = Api::<K>::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        page.items.into_iter().for_each(&mut take);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
 }
 
 async fn list<K>(client: &Client, view: &mut ClusterView) -> kube::Result<()>

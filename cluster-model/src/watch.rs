@@ -1,4 +1,4 @@
-//! Watches that keep a view true.
+//! Watches that keep a view, or another index, true.
 //!
 //! One task per kind is the only asynchronous part; all that is decided from
 //! the view is decided elsewhere.
@@ -29,7 +29,7 @@ const VERSION_RETRY: Duration = Duration::from_secs(2);
 /// Objects that are asked for at a time when a kind is listed. Slices are the
 /// largest, some fifty kilobytes each in memory; the default of 500 is a peak of
 /// tens of megabytes.
-const PAGE: u32 = 100;
+pub(crate) const PAGE: u32 = 100;
 
 /// A view that watches write and handlers read.
 #[derive(Clone, Debug, Default)]
@@ -96,15 +96,52 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     }
 }
 
+/// Takes what a watch says, object by object.
+pub trait Sink<K> {
+    /// Adds the object, or replaces the one of its name.
+    fn apply(&mut self, object: K);
+    /// Removes the object of this name.
+    fn delete(&mut self, key: &ObjectKey);
+}
+
+impl<K> Sink<K> for SharedView
+where
+    ClusterView: Index<K>,
+{
+    fn apply(&mut self, object: K) {
+        if let Err(error) = self.write().apply(object) {
+            report(&error);
+        }
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        Index::<K>::delete(&mut *self.write(), key);
+    }
+}
+
 /// Follows one more kind of the view, for those who need it.
 pub fn follow_kind<K, G>(client: Client, view: SharedView, listed: G) -> impl Future<Output = ()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     ClusterView: Index<K>,
 {
-    let api: Api<K> = Api::all(client);
-    let config = watcher::Config::default().page_size(PAGE);
-    follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
+    follow_into(Api::<K>::all(client), watcher::Config::default(), view, listed)
+}
+
+/// Feeds the objects that `config` selects into a sink for ever. `listed` is dropped when
+/// all of them have been taken in once.
+pub fn follow_into<K, S, G>(
+    api: Api<K>,
+    config: watcher::Config,
+    sink: S,
+    listed: G,
+) -> impl Future<Output = ()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    S: Sink<K>,
+{
+    let config = config.page_size(PAGE);
+    follow_stream(watcher(api, config).default_backoff().boxed(), sink, listed)
 }
 
 /// Follows the one object of a kind that has this name.
@@ -122,17 +159,17 @@ where
     follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
 }
 
-/// Feeds the events of one watch into the view.
-async fn follow_stream<K, G>(
+/// Feeds the events of one watch into a sink.
+async fn follow_stream<K, S, G>(
     mut events: futures::stream::BoxStream<'static, watcher::Result<Event<K>>>,
-    view: SharedView,
+    sink: S,
     listed: G,
 ) where
     K: Resource<DynamicType = ()>,
-    ClusterView: Index<K>,
+    S: Sink<K>,
 {
     let kind = K::plural(&());
-    let mut feed = Feed::new(view);
+    let mut feed = Feed::new(sink);
     let mut listed = Some(listed);
     loop {
         match events.try_next().await {
@@ -149,25 +186,25 @@ async fn follow_stream<K, G>(
     }
 }
 
-/// Puts what one watch says into a view, object by object: a list of a large
+/// Puts what one watch says into a sink, object by object: a list of a large
 /// cluster is hundreds of megabytes and is never held as a whole.
-struct Feed {
-    view: SharedView,
-    /// The objects of this watch that are in the view.
+struct Feed<S> {
+    sink: S,
+    /// The objects of this watch that are in the sink.
     known: BTreeSet<ObjectKey>,
     /// Those that the listing in progress has named.
     named: BTreeSet<ObjectKey>,
 }
 
-impl Feed {
-    fn new(view: SharedView) -> Self {
-        Self { view, known: BTreeSet::new(), named: BTreeSet::new() }
+impl<S> Feed<S> {
+    fn new(sink: S) -> Self {
+        Self { sink, known: BTreeSet::new(), named: BTreeSet::new() }
     }
 
     fn take<K>(&mut self, event: Event<K>)
     where
         K: Resource<DynamicType = ()>,
-        ClusterView: Index<K>,
+        S: Sink<K>,
     {
         match event {
             Event::Init => self.named.clear(),
@@ -177,14 +214,14 @@ impl Feed {
             }
             Event::InitDone => {
                 for gone in self.known.difference(&self.named) {
-                    Index::<K>::delete(&mut *self.view.write(), gone);
+                    self.sink.delete(gone);
                 }
                 self.known = std::mem::take(&mut self.named);
             }
             Event::Apply(object) => self.apply(object),
             Event::Delete(object) => {
                 let key = ObjectKey::of(object.meta());
-                Index::<K>::delete(&mut *self.view.write(), &key);
+                self.sink.delete(&key);
                 self.known.remove(&key);
             }
         }
@@ -193,12 +230,10 @@ impl Feed {
     fn apply<K>(&mut self, object: K)
     where
         K: Resource<DynamicType = ()>,
-        ClusterView: Index<K>,
+        S: Sink<K>,
     {
         self.known.insert(ObjectKey::of(object.meta()));
-        if let Err(error) = self.view.write().apply(object) {
-            report(&error);
-        }
+        self.sink.apply(object);
     }
 }
 

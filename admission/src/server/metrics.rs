@@ -8,7 +8,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Instant;
 
-use super::gang_metrics::GangMetrics;
 use super::templates::Written;
 
 /// How a request ended.
@@ -84,7 +83,6 @@ pub(crate) struct Metrics {
     templates: Counter,
     care: Family<CareLabel, Counter>,
     seconds: Histogram,
-    pub(crate) gangs: GangMetrics,
 }
 
 /// How often a plan had been made before.
@@ -109,7 +107,6 @@ impl Metrics {
             templates: Counter::default(),
             care: Family::default(),
             seconds,
-            gangs: GangMetrics::register(registry),
         };
         registry.register("requests", "Objects reviewed", metrics.requests.clone());
         registry.register("plans", "Pods planned, by the join", metrics.plans.clone());

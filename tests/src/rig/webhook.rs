@@ -17,14 +17,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Rig, deploy};
-use crate::{Check, Process, eventually, manifest, ports, readiness::Probe};
+use super::{NAMESPACE, Rig, deploy, fabric::metrics};
+use crate::{Check, Process, eventually, manifest, ports};
 
-const SOON: Duration = Duration::from_secs(30);
+pub(super) const SOON: Duration = Duration::from_secs(30);
 const SERVICE: &str = "admission";
 const MACHINES: &str = "admission-machines";
 /// Seconds after which another replica takes over; the least that is allowed.
-const LEASE_SECONDS: u32 = 3;
+pub(super) const LEASE_SECONDS: u32 = 3;
 /// Label on the endpoints that are made here.
 const OURS: &str = "dranet-tests=admission";
 
@@ -46,14 +46,7 @@ impl Replica {
 
     /// What it counts now, by name and labels, as `/metrics` has them.
     pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
-        let probe = Probe::new(&format!("http://127.0.0.1:{}/metrics", self.operations))?;
-        let text = probe.look().await.map_err(anyhow::Error::msg)?;
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let value = |line: &str| {
-            let (name, value) = line.rsplit_once(' ').context("a sample has a value")?;
-            Ok((name.to_owned(), value.parse().context("it is a number")?))
-        };
-        lines.map(value).collect()
+        metrics(self.operations).await
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_pod_of_nearly_three_mebibytes_is_answered,
         every_manifest_is_taken_with_all_its_fields,
         admission_may_touch_its_own_objects_and_no_others,
+        the_fabric_controller_may_write_pods_and_labels_and_nothing_else,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -278,54 +279,87 @@ async fn every_manifest_is_taken_with_all_its_fields(
     .await
 }
 
+/// A question to the API server: verb, group, resource, namespace, name; and the answer.
+type Right = (&'static str, &'static str, &'static str, &'static str, &'static str, bool);
+
+/// Asks the API server, as a service account of `deploy`, what it may do.
+async fn may(rig: &Rig<'_>, account: &str, rights: &[Right]) -> anyhow::Result<()> {
+    let client = rig.client_as(account).await?;
+    for (verb, group, resource, namespace, name, expected) in rights {
+        let review: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {
+            "resourceAttributes": {
+                "verb": verb, "group": group, "resource": resource,
+                "namespace": namespace, "name": name,
+            },
+        }}))?;
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        let found = answer.status.is_some_and(|status| status.allowed);
+        assert_eq!(found, *expected, "{account}: {verb} {resource} {namespace}/{name}");
+    }
+    Ok(())
+}
+
+const OWN: &str = "dranet-system";
+const HOOKS: &str = "admissionregistration.k8s.io";
+
 async fn admission_may_touch_its_own_objects_and_no_others(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let rig = Rig::install(&plane, scope).await?;
-        let client = rig.client_as("admission").await?;
-        let may = async |verb: &str, group: &str, resource: &str, namespace: &str, name: &str| {
-            let review: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {
-                "resourceAttributes": {
-                    "verb": verb, "group": group, "resource": resource,
-                    "namespace": namespace, "name": name,
-                },
-            }}))?;
-            let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-            let answer = reviews.create(&PostParams::default(), &review).await?;
-            anyhow::Ok(answer.status.is_some_and(|status| status.allowed))
-        };
-        let own = "dranet-system";
-        let hooks = "admissionregistration.k8s.io";
-        for (verb, group, resource, namespace, name, expected) in [
-            ("update", "", "secrets", own, "admission-certificates", true),
-            ("get", "", "secrets", own, "another", false),
-            ("list", "", "secrets", own, "", false),
-            ("create", "", "secrets", own, "", false),
+        let rights = [
+            ("update", "", "secrets", OWN, "admission-certificates", true),
+            ("get", "", "secrets", OWN, "another", false),
+            ("list", "", "secrets", OWN, "", false),
+            ("create", "", "secrets", OWN, "", false),
             ("get", "", "secrets", "default", "admission-certificates", false),
-            ("update", "", "configmaps", own, "admission-machines", true),
-            ("update", "", "configmaps", own, "another", false),
-            ("update", "coordination.k8s.io", "leases", own, "admission", true),
-            ("update", "coordination.k8s.io", "leases", own, "another", false),
-            ("patch", hooks, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
-            ("patch", hooks, "mutatingwebhookconfigurations", "", "another", false),
-            ("patch", hooks, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
-            ("create", hooks, "validatingwebhookconfigurations", "", "", false),
+            ("update", "", "configmaps", OWN, "admission-machines", true),
+            ("update", "", "configmaps", OWN, "another", false),
+            ("update", "coordination.k8s.io", "leases", OWN, "admission", true),
+            ("update", "coordination.k8s.io", "leases", OWN, "another", false),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "another", false),
+            ("patch", HOOKS, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
+            ("create", HOOKS, "validatingwebhookconfigurations", "", "", false),
             ("delete", "resource.k8s.io", "resourceclaimtemplates", "default", "a", true),
             ("delete", "resource.k8s.io", "resourceclaims", "default", "a", false),
             ("create", "", "pods", "default", "", false),
             ("delete", "", "pods", "default", "a", false),
+            ("patch", "", "pods", "default", "a", false),
+            ("patch", "", "pods/status", "default", "a", false),
+            ("create", "", "pods/eviction", "default", "a", false),
+            ("get", "batch", "jobs", "default", "a", false),
+            ("patch", "", "nodes", "", "a", false),
+            ("update", "", "nodes", "", "a", false),
+        ];
+        may(&rig, "admission", &rights).await
+    })
+    .await
+}
+
+async fn the_fabric_controller_may_write_pods_and_labels_and_nothing_else(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        let rights = [
+            ("update", "coordination.k8s.io", "leases", OWN, "fabric-controller", true),
+            ("update", "coordination.k8s.io", "leases", OWN, "admission", false),
             ("patch", "", "pods", "default", "a", true),
+            ("update", "", "pods", "default", "a", false),
+            ("create", "", "pods", "default", "", false),
+            ("delete", "", "pods", "default", "a", false),
             ("get", "batch", "jobs", "default", "a", true),
             ("patch", "batch", "jobs", "default", "a", false),
             ("patch", "", "nodes", "", "a", true),
             ("update", "", "nodes", "", "a", false),
             ("delete", "", "nodes", "", "a", false),
-        ] {
-            let found = may(verb, group, resource, namespace, name).await?;
-            assert_eq!(found, expected, "{verb} {resource} {namespace}/{name}");
-        }
-        Ok(())
+            ("create", "resource.k8s.io", "resourceclaimtemplates", "default", "", false),
+            ("get", "", "secrets", OWN, "admission-certificates", false),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", false),
+        ];
+        may(&rig, "fabric-controller", &rights).await
     })
     .await
 }

@@ -2,15 +2,17 @@
 //! the memory of machines. Each is a decision over what is seen, and then one write that
 //! carries the version of what it was decided from.
 
-mod care;
 mod certificates;
+mod lifecycle;
 mod machines;
-mod remake;
+mod recreate;
 mod templates;
+mod waiting_pods;
 
 use crate::plan::Policy;
 use crate::server::metrics::Metrics;
 use crate::server::templates::Templates;
+use cluster_model::retention::Retention;
 use serve::readiness::Readiness;
 use std::time::Duration;
 
@@ -41,6 +43,8 @@ pub(crate) struct Leader {
     pub(crate) names: Option<Vec<String>>,
     /// For how long a template that nobody refers to stays.
     pub(crate) keep_unused: Duration,
+    /// For how long machines are remembered.
+    pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
 }
 
@@ -50,7 +54,7 @@ impl Leader {
     pub(crate) async fn work(&self, synced: &Readiness) {
         let from_view = async {
             synced.ready().await;
-            tokio::join!(self.care_for_templates(), self.remember_machines(),);
+            tokio::join!(self.keep_templates(), self.remember_machines());
         };
         tokio::join!(self.keep_certificates(), from_view);
     }

@@ -27,6 +27,17 @@ use std::sync::Arc;
 /// the scheduler.
 pub const STEPS_MAX: u64 = 10_000;
 
+/// What happens to a pod in a namespace with a quota on its GPUs that does not count the
+/// claim which replaces the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "server", derive(clap::ValueEnum))]
+pub enum QuotaEscape {
+    /// It is denied.
+    Deny,
+    /// It is let through with a warning.
+    Warn,
+}
+
 /// What the operator set for the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -46,6 +57,8 @@ pub struct Policy {
     pub fabric_controller: bool,
     /// The scheduler that pods get which name none but the default one.
     pub scheduler_name: Option<String>,
+    /// What happens to a pod whose claim no quota counts, where one counted its limits.
+    pub quota_escape: QuotaEscape,
 }
 
 impl Default for Policy {
@@ -59,6 +72,7 @@ impl Default for Policy {
             admit_unknown: false,
             fabric_controller: false,
             scheduler_name: None,
+            quota_escape: QuotaEscape::Deny,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Claims that the pod brings itself.
+//! What a pod brings that would undo its claim: claims of its own, a node, limits of
+//! device plugins for NICs, another scheduler.
 
 use crate::denial::Denial;
 use crate::intent::Intent;
@@ -9,8 +10,75 @@ use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 
-/// Refuses a pod that claims GPUs already: it would get a second set.
+/// Extended resources by which device plugins offer NICs, each by the beginning of its name:
+/// k8s-rdma-shared-dev-plugin, the SR-IOV network device plugin as NVIDIA's network operator
+/// sets it up, and the plugins of AWS, Google Cloud and Alibaba Cloud.
+const NIC_PLUGINS: &[&str] = &[
+    "rdma/",
+    "mellanox.com/",
+    "nvidia.com/hostdev",
+    "nvidia.com/mlnxnics",
+    "vpc.amazonaws.com/efa",
+    "networking.gke.io.networks/rdma",
+    "aliyun/erdma",
+];
+
+/// The scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// Refuses a pod whose claim would not be what decides which devices it gets.
 pub(crate) fn check(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), Denial> {
+    check_node(pod, intent)?;
+    check_nic_plugins(pod, intent)?;
+    check_claims(pod, intent, view)
+}
+
+/// A pod that names its node is never scheduled, so no devices are allocated for it.
+fn check_node(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
+    match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+        None | Some("") => Ok(()),
+        Some(node) => Err(intent.deny(format!(
+            "spec.nodeName is \"{node}\", which bypasses the scheduler that allocates the \
+             devices; remove it and set spec.nodeSelector kubernetes.io/hostname: {node}"
+        ))),
+    }
+}
+
+/// A NIC that a device plugin gives as well has two owners, who know nothing of each other.
+fn check_nic_plugins(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
+    let spec = pod.spec.as_ref();
+    let main = spec.into_iter().flat_map(|spec| &spec.containers);
+    let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    for container in main.chain(init) {
+        let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        let asked = limits.into_iter().flatten().filter(|(_, amount)| amount.0 != "0");
+        let mut of_nics =
+            asked.filter(|(name, _)| NIC_PLUGINS.iter().any(|start| name.starts_with(start)));
+        if let Some((name, _)) = of_nics.next() {
+            return Err(intent.deny(format!(
+                "container `{}` has a limit {name}, by which a device plugin gives it NICs, and \
+                 the claim of this annotation gives it NICs as well; remove the limit",
+                container.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A scheduler of another name may not allocate claims, and does not ask the extender.
+pub(crate) fn other_scheduler(pod: &Pod, ours: Option<&str>) -> Option<String> {
+    let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref())?;
+    let is_known = named.is_empty() || named == DEFAULT_SCHEDULER || Some(named) == ours;
+    (!is_known).then(|| {
+        format!(
+            "spec.schedulerName is \"{named}\": the pod starts only if that scheduler allocates \
+             resource claims (its plugin DynamicResources)"
+        )
+    })
+}
+
+/// Refuses a pod that claims GPUs already: it would get a second set.
+fn check_claims(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), Denial> {
     let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_deref());
     for entry in claims.unwrap_or_default() {
         let Some(spec) = spec(pod, entry, view) else { continue };

@@ -4,6 +4,7 @@
 mod advice;
 mod args;
 pub(crate) mod certificate;
+mod decisions;
 mod handlers;
 pub(crate) mod metrics;
 mod plans;
@@ -19,6 +20,7 @@ use crate::plan::Policy;
 use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::watch::{self, SharedView};
+use decisions::Decisions;
 use handlers::App;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use kube::{Api, Client};
@@ -59,9 +61,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         namespace: namespace.clone(),
         names,
         keep_unused: leader.keep_unused(),
+        retention: leader.retention(),
         metrics: metrics.clone(),
     };
-    let app = App { templates, policy, plans, readiness: readiness.clone(), metrics };
+    let decisions = Decisions::default();
+    let app = App { templates, policy, plans, decisions, readiness: readiness.clone(), metrics };
     let lease = Lease::new(client.clone(), &namespace, object::LEASE, lease.duration());
     let synced = Readiness::default();
     let watches = follow(client.clone(), &namespace, view, [&readiness, &synced]);

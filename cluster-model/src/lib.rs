@@ -15,6 +15,9 @@ pub mod predict;
 #[cfg(feature = "live")]
 pub mod read;
 pub mod remembered;
+pub mod retention;
+#[cfg(feature = "live")]
+mod shared;
 pub mod snapshot;
 mod stand_in;
 pub mod unremembered;

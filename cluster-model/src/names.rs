@@ -80,6 +80,9 @@ pub mod annotation {
     pub const LIMITS: &str = "dranet.io/limits";
     /// Written on a template that nobody refers to: since when.
     pub const UNUSED_SINCE: &str = "dranet.io/unused-since";
+    /// Written by the webhook: a hash of the annotations that the claim was planned from, by
+    /// which a copy with other annotations is known.
+    pub const REQUEST_HASH: &str = "dranet.io/request-hash";
     /// Written by the webhook: what was decided and why, in one line.
     pub const PLAN: &str = "dranet.io/plan";
 }

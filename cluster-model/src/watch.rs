@@ -3,6 +3,8 @@
 //! One task per kind is the only asynchronous part; all that is decided from
 //! the view is decided elsewhere.
 
+pub use crate::shared::SharedView;
+
 use crate::view::{ClusterView, Index, ObjectKey, ViewError};
 use dra_allocator::{MinorVersion, Settings};
 use futures::{StreamExt, TryStreamExt};
@@ -17,7 +19,6 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use topology_graph::NodeTopology;
 
@@ -30,21 +31,6 @@ const VERSION_RETRY: Duration = Duration::from_secs(2);
 /// largest, some fifty kilobytes each in memory; the default of 500 is a peak of
 /// tens of megabytes.
 pub(crate) const PAGE: u32 = 100;
-
-/// A view that watches write and handlers read.
-#[derive(Clone, Debug, Default)]
-pub struct SharedView(Arc<RwLock<ClusterView>>);
-
-impl SharedView {
-    /// The view for reading; hold it only across plain computation.
-    pub fn read(&self) -> RwLockReadGuard<'_, ClusterView> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, ClusterView> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Version and default gates of the cluster.
 pub(crate) async fn settings(client: &Client) -> kube::Result<Settings> {
@@ -73,7 +59,8 @@ pub async fn follow<G: Send>(client: Client, view: SharedView, listed: impl Fn(&
             view.clone(),
             listed("resourceclaimtemplates")
         ),
-        follow_kind::<NodeTopology, _>(client, view, listed("nodetopologies")),
+        follow_kind::<NodeTopology, _>(client, view.clone(), listed("nodetopologies")),
+        view.keep_settled(),
     );
 }
 
@@ -83,7 +70,8 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     loop {
         let pause = match settings(&client).await {
             Ok(settings) => {
-                view.write().set_settings(settings);
+                view.change(move |view| view.set_settings(settings));
+                view.settle_now();
                 listed.take();
                 VERSION_PERIOD
             }
@@ -102,20 +90,30 @@ pub trait Sink<K> {
     fn apply(&mut self, object: K);
     /// Removes the object of this name.
     fn delete(&mut self, key: &ObjectKey);
+    /// Every object of a list has been taken in: what they were applied to must show it.
+    fn listed(&mut self) {}
 }
 
 impl<K> Sink<K> for SharedView
 where
+    K: Send + 'static,
     ClusterView: Index<K>,
 {
     fn apply(&mut self, object: K) {
-        if let Err(error) = self.write().apply(object) {
-            report(&error);
-        }
+        self.change(move |view| {
+            if let Err(error) = view.apply(object) {
+                report(&error);
+            }
+        });
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        Index::<K>::delete(&mut *self.write(), key);
+        let key = key.clone();
+        self.change(move |view| Index::<K>::delete(view, &key));
+    }
+
+    fn listed(&mut self) {
+        self.settle_now();
     }
 }
 
@@ -217,6 +215,7 @@ impl<S> Feed<S> {
                     self.sink.delete(gone);
                 }
                 self.known = std::mem::take(&mut self.named);
+                self.sink.listed();
             }
             Event::Apply(object) => self.apply(object),
             Event::Delete(object) => {

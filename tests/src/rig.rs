@@ -69,7 +69,9 @@ impl<'a> Rig<'a> {
             "node-driver-policy.yaml",
             "admission-rbac.yaml",
             "admission-state.yaml",
+            "network-config-policy.yaml",
             "fabric-controller-rbac.yaml",
+            "fabric-controller-policy.yaml",
             "scheduler-ext-rbac.yaml",
         ] {
             for object in manifest::read(&deploy(&format!("manifests/{name}")))? {

@@ -18,6 +18,7 @@ mod control_plane {
     pub(crate) mod fleet;
     pub(crate) mod lifecycle;
     pub(crate) mod pods;
+    pub(crate) mod policies;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
     pub(crate) mod thin_line;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 
 use control_plane::{
     answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fleet, lifecycle,
-    pods, prediction, scheduling, thin_line, webhook,
+    pods, policies, prediction, scheduling, thin_line, webhook,
 };
 use tests::{Options, floor};
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         webhook::tests(),
         answers::tests(),
         pods::tests(),
+        policies::tests(),
         burst::tests(),
         churn::tests(),
         fabric::tests(),

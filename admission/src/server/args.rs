@@ -1,6 +1,8 @@
 //! Flags.
 
-use crate::plan::Policy;
+use crate::plan::{Policy, QuotaEscape};
+use cluster_model::retention::Retention;
+use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{LeaseArgs, OperationsArgs, ServerArgs};
 use std::time::Duration;
@@ -55,12 +57,26 @@ pub struct LeaderArgs {
     /// Seconds for which a template that no pod and no claim refers to is kept
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub keep_unused_seconds: u32,
+    /// Days for which a kind of machine is remembered after its last node is gone
+    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    pub forget_machines_days: u32,
+    /// Kinds of machines that are remembered, at most; those seen the longest ago are forgotten first
+    #[arg(long, value_name = "NUMBER", default_value_t = 200)]
+    pub max_machines: u32,
 }
 
 impl LeaderArgs {
     /// The same as a duration.
     pub fn keep_unused(self) -> Duration {
         Duration::from_secs(self.keep_unused_seconds.into())
+    }
+
+    /// For how long machines are remembered.
+    pub fn retention(self) -> Retention {
+        Retention {
+            forget_after: SignedDuration::from_hours(24 * i64::from(self.forget_machines_days)),
+            max: self.max_machines as usize,
+        }
     }
 }
 
@@ -86,6 +102,10 @@ pub struct PolicyArgs {
     /// What becomes of a pod while no machine has been seen yet, none remembered either
     #[arg(long, value_enum, default_value_t = UnknownShape::Deny)]
     pub unknown_shape: UnknownShape,
+    /// What happens to a pod in a namespace with a quota on its GPUs that does not count the claim
+    /// which replaces the limits
+    #[arg(long, value_enum, default_value_t = QuotaEscape::Deny)]
+    pub quota_escape: QuotaEscape,
     /// Scheduler for the pods that it gives claims, where they name none but default-scheduler
     #[arg(long, value_name = "NAME")]
     pub scheduler_name: Option<String>,
@@ -109,6 +129,7 @@ impl From<PolicyArgs> for Policy {
             network_namespaces,
             fabric_controller,
             unknown_shape,
+            quota_escape,
             scheduler_name,
         } = args;
         let admit_unknown = unknown_shape == UnknownShape::Admit;
@@ -119,6 +140,7 @@ impl From<PolicyArgs> for Policy {
             network_namespaces,
             admit_unknown,
             fabric_controller,
+            quota_escape,
             scheduler_name,
         }
     }

@@ -41,7 +41,7 @@ impl Outcome {
 
 /// What the leader did about a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub(crate) enum Care {
+pub(crate) enum TemplateOutcome {
     /// Nobody refers to it.
     Marked,
     /// Somebody does again.
@@ -70,8 +70,8 @@ struct CacheLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CareLabel {
-    action: Care,
+struct TemplateLabel {
+    outcome: TemplateOutcome,
 }
 
 /// The counters of the webhook.
@@ -81,7 +81,7 @@ pub(crate) struct Metrics {
     plans: Family<JoinLabel, Counter>,
     pub(super) cache: PlanCache,
     templates: Counter,
-    care: Family<CareLabel, Counter>,
+    kept: Family<TemplateLabel, Counter>,
     seconds: Histogram,
 }
 
@@ -105,7 +105,7 @@ impl Metrics {
             plans: Family::default(),
             cache: PlanCache::default(),
             templates: Counter::default(),
-            care: Family::default(),
+            kept: Family::default(),
             seconds,
         };
         registry.register("requests", "Objects reviewed", metrics.requests.clone());
@@ -114,7 +114,7 @@ impl Metrics {
         registry.register("plan_cache", help, metrics.cache.0.clone());
         registry.register("templates_created", "Templates created", metrics.templates.clone());
         let help = "What the leader did about templates";
-        registry.register("template_care", help, metrics.care.clone());
+        registry.register("template_lifecycle", help, metrics.kept.clone());
         let help = "Time to answer a request";
         registry.register_with_unit("request", help, Unit::Seconds, metrics.seconds.clone());
         metrics
@@ -132,8 +132,8 @@ impl Metrics {
         self.templates.inc_by(u64::from(written == Written::Created));
     }
 
-    pub(crate) fn count_care(&self, action: Care) {
-        self.care.get_or_create(&CareLabel { action }).inc();
+    pub(crate) fn count_outcome(&self, outcome: TemplateOutcome) {
+        self.kept.get_or_create(&TemplateLabel { outcome }).inc();
     }
 
     /// A guard that observes the time until it is dropped.

@@ -10,6 +10,10 @@ use kube::{Api, Client};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+/// An API group that is not installed is answered with this code and no reason, so that
+/// `is_not_found`, which reads the reason, does not know it.
+const NOT_FOUND: u16 = 404;
+
 /// How old an answer may be while pods wait for it.
 const FRESH: Duration = Duration::from_secs(2);
 /// How old it may be of a group that is placed: its size may change.
@@ -77,7 +81,9 @@ async fn read(client: &Client, namespace: &str, owner: &Owner) -> kube::Result<O
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     match api.get(&owner.name).await {
         Ok(object) => Ok(Size::of(owner, &object.data)),
-        Err(kube::Error::Api(status)) if status.is_forbidden() || status.is_not_found() => Ok(None),
+        Err(kube::Error::Api(status)) if status.is_forbidden() || status.code == NOT_FOUND => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

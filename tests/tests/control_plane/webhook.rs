@@ -26,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_template_that_is_gone_is_made_again_for_a_waiting_pod,
         a_copy_in_another_namespace_gets_a_template_there,
         a_pool_that_is_scaled_to_zero_denies_nothing,
+        a_claim_that_escapes_a_quota_is_denied,
         a_quota_that_a_claim_escapes_is_told,
         a_template_written_by_hand_gets_warnings,
         a_pod_of_nearly_three_mebibytes_is_answered,
@@ -201,20 +202,35 @@ async fn a_pool_that_is_scaled_to_zero_denies_nothing(
     .await
 }
 
-async fn a_quota_that_a_claim_escapes_is_told(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_two(Arc::clone(&plane), &[], async |scope, _, _| {
-        let quota = "{apiVersion: v1, kind: ResourceQuota, metadata: {name: gpus}, \
+const ESCAPED: &str = "quota `gpus` limits requests.nvidia.com/gpu, which does not count the claim \
+                       that replaces the limits of this pod; limit \
+                       gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+const QUOTA: &str = "{apiVersion: v1, kind: ResourceQuota, metadata: {name: gpus}, \
                      spec: {hard: {requests.nvidia.com/gpu: \"8\"}}}";
-        scope.apply_yaml(quota).await?;
-        let expected = "quota `gpus` limits requests.nvidia.com/gpu, which does not count the \
-                        claim that replaces the limits of this pod; limit \
-                        gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+
+async fn a_claim_that_escapes_a_quota_is_denied(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_two(plane, &[], async |scope, _, _| {
+        scope.apply_yaml(QUOTA).await?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        eventually(SOON, async || {
+            let answer = scope.api::<Pod>().create(&dry_run, &pod("quota", "2")).await;
+            let denied = answer.as_ref().is_err_and(|error| error.to_string().contains(ESCAPED));
+            Ok(Check::that(denied, || format!("{answer:?}")))
+        })
+        .await
+    })
+    .await
+}
+
+async fn a_quota_that_a_claim_escapes_is_told(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_two(Arc::clone(&plane), &["--quota-escape=warn"], async |scope, _, _| {
+        scope.apply_yaml(QUOTA).await?;
         eventually(SOON, async || {
             let body = serde_json::to_vec(&pod("quota", "2"))?;
             let warnings =
                 tests::warnings::of_create(&plane, scope.namespace(), "api/v1", "pods", body)
                     .await?;
-            let told = warnings.iter().any(|warning| warning.contains(expected));
+            let told = warnings.iter().any(|warning| warning.contains(ESCAPED));
             Ok(Check::that(told, || format!("{warnings:?}")))
         })
         .await

@@ -70,9 +70,9 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
         event(scope, "FabricChosen").await?;
         for (name, value) in [
             (r#"groups_waiting{reason="NoRoom"}"#, 0.0),
-            (r#"choices_total{outcome="Whole"}"#, 3.0),
+            (r#"placements_total{outcome="Whole"}"#, 3.0),
             ("gates_lifted_total", 6.0),
-            ("wait_seconds_count", 3.0),
+            ("group_wait_seconds_count", 3.0),
             ("splits_prevented_total", 0.0),
         ] {
             measured(rig, name, value).await?;

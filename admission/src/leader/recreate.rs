@@ -1,4 +1,4 @@
-//! A template made again from a pod that refers to it, as exactly what it was:
+//! A missing template created again from a pod that refers to it, as exactly what it was:
 //! its name is the hash of its content.
 
 use crate::admit::admit;
@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaimSpec, ResourceClaimTemplate};
 /// The template of this name: by deciding on the pod again as it first was, else
 /// from a namespace that has it. `None` where the cluster has changed since, and
 /// would be given another claim.
-pub(super) fn remake(
+pub(super) fn recreate(
     pod: &Pod,
     name: &str,
     view: &ClusterView,
@@ -34,8 +34,8 @@ fn decided_again(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Resou
 fn from_elsewhere(name: &str, view: &ClusterView) -> Option<ResourceClaimTemplate> {
     let named = view.templates().filter(|(key, _)| key.name == name);
     let specs = named.filter_map(|(_, template)| template.spec.as_ref()?.spec.as_ref());
-    let remade = specs.filter(|spec| !has_config(spec)).map(template::build);
-    remade.into_iter().find(|template| template.metadata.name.as_deref() == Some(name))
+    let mut built = specs.filter(|spec| !has_config(spec)).map(template::build);
+    built.find(|template| template.metadata.name.as_deref() == Some(name))
 }
 
 fn has_config(spec: &ResourceClaimSpec) -> bool {

@@ -1,5 +1,5 @@
-//! What becomes of a template: decided from who refers to it, for how long
-//! nobody has, and the time.
+//! Which templates are marked, kept or collected: decided from who refers to each, for how
+//! long nobody has, and the time.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -8,7 +8,7 @@ const NEW: SignedDuration = SignedDuration::from_mins(1);
 
 /// What is known of a template of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct TemplateUse {
     /// When it was made.
     pub(super) created: Timestamp,
     /// Since when nobody has referred to it, as it is written on it.
@@ -19,7 +19,7 @@ pub(super) struct State {
 
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TemplateAction {
     /// Write on it that nobody refers to it.
     Mark,
     /// Take that away.
@@ -28,12 +28,18 @@ pub(super) enum Step {
     Collect,
 }
 
-pub(super) fn step(state: State, keep_unused: SignedDuration, now: Timestamp) -> Option<Step> {
-    let State { created, unused_since, used } = state;
+pub(super) fn due(
+    template: TemplateUse,
+    keep_unused: SignedDuration,
+    now: Timestamp,
+) -> Option<TemplateAction> {
+    let TemplateUse { created, unused_since, used } = template;
     match unused_since {
-        Some(_) if used => Some(Step::Keep),
-        Some(since) if now.duration_since(since) >= keep_unused => Some(Step::Collect),
-        None if !used && now.duration_since(created) >= NEW.min(keep_unused) => Some(Step::Mark),
+        Some(_) if used => Some(TemplateAction::Keep),
+        Some(since) if now.duration_since(since) >= keep_unused => Some(TemplateAction::Collect),
+        None if !used && now.duration_since(created) >= NEW.min(keep_unused) => {
+            Some(TemplateAction::Mark)
+        }
         _ => None,
     }
 }
@@ -49,20 +55,24 @@ mod tests {
         for (created, unused_since, used, now, expected) in [
             (0, None, true, 600, None),
             (0, None, false, 0, None),
-            (0, None, false, 1, Some(Step::Mark)),
+            (0, None, false, 1, Some(TemplateAction::Mark)),
             (0, Some(1), false, 60, None),
-            (0, Some(1), false, 61, Some(Step::Collect)),
-            (0, Some(1), true, 30, Some(Step::Keep)),
-            (0, Some(1), true, 600, Some(Step::Keep)),
+            (0, Some(1), false, 61, Some(TemplateAction::Collect)),
+            (0, Some(1), true, 30, Some(TemplateAction::Keep)),
+            (0, Some(1), true, 600, Some(TemplateAction::Keep)),
             // A clock that went back.
             (10, None, false, 5, None),
             (0, Some(100), false, 61, None),
         ] {
             let unused_since = unused_since.map(at);
-            let state = State { created: at(created), unused_since, used };
-            assert_eq!(step(state, hour, at(now)), expected, "{state:?} at {now}");
+            let template = TemplateUse { created: at(created), unused_since, used };
+            assert_eq!(due(template, hour, at(now)), expected, "{template:?} at {now}");
         }
-        let state = State { created: at(0), unused_since: None, used: false };
-        assert_eq!(step(state, SignedDuration::ZERO, at(0)), Some(Step::Mark), "none is kept");
+        let template = TemplateUse { created: at(0), unused_since: None, used: false };
+        assert_eq!(
+            due(template, SignedDuration::ZERO, at(0)),
+            Some(TemplateAction::Mark),
+            "none is kept"
+        );
     }
 }

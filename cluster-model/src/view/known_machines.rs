@@ -6,12 +6,13 @@ use crate::remembered::{Remembered, name};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use topology_graph::NodeTopology;
 
 impl ClusterView {
-    /// The remembered machines, by their keys in the ConfigMap.
-    pub fn remembered(&self) -> &BTreeMap<String, Remembered> {
-        &self.remembered
+    /// The keys of the remembered machines in their ConfigMap.
+    pub fn remembered_keys(&self) -> impl Iterator<Item = &str> {
+        self.remembered.keys().map(String::as_str)
     }
 
     fn remember(&mut self, key: &str, machine: &Remembered) -> Result<(), ViewError> {
@@ -46,7 +47,7 @@ impl Index<ConfigMap> for ClusterView {
             }
         }
         for (key, machine) in std::mem::take(&mut self.remembered) {
-            if read.get(&key) == Some(&machine) {
+            if read.get(&key) == Some(&*machine) {
                 self.remembered.insert(key, machine);
             } else {
                 self.forget(&key, &machine);
@@ -57,7 +58,7 @@ impl Index<ConfigMap> for ClusterView {
                 continue;
             }
             match self.remember(&key, &machine) {
-                Ok(()) => _ = self.remembered.insert(key, machine),
+                Ok(()) => _ = self.remembered.insert(key, Arc::new(machine)),
                 Err(error) => {
                     self.forget(&key, &machine);
                     first_error.get_or_insert(error);

@@ -4,12 +4,13 @@
 use crate::denial::Denial;
 use crate::fabric;
 use crate::intent::{self, GpuResources, Intent, nic_config};
-use crate::plan::{Placement, Plan, Policy, plan};
+use crate::plan::{Plan, Policy, QuotaEscape, plan};
 use crate::pod_check;
 use crate::quota;
 use crate::rewrite;
 use crate::template;
 use cluster_model::names::annotation;
+use cluster_model::placement::Placement;
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
@@ -73,12 +74,13 @@ pub fn admit_by(
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };
     if let Some(name) = own {
         let key = ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
-        if view.template(&key).is_some() {
+        if view.template(&key).is_some() && !rewrite::was_edited(pod) {
             let pod = rewrite::without_extended_resources(pod, &resources);
             return Ok(Verdict { pod, planned: None, template: Some(key), warnings });
         }
     }
-    // A copy from elsewhere, or restored when its template was gone: decided anew.
+    // A copy from elsewhere or with edited annotations, or restored when its template was
+    // gone: decided anew.
     let original = own.map(|_| rewrite::original(pod, &resources));
     let (typed, pod) = match &original {
         Some(pod) => (typed_of(pod)?, pod),
@@ -92,13 +94,19 @@ pub fn admit_by(
         .map_err(AdmitError::Denied)?;
     let group = fabric::check(&typed, &intent, policy.fabric_controller);
     let group = group.map_err(AdmitError::Denied)?;
-    let placement = pod_check::placement(&typed);
+    let placement = Placement::of(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
     warnings.extend(intent::memlock(&typed, &intent));
+    warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
     if plan.machines.is_empty() {
         warnings.push(UNKNOWN.to_owned());
     }
-    warnings.extend(quota::warnings(&intent, &plan, &namespace, view));
+    if let Some(escape) = quota::escape(&intent, &plan, &namespace, view) {
+        match policy.quota_escape {
+            QuotaEscape::Deny => return Err(AdmitError::Denied(intent.deny(escape))),
+            QuotaEscape::Warn => warnings.push(escape),
+        }
+    }
     let template = template::build(&plan.claim);
     let name = template.metadata.name.as_deref().unwrap_or_default();
     let pod = rewrite::without_limits(pod, &resources);

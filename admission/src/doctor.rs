@@ -161,7 +161,7 @@ fn classes(view: &ClusterView, nic_class: &str, census: &Census<'_>, findings: &
     }
     for driver in GPU_DRIVERS.iter().filter(|it| census.drivers.contains_key(it.driver)) {
         let mut resources = driver.extended_resources.iter();
-        let stands = resources.any(|it| view.classes_of_extended_resource(it).next().is_some());
+        let stands = resources.any(|it| view.class_of_extended_resource(it).is_some());
         if !is_there(driver.driver) && !stands {
             let message = format!(
                 "is not there, so that pods have to name the class of their GPUs by {}; the \
@@ -197,7 +197,7 @@ fn quotas(view: &ClusterView, findings: &mut Vec<Finding>) {
     });
     for (driver, resource) in resources {
         // The class that stands for the resource is then taken, and counted.
-        if view.classes_of_extended_resource(resource).next().is_some() {
+        if view.class_of_extended_resource(resource).is_some() {
             continue;
         }
         for key in quota::escaped(view, resource, driver.driver) {

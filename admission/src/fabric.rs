@@ -4,10 +4,9 @@
 //! gate; the fabric controller waits for the group, chooses, and lifts the gate.
 
 use crate::denial::Denial;
-use crate::gang::size;
 use crate::intent::{Fabric, Intent};
 use cluster_model::machines::Machine;
-use cluster_model::names::{annotation, attribute, label};
+use cluster_model::names::{annotation, attribute, job_label, label};
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
@@ -17,19 +16,16 @@ use std::fmt::Write as _;
 /// Digits of a group's label; two groups of one cluster do not meet by chance.
 const DIGITS: usize = 16;
 
-/// Length of a label's value.
-const LABEL_MAX: usize = 63;
-
 /// Labels and annotations by which a job of several controllers tells its pods: the
 /// Jobs of a `JobSet`, the stateful sets of a `LeaderWorkerSet`, launcher and workers
 /// of an `MPIJob`, the `PodGroup` of scheduler-plugins and of Volcano. Such a pod's
 /// own controller is only a part of the job.
 const JOB_LABELS: [&str; 5] = [
-    size::label::JOB_SET,
-    size::label::LEADER_WORKER_GROUP,
-    size::label::TRAINING_JOB,
-    size::label::POD_GROUP,
-    size::label::VOLCANO_GROUP,
+    job_label::JOB_SET,
+    job_label::LEADER_WORKER_GROUP,
+    job_label::TRAINING_JOB,
+    job_label::POD_GROUP,
+    job_label::VOLCANO_GROUP,
 ];
 
 /// The group of a pod as a label value: equal for all pods of the job, and for
@@ -116,16 +112,6 @@ pub(crate) fn check_machines(
     ))
 }
 
-/// The fabric as the value of a label: itself, or its hash where it cannot be one.
-pub fn label_value(fabric: &str) -> String {
-    let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let is_label = fabric.len() <= LABEL_MAX
-        && alphanumeric(fabric.chars().next())
-        && alphanumeric(fabric.chars().next_back())
-        && fabric.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-    if is_label { fabric.to_owned() } else { hash(&["fabric", fabric]) }
-}
-
 fn hash(parts: &[&str]) -> String {
     let mut text = String::with_capacity(DIGITS);
     for byte in Sha256::digest(parts.join("\0")).iter().take(DIGITS / 2) {
@@ -168,24 +154,6 @@ mod tests {
             assert_eq!(of("1", "n"), of("2", "n"), "{label}");
             assert_ne!(of("1", "n"), of("1", "m"), "{label}");
         }
-    }
-
-    #[test]
-    fn a_fabric_that_is_no_label_is_hashed() {
-        for (fabric, is_kept) in [
-            ("c6c749e8-a38b-470e-8c94-2a7d00001bf0", true),
-            ("rack_7.row-2", true),
-            ("a/b", false),
-            ("-a", false),
-            ("", false),
-            (&*"x".repeat(63), true),
-            (&*"x".repeat(64), false),
-        ] {
-            let label = label_value(fabric);
-            assert_eq!(label == fabric, is_kept, "{fabric}");
-            assert!(is_kept || label.len() == DIGITS, "{label}");
-        }
-        assert_ne!(label_value("a/b"), label_value("a/c"));
     }
 
     #[test]

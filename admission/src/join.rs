@@ -64,7 +64,7 @@ impl Candidate {
 /// What binds at this nearness, best join first.
 pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
     // A pair has one GPU; a larger block has no partners.
-    if nearness == Nearness::Partner && question.demand.gpus > 1 {
+    if nearness == Nearness::Partner && (question.demand.gpus > 1 || pairs_strand(question)) {
         return Vec::new();
     }
     let mut candidates = attributes::propose(question, nearness);
@@ -73,4 +73,10 @@ pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candid
     candidates
 }
 
-pub(crate) use preferred::{propose as preferred, weakest};
+/// Whether pairs gain nothing for a pod with one GPU and leave devices unused: no machine has
+/// a NIC that is nearer than those that the pairs leave out.
+fn pairs_strand(question: Question<'_>) -> bool {
+    question.demand.blocks == 1 && !question.machines.iter().any(Machine::has_nearer_partners)
+}
+
+pub(crate) use preferred::{WEAKEST, propose as preferred};

@@ -1,19 +1,18 @@
-//! What one replica does for all: certificates, the care of templates, the
-//! memory of machines, the fabrics of nodes and of jobs. Each is a decision over what is seen, and then one write
-//! that carries the version of what it was decided from.
+//! What one replica does for all: certificates, the collection of unused templates, and
+//! the memory of machines. Each is a decision over what is seen, and then one write that
+//! carries the version of what it was decided from.
 
-mod care;
 mod certificates;
-mod gangs;
-mod labels;
+mod lifecycle;
 mod machines;
-mod remake;
+mod recreate;
 mod templates;
+mod waiting_pods;
 
-use crate::gang::Rules;
 use crate::plan::Policy;
 use crate::server::metrics::Metrics;
 use crate::server::templates::Templates;
+use cluster_model::retention::Retention;
 use serve::readiness::Readiness;
 use std::time::Duration;
 
@@ -38,14 +37,14 @@ pub(crate) enum LeaderError {
 pub(crate) struct Leader {
     pub(crate) templates: Templates,
     pub(crate) policy: Policy,
-    /// How groups of pods are placed on fabrics.
-    pub(crate) rules: Rules,
     /// Namespace of its own objects.
     pub(crate) namespace: String,
     /// Names of the certificate that it keeps; `None` where files hold one.
     pub(crate) names: Option<Vec<String>>,
     /// For how long a template that nobody refers to stays.
     pub(crate) keep_unused: Duration,
+    /// For how long machines are remembered.
+    pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
 }
 
@@ -55,12 +54,7 @@ impl Leader {
     pub(crate) async fn work(&self, synced: &Readiness) {
         let from_view = async {
             synced.ready().await;
-            tokio::join!(
-                self.care_for_templates(),
-                self.remember_machines(),
-                self.label_nodes(),
-                self.place_groups(),
-            );
+            tokio::join!(self.keep_templates(), self.remember_machines());
         };
         tokio::join!(self.keep_certificates(), from_view);
     }

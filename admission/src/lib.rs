@@ -12,7 +12,6 @@ pub mod demand;
 pub mod denial;
 pub mod doctor;
 pub mod fabric;
-pub mod gang;
 pub mod intent;
 mod join;
 #[cfg(feature = "server")]

@@ -17,17 +17,26 @@ use choice::Chosen;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
-use dra_allocator::NodeSelector;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 pub(crate) use selection::selects;
-use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Search steps on one node that a claim may take at worst, by default: 20 ms in
 /// the scheduler.
 pub const STEPS_MAX: u64 = 10_000;
+
+/// What happens to a pod in a namespace with a quota on its GPUs that does not count the
+/// claim which replaces the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "server", derive(clap::ValueEnum))]
+pub enum QuotaEscape {
+    /// It is denied.
+    Deny,
+    /// It is let through with a warning.
+    Warn,
+}
 
 /// What the operator set for the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +57,8 @@ pub struct Policy {
     pub fabric_controller: bool,
     /// The scheduler that pods get which name none but the default one.
     pub scheduler_name: Option<String>,
+    /// What happens to a pod whose claim no quota counts, where one counted its limits.
+    pub quota_escape: QuotaEscape,
 }
 
 impl Default for Policy {
@@ -61,38 +72,8 @@ impl Default for Policy {
             admit_unknown: false,
             fabric_controller: false,
             scheduler_name: None,
+            quota_escape: QuotaEscape::Deny,
         }
-    }
-}
-
-/// Which nodes a pod can run on, as far as a plan looks at it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Placement {
-    /// `spec.nodeSelector`.
-    pub labels: BTreeMap<String, String>,
-    /// The required node affinity.
-    pub affinity: Option<Affinity>,
-}
-
-/// A required node affinity: alternatives of requirements.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Affinity(pub NodeSelector);
-
-// The selector's own parts have no hash; its text is as good.
-impl Hash for Affinity {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        format!("{:?}", self.0).hash(state);
-    }
-}
-
-impl Placement {
-    pub(crate) fn allows(&self, view: &ClusterView, node: &str) -> bool {
-        let Some(node) = view.inventory().node(node) else { return false };
-        let labelled = |(key, value): (&String, &String)| {
-            node.labels.get(key.as_str()).is_some_and(|label| **label == **value)
-        };
-        self.labels.iter().all(labelled)
-            && self.affinity.as_ref().is_none_or(|Affinity(it)| it.matches(node).unwrap_or(true))
     }
 }
 

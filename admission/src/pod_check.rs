@@ -1,19 +1,84 @@
-//! What else of the pod counts: claims that it brings itself, and the nodes that
-//! it can run on.
+//! What a pod brings that would undo its claim: claims of its own, a node, limits of
+//! device plugins for NICs, another scheduler.
 
 use crate::denial::Denial;
 use crate::intent::Intent;
-use crate::plan::{Affinity, Placement};
 use cluster_model::gpu_drivers::{self, GPU_DRIVERS};
 use cluster_model::machines::is_in;
 use cluster_model::view::{ClusterView, ObjectKey};
-use dra_allocator::node::{NodeSelectorTerm, Requirement};
-use dra_allocator::{Class, NodeSelector};
+use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 
-/// Refuses a pod that claims GPUs already: it would get a second set.
+/// Extended resources by which device plugins offer NICs, each by the beginning of its name:
+/// k8s-rdma-shared-dev-plugin, the SR-IOV network device plugin as NVIDIA's network operator
+/// sets it up, and the plugins of AWS, Google Cloud and Alibaba Cloud.
+const NIC_PLUGINS: &[&str] = &[
+    "rdma/",
+    "mellanox.com/",
+    "nvidia.com/hostdev",
+    "nvidia.com/mlnxnics",
+    "vpc.amazonaws.com/efa",
+    "networking.gke.io.networks/rdma",
+    "aliyun/erdma",
+];
+
+/// The scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// Refuses a pod whose claim would not be what decides which devices it gets.
 pub(crate) fn check(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), Denial> {
+    check_node(pod, intent)?;
+    check_nic_plugins(pod, intent)?;
+    check_claims(pod, intent, view)
+}
+
+/// A pod that names its node is never scheduled, so no devices are allocated for it.
+fn check_node(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
+    match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+        None | Some("") => Ok(()),
+        Some(node) => Err(intent.deny(format!(
+            "spec.nodeName is \"{node}\", which bypasses the scheduler that allocates the \
+             devices; remove it and set spec.nodeSelector kubernetes.io/hostname: {node}"
+        ))),
+    }
+}
+
+/// A NIC that a device plugin gives as well has two owners, who know nothing of each other.
+fn check_nic_plugins(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
+    let spec = pod.spec.as_ref();
+    let main = spec.into_iter().flat_map(|spec| &spec.containers);
+    let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    for container in main.chain(init) {
+        let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        let asked = limits.into_iter().flatten().filter(|(_, amount)| amount.0 != "0");
+        let mut of_nics =
+            asked.filter(|(name, _)| NIC_PLUGINS.iter().any(|start| name.starts_with(start)));
+        if let Some((name, _)) = of_nics.next() {
+            return Err(intent.deny(format!(
+                "container `{}` has a limit {name}, by which a device plugin gives it NICs, and \
+                 the claim of this annotation gives it NICs as well; remove the limit",
+                container.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A scheduler of another name may not allocate claims, and does not ask the extender.
+pub(crate) fn other_scheduler(pod: &Pod, ours: Option<&str>) -> Option<String> {
+    let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref())?;
+    let is_known = named.is_empty() || named == DEFAULT_SCHEDULER || Some(named) == ours;
+    (!is_known).then(|| {
+        format!(
+            "spec.schedulerName is \"{named}\": the pod starts only if that scheduler allocates \
+             resource claims (its plugin DynamicResources)"
+        )
+    })
+}
+
+/// Refuses a pod that claims GPUs already: it would get a second set.
+fn check_claims(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), Denial> {
     let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_deref());
     for entry in claims.unwrap_or_default() {
         let Some(spec) = spec(pod, entry, view) else { continue };
@@ -65,35 +130,4 @@ fn is_gpu_class(name: &str, view: &ClusterView) -> bool {
     };
     GPU_DRIVERS.iter().any(|driver| driver.driver == name)
         || view.inventory().class(name).is_some_and(|class| selects_gpu(class))
-}
-
-/// The nodes that the pod's own selectors leave.
-pub(crate) fn placement(pod: &Pod) -> Placement {
-    let Some(spec) = &pod.spec else { return Placement::default() };
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required =
-        affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
-    Placement {
-        labels: spec.node_selector.clone().unwrap_or_default(),
-        affinity: required.map(selector).map(Affinity),
-    }
-}
-
-fn selector(wire: &core::NodeSelector) -> NodeSelector {
-    let requirements = |wire: &Option<Vec<core::NodeSelectorRequirement>>| {
-        wire.iter().flatten().map(requirement).collect()
-    };
-    let term = |term: &core::NodeSelectorTerm| NodeSelectorTerm {
-        match_fields: requirements(&term.match_fields),
-        match_expressions: requirements(&term.match_expressions),
-    };
-    NodeSelector { terms: wire.node_selector_terms.iter().map(term).collect() }
-}
-
-fn requirement(wire: &core::NodeSelectorRequirement) -> Requirement {
-    Requirement {
-        key: wire.key.as_str().into(),
-        operator: wire.operator.as_str().into(),
-        values: wire.values.iter().flatten().map(|value| value.as_str().into()).collect(),
-    }
 }

@@ -8,37 +8,38 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::resource::v1::DeviceRequest;
 use std::collections::BTreeSet;
 
-/// One warning for each resource with a quota that the claim escapes.
-pub(crate) fn warnings(
+/// Why the claim escapes the quotas of its namespace: some limit the resource that it
+/// replaces, and none counts the claim.
+pub(crate) fn escape(
     intent: &Intent,
     plan: &Plan,
     namespace: &str,
     view: &ClusterView,
-) -> Vec<String> {
-    let Some(GpuResource { name: resource, class: of, .. }) = &intent.resource else {
-        return Vec::new();
-    };
+) -> Option<String> {
+    let GpuResource { name: resource, class: of, .. } = intent.resource.as_ref()?;
     let devices = plan.claim.devices.as_ref();
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
     let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
-    let Some(class) = gpus.flat_map(classes).next() else { return Vec::new() };
-    if of.as_deref() == Some(class) {
-        return Vec::new();
+    let class = gpus.flat_map(classes).next()?;
+    let counts = of.as_deref() == Some(class)
+        || view.quotas().of(namespace, &counted(class)).next().is_some();
+    if counts {
+        return None;
     }
     let quotas = escaped(view, resource, class);
     let quotas = quotas.iter().filter(|key| key.namespace == namespace);
     let quotas: Vec<_> = quotas.map(|key| format!("`{}`", key.name)).collect();
     if quotas.is_empty() {
-        return Vec::new();
+        return None;
     }
     let verb = if quotas.len() == 1 { "limits" } else { "limit" };
-    vec![format!(
+    Some(format!(
         "quota {} {verb} {}, which does not count the claim that replaces the limits of this \
          pod; {}",
         quotas.join(", "),
         limited(resource),
         instead(resource, class)
-    )]
+    ))
 }
 
 /// The quotas on an extended resource, of any namespace, that claims by a class escape.

@@ -11,9 +11,25 @@ use crate::template;
 use cluster_model::names::{GATE_FABRIC, annotation, label};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 /// Name of our claim in `spec.resourceClaims` and in the container.
 pub const CLAIM: &str = "dranet";
+
+/// The annotations by which a pod asks for devices.
+const ASKING: [&str; 11] = [
+    annotation::ALIGNED_NICS,
+    annotation::ALIGNMENT,
+    annotation::ALIGNMENT_POLICY,
+    annotation::CONTAINERS,
+    annotation::FABRIC,
+    annotation::FABRIC_SIZE,
+    annotation::GPUS,
+    annotation::GPU_CLASS,
+    annotation::NIC_CLASS,
+    annotation::NIC_CONFIG,
+    annotation::PAIRING,
+];
 
 /// Where containers with resources stand.
 const CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
@@ -45,8 +61,32 @@ pub fn with_claim(pod: &Value, grants: &[Grant], template: &str, note: &str) -> 
             give(container, grant);
         }
     }
-    pod["metadata"]["annotations"][annotation::PLAN] = note.into();
+    let hash = request_hash(&pod);
+    let annotations = &mut pod["metadata"]["annotations"];
+    annotations[annotation::PLAN] = note.into();
+    annotations[annotation::REQUEST_HASH] = hash.into();
     pod
+}
+
+/// Whether a rewritten pod asks for something else than its claim was planned from: it is a
+/// copy whose annotations were edited. One that says nothing of it, of an earlier version,
+/// was not.
+pub fn was_edited(pod: &Value) -> bool {
+    let planned = pod["metadata"]["annotations"][annotation::REQUEST_HASH].as_str();
+    planned.is_some_and(|planned| planned != request_hash(pod))
+}
+
+/// Hash of what a pod asks for by annotations.
+fn request_hash(pod: &Value) -> String {
+    let mut hash = Sha256::new();
+    for key in ASKING {
+        if let Some(value) = pod["metadata"]["annotations"][key].as_str() {
+            hash.update([key, "\0", value, "\0"].concat());
+        }
+    }
+    let digest = hash.finalize();
+    let digits = digest.iter().take(8).fold(0, |sum: u64, byte| (sum << 8) | u64::from(*byte));
+    format!("{digits:016x}")
 }
 
 /// Marks the pod as one of a group and holds it until the group's fabric is chosen.
@@ -102,6 +142,7 @@ pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     }
     if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
         annotations.remove(annotation::PLAN);
+        annotations.remove(annotation::REQUEST_HASH);
         if let Some(kept) = annotations.remove(annotation::LIMITS) {
             limits::restore(&mut pod, kept.as_str().unwrap_or_default(), resources);
         }

@@ -4,14 +4,14 @@
 mod advice;
 mod args;
 pub(crate) mod certificate;
-pub(crate) mod gang_metrics;
+mod decisions;
 mod handlers;
 pub(crate) mod metrics;
 mod plans;
 mod review;
 pub(crate) mod templates;
 
-pub use args::{Args, FabricFull, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
+pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
 pub use plans::Plans;
 pub use review::{Answer, Needs, answer};
 
@@ -20,6 +20,7 @@ use crate::plan::Policy;
 use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::watch::{self, SharedView};
+use decisions::Decisions;
 use handlers::App;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use kube::{Api, Client};
@@ -35,7 +36,6 @@ use tokio_util::sync::CancellationToken;
 /// Runs the webhook until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let Args { server, own, operations, kube, log, lease, policy, leader } = args;
-    let rules = leader.rules();
     process::logging::init(&log)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
@@ -58,13 +58,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let leader = Leader {
         templates: templates.clone(),
         policy: policy.clone(),
-        rules,
         namespace: namespace.clone(),
         names,
         keep_unused: leader.keep_unused(),
+        retention: leader.retention(),
         metrics: metrics.clone(),
     };
-    let app = App { templates, policy, plans, readiness: readiness.clone(), metrics };
+    let decisions = Decisions::default();
+    let app = App { templates, policy, plans, decisions, readiness: readiness.clone(), metrics };
     let lease = Lease::new(client.clone(), &namespace, object::LEASE, lease.duration());
     let synced = Readiness::default();
     let watches = follow(client.clone(), &namespace, view, [&readiness, &synced]);

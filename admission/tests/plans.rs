@@ -7,6 +7,8 @@
 mod brute_force;
 #[path = "plans/cache.rs"]
 mod cache;
+#[path = "plans/checks.rs"]
+mod checks;
 #[path = "plans/cluster.rs"]
 mod cluster;
 #[path = "plans/laws.rs"]

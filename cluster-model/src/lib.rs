@@ -10,10 +10,14 @@ pub mod machines;
 pub mod names;
 pub mod network_config;
 pub mod node_devices;
+pub mod placement;
 pub mod predict;
 #[cfg(feature = "live")]
 pub mod read;
 pub mod remembered;
+pub mod retention;
+#[cfg(feature = "live")]
+mod shared;
 pub mod snapshot;
 mod stand_in;
 pub mod unremembered;

@@ -170,6 +170,19 @@ impl Machine<'_> {
         cells.into_values().collect()
     }
 
+    /// Returns true if the NICs that some GPU is paired with are strictly nearer to it than
+    /// its other NICs.
+    pub fn has_nearer_partners(&self) -> bool {
+        let topology = &self.devices.topology;
+        self.partners().iter().any(|cell| {
+            let path =
+                |nic: &PciAddress| cell.gpus.iter().map(|gpu| topology.path(*gpu, *nic)).max();
+            let farthest = cell.nics.iter().filter_map(path).max();
+            let others = self.devices.nics.keys().filter(|nic| !cell.nics.contains(nic));
+            others.filter_map(path).min().is_none_or(|nearest| farthest < Some(nearest))
+        })
+    }
+
     /// The cells that a constraint on an attribute makes: devices with one
     /// value of it; only those that have both GPUs and NICs.
     pub fn cells_by_attribute(&self, attribute: &str) -> Vec<Cell> {

@@ -26,6 +26,22 @@ pub mod label {
     pub const NVLINK_CLIQUE: &str = "nvidia.com/gpu.clique";
 }
 
+/// Labels and annotations by which controllers of jobs mark their pods.
+pub mod job_label {
+    /// The JobSet that a Job's pods belong to (`jobset/api/jobset/v1alpha2`).
+    pub const JOB_SET: &str = "jobset.sigs.k8s.io/jobset-name";
+    /// The `LeaderWorkerSet` of a pod (`lws/api/leaderworkerset/v1`).
+    pub const LEADER_WORKER_SET: &str = "leaderworkerset.sigs.k8s.io/name";
+    /// The one of its groups that a pod is in.
+    pub const LEADER_WORKER_GROUP: &str = "leaderworkerset.sigs.k8s.io/group-key";
+    /// The `PodGroup` of scheduler-plugins.
+    pub const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+    /// The `PodGroup` of Volcano, an annotation.
+    pub const VOLCANO_GROUP: &str = "scheduling.k8s.io/group-name";
+    /// The job of Kubeflow's operators (`training-operator/pkg/apis`, `mpi-operator`).
+    pub const TRAINING_JOB: &str = "training.kubeflow.org/job-name";
+}
+
 /// Condition of a pod that waits for the fabric of its group.
 pub const CONDITION_FABRIC: &str = "dranet.io/FabricChosen";
 
@@ -64,6 +80,9 @@ pub mod annotation {
     pub const LIMITS: &str = "dranet.io/limits";
     /// Written on a template that nobody refers to: since when.
     pub const UNUSED_SINCE: &str = "dranet.io/unused-since";
+    /// Written by the webhook: a hash of the annotations that the claim was planned from, by
+    /// which a copy with other annotations is known.
+    pub const REQUEST_HASH: &str = "dranet.io/request-hash";
     /// Written by the webhook: what was decided and why, in one line.
     pub const PLAN: &str = "dranet.io/plan";
 }
@@ -75,6 +94,8 @@ pub const ADMISSION_NAMESPACE: &str = "dranet-system";
 pub mod object {
     /// The Lease of its leader.
     pub const LEASE: &str = "admission";
+    /// The Lease of the fabric controller's leader.
+    pub const FABRIC_LEASE: &str = "fabric-controller";
     /// The Secret with its certificates.
     pub const CERTIFICATES: &str = "admission-certificates";
     /// The ConfigMap with the machines that were seen once.

@@ -1,8 +1,8 @@
-//! A live cluster read once, for who asks and goes.
+//! One-shot cluster reader for the command line.
 
 use crate::names::object;
 use crate::view::{ClusterView, Index};
-use crate::watch::{report, settings};
+use crate::watch::{PAGE, report, settings};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
@@ -51,14 +51,12 @@ pub async fn machines(
     Ok(())
 }
 
-/// Reads every object of a kind that no view holds.
-pub async fn objects<K>(client: &Client) -> kube::Result<Vec<K>>
+/// Reads every object of a kind that no view holds, page by page.
+pub async fn each<K>(client: &Client, take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let mut objects = Vec::new();
-    by_page(&Api::<K>::all(client.clone()), |object| objects.push(object)).await?;
-    Ok(objects)
+    by_page(&Api::<K>::all(client.clone()), take).await
 }
 
 async fn list<K>(client: &Client, view: &mut ClusterView) -> kube::Result<()>
@@ -76,9 +74,6 @@ where
 {
     by_page(api, |object| put(object, view)).await
 }
-
-/// As many objects as kubectl asks for at once (`--chunk-size`).
-const PAGE: u32 = 500;
 
 /// Lists page by page, so that neither side holds all objects at once as text.
 async fn by_page<K>(api: &Api<K>, mut take: impl FnMut(K)) -> kube::Result<()>

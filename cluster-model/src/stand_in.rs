@@ -19,7 +19,7 @@ const MACHINE_TYPES: [&str; 4] = [
 ];
 
 /// The graphs, by node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct StandIns {
     /// Node and type of its machine, by slice.
     slices: BTreeMap<String, (String, String)>,

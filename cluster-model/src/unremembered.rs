@@ -1,4 +1,5 @@
 //! Which machines of a view are to be remembered: those that no entry describes yet.
+//! How long they stay is decided in [`crate::retention`].
 
 use crate::names::attribute;
 use crate::node_devices::NodeDevices;
@@ -20,10 +21,19 @@ const POOL_LABELS: &[&str] = &[
     "oci.oraclecloud.com/node-pool-id",
 ];
 
-/// The nodes that are to be remembered now, by the keys of their entries: for
-/// each shape, GPU driver and pool that has GPUs and NICs the first node by name,
-/// where there is no entry yet or one of a machine that a plan could tell from it.
-pub fn unremembered(view: &ClusterView) -> BTreeMap<String, String> {
+/// The machines that are there, by the keys of their entries: for each shape, GPU driver
+/// and pool that has GPUs and NICs the first node by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Present {
+    /// Every key.
+    pub keys: BTreeSet<String>,
+    /// The nodes that are to be remembered now: of those without an entry, or with one of a
+    /// machine that a plan could tell from them.
+    pub unremembered: BTreeMap<String, String>,
+}
+
+/// The machines that are there, and which of them are to be remembered now.
+pub fn present(view: &ClusterView) -> Present {
     let mut nodes: Vec<&str> = view.inventory().node_names().map(|name| &**name).collect();
     nodes.retain(|name| !view.is_remembered(name));
     nodes.sort_unstable();
@@ -39,8 +49,10 @@ pub fn unremembered(view: &ClusterView) -> BTreeMap<String, String> {
         let known = NodeDevices::of(view, &known).map(|known| appearance(&known));
         known == Some(appearance(devices))
     };
+    let keys = first.keys().cloned().collect();
     let unknown = first.into_iter().filter(|(key, devices)| !is_known(key, devices));
-    unknown.map(|(key, devices)| (key, devices.node.to_owned())).collect()
+    let unremembered = unknown.map(|(key, devices)| (key, devices.node.to_owned())).collect();
+    Present { keys, unremembered }
 }
 
 /// Hash of what makes a kind of machine and a pool.
@@ -91,6 +103,10 @@ mod tests {
 
     const EXAMPLE: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/examples/aks-gb300/cluster.yaml");
+
+    fn unremembered(view: &ClusterView) -> BTreeMap<String, String> {
+        present(view).unremembered
+    }
 
     fn view() -> ClusterView {
         snapshot::load(Path::new(EXAMPLE)).unwrap().0

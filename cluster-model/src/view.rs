@@ -7,8 +7,8 @@
 mod claims;
 mod devices;
 mod graphs;
+mod known_machines;
 mod quotas;
-mod recall;
 mod versions;
 
 pub use claims::KnownClaim;
@@ -22,6 +22,8 @@ use dra_allocator::{Inventory, InventoryError, MinorVersion, Settings};
 use graphs::Graphs;
 use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +59,14 @@ pub enum ViewError {
         /// What is wrong.
         source: RememberedError,
     },
+}
+
+/// The extended resource that a class stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ExtendedResource {
+    name: String,
+    /// When the class was created.
+    created: Option<Timestamp>,
 }
 
 /// Objects of one kind go in and out of an index by these verbs only.
@@ -100,18 +110,18 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// The indexed cluster.
-#[derive(Debug)]
+/// The indexed cluster. What is large is held by pointers, so that a copy is cheap.
+#[derive(Clone, Debug)]
 pub struct ClusterView {
     inventory: Inventory,
     settings: Settings,
     graphs: Graphs,
     claims: Claims,
-    templates: BTreeMap<ObjectKey, ResourceClaimTemplate>,
+    templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
-    remembered: BTreeMap<String, Remembered>,
+    remembered: BTreeMap<String, Arc<Remembered>>,
     /// Extended resource by class, where the class stands for one.
-    extended: BTreeMap<String, String>,
+    extended: BTreeMap<String, ExtendedResource>,
     /// Extended resources of GPUs that device plugins offer, by node.
     plugins: BTreeMap<String, Vec<String>>,
     /// Graphs of nodes that publish none.
@@ -171,15 +181,18 @@ impl ClusterView {
         self.versions.of(node)
     }
 
-    /// The classes that stand for an extended resource, by name.
-    pub fn classes_of_extended_resource(&self, resource: &str) -> impl Iterator<Item = &str> {
-        let classes = self.extended.iter();
-        classes.filter(move |(_, of)| *of == resource).map(|(class, _)| class.as_str())
+    /// The class that stands for an extended resource: of several the newest, of those of
+    /// one age the first by name (`extendedresourcecache` in
+    /// `k8s.io/dynamic-resource-allocation/deviceclass`).
+    pub fn class_of_extended_resource(&self, resource: &str) -> Option<&str> {
+        let classes = self.extended.iter().filter(|(_, of)| of.name == resource);
+        // Of equal ones `min_by_key` takes the first.
+        classes.min_by_key(|(_, of)| Reverse(of.created)).map(|(class, _)| class.as_str())
     }
 
     /// Whether a class stands for an extended resource, so that quota holds.
     pub fn extended_resource(&self, class: &str) -> Option<&str> {
-        self.extended.get(class).map(String::as_str)
+        self.extended.get(class).map(|of| of.name.as_str())
     }
 
     /// The nodes on which a device plugin offers an extended resource of GPUs.
@@ -248,12 +261,12 @@ impl ClusterView {
 
     /// Every template.
     pub fn templates(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceClaimTemplate)> {
-        self.templates.iter()
+        self.templates.iter().map(|(key, template)| (key, &**template))
     }
 
     /// A template with its metadata.
     pub fn template_object(&self, key: &ObjectKey) -> Option<&ResourceClaimTemplate> {
-        self.templates.get(key)
+        self.templates.get(key).map(|template| &**template)
     }
 
     /// What namespaces may use of each resource.
@@ -270,7 +283,7 @@ impl ClusterView {
 impl Index<ResourceClaimTemplate> for ClusterView {
     fn apply(&mut self, mut object: ResourceClaimTemplate) -> Result<(), ViewError> {
         object.metadata.managed_fields = None;
-        self.templates.insert(ObjectKey::of(&object.metadata), object);
+        self.templates.insert(ObjectKey::of(&object.metadata), Arc::new(object));
         Ok(())
     }
 

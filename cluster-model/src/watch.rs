@@ -1,7 +1,9 @@
-//! Watches that keep a view true.
+//! Watches that keep a view, or another index, true.
 //!
 //! One task per kind is the only asynchronous part; all that is decided from
 //! the view is decided elsewhere.
+
+pub use crate::shared::SharedView;
 
 use crate::view::{ClusterView, Index, ObjectKey, ViewError};
 use dra_allocator::{MinorVersion, Settings};
@@ -14,11 +16,10 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use topology_graph::NodeTopology;
 
 /// How often the version is read again.
@@ -29,39 +30,7 @@ const VERSION_RETRY: Duration = Duration::from_secs(2);
 /// Objects that are asked for at a time when a kind is listed. Slices are the
 /// largest, some fifty kilobytes each in memory; the default of 500 is a peak of
 /// tens of megabytes.
-const PAGE: u32 = 100;
-
-/// A view that watches write and handlers read.
-#[derive(Clone, Debug, Default)]
-pub struct SharedView {
-    view: Arc<RwLock<ClusterView>>,
-    heard: Arc<Mutex<BTreeMap<String, Instant>>>,
-}
-
-impl SharedView {
-    /// The view for reading; hold it only across plain computation.
-    pub fn read(&self) -> RwLockReadGuard<'_, ClusterView> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long ago the API server last sent something of each kind: an object of the
-    /// first list, an event, the end of a list. Nodes change at least every five minutes
-    /// (`nodeStatusReportFrequency` of the kubelet), so that an age of `nodes` above that
-    /// means a watch that hangs; the other kinds can be quiet for hours.
-    pub fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
-        let heard = self.heard();
-        let age = |at: &Instant| now.saturating_duration_since(*at);
-        heard.iter().map(|(kind, at)| (kind.clone(), age(at))).collect()
-    }
-
-    fn heard(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, ClusterView> {
-        self.view.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(crate) const PAGE: u32 = 100;
 
 /// Version and default gates of the cluster.
 pub(crate) async fn settings(client: &Client) -> kube::Result<Settings> {
@@ -90,7 +59,8 @@ pub async fn follow<G: Send>(client: Client, view: SharedView, listed: impl Fn(&
             view.clone(),
             listed("resourceclaimtemplates")
         ),
-        follow_kind::<NodeTopology, _>(client, view, listed("nodetopologies")),
+        follow_kind::<NodeTopology, _>(client, view.clone(), listed("nodetopologies")),
+        view.keep_settled(),
     );
 }
 
@@ -100,7 +70,8 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     loop {
         let pause = match settings(&client).await {
             Ok(settings) => {
-                view.write().set_settings(settings);
+                view.change(move |view| view.set_settings(settings));
+                view.settle_now();
                 listed.take();
                 VERSION_PERIOD
             }
@@ -113,15 +84,68 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     }
 }
 
+/// Takes what a watch says, object by object.
+pub trait Sink<K> {
+    /// Adds the object, or replaces the one of its name.
+    fn apply(&mut self, object: K);
+    /// Removes the object of this name.
+    fn delete(&mut self, key: &ObjectKey);
+    /// Every object of a list has been taken in: what they were applied to must show it.
+    fn listed(&mut self) {}
+    /// The API server has just sent something of this kind.
+    fn heard(&mut self, _kind: &str) {}
+}
+
+impl<K> Sink<K> for SharedView
+where
+    K: Send + 'static,
+    ClusterView: Index<K>,
+{
+    fn apply(&mut self, object: K) {
+        self.change(move |view| {
+            if let Err(error) = view.apply(object) {
+                report(&error);
+            }
+        });
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        let key = key.clone();
+        self.change(move |view| Index::<K>::delete(view, &key));
+    }
+
+    fn listed(&mut self) {
+        self.settle_now();
+    }
+
+    fn heard(&mut self, kind: &str) {
+        self.hear(kind);
+    }
+}
+
 /// Follows one more kind of the view, for those who need it.
 pub fn follow_kind<K, G>(client: Client, view: SharedView, listed: G) -> impl Future<Output = ()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     ClusterView: Index<K>,
 {
-    let api: Api<K> = Api::all(client);
-    let config = watcher::Config::default().page_size(PAGE);
-    follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
+    follow_into(Api::<K>::all(client), watcher::Config::default(), view, listed)
+}
+
+/// Feeds the objects that `config` selects into a sink for ever. `listed` is dropped when
+/// all of them have been taken in once.
+pub fn follow_into<K, S, G>(
+    api: Api<K>,
+    config: watcher::Config,
+    sink: S,
+    listed: G,
+) -> impl Future<Output = ()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    S: Sink<K>,
+{
+    let config = config.page_size(PAGE);
+    follow_stream(watcher(api, config).default_backoff().boxed(), sink, listed)
 }
 
 /// Follows the one object of a kind that has this name.
@@ -139,24 +163,24 @@ where
     follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
 }
 
-/// Feeds the events of one watch into the view.
-async fn follow_stream<K, G>(
+/// Feeds the events of one watch into a sink.
+async fn follow_stream<K, S, G>(
     mut events: futures::stream::BoxStream<'static, watcher::Result<Event<K>>>,
-    view: SharedView,
+    sink: S,
     listed: G,
 ) where
     K: Resource<DynamicType = ()>,
-    ClusterView: Index<K>,
+    S: Sink<K>,
 {
     let kind = K::plural(&());
-    let mut feed = Feed::new(view);
+    let mut feed = Feed::new(sink);
     let mut listed = Some(listed);
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
                 let whole = matches!(event, Event::InitDone);
                 feed.take(event);
-                feed.view.heard().insert(kind.to_string(), Instant::now());
+                feed.sink.heard(&kind);
                 if whole {
                     listed.take();
                 }
@@ -167,25 +191,25 @@ async fn follow_stream<K, G>(
     }
 }
 
-/// Puts what one watch says into a view, object by object: a list of a large
+/// Puts what one watch says into a sink, object by object: a list of a large
 /// cluster is hundreds of megabytes and is never held as a whole.
-struct Feed {
-    view: SharedView,
-    /// The objects of this watch that are in the view.
+struct Feed<S> {
+    sink: S,
+    /// The objects of this watch that are in the sink.
     known: BTreeSet<ObjectKey>,
     /// Those that the listing in progress has named.
     named: BTreeSet<ObjectKey>,
 }
 
-impl Feed {
-    fn new(view: SharedView) -> Self {
-        Self { view, known: BTreeSet::new(), named: BTreeSet::new() }
+impl<S> Feed<S> {
+    fn new(sink: S) -> Self {
+        Self { sink, known: BTreeSet::new(), named: BTreeSet::new() }
     }
 
     fn take<K>(&mut self, event: Event<K>)
     where
         K: Resource<DynamicType = ()>,
-        ClusterView: Index<K>,
+        S: Sink<K>,
     {
         match event {
             Event::Init => self.named.clear(),
@@ -195,14 +219,15 @@ impl Feed {
             }
             Event::InitDone => {
                 for gone in self.known.difference(&self.named) {
-                    Index::<K>::delete(&mut *self.view.write(), gone);
+                    self.sink.delete(gone);
                 }
                 self.known = std::mem::take(&mut self.named);
+                self.sink.listed();
             }
             Event::Apply(object) => self.apply(object),
             Event::Delete(object) => {
                 let key = ObjectKey::of(object.meta());
-                Index::<K>::delete(&mut *self.view.write(), &key);
+                self.sink.delete(&key);
                 self.known.remove(&key);
             }
         }
@@ -211,12 +236,10 @@ impl Feed {
     fn apply<K>(&mut self, object: K)
     where
         K: Resource<DynamicType = ()>,
-        ClusterView: Index<K>,
+        S: Sink<K>,
     {
         self.known.insert(ObjectKey::of(object.meta()));
-        if let Err(error) = self.view.write().apply(object) {
-            report(&error);
-        }
+        self.sink.apply(object);
     }
 }
 

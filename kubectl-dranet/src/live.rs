@@ -1,10 +1,10 @@
 //! A live cluster, read once: the one place with a client and a runtime.
 
-use admission::gang::nodes::Nodes;
-use admission::gang::pods::Pods;
 use anyhow::Context as _;
 use cluster_model::read;
 use cluster_model::view::ClusterView;
+use fabric_controller::nodes::Nodes;
+use fabric_controller::pods::Pods;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use process::args::KubeArgs;
@@ -60,10 +60,10 @@ impl Cluster {
     /// The pods and nodes that the choice of a fabric depends on.
     pub(crate) fn pods_and_nodes(&self) -> anyhow::Result<(Pods, Nodes)> {
         let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
-        let listed = self.runtime.block_on(read::objects::<Pod>(&self.client));
-        pods.reset(&listed.context("failed to list pods")?);
-        let listed = self.runtime.block_on(read::objects::<Node>(&self.client));
-        nodes.reset(&listed.context("failed to list nodes")?);
+        let take = |pod: Pod| _ = pods.apply(&pod);
+        self.runtime.block_on(read::each(&self.client, take)).context("failed to list pods")?;
+        let take = |node: Node| _ = nodes.apply(&node);
+        self.runtime.block_on(read::each(&self.client, take)).context("failed to list nodes")?;
         Ok((pods, nodes))
     }
 }

@@ -1,9 +1,9 @@
 //! What stands in for a live cluster where the program was built without the feature
 //! `live`: it cannot be connected to, so there is never a value of it.
 
-use admission::gang::nodes::Nodes;
-use admission::gang::pods::Pods;
 use cluster_model::view::ClusterView;
+use fabric_controller::nodes::Nodes;
+use fabric_controller::pods::Pods;
 use process::args::KubeArgs;
 
 /// A cluster that is never there.

@@ -3,12 +3,12 @@
 use crate::predicted::nodes;
 use admission::admit::{Planned, Verdict};
 use admission::denial::Denial;
-use admission::gang::preview::Preview;
 use cluster_model::names::attribute;
 use cluster_model::node_devices::{NodeDevices, text};
 use cluster_model::predict::{Prediction, predict};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation, ClaimName, Device, DeviceResult};
+use fabric_controller::preview::Preview;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use topology_graph::PciAddress;

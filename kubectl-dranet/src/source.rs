@@ -2,11 +2,11 @@
 
 use crate::args::{AdmissionArgs, SourceArgs};
 use crate::live::Cluster;
-use admission::gang::nodes::Nodes;
-use admission::gang::pods::Pods;
 use anyhow::Context as _;
 use cluster_model::snapshot;
 use cluster_model::view::ClusterView;
+use fabric_controller::nodes::Nodes;
+use fabric_controller::pods::Pods;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::Path;

@@ -13,13 +13,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use process::chain::Chain;
-use record::{Step, step, taken};
+use record::{Attempt, attempt, taken};
 use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-
-const CONFLICT: u16 = 409;
-const NOT_FOUND: u16 = 404;
 
 /// How often the holder renews, and others look: this part of the duration.
 const TRIES: u32 = 7;
@@ -120,11 +117,11 @@ impl Lease {
         let since = seen.as_ref().filter(|seen| same(seen)).map(|seen| seen.since);
         let since = since.unwrap_or_else(Instant::now);
         let spec = lease.spec.clone().unwrap_or_default();
-        let step = step(&spec, &self.identity, since.elapsed());
+        let attempt = attempt(&spec, &self.identity, since.elapsed());
         *seen = Some(Seen { lease: lease.clone(), since });
-        match step {
-            Step::Wait => Ok(None),
-            Step::Take => {
+        match attempt {
+            Attempt::Wait => Ok(None),
+            Attempt::Take => {
                 self.write(&lease, taken(&spec, &self.identity, self.duration, Timestamp::now()))
                     .await
             }
@@ -195,7 +192,7 @@ impl Lease {
         self.api.get(&self.name).await.map_err(|source| {
             let (namespace, name) = self.key();
             match &source {
-                kube::Error::Api(status) if status.code == NOT_FOUND => {
+                kube::Error::Api(status) if status.is_not_found() => {
                     LeaseError::Missing { namespace, name }
                 }
                 _ => LeaseError::Read { namespace, name, source: Box::new(source) },
@@ -212,7 +209,7 @@ impl Lease {
         let lease = LeaseObject { spec: Some(spec), ..lease.clone() };
         match self.api.replace(&self.name, &PostParams::default(), &lease).await {
             Ok(written) => Ok(Some(written)),
-            Err(kube::Error::Api(status)) if status.code == CONFLICT => Ok(None),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
             Err(source) => {
                 let (namespace, name) = self.key();
                 Err(LeaseError::Write { namespace, name, source: Box::new(source) })

@@ -31,10 +31,12 @@ use crate::{
 };
 
 pub use extender::RunningExtender;
+pub use fabric::FabricController;
 pub use webhook::{Replica, Webhook, review};
 
 mod copies;
 mod extender;
+mod fabric;
 mod webhook;
 
 /// Size of the machine whose slices were taken live.
@@ -51,6 +53,7 @@ pub struct Rig<'a> {
     plane: &'a ControlPlane,
     scope: &'a Scope,
     admission: Vec<Replica>,
+    fabric_controllers: Vec<FabricController>,
     /// Where our programs find the API server.
     api: String,
     extender: Option<RunningExtender>,
@@ -68,6 +71,9 @@ impl<'a> Rig<'a> {
             "node-driver-policy.yaml",
             "admission-rbac.yaml",
             "admission-state.yaml",
+            "network-config-policy.yaml",
+            "fabric-controller-rbac.yaml",
+            "fabric-controller-policy.yaml",
             "scheduler-ext-rbac.yaml",
         ] {
             for object in manifest::read(&deploy(&format!("manifests/{name}")))? {
@@ -77,7 +83,27 @@ impl<'a> Rig<'a> {
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         scope.apply_file(&deploy("manifests/device-class.yaml")).await?;
         let api = plane.url().to_owned();
-        Ok(Self { plane, scope, admission: Vec::new(), api, extender: None })
+        Ok(Self {
+            plane,
+            scope,
+            admission: Vec::new(),
+            fabric_controllers: Vec::new(),
+            api,
+            extender: None,
+        })
+    }
+
+    /// Applies the objects of a component of `deploy`. They stay, as roles do.
+    pub async fn apply_component(&self, name: &str) -> anyhow::Result<()> {
+        for file in fs::read_dir(deploy(&format!("components/{name}")))? {
+            let file = file?.path();
+            if !file.ends_with("kustomization.yaml") {
+                for object in manifest::read(&file)? {
+                    manifest::apply(&self.plane.client(), object, NAMESPACE).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Makes a GB300 node: GPUs as published live, NICs by a run of our driver.

@@ -47,6 +47,7 @@ fn kubeconfigs() {
         let flag = ["--kubeconfig", kubeconfig];
         assert_refused("admission", &flag, kubeconfig);
         assert_refused("scheduler-ext", &flag, kubeconfig);
+        assert_refused("fabric-controller", &flag, kubeconfig);
         assert_refused("kubectl-dranet", &[&["graph"][..], &flag].concat(), kubeconfig);
         let driver = ["--node-name", "n", "--once", "--root", "/"];
         assert_refused("node-driver", &[&driver[..], &flag].concat(), kubeconfig);
@@ -56,7 +57,9 @@ fn kubeconfigs() {
 
 #[test]
 fn flags() {
-    for program in ["admission", "scheduler-ext", "node-driver", "kubectl-dranet"] {
+    for program in
+        ["admission", "fabric-controller", "scheduler-ext", "node-driver", "kubectl-dranet"]
+    {
         assert_refused(program, &["--no-such-flag"], "--no-such-flag");
     }
     assert_refused("admission", &["--listen", "here"], "here");

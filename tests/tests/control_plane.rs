@@ -21,6 +21,7 @@ mod control_plane {
     pub(crate) mod lifecycle;
     pub(crate) mod own_scheduler;
     pub(crate) mod pods;
+    pub(crate) mod policies;
     pub(crate) mod prediction;
     pub(crate) mod scheduling;
     pub(crate) mod thin_line;
@@ -31,7 +32,8 @@ use std::process::ExitCode;
 
 use control_plane::{
     answers, burst, churn, driver_end, driver_policy, example, extender, fabric, faulty_extender,
-    fleet, forecasts, lifecycle, own_scheduler, pods, prediction, scheduling, thin_line, webhook,
+    fleet, forecasts, lifecycle, own_scheduler, pods, policies, prediction, scheduling, thin_line,
+    webhook,
 };
 use tests::{Options, floor};
 
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         answers::tests(),
         own_scheduler::tests(),
         pods::tests(),
+        policies::tests(),
         burst::tests(),
         churn::tests(),
         fabric::tests(),

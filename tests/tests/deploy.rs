@@ -25,9 +25,9 @@ fn every_manifest_is_installed() {
     assert_eq!(manifests().unwrap().into_iter().collect::<BTreeSet<_>>(), files);
 }
 
-/// The names in `deploy` are those that the program uses.
+/// The names in `deploy` are those that the programs use.
 #[test]
-fn admissions_own_objects_are_there() {
+fn the_programs_own_objects_are_there() {
     let mut there = BTreeSet::new();
     for file in manifests().unwrap() {
         for found in manifest::read(&file).unwrap() {
@@ -37,6 +37,8 @@ fn admissions_own_objects_are_there() {
     }
     for (kind, name) in [
         ("Lease", object::LEASE),
+        ("Lease", object::FABRIC_LEASE),
+        ("Deployment", "fabric-controller"),
         ("Secret", object::CERTIFICATES),
         ("ConfigMap", object::MACHINES),
         ("MutatingWebhookConfiguration", object::WEBHOOK),

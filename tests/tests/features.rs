@@ -24,11 +24,12 @@ fn dependencies(package: &str, features: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn what_decides_links_no_client() {
-    let pure: [(&str, &[&str]); 5] = [
+    let pure: [(&str, &[&str]); 6] = [
         ("topology-graph", &["archive", "crd", "fixture"]),
         ("dra-allocator", &[]),
         ("cluster-model", &[]),
         ("admission", &[]),
+        ("fabric-controller", &[]),
         ("kubectl-dranet", &[]),
     ];
     for (package, features) in pure {
@@ -42,9 +43,12 @@ fn what_decides_links_no_client() {
 /// The other way round, so that the check above can fail.
 #[test]
 fn what_talks_to_a_cluster_links_a_client() {
-    for (package, feature) in
-        [("cluster-model", "live"), ("admission", "server"), ("kubectl-dranet", "live")]
-    {
+    for (package, feature) in [
+        ("cluster-model", "live"),
+        ("admission", "server"),
+        ("fabric-controller", "server"),
+        ("kubectl-dranet", "live"),
+    ] {
         let all = dependencies(package, &[feature]);
         assert!(all.contains("kube-client"), "{package} with `{feature}` links no client");
     }

@@ -67,7 +67,7 @@ impl GpuResources {
 fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
     let class = match name.strip_prefix(BY_CLASS) {
         Some(class) => class,
-        None => view.classes_of_extended_resource(&name).min()?,
+        None => view.class_of_extended_resource(&name)?,
     };
     let known = view.inventory().class(class)?;
     let of = |driver: &&GpuDriver| driver.driver == class || selects(view, known, driver.driver);

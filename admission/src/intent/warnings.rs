@@ -21,6 +21,7 @@ const KNOWN: &[&str] = &[
     annotation::NIC_CONFIG,
     annotation::LIMITS,
     annotation::PLAN,
+    annotation::REQUEST_HASH,
 ];
 
 /// Letters that may be wrong in a key that is taken for a known one.
@@ -42,6 +43,7 @@ pub fn warnings(pod: &Pod) -> Vec<String> {
         let written_by_us = [
             annotation::PLAN,
             annotation::LIMITS,
+            annotation::REQUEST_HASH,
             annotation::FABRIC_CHOSEN,
             annotation::FABRIC_MOVES,
         ];

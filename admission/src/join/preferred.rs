@@ -14,33 +14,31 @@ use topology_graph::{Cell, Level, PciAddress};
 /// The GPUs and NICs of a cell.
 type Devices = (Vec<PciAddress>, Vec<PciAddress>);
 
-/// The farthest that still counts as near, where this nearness is asked for, or none.
-pub(crate) fn weakest(asked: Option<Nearness>) -> Nearness {
-    asked.unwrap_or(Nearness::Level(Level::Numa))
-}
+/// The farthest that still counts as near.
+pub(crate) const WEAKEST: Nearness = Nearness::Level(Level::Numa);
 
-/// Candidates for this nearness, or for the best that there is, best first.
+/// Candidates that begin at this nearness, or at the best that there is, and go down to
+/// [`WEAKEST`], best first.
 pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
-    let weakest = weakest(asked);
-    let ladders = match asked {
-        Some(nearness) => vec![vec![nearness]],
-        None => ladders(question, weakest),
-    };
+    let weakest = WEAKEST;
+    let from = |nearness: &Nearness| asked.is_none_or(|asked| *nearness >= asked);
+    let rungs: Vec<_> = Nearness::ALL.into_iter().filter(from).collect();
+    let ladders = ladders(question, &rungs, weakest);
     if question.machines.iter().all(|machine| !question.demand.fits(&weakest.cells(machine))) {
         return vec![unaligned(question, weakest)];
     }
     let tiers = ladders.iter().filter_map(|ladder| candidate(question, ladder));
-    let spare = asked.map_or_else(|| Nearness::ALL.to_vec(), |asked| vec![asked]);
-    let spare = spare.into_iter().find_map(|nearness| whole_or_any(question, nearness));
+    let spare = rungs.into_iter().find_map(|nearness| whole_or_any(question, nearness));
     tiers.chain(whole(question, weakest)).chain(spare).collect()
 }
 
-/// The ladders that can be climbed here: those that reach as far as the weakest
+/// The ladders of these rungs that can be climbed here: those that reach as far as the weakest
 /// level first, then those with most rungs, then those that begin nearest. Which
 /// of them a claim can hold is seen later.
-fn ladders(question: Question<'_>, weakest: Nearness) -> Vec<Vec<Nearness>> {
-    let rungs: Vec<_> = Nearness::ALL
-        .into_iter()
+fn ladders(question: Question<'_>, rungs: &[Nearness], weakest: Nearness) -> Vec<Vec<Nearness>> {
+    let rungs: Vec<_> = rungs
+        .iter()
+        .copied()
         .map(|nearness| (nearness, serving(question, nearness)))
         .filter(|(_, serving)| serving.iter().any(|cells| !cells.is_empty()))
         .collect();

@@ -1,33 +1,39 @@
-//! The memory of machines: each kind of each pool is written down when it is
-//! first seen, so that a pool that is scaled to zero denies nothing.
+//! The memory of machines: each kind of each pool is written down when it is first seen, so
+//! that no pod is denied because its pool is scaled to zero. A pool that has not been seen
+//! for long is forgotten.
 
 use super::{Leader, LeaderError, reading, writing};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{self, object};
 use cluster_model::remembered::Remembered;
-use cluster_model::unremembered::unremembered;
+use cluster_model::retention::{LAST_SEEN, LastSeen};
+use cluster_model::unremembered::{Present, present};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use process::chain::Chain;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use topology_graph::NodeTopology;
 
 /// How often the machines that are there are compared with those remembered.
 const PERIOD: Duration = Duration::from_secs(5);
+/// How often it is looked where nothing changes: machines are forgotten as time passes.
+const LOOK: Duration = Duration::from_hours(1);
 
 impl Leader {
     pub(super) async fn remember_machines(&self) {
         let mut seen = None;
         loop {
             let epoch = self.templates.view.read().epoch();
-            if seen != Some(epoch) {
-                match self.remember_new().await {
-                    Ok(()) => seen = Some(epoch),
+            let is_new = |(last, when): (u64, Instant)| last != epoch || when.elapsed() >= LOOK;
+            if seen.is_none_or(is_new) {
+                match self.remember_once().await {
+                    Ok(()) => seen = Some((epoch, Instant::now())),
                     Err(error) => {
                         let error = Chain(&*error);
                         tracing::warn!(%error, "Machines not remembered; trying again");
@@ -39,21 +45,30 @@ impl Leader {
     }
 
     /// Looks beside the tasks that answer requests: thousands of nodes take a while.
-    async fn remember_new(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+    async fn remember_once(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         let view = self.templates.view.clone();
-        let new = tokio::task::spawn_blocking(move || unremembered(&view.read())).await?;
-        if !new.is_empty() {
-            self.remember(&new).await?;
+        let present = tokio::task::spawn_blocking(move || present(&view.read())).await?;
+        let name = object::MACHINES;
+        let maps: Api<ConfigMap> = Api::namespaced(self.templates.client.clone(), &self.namespace);
+        let map = maps.get(name).await.map_err(reading("ConfigMap", name))?;
+        let before = map.clone();
+        let map = self.updated(map, &present, Timestamp::now()).await?;
+        if map != before {
+            let written = maps.replace(name, &PostParams::default(), &map).await;
+            written.map_err(writing("ConfigMap", name))?;
         }
         Ok(())
     }
 
-    async fn remember(&self, new: &BTreeMap<String, String>) -> Result<(), LeaderError> {
-        let name = object::MACHINES;
-        let maps: Api<ConfigMap> = Api::namespaced(self.templates.client.clone(), &self.namespace);
-        let mut map = maps.get(name).await.map_err(reading("ConfigMap", name))?;
+    /// The ConfigMap with what is new and without what is forgotten.
+    async fn updated(
+        &self,
+        mut map: ConfigMap,
+        present: &Present,
+        now: Timestamp,
+    ) -> Result<ConfigMap, LeaderError> {
         let entries = map.binary_data.get_or_insert_default();
-        for (key, node) in new {
+        for (key, node) in &present.unremembered {
             let Some(machine) = self.look_at(node).await? else { continue };
             let packed = machine.encode();
             let packed =
@@ -61,8 +76,15 @@ impl Leader {
             entries.insert(key.clone(), ByteString(packed));
             tracing::info!(node, key, "Machine remembered");
         }
-        let written = maps.replace(name, &PostParams::default(), &map).await;
-        written.map(drop).map_err(writing("ConfigMap", name))
+        let keys: BTreeSet<String> = entries.keys().cloned().collect();
+        let annotations = map.metadata.annotations.get_or_insert_default();
+        let mut seen = LastSeen::parse(annotations.get(LAST_SEEN).map(String::as_str));
+        for key in seen.update(&keys, &present.keys, self.retention, now) {
+            entries.remove(&key);
+            tracing::info!(key, "Machine forgotten: its pool has not been seen for long");
+        }
+        annotations.insert(LAST_SEEN.to_owned(), seen.to_annotation());
+        Ok(map)
     }
 
     /// A node's objects as they are; `None` where it has just gone.

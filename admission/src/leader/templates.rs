@@ -1,65 +1,58 @@
-//! The care of templates: those that nobody refers to are marked, and collected
-//! an hour later; one that a waiting pod refers to and that is gone is made again.
+//! Collection of templates: those that nobody refers to are marked, and deleted an hour
+//! later; one that is missing and that a waiting pod refers to is created again.
 
-use super::care::{State, Step, step};
-use super::remake::remake;
+use super::lifecycle::{TemplateAction, TemplateUse, due};
+use super::recreate::recreate;
+use super::waiting_pods::WaitingPods;
 use super::{Leader, LeaderError, reading, writing};
 use crate::rewrite;
-use crate::server::metrics::Care;
+use crate::server::metrics::TemplateOutcome;
 use crate::server::templates::Written;
 use crate::template::{self, MANAGED_BY, MANAGED_BY_LABEL, TEMPLATE_LABEL};
 use cluster_model::names::annotation;
 use cluster_model::view::{ClusterView, ObjectKey};
-use futures::StreamExt;
+use cluster_model::watch::follow_into;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use process::chain::Chain;
 use serde_json::json;
+use serve::readiness::Readiness;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::error::Error;
 use std::time::Duration;
-
-const CONFLICT: u16 = 409;
-const NOT_FOUND: u16 = 404;
 
 /// How often templates and waiting pods are looked over, in memory.
 const PERIOD: Duration = Duration::from_secs(2);
+/// Pods that are read at a time.
+const PAGE: u32 = 100;
 
 impl Leader {
     /// Follows the pods that no node has yet: a pod that runs has its claim.
-    pub(super) async fn care_for_templates(&self) {
-        let (waiting, writer) = reflector::store::<Pod>();
+    pub(super) async fn keep_templates(&self) {
+        let waiting = WaitingPods::default();
         let pods: Api<Pod> = Api::all(self.templates.client.clone());
         let config = watcher::Config::default().fields("spec.nodeName=");
-        let slim = |pod: &mut Pod| pod.metadata.managed_fields = None;
-        let events = watcher(pods, config).default_backoff().modify(slim);
-        let events = reflector::reflector(writer, events).for_each(async |event| {
-            if let Err(error) = event {
-                tracing::warn!(%error, "Watch of waiting pods failed; trying again");
-            }
-        });
-        let care = async {
-            // Fails only where the watch above is dropped.
-            if waiting.wait_until_ready().await.is_ok() {
-                self.care_from(&waiting).await;
-            }
+        let listed = Readiness::default();
+        let watch = follow_into(pods, config, waiting.clone(), listed.wait_for("pods"));
+        let keep = async {
+            listed.ready().await;
+            self.keep_templates_of(&waiting).await;
         };
-        tokio::join!(events, care);
+        tokio::join!(watch, keep);
     }
 
-    async fn care_from(&self, waiting: &Store<Pod>) {
+    async fn keep_templates_of(&self, waiting: &WaitingPods) {
         let mut lost = BTreeSet::new();
         loop {
-            let pods = waiting.state();
-            self.heal(&pods, &mut lost).await;
-            for due in self.due(&pods, Timestamp::now()) {
-                if let Err(error) = self.take(&due).await {
-                    tracing::warn!(template = %due.key, error = %Chain(&error), "Not cared for");
+            self.recreate_missing(waiting, &mut lost).await;
+            for due in self.due(waiting, Timestamp::now()) {
+                if let Err(error) = self.carry_out(&due).await {
+                    let error = Chain(&error);
+                    tracing::warn!(template = %due.key, %error, "Template collection failed");
                 }
             }
             tokio::time::sleep(PERIOD).await;
@@ -67,30 +60,32 @@ impl Leader {
     }
 
     /// What is to be done about templates, from memory.
-    fn due(&self, waiting: &[Arc<Pod>], now: Timestamp) -> Vec<Due> {
+    fn due(&self, waiting: &WaitingPods, now: Timestamp) -> Vec<Due> {
         let view = self.templates.view.read();
         let used = used(&view, waiting);
         let keep = SignedDuration::try_from(self.keep_unused).unwrap_or(SignedDuration::MAX);
         let ours = view.templates().filter(|(_, template)| is_ours(template));
-        let due = ours.filter_map(|(key, template)| {
-            let step = step(state(template, used.contains(key))?, keep, now)?;
+        let all = ours.filter_map(|(key, template)| {
+            let action = due(template_use(template, used.contains(key))?, keep, now)?;
             let version = template.metadata.resource_version.clone()?;
-            Some(Due { key: key.clone(), version, step })
+            Some(Due { key: key.clone(), version, action })
         });
-        due.collect()
+        all.collect()
     }
 
-    async fn take(&self, due: &Due) -> Result<(), LeaderError> {
-        let Due { key, step, .. } = due;
-        let (done, action) = match step {
-            Step::Mark => (self.mark(due).await?, Care::Marked),
-            Step::Keep => (self.keep(key).await?, Care::Kept),
-            Step::Collect if self.is_used_now(key).await? => (self.keep(key).await?, Care::Kept),
-            Step::Collect => (self.collect(due).await?, Care::Collected),
+    async fn carry_out(&self, due: &Due) -> Result<(), LeaderError> {
+        let Due { key, action, .. } = due;
+        let (done, outcome) = match action {
+            TemplateAction::Mark => (self.mark(due).await?, TemplateOutcome::Marked),
+            TemplateAction::Keep => (self.keep(key).await?, TemplateOutcome::Kept),
+            TemplateAction::Collect if self.is_used_now(key).await? => {
+                (self.keep(key).await?, TemplateOutcome::Kept)
+            }
+            TemplateAction::Collect => (self.collect(due).await?, TemplateOutcome::Collected),
         };
         if done {
-            tracing::info!(template = %key, ?action, "Template cared for");
-            self.metrics.count_care(action);
+            tracing::info!(template = %key, ?outcome, "Template written");
+            self.metrics.count_outcome(outcome);
         }
         Ok(())
     }
@@ -120,9 +115,17 @@ impl Leader {
             return Ok(true);
         }
         let pods: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
-        let pods = pods.list(&ListParams::default()).await;
-        let pods = pods.map_err(reading("Pods in", &key.namespace))?.items;
-        Ok(pods.iter().any(|pod| rewrite::templates(pod).any(|name| name == key.name)))
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let pods = pods.list(&page).await.map_err(reading("Pods in", &key.namespace))?;
+            if pods.iter().any(|pod| rewrite::templates(pod).any(|name| name == key.name)) {
+                return Ok(true);
+            }
+            match pods.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(false),
+            }
+        }
     }
 
     /// Deletes what was decided about, and nothing newer: a handler that still
@@ -135,43 +138,62 @@ impl Leader {
         written(self.templates.api(key).delete(&key.name, &params).await.map(drop), key)
     }
 
-    /// Makes templates again that waiting pods refer to. `lost` are those of
-    /// which it has been said that they cannot be.
-    async fn heal(&self, waiting: &[Arc<Pod>], lost: &mut BTreeSet<ObjectKey>) {
+    /// Creates missing templates again that waiting pods refer to. `lost` are those of
+    /// which it has been logged that this is not possible.
+    async fn recreate_missing(&self, waiting: &WaitingPods, lost: &mut BTreeSet<ObjectKey>) {
         let missing = missing(&self.templates.view.read(), waiting);
         lost.retain(|key| missing.contains_key(key));
         for (key, pod) in missing {
-            let remade = remake(&pod, &key.name, &self.templates.view.read(), &self.policy);
-            match remade {
-                Some(template) => match self.templates.ensure(&key, Some(&template)).await {
-                    Ok(Written::Created) => {
-                        tracing::info!(template = %key, pod = pod.name_any(), "Template made again");
-                        self.metrics.count_care(Care::Healed);
-                    }
-                    Ok(Written::Nothing | Written::Kept) => {}
-                    Err(error) => {
-                        tracing::warn!(error = %Chain(&error), "Template not made again");
-                    }
-                },
-                None if lost.insert(key.clone()) => {
-                    tracing::warn!(
-                        template = %key, pod = pod.name_any(),
-                        "Template is missing, and the pod's annotations lead to another now; \
-                         create the pod again"
-                    );
-                    self.metrics.count_care(Care::Lost);
-                }
-                None => {}
+            if let Err(error) = self.recreate(&key, &pod, lost).await {
+                let error = Chain(&*error);
+                tracing::warn!(template = %key, %error, "Template not created again");
             }
         }
     }
+
+    async fn recreate(
+        &self,
+        key: &ObjectKey,
+        pod: &ObjectKey,
+        lost: &mut BTreeSet<ObjectKey>,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let Some(object) = self.pod(pod).await? else { return Ok(()) };
+        let template = recreate(&object, &key.name, &self.templates.view.read(), &self.policy);
+        match template {
+            Some(template) => {
+                if self.templates.ensure(key, Some(&template)).await? == Written::Created {
+                    tracing::info!(template = %key, %pod, "Template created again");
+                    self.metrics.count_outcome(TemplateOutcome::Healed);
+                }
+            }
+            None if lost.insert(key.clone()) => {
+                tracing::warn!(
+                    template = %key, %pod,
+                    "Template is missing, and the pod's annotations lead to another now; \
+                     create the pod again"
+                );
+                self.metrics.count_outcome(TemplateOutcome::Lost);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// One pod as it is, with the right to list pods alone.
+    async fn pod(&self, key: &ObjectKey) -> Result<Option<Pod>, LeaderError> {
+        let client = self.templates.client.clone();
+        let pods: Api<Pod> = Api::namespaced(client, &key.namespace);
+        let named = ListParams::default().fields(&format!("metadata.name={}", key.name));
+        let pods = pods.list(&named).await.map_err(reading("Pod", &key.to_string()))?;
+        Ok(pods.items.into_iter().next())
+    }
 }
 
-/// A step, and the version of the template that it was decided from.
+/// What to do about a template, and the version that it was decided from.
 struct Due {
     key: ObjectKey,
     version: String,
-    step: Step,
+    action: TemplateAction,
 }
 
 /// Somebody else's change, or nothing there any more, is no error: it is looked
@@ -179,7 +201,7 @@ struct Due {
 fn written(outcome: kube::Result<()>, key: &ObjectKey) -> Result<bool, LeaderError> {
     match outcome {
         Ok(()) => Ok(true),
-        Err(kube::Error::Api(status)) if matches!(status.code, NOT_FOUND | CONFLICT) => Ok(false),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(false),
         Err(error) => Err(writing("ResourceClaimTemplate", &key.to_string())(error)),
     }
 }
@@ -190,37 +212,26 @@ fn is_ours(template: &ResourceClaimTemplate) -> bool {
     managed_by.is_some_and(|name| name == MANAGED_BY) && template::is_ours(&template.name_any())
 }
 
-fn state(template: &ResourceClaimTemplate, used: bool) -> Option<State> {
+fn template_use(template: &ResourceClaimTemplate, used: bool) -> Option<TemplateUse> {
     let created = template.metadata.creation_timestamp.as_ref()?.0;
     let unused_since = template.annotations().get(annotation::UNUSED_SINCE);
     // What cannot be read is a mark of this moment: it is kept once more.
     let unused_since = unused_since.map(|text| text.parse().unwrap_or(Timestamp::MAX));
-    Some(State { created, unused_since, used })
+    Some(TemplateUse { created, unused_since, used })
 }
 
 /// The templates that claims were made from or that waiting pods refer to.
-fn used(view: &ClusterView, waiting: &[Arc<Pod>]) -> BTreeSet<ObjectKey> {
+fn used(view: &ClusterView, waiting: &WaitingPods) -> BTreeSet<ObjectKey> {
     let of_claims = view.claims().filter_map(|(key, claim)| {
         let name = claim.labels.get(TEMPLATE_LABEL)?.clone();
         Some(ObjectKey { namespace: key.namespace.clone(), name })
     });
-    let of_pods = waiting.iter().flat_map(|pod| {
-        let namespace = pod.namespace().unwrap_or_default();
-        let names = rewrite::templates(pod).map(str::to_owned);
-        names.map(move |name| ObjectKey { namespace: namespace.clone(), name })
-    });
-    of_claims.chain(of_pods).collect()
+    of_claims.chain(waiting.templates().into_keys()).collect()
 }
 
 /// Templates of ours that are not there, each with a pod that waits for it.
-fn missing(view: &ClusterView, waiting: &[Arc<Pod>]) -> BTreeMap<ObjectKey, Arc<Pod>> {
-    let alive = waiting.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-    let of_pod = |pod: &Arc<Pod>| {
-        let namespace = pod.namespace().unwrap_or_default();
-        let ours = rewrite::templates(pod).filter(|name| template::is_ours(name));
-        let keys =
-            ours.map(|name| ObjectKey { namespace: namespace.clone(), name: name.to_owned() });
-        keys.map(|key| (key, Arc::clone(pod))).collect::<Vec<_>>()
-    };
-    alive.flat_map(of_pod).filter(|(key, _)| view.template(key).is_none()).collect()
+fn missing(view: &ClusterView, waiting: &WaitingPods) -> BTreeMap<ObjectKey, ObjectKey> {
+    let wanted = waiting.templates().into_iter();
+    let alive = wanted.filter_map(|(template, pod)| Some((template, pod?)));
+    alive.filter(|(template, _)| view.template(template).is_none()).collect()
 }

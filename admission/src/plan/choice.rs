@@ -102,9 +102,9 @@ impl Chooser<'_> {
     /// are put together last, as that leaves no rung but the weakest.
     fn preferred(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
-        let weakest = join::weakest(asked);
         let candidates = join::preferred(self.question, asked);
-        let weakest_only = candidates.iter().filter(|candidate| candidate.nearness == weakest);
+        let weakest_only =
+            candidates.iter().filter(|candidate| candidate.nearness == join::WEAKEST);
         let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
         let mut candidates = candidates.into_iter().chain(together);
         candidates.find_map(|candidate| self.best(vec![candidate], refusals))

@@ -43,7 +43,7 @@ pub(super) fn unseen(
     policy: &Policy,
 ) -> Result<Selected, Denial> {
     let named = |driver: &GpuDriver| {
-        let standing_for = |resource: &&str| view.classes_of_extended_resource(resource).min();
+        let standing_for = |resource: &&str| view.class_of_extended_resource(resource);
         let standing_for = driver.extended_resources.iter().find_map(standing_for);
         let operators = policy.gpu_class.as_deref();
         operators.or(standing_for).unwrap_or(driver.driver).to_owned()
@@ -108,11 +108,9 @@ fn default_class<'a>(
         None => driver.extended_resources.to_vec(),
     };
     let standing_for = |resource: &&str| {
-        let classes = view.classes_of_extended_resource(resource);
-        let known = classes.filter(|name| {
+        view.class_of_extended_resource(resource).filter(|name| {
             view.inventory().class(name).is_some_and(|class| selects(view, class, driver.driver))
-        });
-        known.min()
+        })
     };
     resources.iter().find_map(standing_for).unwrap_or(driver.driver)
 }

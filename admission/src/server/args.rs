@@ -1,7 +1,7 @@
 //! Flags.
 
-use crate::gang::{Rules, WhenFull};
-use crate::plan::Policy;
+use crate::plan::{Policy, QuotaEscape};
+use cluster_model::retention::Retention;
 use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
 use serve::args::{LeaseArgs, OperationsArgs, ServerArgs};
@@ -57,25 +57,12 @@ pub struct LeaderArgs {
     /// Seconds for which a template that no pod and no claim refers to is kept
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub keep_unused_seconds: u32,
-    /// Seconds for which the pods of a group that does not get whole are waited for; then those that
-    /// are there are placed, where there is room for all
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    pub fabric_whole_seconds: u32,
-    /// Seconds after which the fabric nearest to having room for a waiting group takes no other group
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    pub fabric_starving_seconds: u32,
-    /// What becomes of a group whose fabric has no room for a pod that is made anew
-    #[arg(long, value_enum, default_value_t = FabricFull::Wait)]
-    pub fabric_full: FabricFull,
-}
-
-/// What becomes of a group whose fabric is full, or gone.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FabricFull {
-    /// The pod waits until there is room.
-    Wait,
-    /// All pods of the group are evicted and placed anew, where another fabric has room for all.
-    Move,
+    /// Days for which a kind of machine is remembered after its last node is gone
+    #[arg(long, value_name = "DAYS", default_value_t = 90)]
+    pub forget_machines_days: u32,
+    /// Kinds of machines that are remembered, at most; those seen the longest ago are forgotten first
+    #[arg(long, value_name = "NUMBER", default_value_t = 200)]
+    pub max_machines: u32,
 }
 
 impl LeaderArgs {
@@ -84,15 +71,11 @@ impl LeaderArgs {
         Duration::from_secs(self.keep_unused_seconds.into())
     }
 
-    /// How groups are placed on fabrics.
-    pub fn rules(self) -> Rules {
-        Rules {
-            whole_within: SignedDuration::from_secs(self.fabric_whole_seconds.into()),
-            starves_after: SignedDuration::from_secs(self.fabric_starving_seconds.into()),
-            when_full: match self.fabric_full {
-                FabricFull::Wait => WhenFull::Wait,
-                FabricFull::Move => WhenFull::Move,
-            },
+    /// For how long machines are remembered.
+    pub fn retention(self) -> Retention {
+        Retention {
+            forget_after: SignedDuration::from_hours(24 * i64::from(self.forget_machines_days)),
+            max: self.max_machines as usize,
         }
     }
 }
@@ -112,13 +95,17 @@ pub struct PolicyArgs {
     /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
-    /// Hold pods with dranet.io/fabric by a scheduling gate, choose one fabric for each group, and
-    /// lift the gates
+    /// Add a scheduling gate to pods with dranet.io/fabric; the fabric controller must run, as it
+    /// lifts the gates. Without this flag such pods are denied
     #[arg(long)]
     pub fabric_controller: bool,
     /// What becomes of a pod while no machine has been seen yet, none remembered either
     #[arg(long, value_enum, default_value_t = UnknownShape::Deny)]
     pub unknown_shape: UnknownShape,
+    /// What happens to a pod in a namespace with a quota on its GPUs that does not count the claim
+    /// which replaces the limits
+    #[arg(long, value_enum, default_value_t = QuotaEscape::Deny)]
+    pub quota_escape: QuotaEscape,
     /// Scheduler for the pods that it gives claims, where they name none but default-scheduler
     #[arg(long, value_name = "NAME")]
     pub scheduler_name: Option<String>,
@@ -142,6 +129,7 @@ impl From<PolicyArgs> for Policy {
             network_namespaces,
             fabric_controller,
             unknown_shape,
+            quota_escape,
             scheduler_name,
         } = args;
         let admit_unknown = unknown_shape == UnknownShape::Admit;
@@ -152,6 +140,7 @@ impl From<PolicyArgs> for Policy {
             network_namespaces,
             admit_unknown,
             fabric_controller,
+            quota_escape,
             scheduler_name,
         }
     }

@@ -1,10 +1,11 @@
 //! The routes of the webhook.
 
 use super::advice::advise;
+use super::decisions::{DecisionError, Decisions};
 use super::metrics::{Metrics, Outcome};
 use super::plans::Plans;
 use super::review::{Answer, answer};
-use super::templates::{TemplateError, Templates};
+use super::templates::Templates;
 use crate::plan::Policy;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
@@ -27,6 +28,7 @@ pub(super) struct App {
     pub(super) templates: Templates,
     pub(super) policy: Policy,
     pub(super) plans: Plans,
+    pub(super) decisions: Decisions,
     pub(super) readiness: Readiness,
     pub(super) metrics: Metrics,
 }
@@ -45,7 +47,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Response {
     let _timer = app.metrics.start();
     let request = match read(&app, review) {
-        Ok(request) => request,
+        Ok(request) => Arc::new(request),
         Err(response) => return *response,
     };
     Json(respond(&app, &request).await.into_review()).into_response()
@@ -54,13 +56,14 @@ async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Resp
 async fn lint(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Response {
     let _timer = app.metrics.start();
     let request = match read(&app, review) {
-        Ok(request) => request,
+        Ok(request) => Arc::new(request),
         Err(response) => return *response,
     };
-    let response = {
-        let view = app.templates.view.read();
-        advise(&request, &view, app.policy.max_steps)
-    };
+    let (view, max_steps) = (app.templates.view.read(), app.policy.max_steps);
+    let asked = Arc::clone(&request);
+    let advised = app.decisions.make(move || advise(&asked, &view, max_steps)).await;
+    // Advice that cannot be given now is none.
+    let response = advised.unwrap_or_else(|_| AdmissionResponse::from(&*request));
     let advised = response.warnings.is_some();
     app.metrics.count(if advised { Outcome::Warned } else { Outcome::Unchanged });
     Json(response.into_review()).into_response()
@@ -80,10 +83,20 @@ fn read(app: &App, review: Review) -> Result<Request, Box<Response>> {
     })
 }
 
-async fn respond(app: &App, request: &Request) -> AdmissionResponse {
-    let Answer { response, needs } = {
-        let view = app.templates.view.read();
-        answer(request, &view, &app.policy, &app.plans)
+async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
+    let (own, asked) = (Arc::clone(app), Arc::clone(request));
+    let decide = move || {
+        let view = own.templates.view.read();
+        answer(&asked, &view, &own.policy, &own.plans)
+    };
+    let Answer { response, needs } = match app.decisions.make(decide).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            tracing::error!(%error, "Not decided");
+            app.metrics.count(Outcome::Failed);
+            let is_passing = matches!(error, DecisionError::Busy { .. });
+            return failed(AdmissionResponse::from(&**request), &error, is_passing);
+        }
     };
     let needs = needs.filter(|_| response.allowed && !request.dry_run);
     let Some(needs) = needs else {
@@ -102,15 +115,19 @@ async fn respond(app: &App, request: &Request) -> AdmissionResponse {
         Err(error) => {
             tracing::error!(error = %Chain(&error), "Template not there");
             app.metrics.count(Outcome::Failed);
-            failed(AdmissionResponse::from(request), &error)
+            failed(AdmissionResponse::from(&**request), &error, error.is_passing())
         }
     }
 }
 
 /// A denial; where trying again may help, one that clients try again after.
-fn failed(response: AdmissionResponse, error: &TemplateError) -> AdmissionResponse {
+fn failed(
+    response: AdmissionResponse,
+    error: &(dyn std::error::Error + 'static),
+    is_passing: bool,
+) -> AdmissionResponse {
     let mut response = response.deny(Chain(error));
-    if error.is_passing() {
+    if is_passing {
         let details = StatusDetails {
             name: String::new(),
             group: String::new(),

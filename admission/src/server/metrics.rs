@@ -8,7 +8,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Instant;
 
-use super::gang_metrics::GangMetrics;
 use super::templates::Written;
 
 /// How a request ended.
@@ -42,7 +41,7 @@ impl Outcome {
 
 /// What the leader did about a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub(crate) enum Care {
+pub(crate) enum TemplateOutcome {
     /// Nobody refers to it.
     Marked,
     /// Somebody does again.
@@ -71,8 +70,8 @@ struct CacheLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CareLabel {
-    action: Care,
+struct TemplateLabel {
+    outcome: TemplateOutcome,
 }
 
 /// The counters of the webhook.
@@ -82,9 +81,8 @@ pub(crate) struct Metrics {
     plans: Family<JoinLabel, Counter>,
     pub(super) cache: PlanCache,
     templates: Counter,
-    care: Family<CareLabel, Counter>,
+    kept: Family<TemplateLabel, Counter>,
     seconds: Histogram,
-    pub(crate) gangs: GangMetrics,
 }
 
 /// How often a plan had been made before.
@@ -107,9 +105,8 @@ impl Metrics {
             plans: Family::default(),
             cache: PlanCache::default(),
             templates: Counter::default(),
-            care: Family::default(),
+            kept: Family::default(),
             seconds,
-            gangs: GangMetrics::register(registry),
         };
         registry.register("requests", "Objects reviewed", metrics.requests.clone());
         registry.register("plans", "Pods planned, by the join", metrics.plans.clone());
@@ -117,7 +114,7 @@ impl Metrics {
         registry.register("plan_cache", help, metrics.cache.0.clone());
         registry.register("templates_created", "Templates created", metrics.templates.clone());
         let help = "What the leader did about templates";
-        registry.register("template_care", help, metrics.care.clone());
+        registry.register("template_lifecycle", help, metrics.kept.clone());
         let help = "Time to answer a request";
         registry.register_with_unit("request", help, Unit::Seconds, metrics.seconds.clone());
         metrics
@@ -135,8 +132,8 @@ impl Metrics {
         self.templates.inc_by(u64::from(written == Written::Created));
     }
 
-    pub(crate) fn count_care(&self, action: Care) {
-        self.care.get_or_create(&CareLabel { action }).inc();
+    pub(crate) fn count_outcome(&self, outcome: TemplateOutcome) {
+        self.kept.get_or_create(&TemplateLabel { outcome }).inc();
     }
 
     /// A guard that observes the time until it is dropped.

@@ -7,7 +7,8 @@
 use super::metrics::{Metrics, PlanCache};
 use crate::denial::Denial;
 use crate::intent::Intent;
-use crate::plan::{self, Placement, Plan, Policy};
+use crate::plan::{self, Plan, Policy};
+use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use moka::sync::Cache;
 use std::fmt;

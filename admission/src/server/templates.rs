@@ -13,9 +13,6 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::time::Duration;
 
-const CONFLICT: u16 = 409;
-const NOT_FOUND: u16 = 404;
-
 /// How long a pod waits for its template; the webhook itself has five seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -127,7 +124,7 @@ impl Templates {
         match api.create(&params(), template).await {
             Ok(_) => Ok(Written::Created),
             // Another replica, or this one before its watch told it.
-            Err(kube::Error::Api(status)) if status.code == CONFLICT => {
+            Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
                 let compare = |source| TemplateError::Compare { key: key.clone(), source };
                 let there = api.get(&key.name).await.map_err(Box::new).map_err(compare)?;
                 match Found::of(&there, Some(template)) {
@@ -155,7 +152,7 @@ impl Templates {
     async fn keep_or_miss(&self, key: &ObjectKey) -> Result<bool, TemplateError> {
         match self.keep(key).await {
             Ok(()) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
             Err(source) => Err(TemplateError::Keep { key: key.clone(), source: Box::new(source) }),
         }
     }

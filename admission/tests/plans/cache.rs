@@ -2,8 +2,9 @@
 
 use crate::cluster::*;
 use admission::intent::{self, GpuResources};
-use admission::plan::{Placement, Policy};
+use admission::plan::Policy;
 use admission::server::Plans;
+use cluster_model::placement::Placement;
 use cluster_model::view::Index;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;

@@ -4,7 +4,7 @@
 use crate::cluster::{GB300, H100, cluster, pod};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::nearness::Nearness;
-use admission::plan::Policy;
+use admission::plan::{Policy, QuotaEscape};
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
@@ -105,7 +105,11 @@ fn a_quota_is_named_where_the_claim_escapes_it() {
             .unwrap();
             view.apply(class).unwrap();
         }
-        let warnings = decide(&pod(GPU, 1, &[("aligned-nics", "1")]), &view).warnings;
+        let warn = Policy { quota_escape: QuotaEscape::Warn, ..Policy::default() };
+        let wanted = pod(GPU, 1, &[("aligned-nics", "1")]);
+        let warnings = admit(&wanted, &view, &warn).unwrap().warnings;
+        let is_denied = admit(&wanted, &view, &Policy::default()).is_err();
+        assert_eq!(is_denied, expected, "{what}");
         assert_eq!(warnings.iter().any(|text| text.contains("quota `gpus`")), expected, "{what}");
     }
 }

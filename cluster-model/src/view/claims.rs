@@ -25,19 +25,19 @@ pub struct KnownClaim {
 }
 
 /// Claims by name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
-    all: BTreeMap<ObjectKey, KnownClaim>,
+    all: BTreeMap<ObjectKey, Arc<KnownClaim>>,
     specs: Specs,
 }
 
 impl Claims {
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&KnownClaim> {
-        self.all.get(key)
+        self.all.get(key).map(|claim| &**claim)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
-        self.all.iter()
+        self.all.iter().map(|(key, claim)| (key, &**claim))
     }
 
     pub(super) fn after(
@@ -59,12 +59,12 @@ impl Claims {
             is_allocated: status.allocation.is_some(),
             pod: pods.next().map(|pod| (pod.name, pod.uid)),
         };
-        self.all.insert(key, known);
+        self.all.insert(key, Arc::new(known));
     }
 }
 
 /// Specs that are in use, by their text.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Specs {
     known: HashMap<String, Weak<ResourceClaimSpec>>,
     /// How many are known when it is next looked which are used no more.

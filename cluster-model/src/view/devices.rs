@@ -1,6 +1,6 @@
 //! What devices there are, and where: slices, classes and nodes.
 
-use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error, name};
+use super::{ClusterView, ExtendedResource, Index, ObjectKey, ViewError, inventory_error, name};
 use crate::gpu_drivers::GPU_DRIVERS;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
@@ -29,8 +29,9 @@ impl Index<DeviceClass> for ClusterView {
         let result = self.inventory.apply_class(&object);
         result.map_err(|source| inventory_error("DeviceClass", &object.metadata, source))?;
         let class = name(&object.metadata).to_owned();
+        let created = object.metadata.creation_timestamp.map(|time| time.0);
         match object.spec.and_then(|spec| spec.extended_resource_name) {
-            Some(resource) => self.extended.insert(class, resource),
+            Some(name) => self.extended.insert(class, ExtendedResource { name, created }),
             None => self.extended.remove(&class),
         };
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use topology_graph::{NodeTopology, ShapeHash, Topology};
 
 /// Graphs by node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Graphs {
     nodes: BTreeMap<String, Arc<Topology>>,
     shapes: BTreeMap<ShapeHash, Arc<Topology>>,

@@ -9,6 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Quotas(BTreeMap<ObjectKey, BTreeSet<String>>);
 
 impl Quotas {
+    /// The quotas of a namespace that limit a resource, by the name that it has there.
+    pub fn of<'a>(
+        &'a self,
+        namespace: &'a str,
+        resource: &'a str,
+    ) -> impl Iterator<Item = &'a ObjectKey> {
+        let all = self.0.iter().filter(move |(key, _)| key.namespace == namespace);
+        all.filter(move |(_, limited)| limited.contains(resource)).map(|(key, _)| key)
+    }
+
     /// The quotas that limit a resource and not another, by the names that they have
     /// there (`requests.nvidia.com/gpu`).
     pub fn limiting<'a>(

@@ -6,6 +6,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// What an answer about a node was made from. The same numbers mean the same answer;
 /// they never come again.
@@ -19,7 +20,7 @@ pub struct NodeVersion {
 }
 
 /// Versions of all nodes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
     all: NodeVersion,
     nodes: HashMap<String, NodeVersion>,
@@ -27,14 +28,14 @@ pub(super) struct Versions {
     slices: HashMap<String, (Pool, Option<String>)>,
     pools: HashMap<Pool, PoolPlace>,
     /// What each claim holds.
-    claims: BTreeMap<ObjectKey, Held>,
+    claims: BTreeMap<ObjectKey, Arc<Held>>,
 }
 
 /// Driver and name.
 type Pool = (String, String);
 
 /// Where a pool is.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct PoolPlace {
     /// Its node; none where its slices are for several.
     node: Option<String>,
@@ -94,13 +95,13 @@ impl Versions {
     pub(super) fn apply_claim(&mut self, claim: &ResourceClaim) {
         let key = ObjectKey::of(&claim.metadata);
         let held = Held::of(claim);
-        if self.claims.get(&key) == held.as_ref() {
+        if self.claims.get(&key).map(|known| &**known) == held.as_ref() {
             return;
         }
         self.delete_claim(&key);
         if let Some(held) = held {
             self.held_changed(&held);
-            self.claims.insert(key, held);
+            self.claims.insert(key, Arc::new(held));
         }
     }
 

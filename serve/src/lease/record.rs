@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// What one who wants the lease does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Attempt {
     /// Another holds it.
     Wait,
     /// It is free.
@@ -16,15 +16,15 @@ pub(super) enum Step {
 }
 
 /// `unchanged` is for how long this process has seen the lease as it is.
-pub(super) fn step(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Step {
+pub(super) fn attempt(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Attempt {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder.is_empty() || holder == identity {
-        return Step::Take;
+        return Attempt::Take;
     }
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     match seconds {
-        Some(seconds) if unchanged < Duration::from_secs(seconds) => Step::Wait,
-        _ => Step::Take,
+        Some(seconds) if unchanged < Duration::from_secs(seconds) => Attempt::Wait,
+        _ => Attempt::Take,
     }
 }
 
@@ -63,15 +63,15 @@ mod tests {
         let released = LeaseSpec { holder_identity: Some(String::new()), ..held_by("b") };
         let endless = LeaseSpec { lease_duration_seconds: None, ..held_by("b") };
         for (spec, unchanged, expected) in [
-            (LeaseSpec::default(), 0, Step::Take),
-            (released, 0, Step::Take),
-            (held_by("a"), 0, Step::Take),
-            (held_by("b"), 0, Step::Wait),
-            (held_by("b"), 14, Step::Wait),
-            (held_by("b"), 15, Step::Take),
-            (endless, 0, Step::Take),
+            (LeaseSpec::default(), 0, Attempt::Take),
+            (released, 0, Attempt::Take),
+            (held_by("a"), 0, Attempt::Take),
+            (held_by("b"), 0, Attempt::Wait),
+            (held_by("b"), 14, Attempt::Wait),
+            (held_by("b"), 15, Attempt::Take),
+            (endless, 0, Attempt::Take),
         ] {
-            let found = step(&spec, "a", Duration::from_secs(unchanged));
+            let found = attempt(&spec, "a", Duration::from_secs(unchanged));
             assert_eq!(found, expected, "{spec:?} for {unchanged} s");
         }
     }

@@ -52,8 +52,9 @@ async fn run(args: Args) -> anyhow::Result<()> {
             };
             say(&format!("node {} of {all}: {name}", index + 1));
         }
-        say("starting admission and scheduler-ext");
+        say("starting admission, fabric-controller and scheduler-ext");
         rig.start_replicas(1, &["--fabric-controller"]).await?;
+        rig.start_fabric_controllers(1, &[]).await?;
         rig.start_extender().await?;
         say(&introduction(&plane)?);
         tokio::signal::ctrl_c().await?;

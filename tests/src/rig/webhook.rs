@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use super::{NAMESPACE, Rig, deploy};
 use crate::{Check, Process, eventually, manifest, metrics, ports};
 
-const SOON: Duration = Duration::from_secs(30);
+pub(super) const SOON: Duration = Duration::from_secs(30);
 const SERVICE: &str = "admission";
 const MACHINES: &str = "admission-machines";
 /// Seconds after which another replica takes over; the least that is allowed.
-const LEASE_SECONDS: u32 = 3;
+pub(super) const LEASE_SECONDS: u32 = 3;
 /// Label on the endpoints that are made here.
 const OURS: &str = "dranet-tests=admission";
 

@@ -26,11 +26,13 @@ pub(crate) fn tests() -> Vec<Test> {
         a_template_that_is_gone_is_made_again_for_a_waiting_pod,
         a_copy_in_another_namespace_gets_a_template_there,
         a_pool_that_is_scaled_to_zero_denies_nothing,
+        a_claim_that_escapes_a_quota_is_denied,
         a_quota_that_a_claim_escapes_is_told,
         a_template_written_by_hand_gets_warnings,
         a_pod_of_nearly_three_mebibytes_is_answered,
         every_manifest_is_taken_with_all_its_fields,
         admission_may_touch_its_own_objects_and_no_others,
+        the_fabric_controller_may_write_pods_and_labels_and_nothing_else,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -200,20 +202,35 @@ async fn a_pool_that_is_scaled_to_zero_denies_nothing(
     .await
 }
 
-async fn a_quota_that_a_claim_escapes_is_told(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_two(Arc::clone(&plane), &[], async |scope, _, _| {
-        let quota = "{apiVersion: v1, kind: ResourceQuota, metadata: {name: gpus}, \
+const ESCAPED: &str = "quota `gpus` limits requests.nvidia.com/gpu, which does not count the claim \
+                       that replaces the limits of this pod; limit \
+                       gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+const QUOTA: &str = "{apiVersion: v1, kind: ResourceQuota, metadata: {name: gpus}, \
                      spec: {hard: {requests.nvidia.com/gpu: \"8\"}}}";
-        scope.apply_yaml(quota).await?;
-        let expected = "quota `gpus` limits requests.nvidia.com/gpu, which does not count the \
-                        claim that replaces the limits of this pod; limit \
-                        gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+
+async fn a_claim_that_escapes_a_quota_is_denied(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_two(plane, &[], async |scope, _, _| {
+        scope.apply_yaml(QUOTA).await?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        eventually(SOON, async || {
+            let answer = scope.api::<Pod>().create(&dry_run, &pod("quota", "2")).await;
+            let denied = answer.as_ref().is_err_and(|error| error.to_string().contains(ESCAPED));
+            Ok(Check::that(denied, || format!("{answer:?}")))
+        })
+        .await
+    })
+    .await
+}
+
+async fn a_quota_that_a_claim_escapes_is_told(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_two(Arc::clone(&plane), &["--quota-escape=warn"], async |scope, _, _| {
+        scope.apply_yaml(QUOTA).await?;
         eventually(SOON, async || {
             let body = serde_json::to_vec(&pod("quota", "2"))?;
             let warnings =
                 tests::warnings::of_create(&plane, scope.namespace(), "api/v1", "pods", body)
                     .await?;
-            let told = warnings.iter().any(|warning| warning.contains(expected));
+            let told = warnings.iter().any(|warning| warning.contains(ESCAPED));
             Ok(Check::that(told, || format!("{warnings:?}")))
         })
         .await
@@ -278,54 +295,87 @@ async fn every_manifest_is_taken_with_all_its_fields(
     .await
 }
 
+/// A question to the API server: verb, group, resource, namespace, name; and the answer.
+type Right = (&'static str, &'static str, &'static str, &'static str, &'static str, bool);
+
+/// Asks the API server, as a service account of `deploy`, what it may do.
+async fn may(rig: &Rig<'_>, account: &str, rights: &[Right]) -> anyhow::Result<()> {
+    let client = rig.client_as(account).await?;
+    for (verb, group, resource, namespace, name, expected) in rights {
+        let review: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {
+            "resourceAttributes": {
+                "verb": verb, "group": group, "resource": resource,
+                "namespace": namespace, "name": name,
+            },
+        }}))?;
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        let found = answer.status.is_some_and(|status| status.allowed);
+        assert_eq!(found, *expected, "{account}: {verb} {resource} {namespace}/{name}");
+    }
+    Ok(())
+}
+
+const OWN: &str = "dranet-system";
+const HOOKS: &str = "admissionregistration.k8s.io";
+
 async fn admission_may_touch_its_own_objects_and_no_others(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let rig = Rig::install(&plane, scope).await?;
-        let client = rig.client_as("admission").await?;
-        let may = async |verb: &str, group: &str, resource: &str, namespace: &str, name: &str| {
-            let review: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {
-                "resourceAttributes": {
-                    "verb": verb, "group": group, "resource": resource,
-                    "namespace": namespace, "name": name,
-                },
-            }}))?;
-            let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-            let answer = reviews.create(&PostParams::default(), &review).await?;
-            anyhow::Ok(answer.status.is_some_and(|status| status.allowed))
-        };
-        let own = "dranet-system";
-        let hooks = "admissionregistration.k8s.io";
-        for (verb, group, resource, namespace, name, expected) in [
-            ("update", "", "secrets", own, "admission-certificates", true),
-            ("get", "", "secrets", own, "another", false),
-            ("list", "", "secrets", own, "", false),
-            ("create", "", "secrets", own, "", false),
+        let rights = [
+            ("update", "", "secrets", OWN, "admission-certificates", true),
+            ("get", "", "secrets", OWN, "another", false),
+            ("list", "", "secrets", OWN, "", false),
+            ("create", "", "secrets", OWN, "", false),
             ("get", "", "secrets", "default", "admission-certificates", false),
-            ("update", "", "configmaps", own, "admission-machines", true),
-            ("update", "", "configmaps", own, "another", false),
-            ("update", "coordination.k8s.io", "leases", own, "admission", true),
-            ("update", "coordination.k8s.io", "leases", own, "another", false),
-            ("patch", hooks, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
-            ("patch", hooks, "mutatingwebhookconfigurations", "", "another", false),
-            ("patch", hooks, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
-            ("create", hooks, "validatingwebhookconfigurations", "", "", false),
+            ("update", "", "configmaps", OWN, "admission-machines", true),
+            ("update", "", "configmaps", OWN, "another", false),
+            ("update", "coordination.k8s.io", "leases", OWN, "admission", true),
+            ("update", "coordination.k8s.io", "leases", OWN, "another", false),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "another", false),
+            ("patch", HOOKS, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
+            ("create", HOOKS, "validatingwebhookconfigurations", "", "", false),
             ("delete", "resource.k8s.io", "resourceclaimtemplates", "default", "a", true),
             ("delete", "resource.k8s.io", "resourceclaims", "default", "a", false),
             ("create", "", "pods", "default", "", false),
             ("delete", "", "pods", "default", "a", false),
+            ("patch", "", "pods", "default", "a", false),
+            ("patch", "", "pods/status", "default", "a", false),
+            ("create", "", "pods/eviction", "default", "a", false),
+            ("get", "batch", "jobs", "default", "a", false),
+            ("patch", "", "nodes", "", "a", false),
+            ("update", "", "nodes", "", "a", false),
+        ];
+        may(&rig, "admission", &rights).await
+    })
+    .await
+}
+
+async fn the_fabric_controller_may_write_pods_and_labels_and_nothing_else(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        let rights = [
+            ("update", "coordination.k8s.io", "leases", OWN, "fabric-controller", true),
+            ("update", "coordination.k8s.io", "leases", OWN, "admission", false),
             ("patch", "", "pods", "default", "a", true),
+            ("update", "", "pods", "default", "a", false),
+            ("create", "", "pods", "default", "", false),
+            ("delete", "", "pods", "default", "a", false),
             ("get", "batch", "jobs", "default", "a", true),
             ("patch", "batch", "jobs", "default", "a", false),
             ("patch", "", "nodes", "", "a", true),
             ("update", "", "nodes", "", "a", false),
             ("delete", "", "nodes", "", "a", false),
-        ] {
-            let found = may(verb, group, resource, namespace, name).await?;
-            assert_eq!(found, expected, "{verb} {resource} {namespace}/{name}");
-        }
-        Ok(())
+            ("create", "resource.k8s.io", "resourceclaimtemplates", "default", "", false),
+            ("get", "", "secrets", OWN, "admission-certificates", false),
+            ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", false),
+        ];
+        may(&rig, "fabric-controller", &rights).await
     })
     .await
 }

@@ -35,7 +35,7 @@ pub(super) async fn random_gangs_are_never_split_and_all_run(
         Campaign { fabrics: 3, nodes: 4, gangs: 12, most: 4 }
     };
     let size = (campaign.fabrics, campaign.nodes);
-    with_fabrics(plane, size, 1, &["--fabric-starving-seconds=5"], async |scope, _| {
+    with_fabrics(plane, size, 1, &["--reserve-seconds=5"], async |scope, _| {
         let begun = Instant::now();
         run(scope, &campaign).await?;
         report(&format!("{} gangs in {:.1?}", campaign.gangs, begun.elapsed()));

@@ -38,7 +38,7 @@ pub(super) async fn whenever_the_leader_dies_no_group_is_split(
 /// A gang whose leader dies when so many writes of its pods have been seen.
 async fn one(scope: &Scope, rig: &mut Rig<'_>, run: usize, writes: usize) -> anyhow::Result<()> {
     let labels = format!("gang=g{run}");
-    let leader = leader(rig).await?;
+    let leader = rig.leading_fabric_controller().await?;
     let watch = watcher(scope.api::<Pod>(), watcher::Config::default().labels(&labels));
     let mut watch = std::pin::pin!(watch);
     // The list, before there is anything.
@@ -55,26 +55,14 @@ async fn one(scope: &Scope, rig: &mut Rig<'_>, run: usize, writes: usize) -> any
             seen += usize::from(annotations.contains_key("dranet.io/fabric-chosen"));
         }
     }
-    rig.kill_replica(leader).await?;
+    rig.kill_fabric_controller(leader);
     placed(scope, &labels, PODS).await?;
-    rig.start_replica(run + 10, &["--fabric-controller"]).await?;
+    rig.start_fabric_controller(run + 10, &[]).await?;
     let now = DeleteParams::default().grace_period(0);
     scope.api::<Pod>().delete_collection(&now, &ListParams::default().labels(&labels)).await?;
     eventually(SOON, async || {
         let left = pods(scope, &labels).await?.len();
         Ok(Check::that(left == 0, || format!("{left} pods left")))
-    })
-    .await
-}
-
-/// The number of the replica that leads.
-async fn leader(rig: &Rig<'_>) -> anyhow::Result<usize> {
-    eventually(SOON, async || {
-        let identity = rig.leader().await?;
-        let pid = identity.rsplit('_').next().unwrap_or_default().to_owned();
-        let mut replicas = rig.replicas().iter();
-        let found = replicas.position(|replica| replica.process().pid().to_string() == pid);
-        Ok(found.map_or_else(|| Check::NotYet(format!("`{identity}` leads")), Check::Done))
     })
     .await
 }

@@ -70,9 +70,9 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
         event(scope, "FabricChosen").await?;
         for (name, value) in [
             (r#"groups_waiting{reason="NoRoom"}"#, 0.0),
-            (r#"choices_total{outcome="Whole"}"#, 3.0),
+            (r#"placements_total{outcome="Whole"}"#, 3.0),
             ("gates_lifted_total", 6.0),
-            ("wait_seconds_count", 3.0),
+            ("group_wait_seconds_count", 3.0),
             ("splits_prevented_total", 0.0),
         ] {
             measured(rig, name, value).await?;
@@ -126,7 +126,8 @@ pub(super) async fn a_gang_that_fits_nowhere_never_strands(
 }
 
 pub(super) async fn pods_made_anew_go_to_the_rest(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_fabrics(plane, (2, 2), 1, &["--fabric-full=move"], async |scope, _| {
+    with_fabrics(plane, (2, 2), 1, &["--full-fabric=evict"], async |scope, rig| {
+        rig.apply_component("fabric-evict").await?;
         let labels = run(scope, &job("train", 2, true)).await?;
         let fabric = placed(scope, &labels, 2).await?;
         // One is evicted: the Job makes it again, and it joins the other.
@@ -233,8 +234,8 @@ async fn ready(scope: &Scope, pod: &str) -> anyhow::Result<()> {
 
 /// Waits until the one replica counts so many of something of fabrics.
 async fn measured(rig: &Rig<'_>, name: &str, expected: f64) -> anyhow::Result<()> {
-    let name = format!("dranet_admission_fabric_{name}");
-    let replica = rig.replicas().first().context("a replica runs")?;
+    let name = format!("dranet_fabric_controller_{name}");
+    let replica = rig.fabric_controllers().first().context("a replica runs")?;
     eventually(SOON, async || {
         let value = replica.metrics().await?.get(&name).copied().unwrap_or_default();
         let is_there = value.total_cmp(&expected).is_eq();

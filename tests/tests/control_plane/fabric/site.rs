@@ -17,8 +17,8 @@ use tests::{Check, ControlPlane, SchedulerConfig, Scope, eventually, rig::Rig, w
 pub(super) const SOON: Duration = Duration::from_mins(2);
 const FABRIC: &str = "topology.dranet.io/fabric";
 
-/// Runs a test on so many fabrics of so many nodes, with replicas of admission that
-/// place groups, and a scheduler that soon tries again.
+/// Runs a test on so many fabrics of so many nodes, with admission, replicas of the fabric
+/// controller with these flags, and a scheduler that soon tries again.
 pub(super) async fn with_fabrics(
     plane: Arc<ControlPlane>,
     (fabrics, nodes): (usize, usize),
@@ -37,8 +37,8 @@ pub(super) async fn with_fabrics(
                 rig.twin(&first, &format!("f{fabric}-n{node}")).await?;
             }
         }
-        let all: Vec<&str> = ["--fabric-controller"].iter().chain(args).copied().collect();
-        rig.start_replicas(replicas, &all).await?;
+        rig.start_replicas(1, &["--fabric-controller"]).await?;
+        rig.start_fabric_controllers(replicas, args).await?;
         labelled(scope, fabrics * nodes).await?;
         test(scope, &mut rig).await
     })

@@ -1,0 +1,91 @@
+//! The pods without a node that refer to templates of ours: of each only which templates.
+
+use crate::rewrite;
+use crate::template;
+use cluster_model::view::ObjectKey;
+use cluster_model::watch::Sink;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Templates by the pods that wait for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WaitingPods(Arc<Mutex<BTreeMap<ObjectKey, WaitingPod>>>);
+
+#[derive(Debug)]
+struct WaitingPod {
+    /// Names in the pod's namespace.
+    templates: Vec<String>,
+    is_deleted: bool,
+}
+
+impl WaitingPods {
+    /// The templates that pods refer to, each with one of them that is not being deleted.
+    pub(super) fn templates(&self) -> BTreeMap<ObjectKey, Option<ObjectKey>> {
+        let mut templates: BTreeMap<ObjectKey, Option<ObjectKey>> = BTreeMap::new();
+        for (key, pod) in &*self.lock() {
+            for name in &pod.templates {
+                let template = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
+                let first = templates.entry(template).or_default();
+                if first.is_none() && !pod.is_deleted {
+                    *first = Some(key.clone());
+                }
+            }
+        }
+        templates
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, WaitingPod>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink<Pod> for WaitingPods {
+    fn apply(&mut self, pod: Pod) {
+        let ours = rewrite::templates(&pod).filter(|name| template::is_ours(name));
+        let templates: Vec<_> = ours.map(str::to_owned).collect();
+        let key = ObjectKey::of(&pod.metadata);
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        if templates.is_empty() {
+            self.lock().remove(&key);
+        } else {
+            self.lock().insert(key, WaitingPod { templates, is_deleted });
+        }
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        self.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(name: &str, template: &str, deleted: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": name, "deletionTimestamp": deleted},
+            "spec": {
+                "containers": [],
+                "resourceClaims": [{"name": "c", "resourceClaimTemplateName": template}],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn templates_of_ours_are_known_by_a_pod_that_lives() {
+        let key = |name: &str| ObjectKey { namespace: "n".to_owned(), name: name.to_owned() };
+        let (ours, other) = ("dranet-0123456789abcdef", "dranet-fedcba9876543210");
+        let mut pods = WaitingPods::default();
+        pods.apply(pod("a", ours, json!("2026-01-01T00:00:00Z")));
+        pods.apply(pod("b", ours, Value::Null));
+        pods.apply(pod("c", "somebody-elses", Value::Null));
+        pods.apply(pod("d", other, json!("2026-01-01T00:00:00Z")));
+        let expected = [(key(ours), Some(key("b"))), (key(other), None)];
+        assert_eq!(pods.templates(), expected.into_iter().collect());
+        pods.delete(&key("b"));
+        assert_eq!(pods.templates()[&key(ours)], None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Decisions beside the threads that do IO, so many at a time. A request that finds all of
+//! them busy waits for a moment and is then refused, rather than answered too late.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// How long a request waits for its turn. The API server waits for five seconds in all, of
+/// which a write of a template may take two.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A decision was not made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DecisionError {
+    /// Too many are made already.
+    #[error("admission is busy: {at_once} decisions are being made; try again")]
+    Busy { at_once: usize },
+    /// It panicked, which is a defect.
+    #[error("admission failed to decide, by a defect of its own; its log says more")]
+    Failed,
+}
+
+/// Where decisions are made.
+#[derive(Clone, Debug)]
+pub(super) struct Decisions {
+    slots: Arc<Semaphore>,
+    at_once: usize,
+    patience: Duration,
+}
+
+impl Default for Decisions {
+    /// As many at a time as there are processors.
+    fn default() -> Self {
+        let at_once = available_parallelism().map_or(1, NonZeroUsize::get);
+        Self { slots: Arc::new(Semaphore::new(at_once)), at_once, patience: PATIENCE }
+    }
+}
+
+impl Decisions {
+    /// Decides, when it is this request's turn.
+    pub(super) async fn make<T: Send + 'static>(
+        &self,
+        decide: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, DecisionError> {
+        let busy = DecisionError::Busy { at_once: self.at_once };
+        let slot = Arc::clone(&self.slots).acquire_owned();
+        let Ok(Ok(slot)) = tokio::time::timeout(self.patience, slot).await else {
+            return Err(busy);
+        };
+        // The slot goes with the decision: it may outlive the request.
+        let decided = tokio::task::spawn_blocking(move || {
+            let answer = decide();
+            drop(slot);
+            answer
+        });
+        decided.await.map_err(|_| DecisionError::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn one_at_a_time(patience: Duration) -> Decisions {
+        Decisions { slots: Arc::new(Semaphore::new(1)), at_once: 1, patience }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_request_beyond_the_bound_is_refused_and_a_later_one_is_not() {
+        let decisions = one_at_a_time(Duration::ZERO);
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let first = {
+            let decisions = decisions.clone();
+            tokio::spawn(async move {
+                let wait = move || {
+                    started.send(()).unwrap();
+                    released.recv().unwrap();
+                };
+                decisions.make(wait).await
+            })
+        };
+        has_started.await.unwrap();
+        let refused = decisions.make(|| ()).await;
+        assert!(matches!(refused, Err(DecisionError::Busy { at_once: 1 })), "{refused:?}");
+        release.send(()).unwrap();
+        first.await.unwrap().unwrap();
+        one_at_a_time(PATIENCE).make(|| ()).await.unwrap();
+        decisions.make(|| ()).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_decision_that_panics_is_an_error_and_frees_its_place() {
+        let decisions = one_at_a_time(PATIENCE);
+        let failed = decisions.make(|| panic!("a defect")).await;
+        assert!(matches!(failed, Err::<(), _>(DecisionError::Failed)), "{failed:?}");
+        assert_eq!(decisions.make(|| 1).await.unwrap(), 1);
+    }
+}

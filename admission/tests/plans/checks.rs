@@ -1,0 +1,185 @@
+//! Single decisions: what is denied, what is warned of, and who waits.
+
+use crate::cluster::*;
+use admission::admit::{AdmitError, Verdict, admit};
+use admission::nearness::Nearness;
+use admission::plan::{Policy, QuotaEscape};
+use cluster_model::node_devices::NodeDevices;
+use cluster_model::view::{ClusterView, Index};
+use dra_allocator::{AllocatedState, Claim, ClaimName, Limits, Outcome, allocate};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::resource::v1::DeviceClass;
+use serde_json::{Value, json};
+use topology_graph::{Level, PciAddress};
+
+fn denial(pod: &Value, view: &ClusterView, policy: &Policy) -> String {
+    match admit(pod, view, policy) {
+        Err(AdmitError::Denied(denial)) => denial.to_string(),
+        other => unreachable!("not denied: {other:?}"),
+    }
+}
+
+fn admitted(pod: &Value, view: &ClusterView) -> Verdict {
+    admit(pod, view, &Policy::default()).unwrap()
+}
+
+fn one_gpu() -> Value {
+    pod("nvidia.com/gpu", 1, &[("aligned-nics", "1")])
+}
+
+#[test]
+fn what_would_undo_the_claim_is_denied() {
+    let view = cluster(&[GB300]);
+    let mut on_node = one_gpu();
+    on_node["spec"]["nodeName"] = "node-0".into();
+    let text = denial(&on_node, &view, &Policy::default());
+    assert!(text.contains("spec.nodeName is \"node-0\""), "{text}");
+    for name in ["rdma/hca", "rdma/rdma_shared_device_a", "vpc.amazonaws.com/efa"] {
+        let mut two_owners = one_gpu();
+        two_owners["spec"]["containers"][0]["resources"]["limits"][name] = "1".into();
+        let text = denial(&two_owners, &view, &Policy::default());
+        assert!(text.contains(&format!("limit {name}")), "{text}");
+        two_owners["spec"]["containers"][0]["resources"]["limits"][name] = "0".into();
+        admitted(&two_owners, &view);
+    }
+}
+
+#[test]
+fn another_scheduler_is_warned_of() {
+    let view = cluster(&[GB300]);
+    let policy =
+        Policy { scheduler_name: Some("dranet-scheduler".to_owned()), ..Policy::default() };
+    for (name, is_known) in
+        [("", true), ("default-scheduler", true), ("dranet-scheduler", true), ("volcano", false)]
+    {
+        let mut pod = one_gpu();
+        pod["spec"]["schedulerName"] = name.into();
+        let warnings = admit(&pod, &view, &policy).unwrap().warnings;
+        assert_eq!(warnings.iter().any(|it| it.contains("schedulerName")), !is_known, "{name}");
+    }
+}
+
+/// A namespace whose quota counts limits, and whose claims nobody counts.
+#[test]
+fn a_claim_that_no_quota_counts_is_denied_or_warned_of() {
+    let quota = |name: &str, hard: Value| -> ResourceQuota {
+        let metadata = json!({"name": name, "namespace": "default"});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"hard": hard}})).unwrap()
+    };
+    let mut view = cluster(&[GB300]);
+    view.apply(quota("limits", json!({"requests.nvidia.com/gpu": "0"}))).unwrap();
+    let text = denial(&one_gpu(), &view, &Policy::default());
+    assert!(text.contains("quota `limits` limits requests.nvidia.com/gpu"), "{text}");
+    let warn = Policy { quota_escape: QuotaEscape::Warn, ..Policy::default() };
+    assert_eq!(admit(&one_gpu(), &view, &warn).unwrap().warnings.len(), 1);
+    // Another quota of the namespace counts the claim.
+    let devices = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices";
+    view.apply(quota("devices", json!({devices: "4"}))).unwrap();
+    assert_eq!(admitted(&one_gpu(), &view).warnings, [""; 0]);
+}
+
+/// A copy of a rewritten pod keeps its claim, unless it asks for something else.
+#[test]
+fn a_copy_with_edited_annotations_gets_a_claim_of_its_own() {
+    let mut view = cluster(&[GB300]);
+    let first = admitted(&one_gpu(), &view);
+    let mut template = first.planned.unwrap().template;
+    template.metadata.namespace = Some("default".to_owned());
+    view.apply(template).unwrap();
+    let again = admitted(&first.pod, &view);
+    assert!(again.planned.is_none() && again.template == first.template, "{again:?}");
+    let mut edited = first.pod.clone();
+    edited["metadata"]["annotations"]["dranet.io/aligned-nics"] = "2".into();
+    let other = admitted(&edited, &view);
+    assert_eq!(other.pod["spec"]["resourceClaims"].as_array().unwrap().len(), 1);
+    assert!(other.template != first.template, "it keeps the claim of one NIC");
+    let plain = admitted(&pod("nvidia.com/gpu", 1, &[("aligned-nics", "2")]), &view);
+    assert_eq!(other.template, plain.template);
+}
+
+/// As `extendedresourcecache` of Kubernetes: the newest, then the first by name.
+#[test]
+fn of_two_classes_for_one_resource_the_newest_counts() {
+    let class = |name: &str, created: &str| -> DeviceClass {
+        let selector = r#"device.driver == "gpu.nvidia.com""#;
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "creationTimestamp": created},
+            "spec": {
+                "selectors": [{"cel": {"expression": selector}}],
+                "extendedResourceName": "nvidia.com/gpu",
+            },
+        }))
+        .unwrap()
+    };
+    let (old, new) = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z");
+    for (classes, expected) in [
+        ([("a", old), ("b", new)], "b"),
+        ([("a", new), ("b", old)], "a"),
+        ([("b", old), ("a", old)], "a"),
+    ] {
+        let mut view = cluster(&[GB300]);
+        for (name, created) in classes {
+            view.apply(class(name, created)).unwrap();
+        }
+        let planned = admitted(&one_gpu(), &view).planned.unwrap();
+        let claim = serde_json::to_string(&planned.plan.claim).unwrap();
+        let named = format!(r#""deviceClassName":"{expected}""#);
+        assert!(claim.contains(&named), "{classes:?}: {claim}");
+    }
+}
+
+/// A level that a machine does not have is the first rung, and not the only one.
+#[test]
+fn preferred_alignment_goes_down_from_the_named_level_to_numa() {
+    for machine in [GB300, H100] {
+        let view = cluster(&[machine]);
+        for level in ["switch", "root-port", "root", "numa"] {
+            let annotations =
+                [("aligned-nics", "2"), ("alignment", level), ("alignment-policy", "preferred")];
+            let plan = admitted(&pod("nvidia.com/gpu", 2, &annotations), &view).planned.unwrap();
+            let plan = plan.plan;
+            assert_ne!(plan.join, "any", "{level}: {}", plan.why);
+            let asked = Nearness::Level(level.parse().unwrap());
+            assert!(plan.nearness >= asked, "{level}: {}", plan.nearness);
+            assert!(plan.nearness <= Nearness::Level(Level::Numa), "{level}: {}", plan.nearness);
+        }
+    }
+}
+
+/// Every state of a machine: a pod with one GPU and one NIC gets devices wherever a free
+/// GPU has a free NIC that is as near to it as any.
+#[test]
+fn no_pod_waits_that_could_run_equally_aligned() {
+    for machine in [GB300, GB200, H100] {
+        let view = cluster(&[machine]);
+        let planned = admitted(&one_gpu(), &view).planned.unwrap();
+        let claim = ClaimName::new("default", "a");
+        let claim = Claim::from_spec(claim, &planned.plan.claim).unwrap();
+        let devices = NodeDevices::of(&view, "node-0").unwrap();
+        let (gpus, nics): (Vec<_>, Vec<_>) =
+            (devices.gpus.iter().take(4).collect(), devices.nics.iter().take(4).collect());
+        let rest = devices.gpus.iter().skip(4).chain(devices.nics.iter().skip(4));
+        let rest: Vec<_> = rest.map(|(_, device)| device.id().clone()).collect();
+        let path = |gpu: &PciAddress, nic: &PciAddress| devices.topology.path(*gpu, *nic);
+        for busy in 0..1_u32 << (gpus.len() + nics.len()) {
+            let mut state = AllocatedState::new();
+            rest.iter().for_each(|id| _ = state.insert(id.clone()));
+            let all = gpus.iter().chain(&nics).enumerate();
+            let taken = all.filter(|(index, _)| busy >> index & 1 == 1);
+            taken.for_each(|(_, (_, device))| _ = state.insert(device.id().clone()));
+            let is_free = |index: usize| busy >> index & 1 == 0;
+            let could = (0..gpus.len()).filter(|gpu| is_free(*gpu)).any(|gpu| {
+                let gpu = gpus[gpu].0;
+                let nearest = devices.nics.keys().map(|nic| path(gpu, nic)).min().unwrap();
+                let free = (0..nics.len()).filter(|nic| is_free(gpus.len() + nic));
+                free.into_iter().any(|nic| path(gpu, nics[nic].0) == nearest)
+            });
+            let (inventory, settings) = (view.inventory(), view.settings());
+            let claims = std::slice::from_ref(&claim);
+            let limits = Limits::steps(Policy::default().max_steps);
+            let attempt = allocate(inventory, "node-0", claims, &state, settings, limits);
+            let runs = matches!(attempt.outcome, Outcome::Allocated(_));
+            assert_eq!(runs, could, "{}: busy {busy:b}, {}", machine.fixture, planned.plan.join);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The nodes that a pod's own selectors leave: `spec.nodeSelector` and the required node
+//! affinity.
+
+use crate::view::ClusterView;
+use dra_allocator::NodeSelector;
+use dra_allocator::node::{NodeSelectorTerm, Requirement};
+use k8s_openapi::api::core::v1::{self as core, Pod};
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+
+/// Which nodes a pod can run on, as far as its own selectors say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// `spec.nodeSelector`.
+    pub labels: BTreeMap<String, String>,
+    /// The required node affinity.
+    pub affinity: Option<Affinity>,
+}
+
+/// A required node affinity: alternatives of requirements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affinity(pub NodeSelector);
+
+// The selector's own parts have no hash; its text is as good.
+impl Hash for Affinity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        format!("{:?}", self.0).hash(state);
+    }
+}
+
+impl Placement {
+    /// Reads the selectors of a pod.
+    pub fn of(pod: &Pod) -> Self {
+        let Some(spec) = &pod.spec else { return Self::default() };
+        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity
+            .and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
+        Self {
+            labels: spec.node_selector.clone().unwrap_or_default(),
+            affinity: required.map(selector).map(Affinity),
+        }
+    }
+
+    /// Returns true if the selectors match a node of the view.
+    pub fn allows(&self, view: &ClusterView, node: &str) -> bool {
+        let Some(node) = view.inventory().node(node) else { return false };
+        let labelled = |(key, value): (&String, &String)| {
+            node.labels.get(key.as_str()).is_some_and(|label| **label == **value)
+        };
+        self.labels.iter().all(labelled)
+            && self.affinity.as_ref().is_none_or(|Affinity(it)| it.matches(node).unwrap_or(true))
+    }
+}
+
+fn selector(wire: &core::NodeSelector) -> NodeSelector {
+    let requirements = |wire: &Option<Vec<core::NodeSelectorRequirement>>| {
+        wire.iter().flatten().map(requirement).collect()
+    };
+    let term = |term: &core::NodeSelectorTerm| NodeSelectorTerm {
+        match_fields: requirements(&term.match_fields),
+        match_expressions: requirements(&term.match_expressions),
+    };
+    NodeSelector { terms: wire.node_selector_terms.iter().map(term).collect() }
+}
+
+fn requirement(wire: &core::NodeSelectorRequirement) -> Requirement {
+    Requirement {
+        key: wire.key.as_str().into(),
+        operator: wire.operator.as_str().into(),
+        values: wire.values.iter().flatten().map(|value| value.as_str().into()).collect(),
+    }
+}

@@ -1,0 +1,135 @@
+//! For how long a remembered machine stays: until its pool has not been seen for a while, or
+//! until there are too many.
+//!
+//! When each was last seen stands in an annotation of the ConfigMap, by the day, so that it
+//! is written once a day.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The annotation of the ConfigMap: JSON, a date for each key.
+pub const LAST_SEEN: &str = "dranet.io/last-seen";
+
+/// How much of a day a date may be behind.
+const PRECISION: SignedDuration = SignedDuration::from_hours(24);
+
+/// For how long machines stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// After how long a machine that is not there any more is forgotten.
+    pub forget_after: SignedDuration,
+    /// The most machines.
+    pub max: usize,
+}
+
+/// When each machine was last seen, by its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastSeen(BTreeMap<String, Timestamp>);
+
+impl LastSeen {
+    /// Reads the annotation; what cannot be read has not been seen yet.
+    pub fn parse(annotation: Option<&str>) -> Self {
+        let texts: BTreeMap<String, String> =
+            annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        Self(texts.into_iter().filter_map(|(key, text)| Some((key, text.parse().ok()?))).collect())
+    }
+
+    /// The annotation.
+    pub fn to_annotation(&self) -> String {
+        let texts: BTreeMap<&str, String> =
+            self.0.iter().map(|(key, seen)| (key.as_str(), seen.to_string())).collect();
+        serde_json::json!(texts).to_string()
+    }
+
+    /// Takes in that these machines are there now, and decides which of all `entries` are
+    /// forgotten: those not seen for `forget_after`, then those seen the longest ago until
+    /// there are at most `max`. One that is there is never forgotten. An entry of which
+    /// nobody has written when it was seen counts as seen now.
+    pub fn update(
+        &mut self,
+        entries: &BTreeSet<String>,
+        present: &BTreeSet<String>,
+        retention: Retention,
+        now: Timestamp,
+    ) -> BTreeSet<String> {
+        for key in entries {
+            let seen = self.0.entry(key.clone()).or_insert(now);
+            if present.contains(key) && now.duration_since(*seen) >= PRECISION {
+                *seen = now;
+            }
+        }
+        let mut absent: Vec<(Timestamp, &String)> = entries
+            .iter()
+            .filter(|key| !present.contains(*key))
+            .filter_map(|key| Some((*self.0.get(key)?, key)))
+            .collect();
+        absent.sort_unstable();
+        let too_many = entries.len().saturating_sub(retention.max);
+        let is_old = |(index, (seen, _)): &(usize, (Timestamp, &String))| {
+            *index < too_many || now.duration_since(*seen) >= retention.forget_after
+        };
+        let forgotten: BTreeSet<String> = absent
+            .into_iter()
+            .enumerate()
+            .filter(is_old)
+            .map(|(_, (_, key))| key.clone())
+            .collect();
+        self.0.retain(|key, _| entries.contains(key) && !forgotten.contains(key));
+        forgotten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(keys: &[&str]) -> BTreeSet<String> {
+        keys.iter().map(|key| (*key).to_owned()).collect()
+    }
+
+    fn day(day: i64) -> Timestamp {
+        Timestamp::from_second(day * 24 * 3600).unwrap()
+    }
+
+    const MONTH: Retention =
+        Retention { forget_after: SignedDuration::from_hours(30 * 24), max: 3 };
+
+    #[test]
+    fn a_machine_is_forgotten_some_time_after_its_pool_is_gone() {
+        let mut seen = LastSeen::default();
+        let entries = keys(&["a", "b"]);
+        for (today, present, forgotten) in [
+            // Nobody knows since when: it counts from now on.
+            (0, keys(&["a", "b"]), keys(&[])),
+            (10, keys(&["a"]), keys(&[])),
+            (29, keys(&["a"]), keys(&[])),
+            (30, keys(&["a"]), keys(&["b"])),
+            (300, keys(&["a"]), keys(&[])),
+        ] {
+            let left: BTreeSet<_> = if today < 300 { entries.clone() } else { keys(&["a"]) };
+            let found = seen.update(&left, &present, MONTH, day(today));
+            assert_eq!(found, forgotten, "on day {today}");
+            seen = LastSeen::parse(Some(&seen.to_annotation()));
+        }
+    }
+
+    #[test]
+    fn of_too_many_those_go_that_were_seen_the_longest_ago() {
+        let mut seen = LastSeen::default();
+        seen.update(&keys(&["a"]), &keys(&["a"]), MONTH, day(0));
+        seen.update(&keys(&["a", "b"]), &keys(&["b"]), MONTH, day(1));
+        let all = keys(&["a", "b", "c", "d", "e"]);
+        let forgotten = seen.update(&all, &keys(&["c", "d", "e"]), MONTH, day(2));
+        assert_eq!(forgotten, keys(&["a", "b"]));
+        // What is there stays, however many.
+        let many = keys(&["c", "d", "e", "f"]);
+        assert_eq!(seen.update(&many, &many, MONTH, day(3)), keys(&[]));
+    }
+
+    #[test]
+    fn an_annotation_that_cannot_be_read_starts_anew() {
+        for text in [None, Some(""), Some("[]"), Some(r#"{"a":"yesterday"}"#)] {
+            assert_eq!(LastSeen::parse(text), LastSeen::default(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A view that watches write and decisions read, without either waiting for the other.
+//!
+//! A reader gets the view as it is and keeps it for as long as it decides: nothing changes
+//! under it. A change is made in place where no reader has the view; otherwise it waits for
+//! readers to finish, and after [`WAIT_MAX`] it is made in a copy. Most of a view is shared
+//! by pointers, so a copy costs little.
+
+use crate::view::ClusterView;
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// How long changes wait for readers before the view is copied.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// How often it is looked whether readers have finished.
+const LOOK: Duration = Duration::from_millis(10);
+
+type Change = Box<dyn FnOnce(&mut ClusterView) + Send>;
+
+/// A view that watches write and handlers read.
+#[derive(Clone, Default)]
+pub struct SharedView(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    /// What readers get. It is locked for copying or replacing the pointer, and for changes
+    /// in place, of some microseconds each.
+    current: Mutex<Arc<ClusterView>>,
+    waiting: Mutex<Waiting>,
+    /// Who makes changes. Nobody waits for it: whoever has it makes those of others too.
+    writer: Mutex<()>,
+    delayed: Notify,
+    /// When the API server last sent something of each kind.
+    heard: Mutex<BTreeMap<String, Instant>>,
+}
+
+/// Changes that are not in the view yet, in their order.
+#[derive(Default)]
+struct Waiting {
+    changes: Vec<Change>,
+    /// Since when the first of them waits.
+    since: Option<Instant>,
+}
+
+impl std::fmt::Debug for SharedView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedView").finish_non_exhaustive()
+    }
+}
+
+impl SharedView {
+    /// The view as it is now.
+    pub fn read(&self) -> Arc<ClusterView> {
+        Arc::clone(&lock(&self.0.current))
+    }
+
+    /// How long ago the API server last sent something of each kind: an object of the
+    /// first list, an event, the end of a list. Nodes change at least every five minutes
+    /// (`nodeStatusReportFrequency` of the kubelet), so that an age of `nodes` above that
+    /// means a watch that hangs; the other kinds can be quiet for hours.
+    pub fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
+        let heard = lock(&self.0.heard);
+        let age = |at: &Instant| now.saturating_duration_since(*at);
+        heard.iter().map(|(kind, at)| (kind.clone(), age(at))).collect()
+    }
+
+    pub(crate) fn hear(&self, kind: &str) {
+        let mut heard = lock(&self.0.heard);
+        match heard.get_mut(kind) {
+            Some(at) => *at = Instant::now(),
+            None => _ = heard.insert(kind.to_owned(), Instant::now()),
+        }
+    }
+
+    /// Makes a change, now or as soon as it can.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut ClusterView) + Send + 'static) {
+        {
+            let mut waiting = lock(&self.0.waiting);
+            waiting.changes.push(Box::new(change));
+            waiting.since.get_or_insert_with(Instant::now);
+        }
+        self.settle(WAIT_MAX);
+    }
+
+    /// Makes every change that waits now.
+    pub(crate) fn settle_now(&self) {
+        self.settle(Duration::ZERO);
+    }
+
+    /// Looks after changes that wait for readers, for ever.
+    pub(crate) async fn keep_settled(&self) {
+        loop {
+            self.0.delayed.notified().await;
+            while !lock(&self.0.waiting).changes.is_empty() {
+                tokio::time::sleep(LOOK).await;
+                self.settle(WAIT_MAX);
+            }
+        }
+    }
+
+    /// Makes the changes that wait, in a copy of the view if readers have it and the first
+    /// change has waited for `wait_max`.
+    fn settle(&self, wait_max: Duration) {
+        loop {
+            {
+                let _writer = match self.0.writer.try_lock() {
+                    Ok(writer) => writer,
+                    Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                    Err(TryLockError::WouldBlock) => return,
+                };
+                if !self.settle_once(wait_max) {
+                    return self.0.delayed.notify_one();
+                }
+            }
+            // One that came while this was the writer.
+            if lock(&self.0.waiting).changes.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Returns false if changes must wait for readers.
+    fn settle_once(&self, wait_max: Duration) -> bool {
+        let mut current = lock(&self.0.current);
+        if let Some(view) = Arc::get_mut(&mut current) {
+            self.take_waiting().into_iter().for_each(|change| change(view));
+            return true;
+        }
+        let since = lock(&self.0.waiting).since;
+        if since.is_some_and(|since| since.elapsed() < wait_max) {
+            return false;
+        }
+        let read = Arc::clone(&current);
+        drop(current);
+        let mut copy = ClusterView::clone(&read);
+        self.take_waiting().into_iter().for_each(|change| change(&mut copy));
+        let old = mem::replace(&mut *lock(&self.0.current), Arc::new(copy));
+        // Outside the lock: the last reader to go frees the old view.
+        drop((old, read));
+        true
+    }
+
+    fn take_waiting(&self) -> Vec<Change> {
+        let mut waiting = lock(&self.0.waiting);
+        waiting.since = None;
+        mem::take(&mut waiting.changes)
+    }
+}
+
+/// What a panicking holder left is whole: every change is one call.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dra_allocator::{MinorVersion, Settings};
+
+    fn set(shared: &SharedView, minor: u32) {
+        let settings = Settings::defaults_of(MinorVersion::new(minor).unwrap());
+        shared.change(move |view| view.set_settings(settings));
+    }
+
+    #[test]
+    fn a_change_is_there_at_once_where_nobody_reads() {
+        let shared = SharedView::default();
+        let before = shared.read().epoch();
+        set(&shared, 36);
+        assert_eq!(shared.read().epoch(), before + 1);
+    }
+
+    #[test]
+    fn a_reader_keeps_what_it_has_and_others_get_the_change() {
+        let shared = SharedView::default();
+        let read = shared.read();
+        let before = read.epoch();
+        set(&shared, 36);
+        assert_eq!(shared.read().epoch(), before, "it waits for the reader");
+        shared.settle_now();
+        assert_eq!((read.epoch(), shared.read().epoch()), (before, before + 1));
+        drop(read);
+        set(&shared, 37);
+        assert_eq!(shared.read().epoch(), before + 2);
+    }
+
+    #[tokio::test]
+    async fn a_change_is_made_when_the_reader_has_finished() {
+        let shared = SharedView::default();
+        let read = shared.read();
+        let before = read.epoch();
+        set(&shared, 36);
+        drop(read);
+        let settled = async {
+            while shared.read().epoch() == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = shared.keep_settled() => unreachable!("it never ends"),
+            () = settled => {}
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! How many pods of a kind fit on a fabric at once, node by node: devices by the
+//! allocator, as the scheduler would take them one after another, and CPU, memory,
+//! taints and the pods' own selectors beside them.
+
+mod domain;
+
+use super::amounts::Amounts;
+use super::group::has_devices;
+use super::nodes::Nodes;
+use super::pods::Pods;
+use super::requirements::PodRequirements;
+use cluster_model::names::label;
+use cluster_model::predict::STEPS_MAX;
+use cluster_model::view::ClusterView;
+use dra_allocator::{AllocatedState, Claim, ClaimAllocation, Limits, Outcome, allocate, survey};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The cluster, by fabrics.
+#[derive(Debug)]
+pub struct ClusterCapacity<'a> {
+    view: &'a ClusterView,
+    pods: &'a Pods,
+    nodes: &'a Nodes,
+    fabrics: BTreeMap<String, FabricCapacity<'a>>,
+}
+
+/// The nodes of one fabric, with what is free there. A hypothesis is a clone with
+/// more taken.
+#[derive(Clone, Debug)]
+pub struct FabricCapacity<'a> {
+    view: &'a ClusterView,
+    pods: &'a Pods,
+    facts: &'a Nodes,
+    nodes: Vec<Arc<str>>,
+    free: Vec<Free>,
+    state: AllocatedState,
+    counted: HashMap<Arc<PodRequirements>, usize>,
+    /// Whom the pods are that were taken in here, by node.
+    taken: Vec<(usize, Arc<PodRequirements>)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Free {
+    amounts: Amounts,
+    pods: usize,
+}
+
+/// A node where pods of a kind fit, and the devices that each would get in turn.
+#[derive(Debug)]
+struct Places {
+    node: usize,
+    count: usize,
+    devices: Vec<Vec<ClaimAllocation>>,
+}
+
+impl<'a> ClusterCapacity<'a> {
+    /// The cluster as it is: what is bound uses its node, what is allocated is in use.
+    pub fn new(view: &'a ClusterView, pods: &'a Pods, nodes: &'a Nodes) -> Self {
+        let mut fabrics: BTreeMap<String, FabricCapacity<'a>> = BTreeMap::new();
+        for name in view.inventory().node_names() {
+            let (Some(node), Some(facts)) = (view.inventory().node(name), nodes.get(name)) else {
+                continue;
+            };
+            let Some(fabric) = node.labels.get(label::NODE_FABRIC) else { continue };
+            let fabric = fabrics.entry(fabric.to_string()).or_insert_with(|| FabricCapacity {
+                view,
+                pods,
+                facts: nodes,
+                nodes: Vec::new(),
+                free: Vec::new(),
+                state: view.inventory().state().clone(),
+                counted: HashMap::new(),
+                taken: Vec::new(),
+            });
+            let mut amounts = facts.allocatable.clone();
+            let usage = pods.usage(name);
+            if let Some(usage) = usage {
+                amounts.subtract(&usage.amounts, 1);
+            }
+            let used = usage.map_or(0, |usage| usage.pods);
+            fabric.nodes.push(name.clone());
+            fabric.free.push(Free { amounts, pods: facts.pods.saturating_sub(used) });
+        }
+        fabrics.values_mut().for_each(FabricCapacity::take_in_flight);
+        Self { view, pods, nodes, fabrics }
+    }
+
+    /// The view.
+    pub fn view(&self) -> &'a ClusterView {
+        self.view
+    }
+
+    /// The fabric of a node.
+    pub fn fabric_of(&self, node: &str) -> Option<String> {
+        let node = self.view.inventory().node(node)?;
+        node.labels.get(label::NODE_FABRIC).map(ToString::to_string)
+    }
+
+    /// All fabrics by name.
+    pub fn fabrics_mut(&mut self) -> impl Iterator<Item = (&String, &mut FabricCapacity<'a>)> {
+        self.fabrics.iter_mut()
+    }
+
+    /// One fabric.
+    pub fn fabric(&mut self, name: &str) -> Option<&mut FabricCapacity<'a>> {
+        self.fabrics.get_mut(name)
+    }
+
+    /// The same cluster with nothing in use.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let mut fabrics = self.fabrics.clone();
+        for fabric in fabrics.values_mut() {
+            fabric.empty(self.nodes);
+        }
+        Self { view: self.view, pods: self.pods, nodes: self.nodes, fabrics }
+    }
+}
+
+impl FabricCapacity<'_> {
+    /// Pods that have a node, and whose devices the view does not know of yet.
+    fn take_in_flight(&mut self) {
+        for index in 0..self.nodes.len() {
+            let node = self.nodes[index].clone();
+            for (key, placed) in self.pods.on(&node) {
+                let Some(devices) = &placed.devices else { continue };
+                let (claims, kind) = &**devices;
+                if has_devices(claims, &key.namespace, self.view) {
+                    continue;
+                }
+                let Ok(open) = kind.claims(self.view) else { continue };
+                let attempt = allocate(
+                    self.view.inventory(),
+                    &node,
+                    &open,
+                    &self.state,
+                    self.view.settings(),
+                    Limits::steps(STEPS_MAX),
+                );
+                if let Outcome::Allocated(allocations) = attempt.outcome {
+                    hold(&mut self.state, &allocations);
+                }
+            }
+        }
+    }
+
+    fn empty(&mut self, nodes: &Nodes) {
+        self.state = AllocatedState::new();
+        self.counted.clear();
+        self.taken.clear();
+        for (name, free) in self.nodes.iter().zip(&mut self.free) {
+            let Some(facts) = nodes.get(name) else { continue };
+            *free = Free { amounts: facts.allocatable.clone(), pods: facts.pods };
+        }
+    }
+
+    /// How many nodes it has.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many pods of a kind fit at once.
+    pub fn count(&mut self, kind: &Arc<PodRequirements>) -> usize {
+        if let Some(count) = self.counted.get(kind) {
+            return *count;
+        }
+        let count = self.places(kind, usize::MAX).iter().map(|places| places.count).sum();
+        self.counted.insert(kind.clone(), count);
+        count
+    }
+
+    /// Takes in up to `count` pods of a kind; how many fit.
+    pub fn take(&mut self, kind: &Arc<PodRequirements>, count: usize) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        let mut left = count;
+        for places in self.places(kind, count) {
+            let here = places.count.min(left);
+            left -= here;
+            let free = &mut self.free[places.node];
+            free.amounts.subtract(&kind.requests, here);
+            free.pods -= here;
+            places.devices.iter().take(here).for_each(|devices| hold(&mut self.state, devices));
+            self.taken.extend((0..here).map(|_| (places.node, kind.clone())));
+        }
+        if left < count {
+            self.counted.clear();
+        }
+        count - left
+    }
+
+    /// Whether all of these fit at once, by a first fit of the scarcest kind first;
+    /// and how many places of the scarcest are then left.
+    pub fn fits(&mut self, needs: &[(Arc<PodRequirements>, usize)]) -> Option<usize> {
+        let mut scarce: Vec<_> =
+            needs.iter().map(|(kind, count)| (self.count(kind), kind, *count)).collect();
+        scarce.sort_by_key(|(places, _, _)| *places);
+        if scarce.iter().any(|(places, _, count)| places < count) {
+            return None;
+        }
+        let (places, _, count) = *scarce.first()?;
+        if scarce.len() > 1 {
+            let mut trial = self.clone();
+            if scarce.iter().any(|(_, kind, count)| trial.take(kind, *count) < *count) {
+                return None;
+            }
+        }
+        Some(places - count)
+    }
+
+    /// The places of a kind, node by node, until there are `enough`.
+    fn places(&self, kind: &Arc<PodRequirements>, enough: usize) -> Vec<Places> {
+        let Ok(claims) = kind.claims(self.view) else { return Vec::new() };
+        let mut places: Vec<_> =
+            (0..self.nodes.len()).filter_map(|node| self.bare_places(node, kind)).collect();
+        let domains = self.domains(kind);
+        for domain in &domains {
+            domain.close(&mut places, |node| self.label(node, domain.key));
+        }
+        if !claims.is_empty() {
+            // Which domain is taken is known only when all are counted.
+            let enough = if domains.is_empty() { enough } else { usize::MAX };
+            self.with_devices(&claims, &mut places, enough);
+        }
+        for domain in &domains {
+            domain.share(&mut places, |node| self.label(node, domain.key));
+        }
+        places.retain(|places| places.count > 0);
+        places
+    }
+
+    /// A node by everything but devices.
+    fn bare_places(&self, index: usize, kind: &PodRequirements) -> Option<Places> {
+        let node = &self.nodes[index];
+        let facts = self.facts.get(node)?;
+        if facts.untolerated(&kind.tolerations).is_some() || !kind.placement.allows(self.view, node)
+        {
+            return None;
+        }
+        let Free { amounts, pods } = &self.free[index];
+        let count = kind.requests.times_in(amounts, *pods);
+        (count > 0).then(|| Places { node: index, count, devices: Vec::new() })
+    }
+
+    /// Gives each pod its devices in turn, all nodes in step: nodes that are alike
+    /// are asked once.
+    fn with_devices(&self, claims: &[Claim], places: &mut [Places], enough: usize) {
+        let mut state = self.state.clone();
+        let index: HashMap<&str, usize> =
+            places.iter().enumerate().map(|(i, it)| (&*self.nodes[it.node], i)).collect();
+        let mut open: Vec<&str> = places.iter().map(|it| &*self.nodes[it.node]).collect();
+        let (inventory, settings) = (self.view.inventory(), self.view.settings());
+        let mut total = 0;
+        while !open.is_empty() && total < enough {
+            let limits = Limits::steps(STEPS_MAX);
+            let answers = survey(inventory, open.drain(..), claims, &state, settings, limits);
+            let mut next = Vec::new();
+            let mut got = Vec::new();
+            for (node, attempt) in answers.attempts() {
+                let Outcome::Allocated(allocations) = attempt.outcome else { continue };
+                got.push(allocations.clone());
+                let places = &mut places[index[node]];
+                places.devices.push(allocations);
+                total += 1;
+                if places.devices.len() < places.count {
+                    next.push(node);
+                }
+            }
+            for allocations in &got {
+                hold(&mut state, allocations);
+            }
+            open = next;
+        }
+        for places in places {
+            places.count = places.devices.len();
+        }
+    }
+
+    fn label(&self, node: usize, key: &str) -> Option<&str> {
+        let node = self.view.inventory().node(&self.nodes[node])?;
+        node.labels.get(key).map(|value| &**value)
+    }
+}
+
+/// Marks the devices of allocations as in use.
+fn hold(state: &mut AllocatedState, allocations: &[ClaimAllocation]) {
+    let results = allocations.iter().flat_map(|allocation| &allocation.results);
+    for result in results.filter(|result| !result.admin_access) {
+        if result.is_share {
+            state.insert_share(result.device.clone(), &result.consumed_capacity);
+        } else {
+            state.insert(result.device.clone());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the pods' own affinity to other pods makes of the nodes.
+
+use super::{FabricCapacity, Places};
+use crate::interpod::Term;
+use crate::requirements::PodRequirements;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The domains of one term, and where pods are that it means.
+pub(super) struct Domain<'k> {
+    pub(super) key: &'k str,
+    near: bool,
+    /// Whether the term means the pods of the kind themselves.
+    itself: bool,
+    there: BTreeSet<Arc<str>>,
+}
+
+impl Domain<'_> {
+    /// Leaves out the nodes that the term closes as things are.
+    pub(super) fn close<'n>(
+        &self,
+        places: &mut Vec<Places>,
+        label: impl Fn(usize) -> Option<&'n str>,
+    ) {
+        let free_choice = self.near && self.there.is_empty() && self.itself;
+        places.retain(|it| match label(it.node) {
+            // Outside of every domain: near nobody, and apart from everybody.
+            None => !self.near,
+            Some(value) => free_choice || self.there.contains(value) == self.near,
+        });
+    }
+
+    /// One pod of a kind that must be apart from itself in each domain; all in the
+    /// largest domain where they must be near themselves.
+    pub(super) fn share<'n>(
+        &self,
+        places: &mut Vec<Places>,
+        label: impl Fn(usize) -> Option<&'n str>,
+    ) {
+        if !self.itself {
+            return;
+        }
+        if !self.near {
+            let mut seen = BTreeSet::new();
+            for it in places.iter_mut().filter(|it| it.count > 0) {
+                if let Some(value) = label(it.node) {
+                    it.count = usize::from(seen.insert(value));
+                }
+            }
+        } else if self.there.is_empty() {
+            let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+            for it in places.iter() {
+                *sums.entry(label(it.node).unwrap_or_default()).or_default() += it.count;
+            }
+            let largest = sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(value, _)| value);
+            places.retain(|it| label(it.node) == largest);
+        }
+    }
+}
+
+impl FabricCapacity<'_> {
+    /// What the kind's own terms make of the nodes.
+    pub(super) fn domains<'k>(&self, kind: &'k Arc<PodRequirements>) -> Vec<Domain<'k>> {
+        let apart = kind.apart.iter().map(|term| (term, false));
+        let near = kind.near.iter().map(|term| (term, true));
+        let domain = |(term, near): (&'k Term, bool)| {
+            let means =
+                |namespace: &str, labels: &_| term.matches(&kind.namespace, namespace, labels);
+            let mut there = BTreeSet::new();
+            for node in self.pods.nodes() {
+                let mut on = self.pods.on(node);
+                if on.any(|(key, placed)| means(&key.namespace, &placed.labels)) {
+                    let known = self.view.inventory().node(node);
+                    there.extend(known.and_then(|it| it.labels.get(&*term.topology_key)).cloned());
+                }
+            }
+            for (node, taken) in &self.taken {
+                if taken.labels.as_ref().is_some_and(|labels| means(&taken.namespace, labels)) {
+                    there.extend(self.label(*node, &term.topology_key).map(Arc::from));
+                }
+            }
+            let itself = kind.labels.as_ref().is_some_and(|it| means(&kind.namespace, it));
+            Domain { key: &term.topology_key, near, itself, there }
+        };
+        apart.chain(near).map(domain).collect()
+    }
+}

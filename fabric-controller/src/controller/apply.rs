@@ -1,0 +1,174 @@
+//! Decisions carried out: marks, then a list, then gates; or evictions.
+
+use super::Controller;
+use super::errors::{ApiError, reading, writing};
+use crate::decide::Warning;
+use crate::release::{self, Lift, Refusal};
+use crate::server::metrics::Outcome;
+use crate::{Action, Decision, Group, Member, WaitingReason};
+use cluster_model::names::label;
+use futures::stream;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
+use process::chain::Chain;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+const TOO_MANY: u16 = 429;
+
+/// Pods of a group that are written at a time.
+const TOGETHER: usize = 32;
+
+impl Controller {
+    /// Carries a decision out. WaitingReason pods of the group wait still.
+    pub(super) async fn apply(&self, decision: &Decision, group: &Group) -> Option<WaitingReason> {
+        let done = match &decision.step {
+            Action::Wait(why) => return Some(why.clone()),
+            Action::Evict { pods } => {
+                self.evict_all(group, pods).await.map(|()| Some(WaitingReason::Moving))
+            }
+            Action::Place { fabric, pods, rest } => {
+                let placed = self.place(group, fabric, pods).await;
+                placed.map(|gates| {
+                    self.count(decision, group, gates);
+                    rest.clone()
+                })
+            }
+        };
+        match done {
+            Ok(why) => why,
+            // Whatever was written is read back at the next look.
+            Err(error) => {
+                tracing::warn!(group = %group.key, error = %Chain(&error), "Trying again");
+                None
+            }
+        }
+    }
+
+    fn count(&self, decision: &Decision, group: &Group, gates: usize) {
+        if gates == 0 {
+            return;
+        }
+        let metrics = &self.metrics;
+        metrics.count_gates(gates);
+        let is_new = group.released().next().is_none();
+        metrics.count(match decision.warning {
+            _ if !is_new => Outcome::Joined,
+            Some(Warning::OneByOne) => Outcome::OneByOne,
+            Some(Warning::Late) => Outcome::Late,
+            None => Outcome::Whole,
+        });
+        let since = group.gated().map(|member| member.created).min().filter(|_| is_new);
+        if let Some(since) = since {
+            metrics.observe_wait(Timestamp::now().duration_since(since).as_secs_f64());
+        }
+    }
+
+    /// The three steps of [`release`]. How many gates were lifted.
+    async fn place(&self, group: &Group, fabric: &str, pods: &[String]) -> Result<usize, ApiError> {
+        let api = self.pods_of(group);
+        let marks = release::unmarked(group, fabric);
+        self.patch_each(&api, &marks, |member| release::mark(member, fabric)).await?;
+        let selector = format!("{}={}", label::FABRIC_GROUP, group.key.label);
+        let listed = api.list(&ListParams::default().labels(&selector)).await;
+        let listed = listed.map_err(reading("Pods of group", &group.key.label))?.items;
+        let wanted: BTreeSet<&str> = pods.iter().map(String::as_str).collect();
+        let lifts = {
+            let view = self.view.read();
+            let fabric_of = |node: &str| {
+                let node = view.inventory().node(node)?;
+                node.labels.get(label::NODE_FABRIC).map(ToString::to_string)
+            };
+            release::lifts(&group.key, &listed, fabric, &wanted, fabric_of)
+        };
+        match lifts {
+            Ok(lifts) => self.lift(&api, group, fabric, &lifts).await,
+            Err(refusal) => {
+                if matches!(refusal, Refusal::Elsewhere(_)) {
+                    self.metrics.count_split();
+                }
+                tracing::info!(group = %group.key, fabric, ?refusal, "No gate lifted yet");
+                Ok(0)
+            }
+        }
+    }
+
+    async fn lift(
+        &self,
+        api: &Api<Pod>,
+        group: &Group,
+        fabric: &str,
+        lifts: &[Lift],
+    ) -> Result<usize, ApiError> {
+        let write = async |lift: &Lift| strategic(api, &lift.pod, &lift.patch).await;
+        let written: Vec<bool> =
+            stream::iter(lifts).map(write).buffer_unordered(TOGETHER).try_collect().await?;
+        let gates = written.iter().filter(|done| **done).count();
+        if gates > 0 {
+            tracing::info!(group = %group.key, fabric, gates, "Gates lifted");
+        }
+        Ok(gates)
+    }
+
+    /// Marks every released pod first, so that none that comes meanwhile joins
+    /// them, and evicts them when all are marked.
+    async fn evict_all(&self, group: &Group, pods: &[String]) -> Result<(), ApiError> {
+        let api = self.pods_of(group);
+        let going: Vec<_> =
+            group.members.iter().filter(|member| pods.contains(&member.name)).collect();
+        let unmarked: Vec<_> = going.iter().copied().filter(|member| !member.moves).collect();
+        if !unmarked.is_empty() {
+            self.metrics.count(Outcome::Evicted);
+            tracing::info!(group = %group.key, pods = going.len(), "Evicting the group");
+        }
+        self.patch_each(&api, &unmarked, release::mark_evicted).await?;
+        let evict = async |member: &&Member| evict(&api, member).await;
+        stream::iter(&going).map(evict).buffer_unordered(TOGETHER).try_collect::<Vec<()>>().await?;
+        Ok(())
+    }
+
+    async fn patch_each(
+        &self,
+        api: &Api<Pod>,
+        members: &[&Member],
+        patch: impl Fn(&Member) -> Value,
+    ) -> Result<(), ApiError> {
+        let write = async |member: &&Member| strategic(api, &member.name, &patch(member)).await;
+        let written = stream::iter(members).map(write).buffer_unordered(TOGETHER);
+        written.try_collect::<Vec<bool>>().await.map(drop)
+    }
+
+    fn pods_of(&self, group: &Group) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &group.key.namespace)
+    }
+}
+
+/// False where the pod is gone, or has been written since.
+async fn strategic(api: &Api<Pod>, name: &str, patch: &Value) -> Result<bool, ApiError> {
+    match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
+        Err(error) => Err(writing("Pod", name)(error)),
+    }
+}
+
+/// By the eviction API, which keeps to disruption budgets.
+async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
+    let preconditions = Preconditions { uid: Some(member.uid.clone()), resource_version: None };
+    let params = EvictParams {
+        delete_options: Some(DeleteParams::default().preconditions(preconditions)),
+        ..EvictParams::default()
+    };
+    match api.evict(&member.name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == TOO_MANY => {
+            tracing::info!(pod = member.name, why = status.message, "Not evicted yet");
+            Ok(())
+        }
+        Err(error) => Err(writing("Eviction of Pod", &member.name)(error)),
+    }
+}

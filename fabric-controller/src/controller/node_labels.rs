@@ -1,0 +1,81 @@
+//! Writes the labels of [`crate::node_label`], so many in a second.
+
+use super::Controller;
+use super::errors::{ApiError, writing};
+use crate::node_label::due;
+use futures::StreamExt;
+use futures::stream;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use process::chain::Chain;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often labels are compared, in memory.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Requests that are under way at a time.
+const TOGETHER: usize = 8;
+/// How often progress is logged.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+impl Controller {
+    /// Labels nodes for ever.
+    pub(super) async fn label_nodes(&self) {
+        loop {
+            let due = due(&self.view.read());
+            self.metrics.set_unlabelled(due.len());
+            if !due.is_empty() {
+                self.label_all(due).await;
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    async fn label_all(&self, due: Vec<(String, Value)>) {
+        let nodes = due.len();
+        tracing::info!(nodes, rate = self.label_rate, "Labelling nodes with their fabrics");
+        let mut pace = interval(Duration::from_secs(1) / self.label_rate.get());
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let paced = stream::unfold((due.into_iter(), pace), async |(mut due, mut pace)| {
+            let next = due.next()?;
+            pace.tick().await;
+            Some((next, (due, pace)))
+        });
+        let written = paced
+            .map(async |(node, labels)| {
+                let outcome = self.label(&node, &labels).await;
+                if let Err(error) = &outcome {
+                    tracing::warn!(error = %Chain(error), "Node not labelled; trying again");
+                }
+                outcome.is_ok()
+            })
+            .buffer_unordered(TOGETHER);
+        let mut written = std::pin::pin!(written);
+        let (mut tried, mut labelled, mut said) = (0, 0, Instant::now());
+        while let Some(done) = written.next().await {
+            tried += 1;
+            labelled += usize::from(done);
+            self.metrics.set_unlabelled(nodes - labelled);
+            if said.elapsed() >= PROGRESS && tried < nodes {
+                tracing::info!(labelled, tried, nodes, "Labelling nodes");
+                said = Instant::now();
+            }
+        }
+        tracing::info!(labelled, nodes, "Nodes labelled with their fabrics");
+    }
+
+    async fn label(&self, node: &str, labels: &Value) -> Result<(), ApiError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        match nodes.patch_metadata(node, &PatchParams::default(), &patch).await {
+            Ok(_) => {
+                tracing::debug!(node, %labels, "Node labelled");
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(writing("Node", node)(error)),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How many pods each group has, read from the objects that own them.
+
+use crate::group::GroupKey;
+use crate::size::{Owner, Size};
+use crate::{Group, PodStage};
+use futures::StreamExt;
+use futures::stream;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// An API group that is not installed is answered with this code and no reason, so that
+/// `is_not_found`, which reads the reason, does not know it.
+const NOT_FOUND: u16 = 404;
+
+/// How old an answer may be while pods wait for it.
+const FRESH: Duration = Duration::from_secs(2);
+/// How old it may be of a group that is placed: its size may change.
+const STALE: Duration = Duration::from_secs(30);
+/// Objects that are read at a time.
+const TOGETHER: usize = 16;
+
+/// What has been read.
+#[derive(Debug, Default)]
+pub(super) struct Sizes(HashMap<GroupKey, (Option<Size>, Instant)>);
+
+impl Sizes {
+    /// Writes its size into every group. Held pods of one whose owner cannot be
+    /// read now are left out: they are looked at next time.
+    pub(super) async fn fill(&mut self, client: &Client, groups: &mut [Group]) {
+        let there: HashMap<_, _> = groups.iter().map(|group| (&group.key, group)).collect();
+        self.0.retain(|key, _| there.contains_key(key));
+        let now = Instant::now();
+        let due = groups.iter().filter_map(|group| {
+            let owner = group.members.iter().find_map(|member| member.owner.clone())?;
+            let age = if group.gated().next().is_some() { FRESH } else { STALE };
+            let known = self.0.get(&group.key);
+            let is_due = known.is_none_or(|(_, read)| now.duration_since(*read) >= age);
+            is_due.then(|| (group.key.clone(), owner))
+        });
+        let due: Vec<_> = due.collect();
+        let read: Vec<_> = stream::iter(due)
+            .map(async |(key, owner)| {
+                let size = read(client, &key.namespace, &owner).await;
+                (key, size)
+            })
+            .buffer_unordered(TOGETHER)
+            .collect()
+            .await;
+        for (key, size) in read {
+            match size {
+                Ok(size) => _ = self.0.insert(key, (size, now)),
+                Err(error) => {
+                    tracing::warn!(group = %key, %error, "Owner of a group not read; trying again");
+                }
+            }
+        }
+        for group in groups {
+            self.fill_one(group);
+        }
+    }
+
+    fn fill_one(&self, group: &mut Group) {
+        let said = group.members.iter().filter_map(|member| member.said_size).max();
+        let said = said.map(|pods| Size { pods, at_once: true });
+        let is_owned = group.members.iter().any(|member| member.owner.is_some());
+        match self.0.get(&group.key) {
+            Some((size, _)) => group.size = size.or(said),
+            None if is_owned => group.members.retain(|member| member.state != PodStage::Gated),
+            None => group.size = said,
+        }
+    }
+}
+
+/// `None` where there is no such object, or no right to read it.
+async fn read(client: &Client, namespace: &str, owner: &Owner) -> kube::Result<Option<Size>> {
+    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+    let kind = GroupVersionKind::gvk(group, version, &owner.kind);
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    match api.get(&owner.name).await {
+        Ok(object) => Ok(Size::of(owner, &object.data)),
+        Err(kube::Error::Api(status)) if status.is_forbidden() || status.code == NOT_FOUND => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

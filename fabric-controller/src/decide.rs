@@ -1,0 +1,278 @@
+//! The choice: which groups are placed now, and where.
+//!
+//! Those that run already come first: what they still need is kept for them. Then
+//! the others, by priority and age; each takes the fabric that fits and leaves the
+//! least rest, so that large rests stay for large groups. One that finds no room
+//! lets younger ones pass for a while; after that the fabric that is nearest to
+//! having room for it takes nobody else.
+
+mod needs;
+mod settled;
+
+use super::capacity::ClusterCapacity;
+use super::group::{Group, GroupKey, Member};
+use super::requirements::PodRequirements;
+use super::waiting::WaitingReason;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+pub(crate) use needs::Needs;
+
+/// What happens to a group whose pod finds no room on its fabric any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "server", derive(clap::ValueEnum))]
+pub enum FullFabricPolicy {
+    /// The pod waits until there is room.
+    Wait,
+    /// All pods of the group are evicted and placed anew, if another fabric has room for all.
+    Evict,
+}
+
+/// What the operator set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementPolicy {
+    /// For how long a group is waited for that does not get whole.
+    pub whole_within: SignedDuration,
+    /// After how long the room for a waiting group is kept free.
+    pub starves_after: SignedDuration,
+    /// What happens to a group on a full fabric.
+    pub full_fabric: FullFabricPolicy,
+}
+
+impl Default for PlacementPolicy {
+    fn default() -> Self {
+        Self {
+            whole_within: SignedDuration::from_mins(5),
+            starves_after: SignedDuration::from_mins(5),
+            full_fabric: FullFabricPolicy::Wait,
+        }
+    }
+}
+
+/// What to do about a group now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// These pods, by name, go to this fabric.
+    Place {
+        /// The fabric.
+        fabric: String,
+        /// The pods whose gates are lifted.
+        pods: Vec<String>,
+        /// WaitingReason others of the group wait still.
+        rest: Option<WaitingReason>,
+    },
+    /// All gated pods wait.
+    Wait(WaitingReason),
+    /// Every released pod is marked, and evicted.
+    Evict {
+        /// The pods, by name.
+        pods: Vec<String>,
+    },
+}
+
+/// A step, and what a person should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The group.
+    pub group: GroupKey,
+    /// What to do.
+    pub step: Action,
+    /// Whether it is placed without its size being known, or before it is whole.
+    pub warning: Option<Warning>,
+}
+
+/// What may go wrong with a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// Nobody says how many pods there will be.
+    OneByOne,
+    /// Not all pods are there, and it was waited for long.
+    Late,
+}
+
+/// Decides on every group with gated pods or on its way.
+pub fn decide(
+    groups: &[Group],
+    cluster: ClusterCapacity<'_>,
+    rules: &PlacementPolicy,
+    now: Timestamp,
+) -> Vec<Decision> {
+    let mut order: Vec<_> = groups.iter().collect();
+    order.sort_by_cached_key(|group| (group.rank(), group.key.clone()));
+    let mut choice = Placer {
+        cluster,
+        emptied: None,
+        rules,
+        now,
+        kept: BTreeSet::new(),
+        settling: BTreeMap::new(),
+        decisions: Vec::new(),
+    };
+    // What has a fabric keeps it, before anybody new is let in.
+    let (settled, open): (Vec<_>, Vec<_>) =
+        order.into_iter().partition(|group| group.released().next().is_some());
+    let lacking: Vec<_> = settled.iter().map(|group| choice.keep(group)).collect();
+    settled.iter().zip(lacking).for_each(|(group, lacking)| choice.go_on(group, lacking));
+    let (chosen, new): (Vec<_>, Vec<_>) =
+        open.into_iter().partition(|group| group.reserved().is_some());
+    chosen.into_iter().chain(new).for_each(|group| choice.start(group));
+    choice.decisions
+}
+
+/// The decisions of one look at the cluster.
+struct Placer<'r, 'a> {
+    cluster: ClusterCapacity<'a>,
+    /// The same with nothing in use; made when it is asked for.
+    emptied: Option<ClusterCapacity<'a>>,
+    rules: &'r PlacementPolicy,
+    now: Timestamp,
+    /// Fabrics that are kept for groups that starve.
+    kept: BTreeSet<String>,
+    /// What the scheduler is placing, by fabric.
+    settling: BTreeMap<String, HashSet<Arc<PodRequirements>>>,
+    decisions: Vec<Decision>,
+}
+
+impl Placer<'_, '_> {
+    fn push(&mut self, group: &Group, step: Action, warning: Option<Warning>) {
+        self.decisions.push(Decision { group: group.key.clone(), step, warning });
+    }
+
+    /// A group of which no pod is released.
+    fn start(&mut self, group: &Group) {
+        if group.gated().next().is_none() {
+            return;
+        }
+        if let Some(why) = self.not_yet(group) {
+            return self.push(group, Action::Wait(why), None);
+        }
+        let needs = match Needs::of(group, group.gated(), self.cluster.view()) {
+            Ok(needs) => needs,
+            Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
+        };
+        let fabric = match self.choose(group, &needs) {
+            Ok(fabric) => fabric,
+            Err(why) => return self.push(group, Action::Wait(why), None),
+        };
+        let is_whole = group.size.is_none_or(|size| group.present() >= size.pods);
+        let warning = match group.size {
+            None => Some(Warning::OneByOne),
+            Some(size) if size.at_once && !is_whole => Some(Warning::Late),
+            Some(_) => None,
+        };
+        let placed = self.take(&fabric, &needs);
+        let waiting = group.gated().count() - placed.len();
+        let rest = (waiting > 0).then(|| WaitingReason::Full {
+            fabric: fabric.clone(),
+            fit: 0,
+            need: waiting,
+            elsewhere: false,
+        });
+        let pods = names(placed);
+        self.push(group, Action::Place { fabric, pods, rest }, warning);
+    }
+
+    /// WaitingReason it is too early to choose.
+    fn not_yet(&self, group: &Group) -> Option<WaitingReason> {
+        let youngest = group.members.iter().map(|member| member.created).max();
+        let late =
+            youngest.is_some_and(|made| self.now.duration_since(made) >= self.rules.whole_within);
+        let have = group.present();
+        if let Some(size) = group.size.filter(|size| size.at_once && !late)
+            && have < size.pods
+        {
+            return Some(WaitingReason::NotWhole { have, want: size.pods });
+        }
+        let gates: BTreeSet<_> = group.gated().flat_map(|member| &member.other_gates).collect();
+        (!gates.is_empty()).then(|| WaitingReason::OtherGates(gates.into_iter().cloned().collect()))
+    }
+
+    /// The fabric for a group: the one that was chosen before if it still does,
+    /// else the one with the least rest.
+    fn choose(&mut self, group: &Group, needs: &Needs<'_>) -> Result<String, WaitingReason> {
+        let mut fitting = Vec::new();
+        let mut best: Option<(usize, String)> = None;
+        for (name, fabric) in self.cluster.fabrics_mut() {
+            if let Some(rest) = needs.rest_on(fabric) {
+                fitting.push((rest, name.clone()));
+                continue;
+            }
+            let fit = needs.how_many(fabric);
+            if best.as_ref().is_none_or(|(most, _)| fit > *most) {
+                best = Some((fit, name.clone()));
+            }
+        }
+        // What was chosen before is the group's, whatever is kept for others.
+        if let Some((_, name)) = fitting.iter().find(|(_, name)| group.reserved() == Some(name)) {
+            return Ok(name.clone());
+        }
+        let busy = |name: &String| self.is_busy(name, needs);
+        let open = fitting.iter().filter(|(_, name)| !self.kept.contains(name) && !busy(name));
+        let chosen = match group.size {
+            Some(_) => open.min_by_key(|(rest, _)| *rest),
+            // Nobody knows how many more will come.
+            None => open.max_by_key(|(rest, name)| (*rest, std::cmp::Reverse(name))),
+        };
+        if let Some((_, name)) = chosen {
+            return Ok(name.clone());
+        }
+        if let Some((_, fabric)) = fitting.iter().find(|(_, name)| busy(name)) {
+            return Err(WaitingReason::Settling { fabric: fabric.clone() });
+        }
+        if let Some((_, fabric)) = fitting.into_iter().next() {
+            return Err(WaitingReason::KeptFree { fabric });
+        }
+        let Some((fit, best)) = best else { return Err(WaitingReason::NoFabrics) };
+        let at_most = self.protect(group, needs);
+        Err(WaitingReason::NoRoom { best, fit, need: needs.total(), at_most })
+    }
+
+    /// Whether the scheduler is just placing pods on a fabric that need something
+    /// else: it may take other nodes for them than were counted with.
+    fn is_busy(&self, fabric: &str, needs: &Needs<'_>) -> bool {
+        self.settling.get(fabric).is_some_and(|there| *there != needs.kinds())
+    }
+
+    /// Keeps a fabric for a group that has waited for long: the one with the most
+    /// room of those that are large enough. Returns how many of its pods fit on the
+    /// largest fabric when nothing is in use.
+    fn protect(&mut self, group: &Group, needs: &Needs<'_>) -> usize {
+        let emptied = self.emptied.get_or_insert_with(|| self.cluster.emptied());
+        let mut at_most = 0;
+        let mut large = Vec::new();
+        for (name, fabric) in emptied.fabrics_mut() {
+            at_most = at_most.max(needs.how_many(fabric));
+            if needs.rest_on(fabric).is_some() && !self.kept.contains(name) {
+                large.push(name.clone());
+            }
+        }
+        let since = group.gated().map(|member| member.created).min();
+        let waited = since.map(|since| self.now.duration_since(since));
+        if waited.is_some_and(|waited| waited >= self.rules.starves_after) {
+            let cluster = &mut self.cluster;
+            let room = large.into_iter().filter_map(|name| {
+                let fabric = cluster.fabric(&name)?;
+                Some((needs.how_many(fabric), std::cmp::Reverse(name)))
+            });
+            if let Some((_, std::cmp::Reverse(name))) = room.max() {
+                self.kept.insert(name);
+            }
+        }
+        at_most
+    }
+
+    /// Takes the places of a group; its gated pods that have one.
+    fn take<'g>(&mut self, fabric: &str, needs: &Needs<'g>) -> Vec<&'g Member> {
+        let Some(room) = self.cluster.fabric(fabric) else { return Vec::new() };
+        let placed = needs.take(room);
+        if !placed.is_empty() {
+            self.settling.entry(fabric.to_owned()).or_default().extend(needs.kinds());
+        }
+        placed
+    }
+}
+
+fn names(members: Vec<&Member>) -> Vec<String> {
+    members.into_iter().map(|member| member.name.clone()).collect()
+}

@@ -1,0 +1,99 @@
+//! Groups that have a fabric: what they still need is kept for them, pods that are
+//! made anew go to the rest, and where there is no room any more they wait, or all
+//! move.
+
+use super::super::group::{Group, Member, PodStage};
+use super::super::waiting::WaitingReason;
+use super::{Action, FullFabricPolicy, Needs, Placer, names};
+
+impl Placer<'_, '_> {
+    /// Keeps the places of released pods that have no node yet. How many of those
+    /// that the scheduler has tried in vain have none.
+    pub(super) fn keep(&mut self, group: &Group) -> usize {
+        let Some(fabric) = self.fabric_of(group) else { return 0 };
+        let on_the_way = |member: &&Member| member.state == PodStage::Released;
+        let pods = group.released().filter(on_the_way);
+        let stuck = pods.clone().filter(|member| member.is_unschedulable).count();
+        if pods.clone().next().is_none() {
+            return 0;
+        }
+        let Ok(mut needs) = Needs::of(group, pods.clone(), self.cluster.view()) else { return 0 };
+        needs.to_come = None;
+        let placed = match self.cluster.fabric(&fabric) {
+            Some(room) => needs.take(room).len(),
+            None => 0,
+        };
+        // One that was tried in vain is not being placed right now.
+        if stuck == 0 {
+            self.settling.entry(fabric).or_default().extend(needs.kinds());
+        }
+        stuck.min(pods.count() - placed)
+    }
+
+    /// Places pods of the group that came later. `lacking` are those on the way
+    /// that have no place any more.
+    pub(super) fn go_on(&mut self, group: &Group, lacking: usize) {
+        let Some(fabric) = self.fabric_of(group) else { return };
+        if group.released().any(|member| member.moves) {
+            return self.push(group, all(group), None);
+        }
+        let ready = group.gated().filter(|member| member.other_gates.is_empty());
+        let needs = match Needs::of(group, ready, self.cluster.view()) {
+            Ok(needs) => needs,
+            Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
+        };
+        let busy = self.is_busy(&fabric, &needs);
+        let placed = match self.cluster.fabric(&fabric) {
+            Some(room) => needs.take(room),
+            None => Vec::new(),
+        };
+        if busy && !placed.is_empty() {
+            return self.push(group, Action::Wait(WaitingReason::Settling { fabric }), None);
+        }
+        if !placed.is_empty() {
+            self.settling.entry(fabric.clone()).or_default().extend(needs.kinds());
+        }
+        let ready: usize = needs.pods.iter().map(|(_, members)| members.len()).sum();
+        let waiting = ready - placed.len();
+        let elsewhere = (waiting + lacking > 0) && self.fits_elsewhere(group, &fabric);
+        if elsewhere
+            && self.rules.full_fabric == FullFabricPolicy::Evict
+            && group.members.iter().all(|member| member.is_controlled)
+        {
+            return self.push(group, all(group), None);
+        }
+        let fit = placed.len();
+        let rest = (waiting > 0).then(|| WaitingReason::Full {
+            fabric: fabric.clone(),
+            fit,
+            need: ready,
+            elsewhere,
+        });
+        let step = match (fit, rest) {
+            (0, Some(why)) => Action::Wait(why),
+            (0, None) => return,
+            (_, rest) => Action::Place { fabric, pods: names(placed), rest },
+        };
+        self.push(group, step, None);
+    }
+
+    fn fabric_of(&self, group: &Group) -> Option<String> {
+        group.fabric(|node| self.cluster.fabric_of(node))
+    }
+
+    /// Whether another fabric has room for the whole group as things are.
+    fn fits_elsewhere(&mut self, group: &Group, fabric: &str) -> bool {
+        let members = group.members.iter().filter(|member| member.state != PodStage::Succeeded);
+        let Ok(needs) = Needs::anew(group, members, self.cluster.view()) else { return false };
+        let kept = &self.kept;
+        let mut others = self.cluster.fabrics_mut();
+        others.any(|(name, room)| {
+            name != fabric && !kept.contains(name) && needs.rest_on(room).is_some()
+        })
+    }
+}
+
+/// Every released pod of the group.
+fn all(group: &Group) -> Action {
+    Action::Evict { pods: names(group.released().collect()) }
+}

@@ -1,0 +1,247 @@
+//! Groups, and what each of their pods says of itself.
+
+use super::requirements::PodRequirements;
+use super::size::{Owner, Size};
+use cluster_model::names::{GATE_FABRIC, annotation, label};
+use cluster_model::view::{ClusterView, ObjectKey};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a group is: namespace, and the value of the pods' label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The label's value.
+    pub label: String,
+}
+
+impl fmt::Display for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.label)
+    }
+}
+
+/// How far a pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodStage {
+    /// Our gate holds it.
+    Gated,
+    /// It waits for the scheduler.
+    Released,
+    /// It has a node.
+    Bound(String),
+    /// It has ended well, and nobody makes it again.
+    Succeeded,
+}
+
+/// A pod of a group. One that is being deleted, or has failed, is none.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub uid: String,
+    /// The version that this was read from.
+    pub version: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Its priority.
+    pub priority: i32,
+    /// How far it is.
+    pub state: PodStage,
+    /// The fabric that it carries: a gated pod as an annotation, a released one as
+    /// its affinity.
+    pub chosen: Option<String>,
+    /// Whether it makes way, as its job moves.
+    pub moves: bool,
+    /// Whether somebody makes it again.
+    pub is_controlled: bool,
+    /// Whether the scheduler has tried it and found no node.
+    pub is_unschedulable: bool,
+    /// Gates of others.
+    pub other_gates: Vec<String>,
+    /// The claims that were made for it, by name.
+    pub claims: Vec<String>,
+    /// What it needs.
+    pub requirements: Arc<PodRequirements>,
+    /// Who says how many the group has.
+    pub owner: Option<Owner>,
+    /// How many it says itself.
+    pub said_size: Option<usize>,
+}
+
+impl Member {
+    /// Reads a pod: `None` where it is of no group.
+    pub fn of(pod: &Pod) -> Option<(GroupKey, Self)> {
+        let metadata = &pod.metadata;
+        let annotations = metadata.annotations.as_ref()?;
+        let asked = annotations.get(annotation::FABRIC)?;
+        let group = metadata.labels.as_ref()?.get(label::FABRIC_GROUP)?;
+        let spec = pod.spec.as_ref()?;
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        if metadata.deletion_timestamp.is_some() || phase == Some("Failed") {
+            return None;
+        }
+        let gates = spec.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str());
+        let (ours, others): (Vec<_>, Vec<_>) = gates.partition(|name| *name == GATE_FABRIC);
+        let state = match (&spec.node_name, phase) {
+            (_, Some("Succeeded")) => PodStage::Succeeded,
+            (Some(node), _) => PodStage::Bound(node.clone()),
+            (None, _) if ours.is_empty() => PodStage::Released,
+            (None, _) => PodStage::Gated,
+        };
+        let chosen = match state {
+            PodStage::Gated => annotations.get(annotation::FABRIC_CHOSEN).cloned(),
+            _ => affinity(pod),
+        };
+        let owners = metadata.owner_references.iter().flatten();
+        let member = Self {
+            name: metadata.name.clone()?,
+            uid: metadata.uid.clone()?,
+            version: metadata.resource_version.clone()?,
+            created: metadata.creation_timestamp.as_ref()?.0,
+            priority: spec.priority.unwrap_or_default(),
+            moves: annotations.contains_key(annotation::FABRIC_MOVES),
+            is_controlled: owners.clone().any(|owner| owner.controller == Some(true)),
+            is_unschedulable: is_unschedulable(pod),
+            other_gates: others.into_iter().map(str::to_owned).collect(),
+            claims: made_claims(pod),
+            requirements: Arc::new(PodRequirements::of(
+                pod,
+                chosen.as_deref().filter(|_| state != PodStage::Gated),
+            )),
+            owner: Owner::of(pod, asked),
+            said_size: annotations.get(annotation::FABRIC_SIZE).and_then(|it| it.parse().ok()),
+            state,
+            chosen,
+        };
+        let key = GroupKey {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            label: group.clone(),
+        };
+        Some((key, member))
+    }
+
+    /// Whether its gate is lifted.
+    pub fn is_released(&self) -> bool {
+        matches!(self.state, PodStage::Released | PodStage::Bound(_))
+    }
+
+    /// Whether its claims are allocated, as far as the view knows.
+    pub fn has_devices(&self, namespace: &str, view: &ClusterView) -> bool {
+        has_devices(&self.claims, namespace, view)
+    }
+}
+
+/// Whether all these claims are allocated.
+pub(super) fn has_devices(claims: &[String], namespace: &str, view: &ClusterView) -> bool {
+    let allocated = |name: &String| {
+        let key = ObjectKey { namespace: namespace.to_owned(), name: name.clone() };
+        view.claim(&key).is_some_and(|claim| claim.is_allocated)
+    };
+    !claims.is_empty() && claims.iter().all(allocated)
+}
+
+/// Names of the claims that were made from the pod's templates.
+pub(super) fn made_claims(pod: &Pod) -> Vec<String> {
+    let status = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
+    status.into_iter().flatten().filter_map(|it| it.resource_claim_name.clone()).collect()
+}
+
+/// The one fabric that the pod's node affinity asks for in every term.
+fn affinity(pod: &Pod) -> Option<String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let mut fabrics = required.node_selector_terms.iter().map(|term| {
+        let expressions = term.match_expressions.iter().flatten();
+        let mut of_fabric = expressions.filter(|it| it.key == label::NODE_FABRIC);
+        of_fabric.find_map(|it| match (&*it.operator, it.values.as_deref()) {
+            ("In", Some([fabric])) => Some(fabric.clone()),
+            _ => None,
+        })
+    });
+    let first = fabrics.next()??;
+    fabrics.all(|fabric| fabric.as_ref() == Some(&first)).then_some(first)
+}
+
+fn is_unschedulable(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    })
+}
+
+/// The pods of one job.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Where it is.
+    pub key: GroupKey,
+    /// Its pods, by name.
+    pub members: Vec<Member>,
+    /// How many it has, where anything says so.
+    pub size: Option<Size>,
+}
+
+impl Group {
+    /// Its pods in a state.
+    pub fn gated(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.members.iter().filter(|member| member.state == PodStage::Gated)
+    }
+
+    /// Its pods whose gates are lifted.
+    pub fn released(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.members.iter().filter(|member| member.is_released())
+    }
+
+    /// Pods that are there, or were and are not made again. The size of a Job counts
+    /// without those that have ended.
+    pub fn present(&self) -> usize {
+        let of_job = |member: &&Member| member.owner.as_ref().is_some_and(|it| it.kind == "Job");
+        self.members.iter().filter(|it| it.state != PodStage::Succeeded || !of_job(it)).count()
+    }
+
+    /// Whether there is anything to decide: not of a group that runs as a whole.
+    pub fn is_open(&self) -> bool {
+        let open = |member: &Member| match member.state {
+            PodStage::Gated | PodStage::Released => true,
+            PodStage::Bound(_) => member.moves,
+            PodStage::Succeeded => false,
+        };
+        self.members.iter().any(open)
+    }
+
+    /// The fabric that its released pods are on: that of most nodes, else that of
+    /// most affinities. `fabric_of` says which a node is on.
+    pub fn fabric(&self, fabric_of: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let bound = self.released().filter_map(|member| match &member.state {
+            PodStage::Bound(node) => fabric_of(node),
+            _ => None,
+        });
+        most(bound).or_else(|| most(self.released().filter_map(|member| member.chosen.clone())))
+    }
+
+    /// The fabric that all gated pods carry which carry one.
+    pub fn reserved(&self) -> Option<&str> {
+        let mut chosen = self.gated().filter_map(|member| member.chosen.as_deref());
+        let first = chosen.next()?;
+        chosen.all(|other| other == first).then_some(first)
+    }
+
+    /// Its highest priority, and when its first gated pod was made: who comes first.
+    pub fn rank(&self) -> (std::cmp::Reverse<i32>, Option<Timestamp>) {
+        let priority = self.members.iter().map(|member| member.priority).max().unwrap_or_default();
+        (std::cmp::Reverse(priority), self.gated().map(|member| member.created).min())
+    }
+}
+
+fn most(fabrics: impl Iterator<Item = String>) -> Option<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    fabrics.for_each(|fabric| *counts.entry(fabric).or_default() += 1);
+    // Of equal ones the first by name, for everybody the same.
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(fabric, _)| fabric)
+}

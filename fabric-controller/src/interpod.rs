@@ -1,0 +1,113 @@
+//! Pods that must be apart, or near: required pod affinity and anti-affinity, as
+//! far as a pod says so itself (`plugins/interpodaffinity`). What pods that run
+//! already say against newcomers is not looked at.
+
+use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::sync::Arc;
+
+/// Labels of a pod; pods share the texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
+
+impl Labels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| **known == *key).map(|(_, value)| &**value)
+    }
+}
+
+impl FromIterator<(Arc<str>, Arc<str>)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Arc<str>)>>(labels: I) -> Self {
+        Self(labels.into_iter().collect())
+    }
+}
+
+/// Pods within one domain of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Term {
+    /// Label of nodes whose values are the domains.
+    pub topology_key: String,
+    /// Empty: the pod's own.
+    namespaces: Vec<String>,
+    /// Whether pods of every namespace count.
+    everywhere: bool,
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Requirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl Term {
+    /// The required terms of a pod: those apart, those near.
+    pub fn of(spec: &PodSpec) -> (Vec<Self>, Vec<Self>) {
+        let Some(affinity) = &spec.affinity else { return Default::default() };
+        let read = |terms: Option<&Vec<PodAffinityTerm>>| -> Vec<Self> {
+            terms.into_iter().flatten().filter_map(Self::read).collect()
+        };
+        let apart = affinity.pod_anti_affinity.as_ref();
+        let near = affinity.pod_affinity.as_ref();
+        (
+            read(
+                apart
+                    .and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref()),
+            ),
+            read(
+                near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref()),
+            ),
+        )
+    }
+
+    /// A term without a selector matches no pod.
+    fn read(wire: &PodAffinityTerm) -> Option<Self> {
+        Some(Self {
+            topology_key: wire.topology_key.clone(),
+            namespaces: wire.namespaces.clone().unwrap_or_default(),
+            everywhere: wire.namespace_selector.is_some(),
+            requirements: requirements(wire.label_selector.as_ref()?),
+        })
+    }
+
+    /// Whether it means a pod, asked by one of namespace `own`.
+    pub fn matches(&self, own: &str, namespace: &str, labels: &Labels) -> bool {
+        let here = if self.namespaces.is_empty() {
+            own == namespace
+        } else {
+            self.namespaces.iter().any(|name| name == namespace)
+        };
+        (here || self.everywhere) && self.requirements.iter().all(|it| it.matches(labels))
+    }
+}
+
+fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
+    let equal = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
+        key: key.clone(),
+        operator: "In".to_owned(),
+        values: vec![value.clone()],
+    });
+    let others = selector.match_expressions.iter().flatten().map(|wire| Requirement {
+        key: wire.key.clone(),
+        operator: wire.operator.clone(),
+        values: wire.values.clone().unwrap_or_default(),
+    });
+    equal.chain(others).collect()
+}
+
+impl Requirement {
+    /// `Requirement.Matches` in `k8s.io/apimachinery/pkg/labels`.
+    fn matches(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        let is_in = value.is_some_and(|value| self.values.iter().any(|own| own == value));
+        match self.operator.as_str() {
+            "In" => is_in,
+            "NotIn" => !is_in,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The fabric controller: the pods of a job run on one fabric.
+//!
+//! A *fabric* is a network within which NICs reach each other, and a label of nodes. A
+//! *group* is the pods of one job that must share a fabric. Required pod affinity cannot
+//! keep that promise: the first pod picks a fabric that has no room for the last. So
+//! admission creates such pods with a scheduling gate, and this controller chooses a fabric
+//! for the whole group.
+//!
+//! Facts are pods and nodes ([`pods`], [`nodes`]) and the objects that say how many pods a
+//! job has ([`size`]). From them come the groups ([`group`]) and the room of each fabric
+//! ([`capacity`]), which replays the scheduler's allocator. [`decide()`] is a plain function
+//! of these; [`release`] says what is written, and when it may be. Only `server` does IO.
+//!
+//! **The pods hold all state.** A gated pod carries the fabric that was chosen as an
+//! annotation, a released one as its node affinity. A gate is lifted only from a list of all
+//! pods of the group that is newer than the annotations and contradicts none of them, and
+//! only with the resource version of that list: see [`release`].
+
+pub mod amounts;
+pub mod capacity;
+#[cfg(feature = "server")]
+mod controller;
+pub mod decide;
+pub mod group;
+pub mod interpod;
+pub mod node_label;
+pub mod nodes;
+pub mod pods;
+pub mod preview;
+pub mod release;
+pub mod requirements;
+#[cfg(feature = "server")]
+pub mod server;
+pub mod size;
+mod texts;
+pub mod waiting;
+
+pub use capacity::{ClusterCapacity, FabricCapacity};
+pub use decide::{Action, Decision, FullFabricPolicy, PlacementPolicy, decide};
+pub use group::{Group, Member, PodStage};
+pub use waiting::WaitingReason;

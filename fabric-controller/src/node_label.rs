@@ -1,0 +1,145 @@
+//! The fabric of a node as a label of it: copied from its NodeTopology, so that no driver
+//! needs the right to write nodes; where that knows none, the NVLink domain of the node's
+//! GPUs. A label that an operator has set stays.
+
+use cluster_model::names::label::{NODE_FABRIC, NODE_FABRIC_FROM, NVLINK_CLIQUE};
+use cluster_model::view::ClusterView;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+
+/// Length of a label's value.
+const LABEL_MAX: usize = 63;
+
+/// Digits of the hash of a fabric that is no label value itself.
+const DIGITS: usize = 16;
+
+/// What the label was copied from, by which ours are known from an operator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// What the driver publishes.
+    NodeTopology,
+    /// What NVIDIA's GPU feature discovery says of the node.
+    NvlinkClique,
+}
+
+impl Source {
+    /// As a label's value.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NodeTopology => "NodeTopology",
+            Self::NvlinkClique => "gpu.clique",
+        }
+    }
+}
+
+/// The nodes whose labels differ from what is known of their fabric, and the labels to
+/// merge into each.
+pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
+    let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
+    let due = nodes.filter_map(|name| {
+        let labels = &view.inventory().node(name)?.labels;
+        let label = |key: &str| labels.get(key).map(|value| &**value);
+        let wanted = wanted(view.fabric(name), label(NVLINK_CLIQUE));
+        let from = label(NODE_FABRIC_FROM);
+        Some((name.to_string(), labels_for(wanted, label(NODE_FABRIC), from)?))
+    });
+    due.collect()
+}
+
+/// The fabric that is known, as a label's value, and who says so.
+fn wanted(published: Option<&str>, clique: Option<&str>) -> Option<(String, Source)> {
+    let published = published.map(|fabric| (label_value(fabric), Source::NodeTopology));
+    let clique = clique.filter(|clique| !clique.is_empty());
+    published.or_else(|| clique.map(|clique| (label_value(clique), Source::NvlinkClique)))
+}
+
+/// What changes in a node's labels.
+fn labels_for(
+    wanted: Option<(String, Source)>,
+    label: Option<&str>,
+    from: Option<&str>,
+) -> Option<Value> {
+    let is_ours = [Source::NodeTopology, Source::NvlinkClique]
+        .iter()
+        .any(|source| from == Some(source.name()));
+    match (wanted, label) {
+        (Some((wanted, _)), Some(label)) if wanted == label => None,
+        (_, Some(_)) if !is_ours => None,
+        (Some((wanted, source)), _) => {
+            Some(json!({NODE_FABRIC: wanted, NODE_FABRIC_FROM: source.name()}))
+        }
+        (None, _) if is_ours => Some(json!({NODE_FABRIC: null, NODE_FABRIC_FROM: null})),
+        (None, _) => None,
+    }
+}
+
+/// The fabric as the value of a label: itself, or its hash where it cannot be one.
+pub fn label_value(fabric: &str) -> String {
+    let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let is_label = fabric.len() <= LABEL_MAX
+        && alphanumeric(fabric.chars().next())
+        && alphanumeric(fabric.chars().next_back())
+        && fabric.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if is_label { fabric.to_owned() } else { hash(fabric) }
+}
+
+fn hash(fabric: &str) -> String {
+    let mut text = String::with_capacity(DIGITS);
+    for byte in Sha256::digest(format!("fabric\0{fabric}")).iter().take(DIGITS / 2) {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_follows_its_node_and_an_operators_stays() {
+        let set = |to: &str, from: &str| Some(json!({NODE_FABRIC: to, NODE_FABRIC_FROM: from}));
+        let gone = Some(json!({NODE_FABRIC: null, NODE_FABRIC_FROM: null}));
+        let topology = Some("NodeTopology");
+        for (fabric, clique, label, from, expected) in [
+            (None, None, None, None, None),
+            (Some("a"), None, None, None, set("a", "NodeTopology")),
+            (Some("a"), None, Some("a"), topology, None),
+            (Some("b"), None, Some("a"), topology, set("b", "NodeTopology")),
+            (Some("b"), None, Some("a"), None, None),
+            (Some("b"), None, Some("a"), Some("an operator"), None),
+            (None, None, Some("a"), topology, gone.clone()),
+            (None, None, Some("a"), None, None),
+            (Some("a"), None, None, topology, set("a", "NodeTopology")),
+            (None, None, None, topology, gone),
+            // The NVLink domain where nothing else is known.
+            (None, Some("c.1"), None, None, set("c.1", "gpu.clique")),
+            (None, Some(""), None, None, None),
+            (Some("a"), Some("c.1"), None, None, set("a", "NodeTopology")),
+            (Some("a"), Some("c.1"), Some("c.1"), Some("gpu.clique"), set("a", "NodeTopology")),
+            (None, Some("c.1"), Some("c.1"), Some("gpu.clique"), None),
+            (None, Some("c.1"), Some("mine"), None, None),
+        ] {
+            let change = labels_for(wanted(fabric, clique), label, from);
+            assert_eq!(change, expected, "{fabric:?} {clique:?} {label:?} {from:?}");
+        }
+    }
+
+    #[test]
+    fn a_fabric_that_is_no_label_is_hashed() {
+        for (fabric, is_kept) in [
+            ("c6c749e8-a38b-470e-8c94-2a7d00001bf0", true),
+            ("rack_7.row-2", true),
+            ("a/b", false),
+            ("-a", false),
+            ("", false),
+            (&*"x".repeat(63), true),
+            (&*"x".repeat(64), false),
+        ] {
+            let label = label_value(fabric);
+            assert_eq!(label == fabric, is_kept, "{fabric}");
+            assert!(is_kept || label.len() == DIGITS, "{label}");
+        }
+        assert_ne!(label_value("a/b"), label_value("a/c"));
+    }
+}

@@ -1,0 +1,142 @@
+//! What is known of nodes beside their labels, which the view has.
+
+use super::amounts::Amounts;
+use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
+use std::collections::BTreeMap;
+
+/// Taint of a node that is cordoned, which pods may tolerate
+/// (`plugins/nodeunschedulable`).
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Name of the resource that counts pods.
+const PODS: &str = "pods";
+
+/// What one node offers, and whom it keeps away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// What pods may use in all.
+    pub allocatable: Amounts,
+    /// How many pods may run.
+    pub pods: usize,
+    /// Taints that keep pods away.
+    taints: Vec<(Box<str>, Box<str>, Box<str>)>,
+}
+
+/// All nodes by name.
+#[derive(Clone, Debug, Default)]
+pub struct Nodes(BTreeMap<String, NodeInfo>);
+
+impl Nodes {
+    /// Adds a node, or replaces the one of its name. Returns true if anything changed.
+    pub fn apply(&mut self, node: &Node) -> bool {
+        let facts = NodeInfo::of(node);
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let same = self.0.get(&name) == Some(&facts);
+        self.0.insert(name, facts);
+        !same
+    }
+
+    /// Removes a node.
+    pub fn delete(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    /// One node.
+    pub fn get(&self, name: &str) -> Option<&NodeInfo> {
+        self.0.get(name)
+    }
+
+    /// Whether nothing is known of any.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl NodeInfo {
+    fn of(node: &Node) -> Self {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let pods = allocatable.and_then(|all| all.get(PODS)?.0.parse().ok()).unwrap_or(0);
+        let spec = node.spec.as_ref();
+        let cordoned = spec.and_then(|spec| spec.unschedulable) == Some(true);
+        let cordon = cordoned.then(|| (UNSCHEDULABLE.into(), "".into(), "NoSchedule".into()));
+        let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+        // The others only make a node less welcome.
+        let keeps_away = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
+        let taint = |taint: &Taint| {
+            let value = taint.value.as_deref().unwrap_or_default();
+            (taint.key.as_str().into(), value.into(), taint.effect.as_str().into())
+        };
+        Self {
+            allocatable: Amounts::of(allocatable),
+            pods,
+            taints: taints.iter().filter(keeps_away).map(taint).chain(cordon).collect(),
+        }
+    }
+
+    /// The first taint that nothing tolerates.
+    pub fn untolerated(&self, tolerations: &[Tolerated]) -> Option<&str> {
+        let taints = self.taints.iter();
+        let mut untolerated = taints.filter(|taint| !tolerations.iter().any(|it| it.covers(taint)));
+        untolerated.next().map(|(key, _, _)| &**key)
+    }
+}
+
+/// A toleration, as far as it lets a pod onto a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tolerated {
+    key: Box<str>,
+    /// `None`: any.
+    value: Option<Box<str>>,
+    effect: Box<str>,
+}
+
+impl Tolerated {
+    /// `None` for an operator that is not known: it tolerates nothing.
+    pub fn of(wire: &Toleration) -> Option<Self> {
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+        let value = match wire.operator.as_deref() {
+            Some("Exists") => None,
+            None | Some("" | "Equal") => Some(text(&wire.value)),
+            Some(_) => return None,
+        };
+        Some(Self { key: text(&wire.key), value, effect: text(&wire.effect) })
+    }
+
+    /// `ToleratesTaint` in `k8s.io/component-helpers/scheduling/corev1`.
+    fn covers(&self, (key, value, effect): &(Box<str>, Box<str>, Box<str>)) -> bool {
+        (self.effect.is_empty() || self.effect == *effect)
+            && (self.key.is_empty() || self.key == *key)
+            && self.value.as_ref().is_none_or(|own| own == value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn taints_keep_pods_away_that_do_not_tolerate_them() {
+        let gpu = json!([{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]);
+        let soft = json!([{"key": "sku", "effect": "PreferNoSchedule"}]);
+        for (taints, cordoned, tolerations, expected) in [
+            (Value::Null, false, json!([]), None),
+            (soft, false, json!([]), None),
+            (gpu.clone(), false, json!([]), Some("sku")),
+            (gpu.clone(), false, json!([{"key": "sku", "value": "gpu"}]), None),
+            (gpu.clone(), false, json!([{"key": "sku", "value": "cpu"}]), Some("sku")),
+            (gpu.clone(), false, json!([{"key": "sku", "operator": "Exists"}]), None),
+            (gpu.clone(), false, json!([{"operator": "Exists"}]), None),
+            (gpu.clone(), false, json!([{"key": "sku", "operator": "Lt"}]), Some("sku")),
+            (gpu, false, json!([{"operator": "Exists", "effect": "NoExecute"}]), Some("sku")),
+            (Value::Null, true, json!([]), Some(UNSCHEDULABLE)),
+            (Value::Null, true, json!([{"key": UNSCHEDULABLE, "operator": "Exists"}]), None),
+        ] {
+            let node = json!({"spec": {"taints": taints, "unschedulable": cordoned}});
+            let facts = NodeInfo::of(&serde_json::from_value(node.clone()).unwrap());
+            let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).unwrap();
+            let tolerations: Vec<_> = tolerations.iter().filter_map(Tolerated::of).collect();
+            assert_eq!(facts.untolerated(&tolerations), expected, "{node} {tolerations:?}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The pods of the cluster: what those with a node use there, and the groups.
+//!
+//! A large cluster has a hundred thousand pods, so of each only what is read is held, and
+//! what pods have in common is held once.
+
+use super::amounts::{Amounts, requests};
+use super::group::{Group, GroupKey, Member, made_claims};
+use super::interpod::Labels;
+use super::requirements::PodRequirements;
+use super::texts::Interner;
+use cluster_model::view::ObjectKey;
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// All pods, indexed.
+#[derive(Clone, Debug, Default)]
+pub struct Pods {
+    nodes: HashMap<Arc<str>, NodePods>,
+    node_of: HashMap<Arc<ObjectKey>, Arc<str>>,
+    groups: BTreeMap<GroupKey, BTreeMap<String, Member>>,
+    group_of: HashMap<ObjectKey, GroupKey>,
+    texts: Interner<str>,
+    amounts: Interner<Amounts>,
+    requirements: Interner<PodRequirements>,
+}
+
+/// The pods of one node.
+#[derive(Clone, Debug, Default)]
+struct NodePods {
+    pods: BTreeMap<Arc<ObjectKey>, BoundPod>,
+    usage: Usage,
+}
+
+/// A pod on a node.
+#[derive(Clone, Debug)]
+pub struct BoundPod {
+    requests: Arc<Amounts>,
+    /// Its labels.
+    pub labels: Labels,
+    /// The claims that were made for it, and what it needs, where it needs devices.
+    pub devices: Option<Box<(Vec<String>, Arc<PodRequirements>)>>,
+}
+
+/// What pods use of a node.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    /// CPU, memory and the like.
+    pub amounts: Amounts,
+    /// How many pods.
+    pub pods: usize,
+}
+
+impl Pods {
+    /// Adds a pod, or replaces the one of its name. Returns true if it is, or was, of a group.
+    pub fn apply(&mut self, pod: &Pod) -> bool {
+        let key = ObjectKey::of(&pod.metadata);
+        self.apply_bound(&key, pod);
+        let was_member = self.leave_group(&key);
+        let Some((group, mut member)) = Member::of(pod) else { return was_member };
+        member.requirements = self.requirements.share(member.requirements);
+        self.groups.entry(group.clone()).or_default().insert(key.name.clone(), member);
+        self.group_of.insert(key, group);
+        true
+    }
+
+    /// Takes in what a pod uses of its node, and nothing of its group.
+    pub fn apply_usage(&mut self, pod: &Pod) {
+        self.apply_bound(&ObjectKey::of(&pod.metadata), pod);
+    }
+
+    /// Removes a pod. Returns true if it was of a group.
+    pub fn delete(&mut self, key: &ObjectKey) -> bool {
+        self.delete_usage(key);
+        self.leave_group(key)
+    }
+
+    /// Removes what a pod used of its node.
+    pub fn delete_usage(&mut self, key: &ObjectKey) {
+        let Some(node) = self.node_of.remove(key) else { return };
+        let Some(on_node) = self.nodes.get_mut(&node) else { return };
+        if let Some(bound) = on_node.pods.remove(key) {
+            on_node.usage.amounts.subtract(&bound.requests, 1);
+            on_node.usage.pods -= 1;
+        }
+        if on_node.pods.is_empty() {
+            self.nodes.remove(&node);
+        }
+    }
+
+    fn apply_bound(&mut self, key: &ObjectKey, pod: &Pod) {
+        self.delete_usage(key);
+        let Some((node, bound)) = self.bound(pod) else { return };
+        let key = Arc::new(key.clone());
+        self.node_of.insert(Arc::clone(&key), Arc::clone(&node));
+        let on_node = self.nodes.entry(node).or_default();
+        on_node.usage.amounts.add(&bound.requests);
+        on_node.usage.pods += 1;
+        on_node.pods.insert(key, bound);
+    }
+
+    /// The node of a pod that uses one, and what it uses.
+    fn bound(&mut self, pod: &Pod) -> Option<(Arc<str>, BoundPod)> {
+        let spec = pod.spec.as_ref()?;
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            return None;
+        }
+        let node = self.texts.share(spec.node_name.as_deref()?);
+        let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+        let devices = has_claims.then(|| {
+            let requirements = self.requirements.share(PodRequirements::of(pod, None));
+            Box::new((made_claims(pod), requirements))
+        });
+        let mut share = |text: &str| self.texts.share(text);
+        let labels = pod.metadata.labels.iter().flatten();
+        let labels = labels.map(|(key, value)| (share(key), share(value))).collect();
+        let requests = self.amounts.share(requests(spec));
+        Some((node, BoundPod { requests, labels, devices }))
+    }
+
+    /// Returns true if the pod was of a group.
+    fn leave_group(&mut self, key: &ObjectKey) -> bool {
+        let Some(group) = self.group_of.remove(key) else { return false };
+        if let Some(members) = self.groups.get_mut(&group) {
+            members.remove(&key.name);
+            if members.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+        true
+    }
+
+    /// What is used of a node.
+    pub fn usage(&self, node: &str) -> Option<&Usage> {
+        self.nodes.get(node).map(|on_node| &on_node.usage)
+    }
+
+    /// The pods on a node.
+    pub fn on(&self, node: &str) -> impl Iterator<Item = (&ObjectKey, &BoundPod)> {
+        let on_node = self.nodes.get(node);
+        on_node.into_iter().flat_map(|it| &it.pods).map(|(key, bound)| (&**key, bound))
+    }
+
+    /// The nodes that have pods.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(|node| &**node)
+    }
+
+    /// Every group, without its size.
+    pub fn groups(&self) -> Vec<Group> {
+        let group = |(key, members): (&GroupKey, &BTreeMap<String, Member>)| Group {
+            key: key.clone(),
+            members: members.values().cloned().collect(),
+            size: None,
+        };
+        self.groups.iter().map(group).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(name: &str, node: Value, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": name, "labels": {"app": name}},
+            "spec": {"nodeName": node, "containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "2"}}},
+            ]},
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn pods_use_their_node_until_they_end() {
+        let mut pods = Pods::default();
+        let cpus = |pods: &Pods| {
+            let usage = pods.usage("a").cloned().unwrap_or_default();
+            let one = requests(pod("x", json!("a"), "Running").spec.as_ref().unwrap());
+            (usage.pods, one.times_in(&usage.amounts, 99))
+        };
+        pods.apply(&pod("x", json!("a"), "Running"));
+        pods.apply_usage(&pod("y", json!("a"), "Pending"));
+        assert_eq!(cpus(&pods), (2, 2));
+        pods.apply_usage(&pod("y", json!("a"), "Running"));
+        assert_eq!(cpus(&pods), (2, 2), "the same pod again");
+        pods.apply(&pod("z", Value::Null, "Pending"));
+        assert_eq!(pods.nodes().collect::<Vec<_>>(), ["a"]);
+        pods.apply(&pod("x", json!("a"), "Succeeded"));
+        assert_eq!(cpus(&pods), (1, 1));
+        pods.delete_usage(&ObjectKey { namespace: "n".into(), name: "y".into() });
+        assert_eq!(pods.nodes().count(), 0);
+    }
+}

@@ -1,0 +1,83 @@
+//! Where a group of pods like this one would go now, for a person who asks before
+//! making it.
+
+use super::capacity::ClusterCapacity;
+use super::decide::{Action, Decision, PlacementPolicy, decide};
+use super::group::{Group, Member};
+use super::nodes::Nodes;
+use super::pods::Pods;
+use super::size::Size;
+use cluster_model::view::{ClusterView, Index};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// How many pods the group has; one where nobody says.
+    pub size: usize,
+    /// How many of them fit on each fabric now, by themselves.
+    pub places: Vec<(String, usize)>,
+    /// The fabric that it would take, or why it would wait.
+    pub answer: Result<String, String>,
+}
+
+/// Asks for a group of the pod as admission has rewritten it, with its template. The
+/// view gets to know the template. `None` where the pod is of no group.
+pub fn preview(
+    pod: &Value,
+    template: &ResourceClaimTemplate,
+    view: &mut ClusterView,
+    (pods, nodes): (&Pods, &Nodes),
+    now: Timestamp,
+) -> Option<Preview> {
+    let mut pod = pod.clone();
+    let metadata = pod["metadata"].as_object_mut()?;
+    // As the API server would fill them in.
+    metadata.entry("namespace").or_insert_with(|| "default".into());
+    metadata.insert("uid".to_owned(), "planned".into());
+    metadata.insert("resourceVersion".to_owned(), "0".into());
+    metadata.insert("creationTimestamp".to_owned(), now.to_string().into());
+    let typed: Pod = serde_json::from_value(pod).ok()?;
+    let named = Pod {
+        metadata: ObjectMeta {
+            name: typed.metadata.name.clone().or_else(|| Some("planned".to_owned())),
+            ..typed.metadata
+        },
+        ..typed
+    };
+    let (key, member) = Member::of(&named)?;
+    let mut template = template.clone();
+    template.metadata.namespace = Some(key.namespace.clone());
+    view.apply(template).ok()?;
+    let size = member.said_size.unwrap_or(1);
+    let members = (0..size)
+        .map(|number| Member { name: format!("{}-{number}", member.name), ..member.clone() });
+    let group = Group {
+        key: key.clone(),
+        members: members.collect(),
+        size: Some(Size { pods: size, at_once: true }),
+    };
+    let mut cluster = ClusterCapacity::new(view, pods, nodes);
+    let places =
+        cluster.fabrics_mut().map(|(name, it)| (name.clone(), it.count(&member.requirements)));
+    let places = places.collect();
+    let mut groups = pods.groups();
+    groups.retain(|known| known.key != key);
+    groups.push(group);
+    let decisions =
+        decide(&groups, ClusterCapacity::new(view, pods, nodes), &PlacementPolicy::default(), now);
+    let own = decisions.into_iter().find(|decision| decision.group == key);
+    Some(Preview { size, places, answer: answer(own) })
+}
+
+fn answer(decision: Option<Decision>) -> Result<String, String> {
+    match decision.map(|decision| decision.step) {
+        Some(Action::Place { fabric, .. }) => Ok(fabric),
+        Some(Action::Wait(why)) => Err(why.to_string()),
+        Some(Action::Evict { .. }) | None => Err("nothing is decided on it".to_owned()),
+    }
+}

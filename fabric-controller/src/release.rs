@@ -1,0 +1,134 @@
+//! What is written into pods, and when it may be.
+//!
+//! 1. Every gated pod of the group is *marked*: the fabric as an annotation.
+//! 2. All pods of the group are listed, from the API server itself.
+//! 3. Gates are *lifted* from what that list shows, each with the resource version
+//!    that it shows, and only if one of these holds:
+//!    - no pod is released, and all gated ones carry this fabric;
+//!    - pods are released, and this is their fabric.
+//!
+//! So two controllers cannot split a group, whatever each of them remembers. Say one
+//! lifts pod `x` to fabric 1 after its list, another `y` to fabric 2 after a later
+//! list. That later list shows `x` with fabric 2, not released; so `x` was written
+//! after the first list, and the first lift is refused for its old version.
+
+use super::group::{Group, GroupKey, Member};
+use cluster_model::names::{GATE_FABRIC, annotation, label};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// A write that lifts the gate of one pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lift {
+    /// The pod.
+    pub pod: String,
+    /// The strategic merge patch, with the version that it was decided from.
+    pub patch: Value,
+}
+
+/// WaitingReason no gate may be lifted after all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Pods of the group are released to another fabric.
+    Elsewhere(String),
+    /// A gated pod does not carry the fabric yet.
+    NotMarked(String),
+    /// The group is being evicted.
+    Evicting,
+}
+
+/// The gated pods that do not carry the fabric. None where pods are released: these
+/// say it.
+pub fn unmarked<'g>(group: &'g Group, fabric: &str) -> Vec<&'g Member> {
+    if group.released().next().is_some() {
+        return Vec::new();
+    }
+    group.gated().filter(|member| member.chosen.as_deref() != Some(fabric)).collect()
+}
+
+/// The patch that marks a pod with its fabric: nobody else's of that name.
+pub fn mark(member: &Member, fabric: &str) -> Value {
+    json!({"metadata": {
+        "uid": member.uid,
+        "annotations": {annotation::FABRIC_CHOSEN: fabric},
+    }})
+}
+
+/// The patch that marks a released pod as about to be evicted.
+pub fn mark_evicted(member: &Member) -> Value {
+    json!({"metadata": {"uid": member.uid, "annotations": {annotation::FABRIC_MOVES: "true"}}})
+}
+
+/// The gates that may be lifted, from a list of the group's pods as they are.
+pub fn lifts(
+    group: &GroupKey,
+    pods: &[Pod],
+    fabric: &str,
+    wanted: &BTreeSet<&str>,
+    fabric_of: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<Lift>, Refusal> {
+    let read = |pod: &Pod| Member::of(pod).filter(|(key, _)| key == group).map(|(_, it)| it);
+    let members: Vec<_> = pods.iter().filter_map(read).collect();
+    let now = Group { key: group.clone(), members, size: None };
+    if now.released().any(|member| member.moves) {
+        return Err(Refusal::Evicting);
+    }
+    if now.released().next().is_some() {
+        match now.fabric(fabric_of) {
+            Some(own) if own != fabric => return Err(Refusal::Elsewhere(own)),
+            _ => {}
+        }
+    } else if let Some(member) = unmarked(&now, fabric).first() {
+        return Err(Refusal::NotMarked(member.name.clone()));
+    }
+    let gated: BTreeSet<_> = now.gated().map(|member| member.name.as_str()).collect();
+    let is_due = |pod: &&Pod| {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        gated.contains(name) && wanted.contains(name)
+    };
+    Ok(pods.iter().filter(is_due).filter_map(|pod| lift(pod, fabric)).collect())
+}
+
+/// Adds the fabric to every required term, as the API server allows it of a gated
+/// pod (`validateNodeAffinityMutation` in `pkg/apis/core/validation`), and takes
+/// our gate away, no other.
+fn lift(pod: &Pod, fabric: &str) -> Option<Lift> {
+    let metadata = &pod.metadata;
+    let affinity = pod.spec.as_ref()?.affinity.as_ref();
+    let required = affinity
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|node| node.required_during_scheduling_ignored_during_execution.clone());
+    let patch = json!({
+        "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+        "spec": {
+            "schedulingGates": [{"name": GATE_FABRIC, "$patch": "delete"}],
+            "affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": with_fabric(required, fabric),
+            }},
+        },
+    });
+    Some(Lift { pod: metadata.name.clone()?, patch })
+}
+
+fn with_fabric(required: Option<NodeSelector>, fabric: &str) -> NodeSelector {
+    let mut required = required.unwrap_or_default();
+    if required.node_selector_terms.is_empty() {
+        required.node_selector_terms.push(NodeSelectorTerm::default());
+    }
+    let on_fabric = NodeSelectorRequirement {
+        key: label::NODE_FABRIC.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![fabric.to_owned()]),
+    };
+    for term in &mut required.node_selector_terms {
+        let expressions = term.match_expressions.get_or_insert_default();
+        if !expressions.contains(&on_fabric) {
+            expressions.push(on_fabric.clone());
+        }
+    }
+    required
+}
+
+#[cfg(test)]
+mod tests;

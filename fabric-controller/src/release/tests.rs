@@ -1,0 +1,194 @@
+//! What may be written, case by case; and that no two controllers split a group,
+//! however their steps fall.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn key() -> GroupKey {
+    GroupKey { namespace: "n".to_owned(), label: "g".to_owned() }
+}
+
+fn pod(name: &str, is_gated: bool, fabric: Option<&str>) -> Pod {
+    let mut value = json!({
+        "metadata": {
+            "name": name, "namespace": "n", "uid": name, "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {label::FABRIC_GROUP: "g"},
+            "annotations": {annotation::FABRIC: "same"},
+        },
+        "spec": {"containers": []},
+    });
+    if is_gated {
+        value["spec"]["schedulingGates"] = json!([{"name": "other"}, {"name": GATE_FABRIC}]);
+        if let Some(fabric) = fabric {
+            value["metadata"]["annotations"][annotation::FABRIC_CHOSEN] = fabric.into();
+        }
+    } else if let Some(fabric) = fabric {
+        value["spec"]["affinity"] = json!({"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": with_fabric(None, fabric),
+        }});
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn gates_are_lifted_only_where_nobody_says_otherwise() {
+    let gated = |name, fabric| pod(name, true, fabric);
+    let released = |name, fabric| pod(name, false, Some(fabric));
+    let mut moving = released("b", "1");
+    moving
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(annotation::FABRIC_MOVES.into(), String::new());
+    for (pods, expected) in [
+        (vec![], Ok(vec![])),
+        (vec![gated("a", Some("1"))], Ok(vec!["a"])),
+        (vec![gated("a", None)], Err(Refusal::NotMarked("a".into()))),
+        (vec![gated("a", Some("1")), gated("b", Some("2"))], Err(Refusal::NotMarked("b".into()))),
+        // Not wanted, and still in the way.
+        (vec![gated("a", Some("1")), gated("z", None)], Err(Refusal::NotMarked("z".into()))),
+        (vec![gated("a", None), released("b", "1")], Ok(vec!["a"])),
+        (vec![gated("a", Some("1")), released("b", "2")], Err(Refusal::Elsewhere("2".into()))),
+        (vec![gated("a", Some("1")), moving], Err(Refusal::Evicting)),
+    ] {
+        let wanted = BTreeSet::from(["a", "b"]);
+        let found = lifts(&key(), &pods, "1", &wanted, |_| None);
+        let names = found.map(|all| all.into_iter().map(|it| it.pod).collect::<Vec<_>>());
+        assert_eq!(names, expected.map(|all: Vec<&str>| all.into_iter().map(Into::into).collect()));
+    }
+}
+
+#[test]
+fn the_fabric_is_added_to_every_term_and_the_rest_stays() {
+    let required = json!({"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+    ]});
+    let mut with_terms = pod("a", true, Some("1"));
+    with_terms.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": [],
+    }}))
+    .unwrap();
+    let patches = [pod("a", true, Some("1")), with_terms].map(|pod| lift(&pod, "1").unwrap().patch);
+    insta::assert_yaml_snapshot!(patches);
+}
+
+/// The pods of one group as the API server has them: fabric by annotation,
+/// whether released, and the version.
+#[derive(Clone, Debug)]
+struct Stored {
+    fabric: Option<u8>,
+    released: bool,
+    version: u64,
+}
+
+type Store = BTreeMap<usize, Stored>;
+
+/// A controller, with what it has decided to lift and not yet written.
+#[derive(Clone, Debug, Default)]
+struct Controller {
+    lifts: Vec<Lift>,
+}
+
+fn listed(store: &Store) -> Vec<Pod> {
+    let one = |(index, stored): (&usize, &Stored)| {
+        let fabric = stored.fabric.map(|fabric| fabric.to_string());
+        let mut pod = pod(&index.to_string(), !stored.released, fabric.as_deref());
+        pod.metadata.resource_version = Some(stored.version.to_string());
+        pod
+    };
+    store.iter().map(one).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Some controller wants this fabric, and marks a pod.
+    Mark { pod: usize, fabric: u8 },
+    /// A controller lists, and decides what it will lift.
+    List { controller: usize, fabric: u8 },
+    /// A controller writes one of the lifts that it decided on.
+    Lift { controller: usize, which: usize },
+    /// Somebody else writes a pod.
+    Touch { pod: usize },
+    /// A pod is made.
+    Create { pod: usize },
+    /// A pod goes; its name may come back.
+    Delete { pod: usize },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let controller = 0..3_usize;
+    let pod = 0..4_usize;
+    prop_oneof![
+        4 => (pod.clone(), 0..2_u8).prop_map(|(pod, fabric)| Event::Mark { pod, fabric }),
+        3 => (controller.clone(), 0..2_u8)
+            .prop_map(|(controller, fabric)| Event::List { controller, fabric }),
+        4 => (controller, 0..4_usize)
+            .prop_map(|(controller, which)| Event::Lift { controller, which }),
+        1 => pod.clone().prop_map(|pod| Event::Touch { pod }),
+        1 => pod.clone().prop_map(|pod| Event::Create { pod }),
+        1 => pod.prop_map(|pod| Event::Delete { pod }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Controllers mark whatever they like, whenever they like, from whatever they
+    /// remember. What is released is on one fabric at every moment.
+    #[test]
+    fn no_two_controllers_split_a_group(events in prop::collection::vec(event(), 1..60)) {
+        let mut store: Store = (0..3)
+            .map(|index| (index, Stored { fabric: None, released: false, version: 1 }))
+            .collect();
+        let mut version = 1;
+        let mut controllers = vec![Controller::default(); 3];
+        for event in events {
+            version += 1;
+            apply(event, &mut store, &mut controllers, version);
+            let released: BTreeSet<_> =
+                store.values().filter(|it| it.released).map(|it| it.fabric).collect();
+            prop_assert!(released.len() <= 1, "{store:?}");
+        }
+    }
+}
+
+fn apply(event: Event, store: &mut Store, controllers: &mut [Controller], version: u64) {
+    let all: Vec<String> = (0..4).map(|index| index.to_string()).collect();
+    match event {
+        Event::Mark { pod, fabric } => {
+            // The annotation of a released pod means nothing: its affinity stays.
+            if let Some(stored) = store.get_mut(&pod).filter(|stored| !stored.released) {
+                *stored = Stored { fabric: Some(fabric), released: false, version };
+            }
+        }
+        Event::List { controller, fabric } => {
+            let pods = listed(store);
+            let wanted = all.iter().map(String::as_str).collect();
+            controllers[controller].lifts =
+                lifts(&key(), &pods, &fabric.to_string(), &wanted, |_| None).unwrap_or_default();
+        }
+        Event::Lift { controller, which } => {
+            let Some(lift) = controllers[controller].lifts.get(which).cloned() else { return };
+            let Some(stored) = store.get_mut(&lift.pod.parse().unwrap()) else { return };
+            // As the API server does it: refused with an old version.
+            let decided_from = &lift.patch["metadata"]["resourceVersion"];
+            if decided_from.as_str() == Some(&*stored.version.to_string()) {
+                let terms = &lift.patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                    ["nodeSelectorTerms"];
+                let fabric = terms[0]["matchExpressions"][0]["values"][0].as_str().unwrap();
+                *stored = Stored { fabric: fabric.parse().ok(), released: true, version };
+            }
+        }
+        Event::Touch { pod } => {
+            store.entry(pod).and_modify(|stored| stored.version = version);
+        }
+        Event::Create { pod } => {
+            store.entry(pod).or_insert(Stored { fabric: None, released: false, version });
+        }
+        Event::Delete { pod } => _ = store.remove(&pod),
+    }
+}

@@ -1,0 +1,135 @@
+//! What a pod needs of a node. Pods of one job mostly need the same.
+
+use super::amounts::{Amounts, requests};
+use super::interpod::{Labels, Term};
+use super::nodes::Tolerated;
+use cluster_model::names::label;
+use cluster_model::placement::{Affinity, Placement};
+use cluster_model::view::{ClusterView, ObjectKey};
+use dra_allocator::{Claim, ClaimName};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+/// What a pod needs; pods with equal ones are the same to a scheduler.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodRequirements {
+    /// Its namespace.
+    pub namespace: Box<str>,
+    claims: Vec<ClaimSource>,
+    /// CPU, memory and the like.
+    pub requests: Amounts,
+    /// The nodes that its own selectors leave.
+    pub placement: Placement,
+    /// The taints that it bears.
+    pub tolerations: Vec<Tolerated>,
+    /// Pods that it must not share a domain with.
+    pub apart: Vec<Term>,
+    /// Pods that it must share a domain with.
+    pub near: Vec<Term>,
+    /// Its labels, where terms may ask for them.
+    pub labels: Option<Labels>,
+}
+
+/// Where a claim's content stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ClaimSource {
+    Template(Box<str>),
+    Claim(Box<str>),
+}
+
+impl PodRequirements {
+    /// What a pod needs. The fabric that was written into a released pod is none
+    /// of its own needs.
+    pub fn of(pod: &Pod, fabric: Option<&str>) -> Self {
+        let Some(spec) = &pod.spec else { return Self::default() };
+        let mut placement = Placement::of(pod);
+        if let Some(fabric) = fabric {
+            forget_fabric(&mut placement, fabric);
+        }
+        let (apart, near) = Term::of(spec);
+        let labels = (!apart.is_empty() || !near.is_empty()).then(|| labels(pod));
+        let tolerations = spec.tolerations.iter().flatten();
+        Self {
+            namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
+            claims: claims(spec),
+            requests: requests(spec),
+            placement,
+            tolerations: tolerations.filter_map(Tolerated::of).collect(),
+            apart,
+            near,
+            labels,
+        }
+    }
+
+    /// Whether it needs devices.
+    pub fn has_claims(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
+    /// The same of a pod whose devices are its own already.
+    #[must_use]
+    pub fn without_claims(&self) -> Self {
+        Self { claims: Vec::new(), ..self.clone() }
+    }
+
+    /// The claims as the allocator takes them.
+    ///
+    /// # Errors
+    /// Which is not known.
+    pub fn claims(&self, view: &ClusterView) -> Result<Vec<Claim>, String> {
+        self.claims.iter().filter_map(|claim| claim.read(&self.namespace, view)).collect()
+    }
+}
+
+impl ClaimSource {
+    /// `None` for a claim that is allocated.
+    fn read(&self, namespace: &str, view: &ClusterView) -> Option<Result<Claim, String>> {
+        let (Self::Template(name) | Self::Claim(name)) = self;
+        let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_string() };
+        let spec = match self {
+            Self::Template(_) => view.template(&key).and_then(|template| template.spec.as_ref()),
+            Self::Claim(_) => {
+                let claim = view.claim(&key);
+                if claim.is_some_and(|claim| claim.is_allocated) {
+                    return None;
+                }
+                claim.and_then(|claim| claim.spec.as_deref())
+            }
+        };
+        let Some(spec) = spec else { return Some(Err(format!("`{name}` is not known"))) };
+        let claim = Claim::from_spec(ClaimName::new(namespace, &**name), spec);
+        Some(claim.map_err(|error| error.to_string()))
+    }
+}
+
+fn labels(pod: &Pod) -> Labels {
+    let labels = pod.metadata.labels.iter().flatten();
+    labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+}
+
+fn claims(spec: &PodSpec) -> Vec<ClaimSource> {
+    let entries = spec.resource_claims.iter().flatten();
+    let source = entries.filter_map(|entry| {
+        match (&entry.resource_claim_name, &entry.resource_claim_template_name) {
+            (Some(name), _) => Some(ClaimSource::Claim(name.as_str().into())),
+            (None, Some(name)) => Some(ClaimSource::Template(name.as_str().into())),
+            (None, None) => None,
+        }
+    });
+    source.collect()
+}
+
+fn forget_fabric(placement: &mut Placement, fabric: &str) {
+    let Some(Affinity(selector)) = &mut placement.affinity else { return };
+    for term in &mut selector.terms {
+        term.match_expressions.retain(|it| {
+            *it.key != *label::NODE_FABRIC || it.values.iter().any(|value| **value != *fabric)
+        });
+    }
+    let is_empty = |term: &dra_allocator::node::NodeSelectorTerm| {
+        term.match_expressions.is_empty() && term.match_fields.is_empty()
+    };
+    // The one term that was made for the fabric alone.
+    if selector.terms.iter().all(is_empty) {
+        placement.affinity = None;
+    }
+}

@@ -1,0 +1,59 @@
+//! The controller as a program: watches, leadership, health and metrics.
+
+mod args;
+pub(crate) mod metrics;
+
+pub use args::{Args, PlacementArgs};
+
+use crate::controller::Controller;
+use anyhow::Context as _;
+use cluster_model::names::object;
+use cluster_model::watch::{self, SharedView};
+use metrics::Metrics;
+use prometheus_client::registry::Registry;
+use serve::http::Bound;
+use serve::lease::Lease;
+use serve::readiness::Readiness;
+
+/// Runs the controller until SIGTERM or SIGINT.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let Args { operations, kube, log, lease, namespace, placement, label_rate } = args;
+    process::logging::init(&log)?;
+    let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
+    let client = process::client::connect(&kube).await?;
+    let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let operations = Bound::plain(operations.operations_listen)?;
+    tracing::info!(operations = %operations.address(), "Starting");
+
+    let mut registry = Registry::with_prefix("dranet_fabric_controller");
+    let metrics = Metrics::register(&mut registry);
+    let readiness = Readiness::default();
+    let view = SharedView::default();
+    let listed = |kind| readiness.wait_for(kind);
+    // Nothing is ready from here on, and not only from when the watches begin.
+    let begun = listed("watches");
+    let watches = async {
+        futures::join!(watch::follow(client.clone(), view.clone(), listed), async { drop(begun) });
+    };
+    let lease = Lease::new(client.clone(), &namespace, object::FABRIC_LEASE, lease.duration());
+    let controller = Controller {
+        client: client.clone(),
+        view: view.clone(),
+        policy: placement.into(),
+        label_rate,
+        metrics,
+    };
+    let router = serve::operations::router(readiness.clone(), registry);
+    let ended = stop.clone();
+    let serving = async {
+        let result = tokio::select! {
+            () = watches => Err(anyhow::anyhow!("every watch ended")),
+            served = operations.serve(router, stop.clone()) => served.map_err(Into::into),
+        };
+        ended.cancel();
+        result
+    };
+    let leading = lease.lead(stop.clone(), || controller.work(&readiness));
+    let (result, ()) = tokio::join!(serving, leading);
+    result
+}

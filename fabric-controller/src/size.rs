@@ -1,0 +1,288 @@
+//! How many pods a group has: who says so, and what that object says.
+
+use cluster_model::names::{annotation, job_label};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+/// The value of the annotation that means the pod's own job.
+const SAME: &str = "same";
+
+/// Labels and annotations by which pods of several controllers name their job,
+/// and the object that it is.
+const BY_LABEL: [(&str, &str, &str); 4] = [
+    (job_label::JOB_SET, "jobset.x-k8s.io/v1alpha2", "JobSet"),
+    (job_label::LEADER_WORKER_SET, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+    (job_label::POD_GROUP, "scheduling.x-k8s.io/v1alpha1", "PodGroup"),
+    (job_label::VOLCANO_GROUP, "scheduling.volcano.sh/v1beta1", "PodGroup"),
+];
+
+/// The object that says how many pods a group has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// `batch/v1`.
+    pub api_version: String,
+    /// `Job`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// How many pods a group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Pods that are there at one time.
+    pub pods: usize,
+    /// Whether all are made at once; else one waits for another to run.
+    pub at_once: bool,
+}
+
+impl Owner {
+    /// Who says how many pods are in the group of a pod with this value of the
+    /// annotation. Nobody does of a named group: several jobs may be in it.
+    pub fn of(pod: &Pod, asked: &str) -> Option<Self> {
+        if asked != SAME {
+            return None;
+        }
+        let owner = |version: &str, kind: &str, name: &str| Self {
+            api_version: version.to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        };
+        let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
+        if let Some(name) = scheduling.and_then(|group| group.pod_group_name.as_deref()) {
+            return Some(owner("scheduling.k8s.io/v1beta1", "PodGroup", name));
+        }
+        let labelled = |key: &str| marked(pod, key);
+        for (key, version, kind) in BY_LABEL {
+            if let Some(name) = labelled(key) {
+                return Some(owner(version, kind, name));
+            }
+        }
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+        let own = controller.map(|it| owner(&it.api_version, &it.kind, &it.name));
+        match (labelled(job_label::TRAINING_JOB), own) {
+            (Some(_), Some(own)) if own.api_version.starts_with("kubeflow.org/") => Some(own),
+            // The launcher of an MPIJob is the pod of a Job.
+            (Some(name), _) => Some(owner("kubeflow.org/v2beta1", "MPIJob", name)),
+            (None, own) => own.filter(Self::is_known),
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(
+            (self.api_version.as_str(), self.kind.as_str()),
+            ("batch/v1", "Job") | ("apps/v1", "StatefulSet" | "ReplicaSet")
+        )
+    }
+}
+
+/// A label or annotation of a pod.
+fn marked<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+    let of = |map: Option<&'p std::collections::BTreeMap<String, String>>| {
+        map.and_then(|map| map.get(key)).map(String::as_str)
+    };
+    of(pod.metadata.labels.as_ref()).or_else(|| of(pod.metadata.annotations.as_ref()))
+}
+
+impl Size {
+    /// What the object says; `None` where it says nothing.
+    pub fn of(owner: &Owner, object: &Value) -> Option<Self> {
+        let spec = &object["spec"];
+        let together = |pods| Some(Self { pods, at_once: true });
+        match owner.kind.as_str() {
+            "Job" => {
+                let done = number(&object["status"]["succeeded"]).unwrap_or(0);
+                together(job(spec, done))
+            }
+            "StatefulSet" => {
+                let at_once = spec["podManagementPolicy"] == "Parallel";
+                Some(Self { pods: number(&spec["replicas"]).unwrap_or(1), at_once })
+            }
+            "ReplicaSet" => together(number(&spec["replicas"]).unwrap_or(1)),
+            "JobSet" => job_set(spec),
+            "LeaderWorkerSet" => Some(leader_worker_set(spec)),
+            "PodGroup" => {
+                let gang = number(&spec["schedulingPolicy"]["gang"]["minCount"]);
+                together(gang.or_else(|| number(&spec["minMember"]))?)
+            }
+            _ => training_job(spec),
+        }
+        .filter(|size| size.pods > 0)
+    }
+}
+
+fn number(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|number| usize::try_from(number).ok())
+}
+
+/// Pods of a Job that run at a time (`wantActivePods` of the Job controller).
+fn job(spec: &Value, done: usize) -> usize {
+    let parallelism = number(&spec["parallelism"]).unwrap_or(1);
+    let left = number(&spec["completions"]).map(|completions| completions.saturating_sub(done));
+    left.map_or(parallelism, |left| left.min(parallelism))
+}
+
+/// Whether pods of a template are of the group: a launcher without NICs is not.
+fn is_of_group(template: &Value) -> bool {
+    template["metadata"]["annotations"].get(annotation::FABRIC).is_some()
+}
+
+fn job_set(spec: &Value) -> Option<Size> {
+    let jobs = spec["replicatedJobs"].as_array()?;
+    let of_group = jobs.iter().filter(|it| is_of_group(&it["template"]["spec"]["template"]));
+    let pods = |it: &Value| number(&it["replicas"]).unwrap_or(1) * job(&it["template"]["spec"], 0);
+    let pods = of_group.clone().map(pods).sum();
+    // Jobs may be made one after another, when those before them are ready.
+    let in_order = spec["startupPolicy"]["startupPolicyOrder"] == "InOrder";
+    let depends = of_group.clone().any(|it| it.get("dependsOn").is_some());
+    Some(Size { pods, at_once: of_group.count() < 2 || !(in_order || depends) })
+}
+
+fn leader_worker_set(spec: &Value) -> Size {
+    let template = &spec["leaderWorkerTemplate"];
+    let size = number(&template["size"]).unwrap_or(1);
+    let worker = is_of_group(&template["workerTemplate"]);
+    let leader = template.get("leaderTemplate").map_or(worker, is_of_group);
+    let workers = if worker { size.saturating_sub(1) } else { 0 };
+    let waits = spec["startupPolicy"] == "LeaderReady" && leader && workers > 0;
+    Size { pods: usize::from(leader) + workers, at_once: !waits }
+}
+
+/// `mpiReplicaSpecs`, `pytorchReplicaSpecs` and the like.
+fn training_job(spec: &Value) -> Option<Size> {
+    let sets = spec.as_object()?.iter().find(|(key, _)| key.ends_with("ReplicaSpecs"))?.1;
+    let of_group = sets.as_object()?.values().filter(|set| is_of_group(&set["template"]));
+    let pods = of_group.map(|set| number(&set["replicas"]).unwrap_or(1)).sum();
+    Some(Size { pods, at_once: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(labels: &Value, controller: Option<(&str, &str)>) -> Pod {
+        let owner = |(version, kind): (&str, &str)| json!({"apiVersion": version, "kind": kind, "name": "own", "uid": "1", "controller": true});
+        serde_json::from_value(json!({"metadata": {
+            "labels": labels,
+            "ownerReferences": controller.map(owner).into_iter().collect::<Vec<_>>(),
+        }}))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_job_of_a_pod_is_found_from_its_labels_and_its_controller() {
+        let job = Some(("batch/v1", "Job"));
+        for (labels, controller, expected) in [
+            (json!({}), job, Some("batch/v1 Job own")),
+            (json!({}), Some(("apps/v1", "StatefulSet")), Some("apps/v1 StatefulSet own")),
+            (json!({}), Some(("example.com/v1", "Farm")), None),
+            (json!({}), None, None),
+            (json!({job_label::JOB_SET: "a"}), job, Some("jobset.x-k8s.io/v1alpha2 JobSet a")),
+            (
+                json!({job_label::LEADER_WORKER_SET: "a"}),
+                Some(("apps/v1", "StatefulSet")),
+                Some("leaderworkerset.x-k8s.io/v1 LeaderWorkerSet a"),
+            ),
+            (
+                json!({job_label::TRAINING_JOB: "a"}),
+                Some(("kubeflow.org/v1", "PyTorchJob")),
+                Some("kubeflow.org/v1 PyTorchJob own"),
+            ),
+            (json!({job_label::TRAINING_JOB: "a"}), job, Some("kubeflow.org/v2beta1 MPIJob a")),
+            (
+                json!({job_label::POD_GROUP: "a"}),
+                None,
+                Some("scheduling.x-k8s.io/v1alpha1 PodGroup a"),
+            ),
+        ] {
+            let pod = pod(&labels, controller);
+            let found = Owner::of(&pod, "same");
+            let text = found.map(|it| format!("{} {} {}", it.api_version, it.kind, it.name));
+            assert_eq!(text.as_deref(), expected, "{labels} {controller:?}");
+            assert_eq!(Owner::of(&pod, "named"), None);
+        }
+        let with_group =
+            json!({"spec": {"containers": [], "schedulingGroup": {"podGroupName": "g"}}});
+        let owner = Owner::of(&serde_json::from_value(with_group).unwrap(), "same").unwrap();
+        assert_eq!((&*owner.api_version, &*owner.name), ("scheduling.k8s.io/v1beta1", "g"));
+    }
+
+    #[test]
+    fn every_controller_says_how_many_pods_share_the_fabric() {
+        let ours = json!({"metadata": {"annotations": {annotation::FABRIC: "same"}}});
+        let mut replicated = json!({"replicas": 2, "template": {"spec": {"parallelism": 3}}});
+        replicated["template"]["spec"]["template"] = ours.clone();
+        let launcher = json!({"replicas": 1, "template": {"spec": {}}});
+        let mut depends = replicated.clone();
+        depends["dependsOn"] = json!([{"name": "first", "status": "Ready"}]);
+        let lws = |leader: Option<Value>, policy: &str| {
+            let mut template = json!({"size": 4, "workerTemplate": ours});
+            if let Some(leader) = leader {
+                template["leaderTemplate"] = leader;
+            }
+            json!({"startupPolicy": policy, "leaderWorkerTemplate": template})
+        };
+        let sets = |sets: Value| json!({"mpiReplicaSpecs": sets});
+        for (kind, spec, status, expected) in [
+            ("Job", json!({}), json!({}), Some((1, true))),
+            ("Job", json!({"parallelism": 4}), json!({}), Some((4, true))),
+            ("Job", json!({"parallelism": 4, "completions": 8}), json!({}), Some((4, true))),
+            (
+                "Job",
+                json!({"parallelism": 4, "completions": 8}),
+                json!({"succeeded": 6}),
+                Some((2, true)),
+            ),
+            ("Job", json!({"parallelism": 0}), json!({}), None),
+            ("StatefulSet", json!({"replicas": 3}), json!({}), Some((3, false))),
+            (
+                "StatefulSet",
+                json!({"replicas": 3, "podManagementPolicy": "Parallel"}),
+                json!({}),
+                Some((3, true)),
+            ),
+            ("ReplicaSet", json!({"replicas": 3}), json!({}), Some((3, true))),
+            (
+                "JobSet",
+                json!({"replicatedJobs": [launcher, replicated]}),
+                json!({}),
+                Some((6, true)),
+            ),
+            ("JobSet", json!({"replicatedJobs": [launcher]}), json!({}), None),
+            (
+                "JobSet",
+                json!({"replicatedJobs": [replicated, depends]}),
+                json!({}),
+                Some((12, false)),
+            ),
+            ("LeaderWorkerSet", lws(None, "LeaderCreated"), json!({}), Some((4, true))),
+            ("LeaderWorkerSet", lws(None, "LeaderReady"), json!({}), Some((4, false))),
+            ("LeaderWorkerSet", lws(Some(json!({})), "LeaderReady"), json!({}), Some((3, true))),
+            ("PodGroup", json!({"minMember": 5}), json!({}), Some((5, true))),
+            (
+                "PodGroup",
+                json!({"schedulingPolicy": {"gang": {"minCount": 6}}}),
+                json!({}),
+                Some((6, true)),
+            ),
+            ("PodGroup", json!({"schedulingPolicy": {"basic": {}}}), json!({}), None),
+            (
+                "MPIJob",
+                sets(
+                    json!({"Launcher": {"template": {}}, "Worker": {"replicas": 8, "template": ours}}),
+                ),
+                json!({}),
+                Some((8, true)),
+            ),
+            ("MPIJob", json!({}), json!({}), None),
+        ] {
+            let owner =
+                Owner { api_version: String::new(), kind: kind.into(), name: String::new() };
+            let found = Size::of(&owner, &json!({"spec": spec, "status": status}));
+            let found = found.map(|size| (size.pods, size.at_once));
+            assert_eq!(found, expected, "{kind} {spec} {status}");
+        }
+    }
+}

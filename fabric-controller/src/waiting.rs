@@ -1,0 +1,120 @@
+//! Why pods wait, for a person and for programs.
+
+use std::fmt;
+
+/// Why the gated pods of a group wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitingReason {
+    /// Not all pods of the group are there.
+    NotWhole {
+        /// Those that are.
+        have: usize,
+        /// Those that there will be.
+        want: usize,
+    },
+    /// Gates of others hold pods of the group; they may yet say where it runs.
+    OtherGates(Vec<String>),
+    /// No node has a fabric.
+    NoFabrics,
+    /// No fabric has room for all.
+    NoRoom {
+        /// The fabric with the most room now.
+        best: String,
+        /// How many of the pods fit there now.
+        fit: usize,
+        /// How many must.
+        need: usize,
+        /// How many fit on the largest fabric when nothing is in use.
+        at_most: usize,
+    },
+    /// There is room, and it is kept for a group that has waited for long.
+    KeptFree {
+        /// The fabric with room.
+        fabric: String,
+    },
+    /// There is room, and the scheduler is just placing pods there that need
+    /// something else.
+    Settling {
+        /// The fabric with room.
+        fabric: String,
+    },
+    /// The rest of the group runs on a fabric without room.
+    Full {
+        /// Its fabric.
+        fabric: String,
+        /// How many of the waiting pods fit there now.
+        fit: usize,
+        /// How many wait.
+        need: usize,
+        /// Whether another fabric has room for the whole group.
+        elsewhere: bool,
+    },
+    /// The rest of the group makes way, so that all move together.
+    Moving,
+    /// The claims of the pods cannot be read.
+    Unknown(String),
+}
+
+impl WaitingReason {
+    /// One word, for conditions, events and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotWhole { .. } => "GroupNotWhole",
+            Self::OtherGates(_) => "OtherGates",
+            Self::NoFabrics => "NoFabrics",
+            Self::NoRoom { fit, at_most, need, .. } if at_most < need && fit < need => "TooLarge",
+            Self::NoRoom { .. } => "NoRoom",
+            Self::KeptFree { .. } => "KeptFree",
+            Self::Settling { .. } => "Settling",
+            Self::Full { .. } => "FabricFull",
+            Self::Moving => "Moving",
+            Self::Unknown(_) => "Unknown",
+        }
+    }
+}
+
+impl fmt::Display for WaitingReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWhole { have, want } => write!(
+                f,
+                "{have} of the group's {want} pods are there; the fabric is chosen for all together"
+            ),
+            Self::OtherGates(gates) => {
+                write!(f, "pods of the group wait for the gates {} first", gates.join(", "))
+            }
+            Self::NoFabrics => f.write_str(
+                "no node has the label topology.dranet.io/fabric: no driver publishes a fabric, \
+                 and nobody has labelled the nodes",
+            ),
+            Self::NoRoom { best, fit, need, at_most } if at_most < need => write!(
+                f,
+                "no fabric is large enough: the group needs {need} places and an empty fabric \
+                 has at most {at_most}; now {fit} fit on {best}; make the group smaller, or ask \
+                 less for each pod"
+            ),
+            Self::NoRoom { best, fit, need, .. } => {
+                write!(f, "no fabric has room: {fit} of {need} pods fit on {best}, which has most")
+            }
+            Self::KeptFree { fabric } => {
+                write!(f, "the room on {fabric} is kept for a group that has waited for long")
+            }
+            Self::Settling { fabric } => write!(
+                f,
+                "there is room on {fabric}; the scheduler is placing other pods there right now"
+            ),
+            Self::Full { fabric, fit, need, elsewhere } => {
+                write!(f, "the group is on {fabric}, where {fit} of {need} waiting pods fit now")?;
+                if *elsewhere {
+                    f.write_str(
+                        "; another fabric has room for the whole group, and it would split: \
+                         delete all its pods to move it",
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Moving => f.write_str("the group moves to another fabric, all pods together"),
+            Self::Unknown(why) => write!(f, "what the pods need is not known: {why}"),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What a large cluster's pods take in memory: a hundred thousand, taken in one by one as a
+//! watch brings them.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
+
+use fabric_controller::pods::Pods;
+use k8s_openapi::api::core::v1::Pod;
+use peak_alloc::PeakAlloc;
+use serde_json::json;
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+const PODS: usize = 100_000;
+const NODES: usize = 5_000;
+/// Of all pods, and of the one that is being taken in.
+const BYTES_MAX: usize = 80 << 20;
+
+/// A pod of a Job, whose labels no other pod has all of, with the fields that kubelets fill.
+fn pod(number: usize) -> Pod {
+    let name = format!("train-{}-{}-x7k2p", number / 100, number % 100);
+    let env: Vec<_> = (0..20).map(|i| json!({"name": format!("E{i}"), "value": "v"})).collect();
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name, "namespace": format!("team-{}", number % 50),
+            "uid": format!("{number:032}"), "resourceVersion": "1",
+            "labels": {
+                "app": "train", "batch.kubernetes.io/job-name": format!("train-{}", number / 100),
+                "batch.kubernetes.io/job-completion-index": (number % 100).to_string(),
+                "batch.kubernetes.io/controller-uid": format!("{:032}", number / 100),
+            },
+        },
+        "spec": {
+            "nodeName": format!("gpu-pool-{:05}", number % NODES),
+            "containers": [{
+                "name": "c", "image": "registry.example.com/train:1", "env": env,
+                "resources": {"requests": {"cpu": format!("{}m", 100 + number % 8), "memory": "1Gi"}},
+            }],
+        },
+        "status": {"phase": "Running", "podIP": "10.0.0.1"},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_hundred_thousand_pods_take_some_tens_of_megabytes() {
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    let mut pods = Pods::default();
+    for number in 0..PODS {
+        pods.apply_usage(&pod(number));
+    }
+    let (held, peak) = (HEAP.current_usage() - before, HEAP.peak_usage() - before);
+    println!("{PODS} pods: {} MiB held, {} MiB at most", held >> 20, peak >> 20);
+    assert!(peak < BYTES_MAX, "{held} bytes held, {peak} at most");
+    assert_eq!(pods.nodes().count(), NODES);
+    assert_eq!(pods.usage("gpu-pool-00000").unwrap().pods, PODS / NODES);
+}

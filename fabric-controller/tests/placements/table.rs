@@ -1,0 +1,224 @@
+//! The choice, case by case.
+
+use super::world::{World, from};
+use cluster_model::names::{GATE_FABRIC, annotation};
+use cluster_model::view::{Index, ObjectKey};
+use fabric_controller::FullFabricPolicy;
+use fabric_controller::size::Size;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::SignedDuration;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+fn told(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(gang, text)| ((*gang).to_owned(), (*text).to_owned())).collect()
+}
+
+/// Whether each gang is told what begins so.
+fn assert_told(world: &World, expected: &[(&str, &str)]) {
+    let found = world.told();
+    let same = found.len() == expected.len()
+        && expected
+            .iter()
+            .all(|(gang, text)| found.get(*gang).is_some_and(|it| it.starts_with(text)));
+    assert!(same, "found {found:#?}, expected {expected:#?}");
+}
+
+#[test]
+fn two_gangs_of_two_on_two_fabrics_of_two_take_one_each() {
+    let mut world = World::new(2, 2);
+    world.gang("a", 2, "d4");
+    world.gang("b", 2, "d4");
+    assert_eq!(world.told(), told(&[("a", "2 to f0"), ("b", "2 to f1")]));
+    world.release();
+    assert_eq!(world.told(), told(&[]), "nothing is left to decide");
+    assert_eq!(world.bind(0), Vec::<String>::new());
+}
+
+#[test]
+fn a_gang_of_three_never_goes_to_a_fabric_of_two() {
+    let mut world = World::new(2, 2);
+    world.gang("a", 3, "d4");
+    assert_told(&world, &[("a", "TooLarge: no fabric is large enough: the group needs 3 places")]);
+}
+
+#[test]
+fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
+    let mut world = World::new(1, 4);
+    world.sizes.insert("a".to_owned(), Size { pods: 3, at_once: true });
+    world.pod("a-0", "a", "d4", &json!({}));
+    world.pod("a-1", "a", "d4", &json!({}));
+    assert_told(&world, &[("a", "GroupNotWhole: 2 of the group's 3 pods are there")]);
+    world.now = 300;
+    assert_eq!(world.told(), told(&[("a", "2 to f0 (Late)")]));
+    // Those that come late have a place: nobody else takes it.
+    world.release();
+    world.bind(0);
+    world.gang("b", 2, "d4");
+    assert_told(&world, &[("b", "NoRoom: no fabric has room: 1 of 2 pods fit on f0")]);
+    world.pod("a-2", "a", "d4", &json!({}));
+    assert_eq!(world.told()["a"], "1 to f0");
+}
+
+#[test]
+fn the_fabric_with_the_least_rest_is_taken() {
+    let mut world = World::new(1, 8);
+    (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", &json!({})));
+    world.gang("a", 2, "d4");
+    assert_eq!(world.told(), told(&[("a", "2 to small")]));
+    // Devices, and not only nodes, are counted: eight of one device each on two nodes.
+    let mut world = World::new(1, 2);
+    world.gang("a", 8, "d1");
+    world.gang("b", 1, "d1");
+    assert_told(&world, &[("a", "8 to f0"), ("b", "NoRoom")]);
+}
+
+#[test]
+fn gangs_come_in_the_order_of_priority_and_age() {
+    let mut world = World::new(1, 2);
+    world.gang("b", 2, "d4");
+    world.now = 1;
+    world.gang("a", 2, "d4");
+    assert_told(&world, &[("b", "2 to f0"), ("a", "NoRoom")]);
+    for pod in world.of("a") {
+        world.pods.get_mut(&pod).unwrap().spec.as_mut().unwrap().priority = Some(10);
+    }
+    assert_told(&world, &[("a", "2 to f0"), ("b", "NoRoom")]);
+}
+
+#[test]
+fn nodes_that_pods_cannot_use_do_not_count() {
+    let taint = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
+    let tolerates = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
+    let apart = json!({"affinity": {"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchExpressions": [
+                {"key": "dranet.io/fabric-group", "operator": "In", "values": ["a"]},
+            ]},
+        }],
+    }}});
+    let one_node = json!({"nodeSelector": {"kubernetes.io/hostname": "f0-n0"}});
+    let much = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "10"}}}]});
+    for (spec, expected) in [
+        (json!({}), "2 to f0"),
+        (tolerates, "2 to f0"),
+        (apart, "TooLarge"),
+        (one_node, "2 to f0"),
+        (much, "TooLarge"),
+    ] {
+        let mut world = World::new(1, 1);
+        world.add_node("tainted", "f0", &taint);
+        world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
+        world.pod("a-0", "a", "d1", &spec);
+        world.pod("a-1", "a", "d1", &spec);
+        let found = world.told();
+        assert!(found["a"].starts_with(expected), "{spec}: {found:?}");
+    }
+}
+
+#[test]
+fn other_gates_come_first() {
+    let mut world = World::new(1, 2);
+    world.gang("a", 2, "d4");
+    let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": GATE_FABRIC}]);
+    let spec = world.pods.get_mut("a-1").unwrap().spec.as_mut().unwrap();
+    spec.scheduling_gates = from(gates);
+    assert_told(&world, &[("a", "OtherGates: pods of the group wait for the gates kueue")]);
+}
+
+#[test]
+fn what_was_chosen_before_is_kept() {
+    let mut world = World::new(2, 2);
+    world.gang("a", 2, "d4");
+    world.now = 1;
+    world.gang("b", 2, "d4");
+    let annotations = world.pods.get_mut("b-0").unwrap().metadata.annotations.as_mut().unwrap();
+    annotations.insert(annotation::FABRIC_CHOSEN.to_owned(), "f0".to_owned());
+    assert_eq!(world.told(), told(&[("a", "2 to f1"), ("b", "2 to f0")]));
+    // Half released, by a leader that is no more.
+    world.release_one("a-0", "f1");
+    assert_eq!(world.told(), told(&[("a", "1 to f1"), ("b", "2 to f0")]));
+}
+
+#[test]
+fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
+    let mut world = World::new(2, 2);
+    world.gang("a", 2, "d4");
+    world.release();
+    world.bind(0);
+    world.delete("a-1");
+    // Its place is kept meanwhile.
+    world.gang("b", 1, "d4");
+    assert_eq!(world.told(), told(&[("b", "1 to f1")]));
+    world.pod("a-1", "a", "d4", &json!({}));
+    assert_eq!(world.told()["a"], "1 to f0");
+    // The other node of the fabric is gone.
+    let node = world.nodes_of("a").pop().unwrap();
+    let gone = if node == "f0-n0" { "f0-n1" } else { "f0-n0" };
+    let gone: Node = from(json!({"metadata": {"name": gone}}));
+    world.nodes.delete(gone.metadata.name.as_deref().unwrap());
+    Index::<Node>::delete(&mut world.view, &ObjectKey::of(&gone.metadata));
+    world.delete("b-0");
+    let found = world.told();
+    assert!(found["a"].contains("another fabric has room for the whole group"), "{found:?}");
+    world.rules.full_fabric = FullFabricPolicy::Evict;
+    assert_eq!(world.told(), told(&[("a", "moves 1")]));
+    // Once begun it goes on, whatever the rules are then.
+    let moving = world.pods.get_mut("a-0").unwrap().metadata.annotations.as_mut().unwrap();
+    moving.insert(annotation::FABRIC_MOVES.to_owned(), "true".to_owned());
+    world.rules.full_fabric = FullFabricPolicy::Wait;
+    assert_eq!(world.told(), told(&[("a", "moves 1")]));
+    world.delete("a-0");
+    world.pod("a-0", "a", "d4", &json!({}));
+    assert_eq!(world.told(), told(&[("a", "2 to f1")]));
+}
+
+#[test]
+fn a_gang_of_unknown_size_goes_where_most_room_is() {
+    let mut world = World::new(1, 8);
+    (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", &json!({})));
+    world.pod("a-0", "a", "d4", &json!({}));
+    assert_eq!(world.told(), told(&[("a", "1 to f0 (OneByOne)")]));
+    world.release();
+    world.pod("a-1", "a", "d4", &json!({}));
+    assert_eq!(world.told(), told(&[("a", "1 to f0")]));
+}
+
+#[test]
+fn gangs_of_different_pods_settle_one_after_another() {
+    let mut world = World::new(1, 3);
+    world.gang("a", 2, "d1");
+    world.gang("b", 1, "d4");
+    assert_told(&world, &[("a", "2 to f0"), ("b", "Settling")]);
+    world.release();
+    assert_told(&world, &[("b", "Settling")]);
+    assert!(world.bind(0).is_empty());
+    assert_eq!(world.told(), told(&[("b", "1 to f0")]));
+}
+
+#[test]
+fn a_large_gang_is_not_starved_by_small_ones() {
+    let mut world = World::new(2, 4);
+    world.gang("x", 3, "d4");
+    world.gang("y", 3, "d4");
+    world.release();
+    world.bind(0);
+    world.gang("large", 4, "d4");
+    assert_told(&world, &[("large", "NoRoom")]);
+    world.gang("small", 1, "d4");
+    assert_told(&world, &[("large", "NoRoom"), ("small", "1 to f0")]);
+    // After a while one fabric takes nobody else, and the other still does.
+    world.rules.starves_after = SignedDuration::from_mins(1);
+    world.now = 60;
+    world.gang("later", 1, "d4");
+    let found = world.told();
+    assert_eq!(
+        (&*found["small"], &*found["later"]),
+        ("1 to f1", "KeptFree: the room on f0 is kept for a group that has waited for long")
+    );
+    for gang in ["x", "small", "later"] {
+        world.of(gang).iter().for_each(|pod| world.delete(pod));
+    }
+    assert_eq!(world.told(), told(&[("large", "4 to f0")]));
+}

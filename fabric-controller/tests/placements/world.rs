@@ -1,0 +1,266 @@
+//! A small cluster whose pods the test makes, binds and takes away as the API
+//! server and the scheduler would.
+
+#![allow(dead_code, reason = "the benchmark uses a part of it")]
+
+use cluster_model::names::{GATE_FABRIC, annotation, label};
+use cluster_model::view::{ClusterView, Index, ObjectKey};
+use dra_allocator::{Claim, Limits, Outcome, allocate};
+use fabric_controller::group::GroupKey;
+use fabric_controller::nodes::Nodes;
+use fabric_controller::pods::Pods;
+use fabric_controller::size::Size;
+use fabric_controller::{Action, ClusterCapacity, Decision, Group, PlacementPolicy, decide};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Devices of each node; the template `d1` asks for one, `d4` for all.
+pub(crate) const DEVICES: usize = 4;
+const NAMESPACE: &str = "n";
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) view: ClusterView,
+    pub(crate) nodes: Nodes,
+    pub(crate) pods: BTreeMap<String, Pod>,
+    pub(crate) sizes: BTreeMap<String, Size>,
+    pub(crate) rules: PlacementPolicy,
+    /// Seconds since the beginning.
+    pub(crate) now: i64,
+}
+
+impl World {
+    /// So many fabrics `f0`, … of so many nodes each.
+    pub(crate) fn new(fabrics: usize, nodes: usize) -> Self {
+        let mut view = ClusterView::default();
+        let class: DeviceClass = from(json!({"metadata": {"name": "nic"}, "spec": {"selectors": [
+            {"cel": {"expression": "device.driver == \"dra.net\""}},
+        ]}}));
+        view.apply(class).unwrap();
+        for count in [1, 2, DEVICES] {
+            let template: ResourceClaimTemplate = from(json!({
+                "metadata": {"name": format!("d{count}"), "namespace": NAMESPACE},
+                "spec": {"spec": {"devices": {"requests": [
+                    {"name": "nics", "exactly": {"deviceClassName": "nic", "count": count}},
+                ]}}},
+            }));
+            view.apply(template).unwrap();
+        }
+        let mut world = Self {
+            view,
+            nodes: Nodes::default(),
+            pods: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            rules: PlacementPolicy::default(),
+            now: 0,
+        };
+        for fabric in 0..fabrics {
+            for node in 0..nodes {
+                world.add_node(&format!("f{fabric}-n{node}"), &format!("f{fabric}"), &json!({}));
+            }
+        }
+        world
+    }
+
+    pub(crate) fn add_node(&mut self, name: &str, fabric: &str, spec: &Value) {
+        let node: Node = from(json!({
+            "metadata": {"name": name, "labels": {
+                label::NODE_FABRIC: fabric, "kubernetes.io/hostname": name,
+            }},
+            "spec": spec,
+            "status": {"allocatable": {"cpu": "16", "memory": "64Gi", "pods": "110"}},
+        }));
+        self.nodes.apply(&node);
+        self.view.apply(node).unwrap();
+        let devices: Vec<_> = (0..DEVICES).map(|i| json!({"name": format!("nic-{i}")})).collect();
+        let slice: ResourceSlice = from(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "driver": "dra.net", "nodeName": name, "devices": devices,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            },
+        }));
+        self.view.apply(slice).unwrap();
+    }
+
+    /// Makes the pods of a gang; its size is known.
+    pub(crate) fn gang(&mut self, name: &str, pods: usize, template: &str) {
+        self.sizes.insert(name.to_owned(), Size { pods, at_once: true });
+        for index in 0..pods {
+            self.pod(&format!("{name}-{index}"), name, template, &json!({}));
+        }
+    }
+
+    /// Makes one pod of a gang, held.
+    pub(crate) fn pod(&mut self, name: &str, gang: &str, template: &str, spec: &Value) {
+        let mut pod = json!({
+            "metadata": {
+                "name": name, "namespace": NAMESPACE, "uid": format!("{name}@{}", self.now),
+                "resourceVersion": "1",
+                "creationTimestamp": Timestamp::from_second(self.now).unwrap().to_string(),
+                "labels": {label::FABRIC_GROUP: gang},
+                "annotations": {annotation::FABRIC: "same"},
+                "ownerReferences": [
+                    {"apiVersion": "example.com/v1", "kind": "X", "name": gang, "uid": gang, "controller": true},
+                ],
+            },
+            "spec": {
+                "schedulingGates": [{"name": GATE_FABRIC}],
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+                "resourceClaims": [{"name": "d", "resourceClaimTemplateName": template}],
+            },
+        });
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        self.pods.insert(name.to_owned(), from(pod));
+    }
+
+    pub(crate) fn groups(&self) -> (Pods, Vec<Group>) {
+        let mut pods = Pods::default();
+        self.pods.values().for_each(|pod| _ = pods.apply(pod));
+        let mut groups = pods.groups();
+        for group in &mut groups {
+            group.size = self.sizes.get(&group.key.label).copied();
+        }
+        (pods, groups)
+    }
+
+    /// One look.
+    pub(crate) fn decide(&self) -> Vec<Decision> {
+        let (pods, groups) = self.groups();
+        let now = Timestamp::from_second(self.now).unwrap();
+        decide(&groups, ClusterCapacity::new(&self.view, &pods, &self.nodes), &self.rules, now)
+    }
+
+    /// What was decided on each gang, in short.
+    pub(crate) fn told(&self) -> BTreeMap<String, String> {
+        let text = |step: &Action| match step {
+            Action::Place { fabric, pods, rest } => {
+                let rest = rest.as_ref().map(|why| format!(", rest {}", why.reason()));
+                format!("{} to {fabric}{}", pods.len(), rest.unwrap_or_default())
+            }
+            Action::Wait(why) => format!("{}: {why}", why.reason()),
+            Action::Evict { pods } => format!("moves {}", pods.len()),
+        };
+        let one = |decision: &Decision| {
+            let GroupKey { label, .. } = &decision.group;
+            let warning = decision.warning.map(|it| format!(" ({it:?})")).unwrap_or_default();
+            (label.clone(), format!("{}{warning}", text(&decision.step)))
+        };
+        self.decide().iter().map(one).collect()
+    }
+
+    /// Carries every placement out: gates are lifted, nobody is bound yet.
+    pub(crate) fn release(&mut self) {
+        for decision in self.decide() {
+            if let Action::Place { fabric, pods, .. } = &decision.step {
+                for pod in pods {
+                    self.release_one(pod, fabric);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn release_one(&mut self, pod: &str, fabric: &str) {
+        let spec = self.pods.get_mut(pod).unwrap().spec.as_mut().unwrap();
+        spec.scheduling_gates = None;
+        let affinity = spec.affinity.get_or_insert_default();
+        affinity.node_affinity = Some(from(json!({
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [
+                    {"key": label::NODE_FABRIC, "operator": "In", "values": [fabric]},
+                ]},
+            ]},
+        })));
+    }
+
+    /// Binds every released pod as a scheduler may: to any node of its fabric with
+    /// room, the `first`-th. Those that find none.
+    pub(crate) fn bind(&mut self, first: usize) -> Vec<String> {
+        let (_, groups) = self.groups();
+        let mut stuck = Vec::new();
+        for group in groups {
+            for member in
+                group.released().filter(|it| it.state == fabric_controller::PodStage::Released)
+            {
+                let fabric = member.chosen.clone().unwrap();
+                let claims = member.requirements.claims(&self.view).unwrap();
+                match self.find(&fabric, &claims, first) {
+                    Some((node, allocation)) => self.bind_to(&member.name, &node, &allocation),
+                    None => stuck.push(member.name.clone()),
+                }
+            }
+        }
+        stuck
+    }
+
+    fn find(
+        &self,
+        fabric: &str,
+        claims: &[Claim],
+        first: usize,
+    ) -> Option<(String, AllocationResult)> {
+        let inventory = self.view.inventory();
+        let on = inventory.node_names().filter(|name| {
+            inventory
+                .node(name)
+                .unwrap()
+                .labels
+                .get(label::NODE_FABRIC)
+                .is_some_and(|it| **it == *fabric)
+        });
+        let nodes: Vec<_> = on.collect();
+        let start = first % nodes.len().max(1);
+        let mut turned = nodes[start..].iter().chain(&nodes[..start]);
+        turned.find_map(|name| {
+            let (settings, limits) = (self.view.settings(), Limits::steps(1_000));
+            let attempt = allocate(inventory, name, claims, inventory.state(), settings, limits);
+            match attempt.outcome {
+                Outcome::Allocated(all) => {
+                    Some((name.to_string(), AllocationResult::from(&all[0])))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    fn bind_to(&mut self, pod: &str, node: &str, allocation: &AllocationResult) {
+        let claim: ResourceClaim = from(json!({
+            "metadata": {"name": pod, "namespace": NAMESPACE},
+            "spec": {}, "status": {"allocation": allocation},
+        }));
+        self.view.apply(claim).unwrap();
+        let pod_object = self.pods.get_mut(pod).unwrap();
+        pod_object.spec.as_mut().unwrap().node_name = Some(node.to_owned());
+        pod_object.status = Some(from(json!({
+            "resourceClaimStatuses": [{"name": "d", "resourceClaimName": pod}],
+        })));
+    }
+
+    /// A pod goes, and its devices are free.
+    pub(crate) fn delete(&mut self, pod: &str) {
+        self.pods.remove(pod);
+        let key = ObjectKey { namespace: NAMESPACE.to_owned(), name: pod.to_owned() };
+        Index::<ResourceClaim>::delete(&mut self.view, &key);
+    }
+
+    /// The pods of a gang.
+    pub(crate) fn of(&self, gang: &str) -> Vec<String> {
+        let is_of = |pod: &Pod| pod.metadata.labels.as_ref().unwrap()[label::FABRIC_GROUP] == gang;
+        self.pods.iter().filter(|(_, pod)| is_of(pod)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The nodes that the pods of a gang are bound to.
+    pub(crate) fn nodes_of(&self, gang: &str) -> Vec<String> {
+        let node = |name: &String| self.pods[name].spec.as_ref().unwrap().node_name.clone();
+        self.of(gang).iter().filter_map(node).collect()
+    }
+}
+
+pub(crate) fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}

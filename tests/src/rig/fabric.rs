@@ -1,0 +1,94 @@
+//! The fabric controller, with replicas that are processes here.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{NAMESPACE, Rig, webhook::LEASE_SECONDS, webhook::SOON};
+use crate::{Check, Process, eventually, metrics, ports};
+
+const PROGRAM: &str = "fabric-controller";
+
+/// A running replica; dropped, it is killed.
+#[derive(Debug)]
+pub struct FabricController {
+    process: Process,
+    operations: u16,
+}
+
+impl FabricController {
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// What it counts now, by name and labels, as `/metrics` has them.
+    pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
+        metrics::samples(self.operations).await
+    }
+}
+
+impl Rig<'_> {
+    /// Starts replicas of the fabric controller. Those of the test before were killed and
+    /// have left their lease.
+    pub async fn start_fabric_controllers(
+        &mut self,
+        count: usize,
+        args: &[&str],
+    ) -> anyhow::Result<()> {
+        self.fabric_controllers.clear();
+        let free = Patch::Merge(json!({"spec": {"holderIdentity": null}}));
+        self.leases().patch(PROGRAM, &PatchParams::default(), &free).await.context("the lease")?;
+        for index in 0..count {
+            self.start_fabric_controller(index, args).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts one replica more.
+    pub async fn start_fabric_controller(
+        &mut self,
+        index: usize,
+        args: &[&str],
+    ) -> anyhow::Result<()> {
+        let operations = ports::free()?;
+        let mut all = vec![format!("--lease-seconds={LEASE_SECONDS}")];
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let process = self.spawn(PROGRAM, &format!("{PROGRAM}-{index}"), operations, &all).await?;
+        self.fabric_controllers.push(FabricController { process, operations });
+        Ok(())
+    }
+
+    /// Kills a replica as the kernel does.
+    pub fn kill_fabric_controller(&mut self, index: usize) {
+        self.fabric_controllers.remove(index);
+    }
+
+    /// The running replicas.
+    pub fn fabric_controllers(&self) -> &[FabricController] {
+        &self.fabric_controllers
+    }
+
+    /// The number of the replica that leads, once one does.
+    pub async fn leading_fabric_controller(&self) -> anyhow::Result<usize> {
+        eventually(SOON, async || {
+            let spec = self.leases().get(PROGRAM).await?.spec.unwrap_or_default();
+            let identity = spec.holder_identity.unwrap_or_default();
+            let pid = identity.rsplit('_').next().unwrap_or_default().to_owned();
+            let mut replicas = self.fabric_controllers.iter();
+            let found = replicas.position(|replica| replica.process.pid().to_string() == pid);
+            Ok(found.map_or_else(|| Check::NotYet(format!("`{identity}` leads")), Check::Done))
+        })
+        .await
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.plane.client(), NAMESPACE)
+    }
+}

@@ -14,8 +14,8 @@ pub(super) fn netdevs(sys: &mut Tree) -> Vec<Netdev> {
 /// `bonding_masters` is a file beside the interfaces.
 fn netdev(sys: &mut Tree, name: String) -> Option<Netdev> {
     let place = sys.link(&format!("{INTERFACES}/{name}"))?;
-    let mut port = || sys.text(&format!("{INTERFACES}/{name}/phys_port_name"));
-    let part = subfunction(&place).or_else(|| port().filter(|port| !is_own_port(port)));
+    let mut named = || sys.text(&format!("{INTERFACES}/{name}/phys_port_name"));
+    let part = subfunction(&place).or_else(|| named().filter(|port| !is_own_port(port)));
     Some(Netdev { pci: pci_parent(&place), part, name })
 }
 

@@ -15,18 +15,22 @@ pub mod enter;
 pub mod ethtool;
 pub mod hook;
 pub mod host_links;
+mod identity;
 pub mod leave;
 pub mod link;
 pub mod namespaces;
 pub mod netns;
 pub mod rdma;
 pub mod record;
+mod settings;
 mod sysctl;
 
 use crate::attach::dhcp::LeaseError;
 use crate::attach::ethtool::EthtoolError;
 use crate::attach::netns::NetNs;
+use crate::network::kernel::NetworkError;
 use crate::prepare::claim::ClaimRef;
+use crate::prepare::durable::FileError;
 use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::LinkName;
 use std::io;
@@ -68,6 +72,12 @@ pub enum AttachError {
         /// Its name.
         name: String,
     },
+    /// The host's interfaces could not be read.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The record of it could not be written.
+    #[error(transparent)]
+    Record(#[from] FileError),
     /// It cannot have the features that are asked for.
     #[error(transparent)]
     Ethtool(#[from] EthtoolError),

@@ -184,10 +184,13 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
     }
 }
 
-/// `DRANET_PCI_0101_00_00_0=0101:00:00.0`.
+/// `DRANET_PCI_0101_00_00_0=0101:00:00.0`, or `DRANET_VLAN7=vlan7`: where it is, or the
+/// interface in the pod of what is nowhere.
 fn own_variable(device: &PlannedDevice) -> String {
     let name = device.device.to_uppercase().replace('-', "_");
-    format!("DRANET_{name}={}", device.pci_bus_id)
+    let link = device.link.as_ref().filter(|_| device.pci_bus_id.is_empty());
+    let place = link.map_or(device.pci_bus_id.as_str(), |link| link.name.as_str());
+    format!("DRANET_{name}={place}")
 }
 
 fn device_nodes(rdma: Option<&PlannedRdma>, settings: &Settings) -> Vec<DeviceNode> {

@@ -15,8 +15,8 @@ use crate::health::{Health, Problems};
 use crate::held::Claims;
 use crate::host;
 use crate::network::NetworkFacts;
-use crate::network::kernel::{Changes, Kernel};
-use crate::network::server;
+use crate::network::kernel::{Changes, Kernel, NetworkError};
+use crate::network::server::ApiServers;
 use crate::node::NodeIdentity;
 use crate::plugin::metrics::PluginMetrics;
 use crate::plugin::run::beside;
@@ -47,12 +47,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
         let node = NodeIdentity::get(&client, &args.node_name).await?;
-        let start = Start { args: &args, host: &host, client: &client, server: &server, node };
-        return start.once().await;
+        let servers = &ApiServers::default();
+        let (args, host, client, server) = (&args, &host, &client, &server);
+        return Start { args, host, client, server, servers, node }.once().await;
     }
-    let plugin = PluginMetrics::default();
-    let publication = publish_steadily(&args, &host, &client, &server, &plugin);
-    tokio::try_join!(publication, beside(&args, &client, &host, &plugin))?;
+    let (plugin, servers) = (PluginMetrics::default(), ApiServers::default());
+    let publication = publish_steadily(&args, &host, &client, (&server, &servers), &plugin);
+    tokio::try_join!(publication, beside(&args, &client, &host, &servers, &plugin))?;
     Ok(())
 }
 
@@ -61,13 +62,14 @@ async fn publish_steadily(
     args: &Args,
     host: &HostRoot,
     client: &Client,
-    server: &Server,
+    (server, servers): (&Server, &ApiServers),
     plugin: &PluginMetrics,
 ) -> anyhow::Result<()> {
     let mut operations = Operations::start(args, plugin)?;
     let node = arrival::node(client, &args.node_name, &operations.stop).await?;
     if let Some(node) = node {
-        let (driver, surroundings) = Start { args, host, client, server, node }.driver().await;
+        let start = Start { args, host, client, server, servers, node };
+        let (driver, surroundings) = start.driver().await?;
         steady::run(driver, surroundings, &mut operations, args).await;
     }
     operations.end().await
@@ -79,6 +81,7 @@ struct Start<'a> {
     host: &'a HostRoot,
     client: &'a Client,
     server: &'a Server,
+    servers: &'a ApiServers,
     node: NodeIdentity,
 }
 
@@ -90,19 +93,17 @@ impl Start<'_> {
             tracing::info!(writes = removed.writes, "Removed");
             return Ok(());
         }
-        let (mut driver, _) = self.driver().await;
+        let (mut driver, _) = self.driver().await?;
         let decision = driver.look().await?;
         driver.publish(&decision).await?;
         Ok(())
     }
 
-    async fn driver(self) -> (Driver, Surroundings) {
-        let Self { args, host, client, server, node } = self;
-        let (kernel, changes) = open_kernel(host);
-        let kernel = match kernel {
-            Some(kernel) => Some(kernel.reaching(server::addresses(server).await)),
-            None => None,
-        };
+    async fn driver(self) -> Result<(Driver, Surroundings), NetworkError> {
+        let Self { args, host, client, server, servers, node } = self;
+        let (kernel, changes) = open_kernel(host)?.unzip();
+        servers.look(client, server).await;
+        let kernel = kernel.map(|kernel| kernel.reaching(servers.clone()));
         let source = CloudSource::new(args, host);
         // Who publishes once has no later moment to be right.
         let (cloud, cloud_answered) =
@@ -118,9 +119,15 @@ impl Start<'_> {
             settings: Settings::from(args),
             publisher: Publisher::new(client, node),
         };
-        let surroundings =
-            Surroundings { changes, client: client.clone(), cloud: source, cloud_answered };
-        (driver, surroundings)
+        let following = servers.clone().follow(client.clone(), server.clone());
+        let surroundings = Surroundings {
+            changes,
+            client: client.clone(),
+            cloud: source,
+            cloud_answered,
+            following: Box::pin(following),
+        };
+        Ok((driver, surroundings))
     }
 }
 
@@ -134,18 +141,12 @@ fn host_root(args: &Args) -> HostRoot {
 
 /// The kernel's sockets, where the root is the machine that this process runs
 /// on; a recorded machine has no kernel to ask.
-fn open_kernel(host: &HostRoot) -> (Option<Kernel>, Option<Changes>) {
-    if !host::is_this_machine(host) {
-        tracing::info!("The root is not this machine; going on without network interfaces");
-        return (None, None);
+fn open_kernel(host: &HostRoot) -> Result<Option<(Kernel, Changes)>, NetworkError> {
+    if host::is_this_machine(host) {
+        return Kernel::open().map(Some);
     }
-    match Kernel::open() {
-        Ok((kernel, changes)) => (Some(kernel), Some(changes)),
-        Err(error) => {
-            tracing::warn!(error = %Chain(&error), "Going on without network interfaces");
-            (None, None)
-        }
-    }
+    tracing::info!("The root is not this machine; going on without network interfaces");
+    Ok(None)
 }
 
 /// One node's driver.
@@ -213,11 +214,11 @@ impl Driver {
     /// Reads the machine and decides what to say of it.
     async fn look(&mut self) -> anyhow::Result<Decision> {
         let snapshot = host::snapshot(&self.host)?;
-        Ok(self.decide(snapshot).await)
+        let network = self.network().await?;
+        Ok(self.decide(snapshot, network))
     }
 
-    async fn decide(&mut self, snapshot: Snapshot) -> Decision {
-        let network = self.network().await;
+    fn decide(&mut self, snapshot: Snapshot, network: NetworkFacts) -> Decision {
         let mut facts = Facts { snapshot, network, cloud: self.cloud.clone() };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
@@ -241,13 +242,13 @@ impl Driver {
         decision.tainted(&self.problems, self.settings.taints)
     }
 
-    /// The interfaces; none, with a warning, where the kernel does not tell.
-    async fn network(&self) -> NetworkFacts {
-        let Some(kernel) = &self.kernel else { return NetworkFacts::default() };
-        kernel.read().await.unwrap_or_else(|error| {
-            tracing::warn!(error = %Chain(&error), "Going on without network interfaces");
-            NetworkFacts::default()
-        })
+    /// The interfaces; none of a recorded machine, whose kernel cannot be asked. Without
+    /// an answer nothing is decided: the node's own uplink would look like any NIC.
+    async fn network(&self) -> Result<NetworkFacts, NetworkError> {
+        match &self.kernel {
+            Some(kernel) => kernel.read().await,
+            None => Ok(NetworkFacts::default()),
+        }
     }
 
     /// Whether the server says it already, as far as is known.

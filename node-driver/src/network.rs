@@ -9,7 +9,7 @@ pub mod kernel;
 pub mod server;
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -45,13 +45,18 @@ pub struct Interface {
     pub state: Option<String>,
     /// Its alias.
     pub alias: Option<String>,
-    /// Index of the bond or bridge that it belongs to.
+    /// Index of the bond, bridge or virtual switch that it belongs to.
     pub master: Option<u32>,
+    /// Bus of the device behind it, `pci`, `vmbus`.
+    pub bus: Option<String>,
     /// Index of the interface that it is made on, in the same namespace.
     pub lower: Option<u32>,
     /// Its addresses.
     pub addresses: Vec<Cidr>,
 }
+
+/// Bus of Hyper-V's paravirtual devices.
+const VMBUS: &str = "vmbus";
 
 /// What an interface's frames are (`ARPHRD_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +71,16 @@ pub enum Encapsulation {
     /// Anything else.
     #[default]
     Other,
+}
+
+/// Why an interface stays with the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// The node's own traffic goes through it: a default route in force, or the way to
+    /// the API server.
+    Uplink,
+    /// It belongs to another interface of the host's, of this name.
+    Member(String),
 }
 
 /// An address with the length of its network.
@@ -129,6 +144,29 @@ impl NetworkFacts {
     /// The interface of this name.
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name)
+    }
+
+    /// The interfaces that are no NICs to give away, by index: what the host lives by, and
+    /// members of bonds, bridges and virtual switches. The one rule for what is published
+    /// and what is prepared.
+    ///
+    /// A virtual function below Azure's paravirtual interface is no such member: that
+    /// interface (`drivers/net/hyperv`) takes over where the function goes away.
+    pub fn withheld(&self) -> BTreeMap<u32, Withheld> {
+        let member = |interface: &Interface| {
+            let master = self.by_index(interface.master?);
+            let name = master.map_or_else(|| "another".to_owned(), |it| it.name.clone());
+            let is_netvsc =
+                master.is_some_and(|it| it.kind.is_none() && it.bus.as_deref() == Some(VMBUS));
+            (!is_netvsc).then_some((interface.index, Withheld::Member(name)))
+        };
+        let mut withheld: BTreeMap<_, _> = self.interfaces.iter().filter_map(member).collect();
+        withheld.extend(self.uplinks().into_iter().map(|index| (index, Withheld::Uplink)));
+        withheld
+    }
+
+    fn by_index(&self, index: u32) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.index == index)
     }
 
     /// Indices of the interfaces that the host lives by: those of the default

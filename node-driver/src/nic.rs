@@ -5,8 +5,8 @@
 //! interface: an Ethernet function whose interface is in a pod's namespace has
 //! none either. What the host itself lives by is no NIC to give away.
 
-use crate::network::{Interface, NetworkFacts};
-use std::collections::BTreeSet;
+use crate::network::{Interface, NetworkFacts, Withheld};
+use std::collections::BTreeMap;
 use topology_graph::{LinkLayer, PciAddress, PciFunction, RdmaDevice, Snapshot};
 
 /// PCI base class of network controllers.
@@ -82,13 +82,13 @@ pub fn device_name(address: PciAddress) -> String {
 /// The NICs of a machine: functions in the order of their addresses, then
 /// virtual interfaces by name.
 pub fn nics<'a>(snapshot: &'a Snapshot, network: &'a NetworkFacts) -> Vec<Nic<'a>> {
-    let uplinks = network.uplinks();
+    let withheld = network.withheld();
     let functions = snapshot
         .pci
         .iter()
-        .filter_map(|function| of_function(snapshot, network, function, &uplinks));
+        .filter_map(|function| of_function(snapshot, network, function, &withheld));
     let interfaces =
-        network.interfaces.iter().filter_map(|interface| of_interface(interface, &uplinks));
+        network.interfaces.iter().filter_map(|interface| of_interface(interface, &withheld));
     functions.chain(interfaces).collect()
 }
 
@@ -96,13 +96,13 @@ fn of_function<'a>(
     snapshot: &'a Snapshot,
     network: &'a NetworkFacts,
     function: &'a PciFunction,
-    uplinks: &BTreeSet<u32>,
+    withheld: &BTreeMap<u32, Withheld>,
 ) -> Option<Nic<'a>> {
     let rdma = snapshot.rdma_of(function.address).next();
     let is_candidate = function.class >> 16 == CLASS_NETWORK || rdma.is_some();
     let interfaces = interfaces_of(snapshot, network, function.address);
-    let is_uplink = interfaces.iter().any(|interface| uplinks.contains(&interface.index));
-    if !is_candidate || !is_usable(function) || is_uplink {
+    let is_withheld = interfaces.iter().any(|it| withheld.contains_key(&it.index));
+    if !is_candidate || !is_usable(function) || is_withheld {
         return None;
     }
     let link_type = link_type(function, rdma);
@@ -152,11 +152,21 @@ fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
     }
 }
 
-fn of_interface<'a>(interface: &'a Interface, uplinks: &BTreeSet<u32>) -> Option<Nic<'a>> {
+/// The virtual interfaces that a pod can be given, by the name of the device in a slice.
+pub fn virtual_interfaces(network: &NetworkFacts) -> BTreeMap<String, &Interface> {
+    let withheld = network.withheld();
+    let nics = network.interfaces.iter().filter_map(|it| of_interface(it, &withheld));
+    nics.filter_map(|nic| Some((nic.name, nic.interface?))).collect()
+}
+
+fn of_interface<'a>(
+    interface: &'a Interface,
+    withheld: &BTreeMap<u32, Withheld>,
+) -> Option<Nic<'a>> {
     let kind = interface.kind.as_deref()?;
     let is_plugin = PLUGIN_PREFIXES.iter().any(|prefix| interface.name.starts_with(prefix));
-    let is_free = interface.master.is_none() && !uplinks.contains(&interface.index);
-    if !VIRTUAL_KINDS.contains(&kind) || is_plugin || !is_free {
+    let is_withheld = withheld.contains_key(&interface.index);
+    if !VIRTUAL_KINDS.contains(&kind) || is_plugin || is_withheld {
         return None;
     }
     Some(Nic {

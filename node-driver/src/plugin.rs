@@ -14,6 +14,7 @@ mod dra;
 pub mod health;
 mod hooks;
 mod install;
+mod lacking;
 mod leases;
 pub mod metrics;
 mod registration;
@@ -126,6 +127,11 @@ impl Plugin {
         let told = leases::serve(Arc::clone(&node), hooked.clone(), stop.clone());
         tasks.spawn(async {
             told.await;
+            Ok(())
+        });
+        let lacked = lacking::serve(Arc::clone(&node), hooked.clone(), stop.clone());
+        tasks.spawn(async {
+            lacked.await;
             Ok(())
         });
         tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));

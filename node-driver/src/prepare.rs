@@ -14,6 +14,7 @@ pub mod effects;
 pub mod error;
 pub mod host_link;
 pub mod inventory;
+pub mod lacking;
 mod leases;
 pub mod metadata;
 pub mod node;

@@ -27,6 +27,7 @@ pub fn complete(snapshot: &mut Snapshot, devices: &[Device]) {
             let mut new = RdmaDevice {
                 name: device.name.clone(),
                 pci: None,
+                part: None,
                 node_guid: None,
                 sys_image_guid: None,
                 ports: Vec::new(),

@@ -11,7 +11,8 @@ use futures::TryStreamExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 use node_driver::network::kernel::{Changes, Kernel};
-use node_driver::network::{DefaultRoute, Encapsulation, NetworkFacts};
+use node_driver::network::server::ApiServers;
+use node_driver::network::{DefaultRoute, Encapsulation, NetworkFacts, Withheld};
 use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
 use rtnetlink::{Handle, LinkBridge, LinkMacVlan, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::collections::BTreeSet;
@@ -116,6 +117,9 @@ async fn links_addresses_and_routes(namespace: Namespace) {
     namespace.add(LinkBridge::new("bridge").build()).await;
     let (left, right) = (namespace.index("left").await, namespace.index("right").await);
     let bridge = namespace.index("bridge").await;
+    namespace.add(LinkVeth::new("member", "member-peer").build()).await;
+    let member = namespace.index("member").await;
+    namespace.set(LinkUnspec::new_with_index(member).controller(bridge).build()).await;
     let mac = vec![0x02, 0, 0, 0, 0xbe, 0xef];
     namespace
         .set(LinkUnspec::new_with_index(left).address(mac).mtu(9000).alias("rail 0").up().build())
@@ -145,6 +149,12 @@ async fn links_addresses_and_routes(namespace: Namespace) {
     assert_eq!(facts.default_routes, [route]);
     assert!(facts.uplinks().contains(&left));
     assert!(!facts.uplinks().contains(&bridge));
+    // The other end of the uplink's pair is what that is made on, in the bridge or not.
+    let withheld = facts.withheld();
+    let uplink = Some(&Withheld::Uplink);
+    assert_eq!((withheld.get(&left), withheld.get(&right)), (uplink, uplink));
+    assert_eq!(withheld.get(&member), Some(&Withheld::Member("bridge".to_owned())));
+    assert_eq!(withheld.get(&bridge), None);
 }
 
 async fn every_change_is_heard(namespace: Namespace) {
@@ -173,7 +183,9 @@ async fn the_way_to_the_api_server_is_an_uplink(namespace: Namespace) {
     let [server, unreachable] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(192, 0, 2, 1)];
     let servers = BTreeSet::from([server, unreachable].map(IpAddr::V4));
     let (kernel, _changes) = Kernel::open().unwrap();
-    let kernel = kernel.reaching(servers);
+    let known = ApiServers::default();
+    known.set(servers);
+    let kernel = kernel.reaching(known);
     let mut links = Vec::new();
     for (name, peer, last) in [("left", "left-peer", 4), ("right", "right-peer", 5)] {
         namespace.add(LinkVeth::new(name, peer).build()).await;

@@ -10,6 +10,7 @@ mod node {
     pub(crate) mod campaign;
     pub(crate) mod dice;
     pub(crate) mod door;
+    pub(crate) mod hosts;
     pub(crate) mod interfaces;
     pub(crate) mod memory;
     pub(crate) mod nri;
@@ -26,8 +27,8 @@ mod node {
 use std::process::ExitCode;
 
 use node::{
-    accidents, campaign, interfaces, memory, nri, rdma, sandboxes, settings, surroundings, trouble,
-    update,
+    accidents, campaign, hosts, interfaces, memory, nri, rdma, sandboxes, settings, surroundings,
+    trouble, update,
 };
 use tests::{Options, floor, node::isolated};
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
             rdma::tests(),
             memory::tests(),
             interfaces::tests(),
+            hosts::tests(),
             nri::tests(),
             settings::tests(),
             sandboxes::tests(),

@@ -190,6 +190,9 @@ pub struct RdmaDevice {
     pub name: String,
     /// The PCI function behind it; none for a software device.
     pub pci: Option<PciAddress>,
+    /// The scalable function of the PCI function that it is, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
     /// GUID of the node.
     pub node_guid: Option<String>,
     /// GUID of the whole adapter, the same on all of its functions.
@@ -255,6 +258,11 @@ pub struct Netdev {
     pub name: String,
     /// The PCI function behind it; none for a virtual interface.
     pub pci: Option<PciAddress>,
+    /// What of the function it stands for, where that is not the function itself: a
+    /// scalable function (`mlx5_core.sf.4`), or the port of a virtual function
+    /// (`pf0vf1`, a switchdev representor).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
 }
 
 /// One NVMe controller.
@@ -275,6 +283,20 @@ pub struct NcclFile {
     pub path: String,
     /// What it says.
     pub text: String,
+}
+
+/// A name as people order it: its numbers by value.
+fn natural(name: &str) -> Vec<(&str, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|letter: char| letter.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = &rest[text..];
+        let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+        parts.push((&rest[..text], digits[..end].parse().unwrap_or(0)));
+        rest = &digits[end..];
+    }
+    parts
 }
 
 /// PCI vendor id of Mellanox, now NVIDIA's networking.
@@ -311,14 +333,20 @@ impl Snapshot {
         Some(now.megatransfers < best.megatransfers || now.width < best.width)
     }
 
-    /// The RDMA devices of this function.
+    /// The RDMA devices of this function, its own first, `mlx5_2` before `mlx5_10`.
     pub fn rdma_of(&self, address: PciAddress) -> impl Iterator<Item = &RdmaDevice> {
-        self.rdma.iter().filter(move |device| device.pci == Some(address))
+        let of_function = self.rdma.iter().filter(|device| device.pci == Some(address));
+        let mut devices: Vec<_> = of_function.collect();
+        devices.sort_by_cached_key(|device| (device.part.is_some(), natural(&device.name)));
+        devices.into_iter()
     }
 
-    /// The network interfaces of this function.
+    /// The network interfaces of this function, its own first, `eth2` before `eth10`.
     pub fn netdevs_of(&self, address: PciAddress) -> impl Iterator<Item = &Netdev> {
-        self.netdevs.iter().filter(move |netdev| netdev.pci == Some(address))
+        let of_function = self.netdevs.iter().filter(|netdev| netdev.pci == Some(address));
+        let mut netdevs: Vec<_> = of_function.collect();
+        netdevs.sort_by_cached_key(|netdev| (netdev.part.is_some(), natural(&netdev.name)));
+        netdevs.into_iter()
     }
 
     /// The NVMe controller of this function.

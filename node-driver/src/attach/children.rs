@@ -53,7 +53,12 @@ pub(super) async fn remove(
 /// Whether an interface is a child of this kind on the interface of this index.
 pub(super) fn is_child(found: &LinkMessage, child: Child, parent: u32) -> bool {
     let is_parent = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Link(index) if *index == parent);
-    kind_of(found) == Some(info_kind(child)) && found.attributes.iter().any(is_parent)
+    // Another namespace's interface: what the pod made itself is on one of its own.
+    let is_foreign = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
+    let mut attributes = found.attributes.iter();
+    kind_of(found) == Some(info_kind(child))
+        && found.attributes.iter().any(is_parent)
+        && attributes.any(is_foreign)
 }
 
 fn info_kind(child: Child) -> InfoKind {

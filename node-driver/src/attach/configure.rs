@@ -3,19 +3,20 @@
 //! each container of the pod, and each restart of one, runs the hook again.
 
 use crate::attach::dhcp::{Lease, Leases};
-use crate::attach::link::{add_address, add_route, all, by_name, has_lease};
+use crate::attach::enter::Indices;
+use crate::attach::identity::{in_pod, name_of};
+use crate::attach::link::{
+    add_address, add_neighbor, add_route, all, by_name, has_lease, set_attributes,
+};
 use crate::attach::netns::NetNs;
 use crate::attach::{AttachError, dhcp, ebpf, ethtool, sysctl};
 use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
 use crate::prepare::plan::{Plan, PlannedLink};
-use cluster_model::network_config::{
-    IpPrefix, LinkName, NeighborConfig, NetworkConfig, RouteConfig, RuleConfig, VrfConfig,
-};
+use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkUnspec, LinkVrf};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use tokio::time::Instant;
 
 /// `IFA_F_NODAD`: the address is one device's by the claim, and is used at once.
@@ -39,14 +40,21 @@ struct Asked<'a> {
 /// Configures the claim's interfaces, which are in the pod.
 ///
 /// Returns what DHCP servers have given now; `known` is what they had given before.
-pub(super) fn configure(plan: &Plan, known: &Leases, pod: &NetNs) -> Result<Leases, AttachError> {
+/// `links` are which interfaces of the pod's they are: one that the pod has renamed keeps
+/// its name.
+pub(super) fn configure(
+    plan: &Plan,
+    known: &Leases,
+    links: &Indices,
+    pod: &NetNs,
+) -> Result<Leases, AttachError> {
     let asked = Asked { known, deadline: Instant::now() + dhcp::PATIENCE };
     pod.run(async |handle| {
         let inside = all(&handle).await?;
         let mut leases = Leases::new();
         for link in plan.links() {
             let gone = || AttachError::Gone { link: link.name.to_string() };
-            let found = inside.get(link.name.as_str()).ok_or_else(gone)?;
+            let found = in_pod(&inside, link, links).ok_or_else(gone)?;
             let lease = configure_link(&handle, link, found, asked).await?;
             leases.extend(lease.map(|lease| (link.name.clone(), lease)));
         }
@@ -61,23 +69,24 @@ async fn configure_link(
     found: &LinkMessage,
     asked: Asked<'_>,
 ) -> Result<Option<Lease>, AttachError> {
-    let (name, index) = (&link.name, found.header.index);
+    let (name, index) = (name_of(found), found.header.index);
     let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool } = &link.config;
     if interface.disable_ebpf_programs == Some(true) {
-        ebpf::detach_all(handle, name.as_str(), found).await?;
+        ebpf::detach_all(handle, name, found).await?;
     }
     set_properties(handle, link, found).await?;
-    ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name.as_str(), asked))?;
-    sysctl::apply(name.as_str(), interface)?;
+    ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name, asked))?;
+    sysctl::apply(name, interface)?;
     if let Some(vrf) = &interface.vrf {
         join_vrf(handle, name, index, vrf).await?;
+        sysctl::accept_in_domains()?;
     }
     for prefix in &interface.addresses {
-        add_address(handle, name.as_str(), index, &pod_address(*prefix)).await?;
+        add_address(handle, name, index, &pod_address(*prefix)).await?;
     }
     if !found.header.flags.contains(LinkFlags::Up) {
         let up = LinkUnspec::new_with_index(index).up().build();
-        let wrap = |source| AttachError::netlink(name.as_str(), "set it up", source);
+        let wrap = |source| AttachError::netlink(name, "set it up", source);
         handle.link().set(up).execute().await.map_err(wrap)?;
     }
     let lease = obtain(handle, link, index, asked).await?;
@@ -104,7 +113,7 @@ async fn obtain(
     if link.config.interface.dhcp != Some(true) || has_it {
         return Ok(None);
     }
-    dhcp::lease(handle, link, deadline).await.map(Some)
+    dhcp::lease(handle, link, index, deadline).await.map(Some)
 }
 
 /// MTU, hardware address and segment sizes, those that are asked for. The
@@ -114,7 +123,6 @@ async fn set_properties(
     link: &PlannedLink,
     found: &LinkMessage,
 ) -> Result<(), AttachError> {
-    let index = found.header.index;
     let interface = &link.config.interface;
     let address = interface.hardware_addr.as_ref().map(|address| address.bytes().to_vec());
     let attributes = [
@@ -125,26 +133,13 @@ async fn set_properties(
         interface.gso_ipv4_max_size.map(LinkAttribute::GsoIpv4MaxSize),
         interface.gro_ipv4_max_size.map(LinkAttribute::GroIpv4MaxSize),
     ];
-    let is_other = |attribute: &LinkAttribute| !found.attributes.contains(attribute);
-    for attribute in attributes.into_iter().flatten().filter(is_other) {
-        let verb = format!("set {attribute:?}");
-        let message = LinkUnspec::new_with_index(index).append_extra_attribute(attribute).build();
-        let set = handle.link().set(message).execute().await;
-        set.map_err(|source| AttachError::netlink(link.name.as_str(), verb, source))?;
-    }
-    Ok(())
+    let attributes = attributes.into_iter().flatten();
+    set_attributes(handle, name_of(found), found, attributes).await.into_iter().collect()
 }
 
 fn pod_address(prefix: IpPrefix) -> HostAddress {
     let flags = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
-    let broadcast = match prefix.address {
-        IpAddr::V4(address) if prefix.prefix_len < 31 => {
-            let hosts = u32::MAX.checked_shr(prefix.prefix_len.into()).unwrap_or(0);
-            Some(Ipv4Addr::from_bits(address.to_bits() | hosts))
-        }
-        _ => None,
-    };
-    HostAddress { prefix, scope: 0, peer: None, broadcast, label: None, flags, seconds: None }
+    HostAddress { flags, ..HostAddress::of(prefix) }
 }
 
 /// Those of link scope first: they lead to the gateways of the others.
@@ -158,6 +153,12 @@ async fn add_routes(
     let (direct, via): (Vec<_>, Vec<_>) =
         routes.iter().partition(|route| route.scope == SCOPE_LINK);
     for route in direct.into_iter().chain(via) {
+        let onlink = link.host.routes.iter().any(|former| {
+            let of = |table: u32| if table == TABLE_MAIN { 0 } else { table };
+            former.onlink
+                && (former.destination, former.gateway) == (route.destination, route.gateway)
+                && of(former.table) == of(route.table)
+        });
         let route = HostRoute {
             destination: route.destination,
             gateway: route.gateway,
@@ -166,6 +167,8 @@ async fn add_routes(
             table: if route.table == 0 { table } else { route.table },
             scope: route.scope,
             protocol: PROTOCOL_STATIC,
+            onlink,
+            message: None,
         };
         add_route(handle, link.name.as_str(), index, &route).await?;
     }
@@ -174,7 +177,7 @@ async fn add_routes(
 
 async fn join_vrf(
     handle: &Handle,
-    name: &LinkName,
+    name: &str,
     index: u32,
     vrf: &VrfConfig,
 ) -> Result<(), AttachError> {
@@ -187,11 +190,11 @@ async fn join_vrf(
     let found = by_name(handle, domain).await?;
     let found = found.ok_or_else(|| AttachError::Gone { link: domain.to_owned() })?;
     let join = LinkUnspec::new_with_index(index).controller(found.header.index).build();
-    let wrap = |source| AttachError::netlink(name.as_str(), format!("join `{domain}`"), source);
+    let wrap = |source| AttachError::netlink(name, format!("join `{domain}`"), source);
     handle.link().set(join).execute().await.map_err(wrap)
 }
 
-async fn add_rule(handle: &Handle, name: &LinkName, rule: &RuleConfig) -> Result<(), AttachError> {
+async fn add_rule(handle: &Handle, name: &str, rule: &RuleConfig) -> Result<(), AttachError> {
     let RuleConfig { priority, source, destination, table } = rule;
     let table = if *table == 0 { TABLE_MAIN } else { *table };
     let mut base = handle.rule().add().table_id(table).action(RuleAction::ToTable);
@@ -220,27 +223,6 @@ async fn add_rule(handle: &Handle, name: &LinkName, rule: &RuleConfig) -> Result
     };
     match outcome {
         Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == EXISTS => Ok(()),
-        other => other.map_err(|source| AttachError::netlink(name.as_str(), "add a rule", source)),
+        other => other.map_err(|source| AttachError::netlink(name, "add a rule", source)),
     }
-}
-
-async fn add_neighbor(
-    handle: &Handle,
-    name: &LinkName,
-    index: u32,
-    neighbor: &NeighborConfig,
-) -> Result<(), AttachError> {
-    let NeighborConfig { destination, hardware_addr } = neighbor;
-    let wrap = |source| {
-        AttachError::netlink(name.as_str(), format!("add neighbour `{destination}`"), source)
-    };
-    handle
-        .neighbours()
-        .add(index, *destination)
-        .link_layer_address(hardware_addr.bytes())
-        .state(NeighbourState::Permanent)
-        .replace()
-        .execute()
-        .await
-        .map_err(wrap)
 }

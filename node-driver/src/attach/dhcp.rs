@@ -9,7 +9,8 @@
 pub mod keeper;
 
 use crate::attach::AttachError;
-use crate::attach::link::{add_address, add_route, by_name};
+use crate::attach::identity::name_of;
+use crate::attach::link::{add_address, add_route, by_index};
 use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
 use crate::prepare::plan::PlannedLink;
 use cluster_model::network_config::{IpPrefix, LinkName, VrfConfig};
@@ -115,23 +116,7 @@ impl Lease {
     }
 
     fn address(&self) -> HostAddress {
-        let IpPrefix { address, prefix_len } = self.prefix;
-        let broadcast = match address {
-            IpAddr::V4(address) if prefix_len < 31 => {
-                let hosts = u32::MAX.checked_shr(prefix_len.into()).unwrap_or(0);
-                Some(Ipv4Addr::from_bits(address.to_bits() | hosts))
-            }
-            _ => None,
-        };
-        HostAddress {
-            prefix: self.prefix,
-            scope: 0,
-            peer: None,
-            broadcast,
-            label: None,
-            flags: 0,
-            seconds: Some(self.seconds),
-        }
+        HostAddress { seconds: Some(self.seconds), ..HostAddress::of(self.prefix) }
     }
 }
 
@@ -157,25 +142,31 @@ fn routes(lease: &DhcpV4Lease) -> Vec<(IpPrefix, Ipv4Addr)> {
 pub(super) async fn lease(
     handle: &Handle,
     link: &PlannedLink,
+    index: u32,
     deadline: Instant,
 ) -> Result<Lease, AttachError> {
     let name = &link.name;
     let no_carrier = |_| LeaseError::NoCarrier { link: name.clone() };
-    let found = timeout_at(deadline, with_carrier(handle, name)).await.map_err(no_carrier)??;
+    let found =
+        timeout_at(deadline, with_carrier(handle, name, index)).await.map_err(no_carrier)??;
     let no_answer = |_| LeaseError::NoAnswer { link: name.clone() };
     let wrap = |source| LeaseError::Protocol { link: name.clone(), source };
-    let given = timeout_at(deadline, ask(name, &found)).await.map_err(no_answer)?.map_err(wrap)?;
+    let given = timeout_at(deadline, ask(&found)).await.map_err(no_answer)?.map_err(wrap)?;
     let lease = Lease::of(&given);
-    set(handle, link, found.header.index, &lease).await?;
+    set(handle, link, index, &lease).await?;
     Ok(lease)
 }
 
 /// The interface, once the other end of its cable is there.
-async fn with_carrier(handle: &Handle, name: &LinkName) -> Result<LinkMessage, AttachError> {
+async fn with_carrier(
+    handle: &Handle,
+    name: &LinkName,
+    index: u32,
+) -> Result<LinkMessage, AttachError> {
     let mut look = interval(LOOK);
     loop {
         look.tick().await;
-        let found = by_name(handle, name.as_str()).await?;
+        let found = by_index(handle, index).await?;
         let found = found.ok_or_else(|| AttachError::Gone { link: name.to_string() })?;
         if found.header.flags.contains(LinkFlags::LowerUp) {
             return Ok(found);
@@ -183,19 +174,19 @@ async fn with_carrier(handle: &Handle, name: &LinkName) -> Result<LinkMessage, A
     }
 }
 
-fn config(name: &LinkName, found: &LinkMessage) -> Result<DhcpV4Config, DhcpError> {
+fn config(found: &LinkMessage) -> Result<DhcpV4Config, DhcpError> {
     let address = found.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::Address(bytes) => Some(bytes.as_slice()),
         _ => None,
     });
-    let mut config = DhcpV4Config::new(name.as_str());
+    let mut config = DhcpV4Config::new(name_of(found));
     config.set_iface_index(found.header.index);
     config.set_iface_mac_raw(address.unwrap_or_default())?.use_mac_as_client_id();
     Ok(config)
 }
 
-async fn ask(name: &LinkName, found: &LinkMessage) -> Result<DhcpV4Lease, DhcpError> {
-    let mut client = DhcpV4Client::init(config(name, found)?, None).await?;
+async fn ask(found: &LinkMessage) -> Result<DhcpV4Lease, DhcpError> {
+    let mut client = DhcpV4Client::init(config(found)?, None).await?;
     loop {
         if let DhcpV4State::Done(lease) = client.run().await? {
             return Ok(*lease);
@@ -248,6 +239,8 @@ fn route(destination: IpPrefix, router: Ipv4Addr, table: Option<u32>) -> HostRou
         table: table.unwrap_or(TABLE_MAIN),
         scope: if is_direct { 253 } else { 0 },
         protocol: PROTOCOL_DHCP,
+        onlink: false,
+        message: None,
     }
 }
 

@@ -6,49 +6,76 @@
 //! before anything has moved.
 
 use crate::attach::dhcp::Leases;
-use crate::attach::link::{all, by_name};
+use crate::attach::identity::{at_home, in_pod, name_of};
+use crate::attach::link::all;
 use crate::attach::netns::NetNs;
 use crate::attach::{AttachError, children, configure, leave, rdma};
 use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
-use netlink_packet_route::link::LinkMessage;
+use cluster_model::network_config::LinkName;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Indices of interfaces in the pod's namespace, by the names that they get there.
+pub type Indices = BTreeMap<LinkName, u32>;
+
+/// What is known of a pod's interfaces from before.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// What DHCP servers have given.
+    pub leases: &'a Leases,
+    /// Which interfaces they are.
+    pub links: &'a Indices,
+}
+
 /// Moves what the claim's devices have in the host's namespace into the pod's,
 /// and configures it. What moved is moved back where a later step fails.
 ///
-/// Returns what DHCP servers have given now; `known` is what they had given before.
+/// `journal` keeps which interfaces will be the claim's in the pod, before the first of
+/// them moves. Returns what DHCP servers have given now.
 pub fn attach(
     plan: &Plan,
-    known: &Leases,
+    known: Known<'_>,
     host: &NetNs,
     pod: &NetNs,
+    journal: impl FnOnce(&Indices) -> Result<(), AttachError> + Send,
 ) -> Result<Leases, AttachError> {
-    let mut entered = Vec::new();
-    let attached = enter(plan, host, pod, &mut entered);
-    let attached = attached.and_then(|()| configure::configure(plan, known, pod));
+    let mut entered = Entered { devices: Vec::new(), links: known.links.clone() };
+    let attached = enter(plan, [host, pod], &mut entered, journal);
+    let attached =
+        attached.and_then(|()| configure::configure(plan, known.leases, &entered.links, pod));
     if attached.is_err() {
         // The first error is the one to tell; what cannot go back now goes back when the
         // claim is unprepared.
-        let _ = leave::leave(&entered, host, pod);
-        let _ = leave::restore(&entered, host, |_, _| {});
+        let _ = leave::leave(&entered.devices, &entered.links, host, pod);
+        let _ = leave::restore(&entered.devices, host, |_, _| {});
     }
     attached
 }
 
-/// `entered` are the devices of which something has moved, or may have.
+/// What has moved, or may have.
+struct Entered<'p> {
+    devices: Vec<&'p PlannedDevice>,
+    links: Indices,
+}
+
 fn enter<'p>(
     plan: &'p Plan,
-    host: &NetNs,
-    pod: &NetNs,
-    entered: &mut Vec<&'p PlannedDevice>,
+    [host, pod]: [&NetNs; 2],
+    entered: &mut Entered<'p>,
+    journal: impl FnOnce(&Indices) -> Result<(), AttachError> + Send,
 ) -> Result<(), AttachError> {
     let inside = pod.run(async |handle| Inside::see(&handle, plan).await)?;
     host.run(async |handle| {
-        let outside = outside(&handle, plan).await?;
-        for (device, step) in steps(plan, &inside, &outside)? {
-            entered.push(device);
+        let outside = all(&handle).await?;
+        let Due { steps, links } = due(plan, &entered.links, &inside, &outside)?;
+        if links != entered.links {
+            journal(&links)?;
+        }
+        entered.links = links;
+        for (device, step) in steps {
+            entered.devices.push(device);
             step.take(&handle, pod).await?;
         }
         Ok(())
@@ -58,7 +85,7 @@ fn enter<'p>(
 /// What is in the pod's namespace.
 #[derive(Debug, Default)]
 struct Inside {
-    links: BTreeMap<String, LinkMessage>,
+    links: Vec<LinkMessage>,
     /// Of the claim's RDMA devices those that are there.
     rdma: BTreeSet<String>,
 }
@@ -73,19 +100,21 @@ impl Inside {
         }
         Ok(Self { links: all(handle).await?, rdma })
     }
-}
 
-/// The claim's interfaces that are in the host's namespace, with their indices.
-async fn outside<'p>(
-    handle: &Handle,
-    plan: &'p Plan,
-) -> Result<BTreeMap<&'p str, u32>, AttachError> {
-    let mut outside = BTreeMap::new();
-    for link in plan.links() {
-        let found = by_name(handle, &link.host.name).await?;
-        outside.extend(found.map(|found| (link.host.name.as_str(), found.header.index)));
+    fn named(&self, name: &LinkName) -> Option<&LinkMessage> {
+        self.links.iter().find(|link| name_of(link) == name.as_str())
     }
-    Ok(outside)
+
+    /// The index that an interface of this name can keep in the pod, else one that no
+    /// interface has.
+    fn free_index(&self, name: &LinkName, own: u32, taken: &Indices) -> u32 {
+        let is_free = |index: &u32| {
+            let is_it = |link: &LinkMessage| link.header.index == *index;
+            let mut others = taken.iter().filter(|(other, _)| *other != name);
+            !self.links.iter().any(is_it) && !others.any(|(_, taken)| taken == index)
+        };
+        (own..=u32::MAX).find(is_free).unwrap_or(own)
+    }
 }
 
 /// One effect.
@@ -93,47 +122,65 @@ async fn outside<'p>(
 enum Step<'p> {
     /// The RDMA device moves.
     Rdma(&'p str),
-    /// The interface of this index moves.
-    Link(&'p PlannedLink, u32),
+    /// The interface of this index moves, and has the other index in the pod.
+    Link(&'p PlannedLink, [u32; 2]),
     /// A child is made on the interface of this index.
     Child(&'p PlannedLink, Child, u32),
 }
 
-/// Decides what is to be done, in this order: of a device the RDMA device first, since one
-/// that is made on an interface may not outlive the interface's move.
-fn steps<'p>(
-    plan: &'p Plan,
-    inside: &Inside,
-    outside: &BTreeMap<&str, u32>,
-) -> Result<Vec<(&'p PlannedDevice, Step<'p>)>, AttachError> {
-    let mut steps = Vec::new();
-    for device in &plan.devices {
-        let moving = device.moving_rdma().filter(|rdma| !inside.rdma.contains(&rdma.name));
-        steps.extend(moving.map(|rdma| (device, Step::Rdma(&rdma.name))));
-        if let Some(link) = &device.link {
-            let step = step_of(link, inside, outside)?;
-            steps.extend(step.map(|step| (device, step)));
-        }
-    }
-    Ok(steps)
+/// What is to be done, and which interfaces are the claim's in the pod then.
+#[derive(Debug)]
+struct Due<'p> {
+    steps: Vec<(&'p PlannedDevice, Step<'p>)>,
+    links: Indices,
 }
 
+/// Decides what is to be done, in this order: of a device the RDMA device first, since one
+/// that is made on an interface may not outlive the interface's move.
+fn due<'p>(
+    plan: &'p Plan,
+    known: &Indices,
+    inside: &Inside,
+    outside: &[LinkMessage],
+) -> Result<Due<'p>, AttachError> {
+    let mut due = Due { steps: Vec::new(), links: known.clone() };
+    for device in &plan.devices {
+        let moving = device.moving_rdma().filter(|rdma| !inside.rdma.contains(&rdma.name));
+        due.steps.extend(moving.map(|rdma| (device, Step::Rdma(&rdma.name))));
+        if let Some(link) = &device.link {
+            let step = step_of(link, &due.links, inside, outside)?;
+            if let Some(Step::Link(_, [_, index])) = &step {
+                due.links.insert(link.name.clone(), *index);
+            }
+            due.steps.extend(step.map(|step| (device, step)));
+        }
+    }
+    // The kernel chooses the indices of children: among those that are left.
+    due.steps.sort_by_key(|(_, step)| matches!(step, Step::Child(..)));
+    Ok(due)
+}
+
+/// An interface that the host has is not in the pod, whatever the pod has made.
 fn step_of<'p>(
     link: &'p PlannedLink,
+    known: &Indices,
     inside: &Inside,
-    outside: &BTreeMap<&str, u32>,
+    outside: &[LinkMessage],
 ) -> Result<Option<Step<'p>>, AttachError> {
-    let there = inside.links.get(link.name.as_str());
-    let here = outside.get(link.host.name.as_str()).copied();
-    match (link.child, here, there) {
-        (None, None, Some(_)) => Ok(None),
-        (_, None, _) => Err(AttachError::Gone { link: link.host.name.clone() }),
-        (None, Some(index), None) => Ok(Some(Step::Link(link, index))),
-        (Some(child), Some(parent), None) => Ok(Some(Step::Child(link, child, parent))),
-        (Some(child), Some(parent), Some(there)) if children::is_child(there, child, parent) => {
-            Ok(None)
+    let gone = || AttachError::Gone { link: link.host.name.clone() };
+    let here = at_home(outside, &link.host).map(|here| here.header.index);
+    let (Some(index), there) = (here, inside.named(&link.name)) else {
+        let there = in_pod(&inside.links, link, known).filter(|_| link.child.is_none());
+        return there.map(|_| None).ok_or_else(gone);
+    };
+    match (link.child, there) {
+        (None, None) => {
+            let in_pod = inside.free_index(&link.name, index, known);
+            Ok(Some(Step::Link(link, [index, in_pod])))
         }
-        (_, Some(_), Some(_)) => Err(AttachError::NameTaken { name: link.name.clone() }),
+        (Some(child), None) => Ok(Some(Step::Child(link, child, index))),
+        (Some(child), Some(there)) if children::is_child(there, child, index) => Ok(None),
+        (_, Some(_)) => Err(AttachError::NameTaken { name: link.name.clone() }),
     }
 }
 
@@ -145,7 +192,7 @@ impl Step<'_> {
                 let moved = rdma::send(name, pod, "pod's")?;
                 moved.then_some(()).ok_or_else(|| AttachError::NoRdma { name: name.to_owned() })
             }
-            Self::Link(link, index) => move_link(host, link, index, pod).await,
+            Self::Link(link, indices) => move_link(host, link, indices, pod).await,
             Self::Child(link, child, parent) => {
                 children::make(host, link, child, parent, pod).await
             }
@@ -158,13 +205,15 @@ impl Step<'_> {
 async fn move_link(
     host: &Handle,
     link: &PlannedLink,
-    index: u32,
+    [index, in_pod]: [u32; 2],
     pod: &NetNs,
 ) -> Result<(), AttachError> {
-    let message = LinkUnspec::new_with_index(index)
+    let new_index = i32::try_from(in_pod).ok().map(LinkAttribute::NewIfIndex);
+    let mut message = LinkUnspec::new_with_index(index)
         .setns_by_fd(pod.as_fd().as_raw_fd())
         .name(link.name.as_str())
         .build();
+    message.attributes.extend(new_index);
     let verb = "move it into the pod's network namespace";
     let wrap = |source| AttachError::netlink(&link.host.name, verb, source);
     host.link().set(message).execute().await.map_err(wrap)

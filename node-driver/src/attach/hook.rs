@@ -5,10 +5,9 @@
 //! Follows the hooks of the OCI runtime specification, `config.md` and
 //! `runtime.md`.
 
-use crate::attach::enter::attach;
 use crate::attach::namespaces::{hand_over, tell_attached};
 use crate::attach::netns::NetNs;
-use crate::attach::record::AttachRecord;
+use crate::attach::record::{AttachRecord, attach_recorded};
 use crate::attach::{AttachError, is_separate};
 use crate::prepare::paths::namespaces_socket;
 use crate::prepare::plan::Plan;
@@ -63,7 +62,7 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let path = args.run_dir.join(format!("attached/{uid}.json"));
     let mut record = AttachRecord::begin(&path, namespace, None);
     record.store(&path)?;
-    let given = attach(&plan, &record.leases, &host, &pod)?;
+    let given = attach_recorded(&plan, &mut record, &path, [&host, &pod])?;
     record.attached(given, &path)?;
     let socket = namespaces_socket(&args.run_dir);
     if let Err(error) = held.and_then(|()| tell_attached(&socket, uid)) {

@@ -3,20 +3,25 @@
 
 use crate::attach::AttachError;
 use crate::prepare::host_link::{HostAddress, HostRoute};
-use cluster_model::network_config::IpPrefix;
+use cluster_model::network_config::{IpPrefix, NeighborConfig};
 use futures::TryStreamExt;
+use netlink_packet_core::{DecodeError, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo,
 };
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use netlink_packet_route::route::RouteMessage;
-use rtnetlink::{Handle, RouteMessageBuilder};
-use std::collections::BTreeMap;
+use netlink_packet_route::neighbour::NeighbourState;
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteVia,
+};
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
+/// Bytes of `struct rtmsg`.
+const ROUTE_HEADER: usize = 12;
 /// `ENODEV`.
 const NO_DEVICE: i32 = 19;
 /// `ESRCH`.
@@ -36,37 +41,24 @@ pub(super) async fn by_name(
     }
 }
 
-/// The interface of this device (`0101:00:00.0`), under whatever name.
-pub(super) async fn by_parent(
+/// The interface of this index.
+pub(super) async fn by_index(
     handle: &Handle,
-    parent: &str,
+    index: u32,
 ) -> Result<Option<LinkMessage>, AttachError> {
-    let is_parent = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::ParentDevName(name) if name == parent);
-    let wrap = |source| AttachError::netlink(parent, "look it up", source);
-    let mut links = handle.link().get().execute();
-    while let Some(link) = links.try_next().await.map_err(wrap)? {
-        if link.attributes.iter().any(is_parent) {
-            return Ok(Some(link));
+    let found = handle.link().get().match_index(index).execute().try_next().await;
+    match found {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_DEVICE => {
+            Ok(None)
         }
+        other => other.map_err(|source| AttachError::netlink("any", "look it up", source)),
     }
-    Ok(None)
 }
 
-/// All interfaces of a namespace, by name.
-pub(super) async fn all(handle: &Handle) -> Result<BTreeMap<String, LinkMessage>, AttachError> {
+/// All interfaces of a namespace.
+pub(super) async fn all(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError> {
     let wrap = |source| AttachError::netlink("any", "look it up", source);
-    let links: Vec<LinkMessage> =
-        handle.link().get().execute().try_collect().await.map_err(wrap)?;
-    Ok(links.into_iter().map(|link| (name_of(&link).to_owned(), link)).collect())
-}
-
-/// Its name.
-pub(super) fn name_of(link: &LinkMessage) -> &str {
-    let name = link.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::IfName(name) => Some(name.as_str()),
-        _ => None,
-    });
-    name.unwrap_or_default()
+    handle.link().get().execute().try_collect().await.map_err(wrap)
 }
 
 /// Adds an address, or sees that it is there.
@@ -163,24 +155,99 @@ pub(super) async fn del_route(
 }
 
 fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachError> {
-    let HostRoute { destination, gateway, source, priority, table, scope, protocol } = route;
+    if let Some(text) = &route.message {
+        return recorded(index, text).map_err(|error| invalid(route, &error));
+    }
     let mut message = RouteMessageBuilder::<IpAddr>::new()
-        .destination_prefix(destination.address, destination.prefix_len)
+        .destination_prefix(route.destination.address, route.destination.prefix_len)
         .map_err(|error| invalid(route, &error))?
         .output_interface(index)
-        .table_id(*table)
-        .scope((*scope).into())
-        .protocol((*protocol).into());
-    if let Some(gateway) = gateway {
-        message = message.gateway(*gateway).map_err(|error| invalid(route, &error))?;
+        .table_id(route.table)
+        .scope(route.scope.into())
+        .protocol(route.protocol.into());
+    let via = route.gateway.filter(|it| it.is_ipv6() && route.destination.address.is_ipv4());
+    if let Some(gateway) = route.gateway.filter(|_| via.is_none()) {
+        message = message.gateway(gateway).map_err(|error| invalid(route, &error))?;
     }
-    if let Some(source) = source {
-        message = message.pref_source(*source).map_err(|error| invalid(route, &error))?;
+    if let Some(source) = route.source {
+        message = message.pref_source(source).map_err(|error| invalid(route, &error))?;
     }
-    if let Some(priority) = priority {
-        message = message.priority(*priority);
+    if let Some(priority) = route.priority {
+        message = message.priority(priority);
     }
-    Ok(message.build())
+    let mut message = message.build();
+    if let Some(IpAddr::V6(gateway)) = via {
+        message.attributes.push(RouteAttribute::Via(RouteVia::Inet6(gateway)));
+    }
+    message.header.flags.set(RouteFlags::Onlink, route.onlink);
+    Ok(message)
+}
+
+/// The kernel's own message as it takes it again, through the interface that has this
+/// index now.
+fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
+    let digits: Vec<u8> = text.bytes().collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok();
+    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
+    let bytes = bytes.ok_or_else(|| DecodeError::from("it is no message"))?;
+    let mut message = RouteMessage::parse(bytes.as_slice())?;
+    // The others say how the route was when it was read.
+    message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
+    message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
+    let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
+    if message.attributes.iter().any(is_only) {
+        message.attributes.retain(|attribute| !is_only(attribute));
+        message.attributes.push(RouteAttribute::Oif(index));
+    }
+    for attribute in &mut message.attributes {
+        if let RouteAttribute::MultiPath(hops) = attribute {
+            for hop in hops {
+                hop.flags &= RouteNextHopFlags::Onlink | RouteNextHopFlags::Pervasive;
+            }
+        }
+    }
+    Ok(message)
+}
+
+/// Sets those attributes that the interface has otherwise. Some drivers take a hardware
+/// address only while down: what is so stays. Returns what came of each that was set.
+pub(super) async fn set_attributes(
+    handle: &Handle,
+    name: &str,
+    found: &LinkMessage,
+    attributes: impl Iterator<Item = LinkAttribute>,
+) -> Vec<Result<(), AttachError>> {
+    let mut outcomes = Vec::new();
+    for attribute in attributes.filter(|attribute| !found.attributes.contains(attribute)) {
+        let verb = format!("set {attribute:?}");
+        let message = LinkUnspec::new_with_index(found.header.index);
+        let message = message.append_extra_attribute(attribute).build();
+        let set = handle.link().set(message).execute().await;
+        outcomes.push(set.map_err(|source| AttachError::netlink(name, verb, source)));
+    }
+    outcomes
+}
+
+/// Adds a permanent neighbour, or replaces it.
+pub(super) async fn add_neighbor(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    neighbor: &NeighborConfig,
+) -> Result<(), AttachError> {
+    let NeighborConfig { destination, hardware_addr } = neighbor;
+    let wrap =
+        |source| AttachError::netlink(name, format!("add neighbour `{destination}`"), source);
+    handle
+        .neighbours()
+        .add(index, *destination)
+        .link_layer_address(hardware_addr.bytes())
+        .state(NeighbourState::Permanent)
+        .replace()
+        .execute()
+        .await
+        .map_err(wrap)
 }
 
 fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {

@@ -1,8 +1,10 @@
 //! What was attached for a claim, for the driver that undoes it. Lies below a
 //! directory that is empty after a boot, as are the namespaces then.
 
+use crate::attach::AttachError;
 use crate::attach::dhcp::{Lease, Leases};
-use crate::attach::netns::NetNsId;
+use crate::attach::enter::{Indices, Known, attach};
+use crate::attach::netns::{NetNs, NetNsId};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::plan::Plan;
 use cluster_model::network_config::LinkName;
@@ -22,6 +24,10 @@ pub struct AttachRecord {
     /// What DHCP servers have given to its interfaces.
     #[serde(default, skip_serializing_if = "Leases::is_empty")]
     pub leases: Leases,
+    /// Which interfaces of that namespace they are: their indices, by the names that they
+    /// got. Written before they move.
+    #[serde(default, skip_serializing_if = "Indices::is_empty")]
+    pub links: Indices,
     /// Whether all of them have been there, configured.
     #[serde(default)]
     pub is_attached: bool,
@@ -38,9 +44,17 @@ impl AttachRecord {
     /// there is still there when another container of the pod starts.
     pub fn begin(path: &Path, namespace: NetNsId, sandbox: Option<String>) -> Self {
         let known = Self::load(path).filter(|record| record.namespace == namespace);
-        let (leases, is_attached) =
-            known.map(|record| (record.leases, record.is_attached)).unwrap_or_default();
-        Self { namespace, sandbox, leases, is_attached }
+        let Some(known) = known else {
+            let (leases, links) = (Leases::new(), Indices::new());
+            return Self { namespace, sandbox, leases, links, is_attached: false };
+        };
+        Self { sandbox, ..known }
+    }
+
+    /// Notes which interfaces will be the claim's.
+    pub fn journal(&mut self, links: &Indices, path: &Path) -> Result<(), FileError> {
+        self.links.clone_from(links);
+        self.store(path)
     }
 
     /// Notes that all is there, and what was given.
@@ -80,4 +94,18 @@ impl AttachRecord {
         }
         durable::write_json(path, self)
     }
+}
+
+/// Attaches what the plan says, with the record of it: which interfaces it will be is
+/// written before they move.
+pub fn attach_recorded(
+    plan: &Plan,
+    record: &mut AttachRecord,
+    path: &Path,
+    [host, pod]: [&NetNs; 2],
+) -> Result<Leases, AttachError> {
+    let AttachRecord { leases, links, .. } = record.clone();
+    let known = Known { leases: &leases, links: &links };
+    let journal = |links: &Indices| Ok(record.journal(links, path)?);
+    attach(plan, known, host, pod, journal)
 }

@@ -15,6 +15,7 @@ fn plan(uid: &str) -> Plan {
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),
+        boot_id: None,
     }
 }
 

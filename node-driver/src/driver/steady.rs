@@ -13,6 +13,7 @@ use crate::network::kernel::Changes;
 use crate::pace::Pace;
 use crate::plugin::metrics::PluginMetrics;
 use crate::watch::{self, Known};
+use futures::future::BoxFuture;
 use kube::Client;
 use process::chain::Chain;
 use process::memory;
@@ -45,6 +46,8 @@ pub(super) struct Surroundings {
     pub(super) cloud: CloudSource,
     /// Whether the cloud has answered already.
     pub(super) cloud_answered: bool,
+    /// Keeps the addresses of the API servers.
+    pub(super) following: BoxFuture<'static, ()>,
 }
 
 /// Health and metrics, served from the process's start.
@@ -89,7 +92,8 @@ pub(super) async fn run(
 ) {
     let mut tasks = JoinSet::new();
     let wake = Arc::new(Notify::new());
-    let Surroundings { changes, client, cloud, cloud_answered } = surroundings;
+    let Surroundings { changes, client, cloud, cloud_answered, following } = surroundings;
+    tasks.spawn(following);
     // Listening begins before the first look, so that no change falls between.
     if let Some(changes) = changes {
         watch::kernel(&mut tasks, changes, &wake);

@@ -4,6 +4,7 @@
 //! A dump that the kernel interrupts because of a change is followed by the
 //! event of that change, upon which everything is read again.
 
+use super::server::ApiServers;
 use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::stream::StreamExt;
@@ -16,7 +17,7 @@ use rtnetlink::packet_route::link::{
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::SocketAddr;
-use rtnetlink::{Handle, IpVersion, MulticastGroup, RouteMessageBuilder};
+use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::io;
@@ -49,8 +50,7 @@ pub enum NetworkError {
 pub struct Kernel {
     handle: Handle,
     connection: JoinHandle<()>,
-    /// Addresses of the API server.
-    servers: BTreeSet<IpAddr>,
+    servers: ApiServers,
 }
 
 /// What the kernel tells of changes.
@@ -83,56 +83,75 @@ impl Kernel {
         let (connection, handle, changes) = rtnetlink::new_multicast_connection(&groups)
             .map_err(|source| NetworkError::Open { source })?;
         let connection = tokio::spawn(connection);
-        Ok((Self { handle, connection, servers: BTreeSet::new() }, Changes(changes)))
+        Ok((Self { handle, connection, servers: ApiServers::default() }, Changes(changes)))
     }
 
-    /// Looks for the ways to these addresses of the API server as well.
+    /// Looks for the ways to the API server as well.
     #[must_use]
-    pub fn reaching(mut self, servers: BTreeSet<IpAddr>) -> Self {
+    pub fn reaching(mut self, servers: ApiServers) -> Self {
         self.servers = servers;
         self
     }
 
     /// Reads everything.
     pub async fn read(&self) -> Result<NetworkFacts, NetworkError> {
+        Ok(Dump::read(&self.handle, &self.servers.now()).await?.facts())
+    }
+}
+
+/// What the kernel answers of one network namespace.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    pub(crate) links: Vec<LinkMessage>,
+    pub(crate) addresses: Vec<AddressMessage>,
+    pub(crate) routes: Vec<RouteMessage>,
+    to_server: BTreeSet<u32>,
+}
+
+impl Dump {
+    /// Asks for everything, and for the ways to these addresses of the API server.
+    pub(crate) async fn read(
+        handle: &Handle,
+        servers: &BTreeSet<IpAddr>,
+    ) -> Result<Self, NetworkError> {
         let failed = |what| move |error| NetworkError::List { what, source: Box::new(error) };
-        let links = self.handle.link().get().execute();
-        let links: Vec<_> = links.try_collect().await.map_err(failed("interfaces"))?;
-        let addresses = self.handle.address().get().execute();
-        let addresses: Vec<_> = addresses.try_collect().await.map_err(failed("addresses"))?;
-        let mut routes = self.routes(IpVersion::V4).await?;
-        routes.extend(self.routes(IpVersion::V6).await?);
-        let to_server = self.to_server().await;
-        Ok(NetworkFacts { to_server, ..facts(links, addresses, &routes) })
-    }
-
-    /// Interfaces by which the kernel would send to the API server now
-    /// (`RTM_GETROUTE` with an address). Without a way there is none.
-    async fn to_server(&self) -> BTreeSet<u32> {
-        let mut interfaces = BTreeSet::new();
-        for server in &self.servers {
-            let Some(question) = question(*server) else { continue };
-            let answer = self.handle.route().get(question).execute().try_collect::<Vec<_>>().await;
-            let routes = answer.unwrap_or_else(|error| {
-                tracing::debug!(%server, %error, "No way to the API server");
-                Vec::new()
-            });
-            interfaces.extend(routes.iter().flat_map(interfaces_of));
+        let links = handle.link().get().execute();
+        let links = links.try_collect().await.map_err(failed("interfaces"))?;
+        let addresses = handle.address().get().execute();
+        let addresses = addresses.try_collect().await.map_err(failed("addresses"))?;
+        let mut routes = Vec::new();
+        for message in [
+            RouteMessageBuilder::<Ipv4Addr>::new().build(),
+            RouteMessageBuilder::<Ipv6Addr>::new().build(),
+        ] {
+            let of_family = handle.route().get(message).execute().try_collect::<Vec<_>>().await;
+            routes.extend(of_family.map_err(failed("routes"))?);
         }
-        interfaces
+        let to_server = to_server(handle, servers).await;
+        Ok(Self { links, addresses, routes, to_server })
     }
 
-    async fn routes(&self, version: IpVersion) -> Result<Vec<RouteMessage>, NetworkError> {
-        let message = match version {
-            IpVersion::V4 => RouteMessageBuilder::<Ipv4Addr>::new().build(),
-            IpVersion::V6 => RouteMessageBuilder::<Ipv6Addr>::new().build(),
-        };
-        let routes = self.handle.route().get(message).execute();
-        routes
-            .try_collect()
-            .await
-            .map_err(|error| NetworkError::List { what: "routes", source: Box::new(error) })
+    /// What follows from it.
+    pub(crate) fn facts(&self) -> NetworkFacts {
+        let Self { links, addresses, routes, to_server } = self;
+        NetworkFacts { to_server: to_server.clone(), ..facts(links, addresses, routes) }
     }
+}
+
+/// Interfaces by which the kernel would send to the API server now (`RTM_GETROUTE` with an
+/// address). Without a way there is none.
+async fn to_server(handle: &Handle, servers: &BTreeSet<IpAddr>) -> BTreeSet<u32> {
+    let mut interfaces = BTreeSet::new();
+    for server in servers {
+        let Some(question) = question(*server) else { continue };
+        let answer = handle.route().get(question).execute().try_collect::<Vec<_>>().await;
+        let routes = answer.unwrap_or_else(|error| {
+            tracing::debug!(%server, %error, "No way to the API server");
+            Vec::new()
+        });
+        interfaces.extend(routes.iter().flat_map(interfaces_of));
+    }
+    interfaces
 }
 
 /// The facts in a recorded stream of rtnetlink messages, one after the other.
@@ -153,15 +172,15 @@ pub fn facts_in(mut bytes: &[u8]) -> NetworkFacts {
         }
         bytes = bytes.get(length.max(1)..).unwrap_or_default();
     }
-    facts(links, addresses, &routes)
+    facts(&links, &addresses, &routes)
 }
 
 fn facts(
-    links: Vec<LinkMessage>,
-    addresses: Vec<AddressMessage>,
+    links: &[LinkMessage],
+    addresses: &[AddressMessage],
     routes: &[RouteMessage],
 ) -> NetworkFacts {
-    let mut interfaces: Vec<_> = links.into_iter().filter_map(interface).collect();
+    let mut interfaces: Vec<_> = links.iter().filter_map(interface).collect();
     let mut by_index = addresses_by_index(addresses);
     for interface in &mut interfaces {
         interface.addresses = by_index.remove(&interface.index).unwrap_or_default();
@@ -186,7 +205,7 @@ impl Drop for Kernel {
     }
 }
 
-fn addresses_by_index(messages: Vec<AddressMessage>) -> BTreeMap<u32, Vec<Cidr>> {
+fn addresses_by_index(messages: &[AddressMessage]) -> BTreeMap<u32, Vec<Cidr>> {
     let mut by_index: BTreeMap<u32, Vec<Cidr>> = BTreeMap::new();
     for message in messages {
         // Of a point-to-point interface `Address` is the other end.
@@ -207,7 +226,7 @@ fn addresses_by_index(messages: Vec<AddressMessage>) -> BTreeMap<u32, Vec<Cidr>>
 }
 
 /// The interface of a message; none where the kernel does not name it.
-fn interface(message: LinkMessage) -> Option<Interface> {
+fn interface(message: &LinkMessage) -> Option<Interface> {
     let encapsulation = match message.header.link_layer_type {
         LinkLayerType::Ether => Encapsulation::Ether,
         LinkLayerType::Infiniband => Encapsulation::InfiniBand,
@@ -217,21 +236,24 @@ fn interface(message: LinkMessage) -> Option<Interface> {
     let mut interface =
         Interface { index: message.header.index, encapsulation, ..Interface::default() };
     let mut foreign_lower = false;
-    for attribute in message.attributes {
+    for attribute in &message.attributes {
         match attribute {
-            LinkAttribute::IfName(name) => interface.name = name,
-            LinkAttribute::Address(bytes) => interface.mac = hardware_address(&bytes),
-            LinkAttribute::Mtu(mtu) => interface.mtu = Some(mtu),
+            LinkAttribute::IfName(name) => interface.name.clone_from(name),
+            LinkAttribute::Address(bytes) => interface.mac = hardware_address(bytes),
+            LinkAttribute::Mtu(mtu) => interface.mtu = Some(*mtu),
             LinkAttribute::OperState(state) => {
-                interface.state = oper_state(state).map(str::to_owned);
+                interface.state = oper_state(*state).map(str::to_owned);
             }
-            LinkAttribute::IfAlias(alias) => interface.alias = Some(alias),
+            LinkAttribute::IfAlias(alias) => interface.alias = Some(alias.clone()),
             LinkAttribute::Controller(index) => {
-                interface.master = Some(index).filter(|index| *index != 0);
+                interface.master = Some(*index).filter(|index| *index != 0);
             }
-            LinkAttribute::Link(index) => interface.lower = Some(index).filter(|index| *index != 0),
+            LinkAttribute::Link(index) => {
+                interface.lower = Some(*index).filter(|index| *index != 0);
+            }
+            LinkAttribute::ParentDevBusName(name) => interface.bus = Some(name.clone()),
             LinkAttribute::LinkNetNsId(_) => foreign_lower = true,
-            LinkAttribute::LinkInfo(infos) => interface.kind = kind(&infos),
+            LinkAttribute::LinkInfo(infos) => interface.kind = kind(infos),
             _ => {}
         }
     }
@@ -241,7 +263,8 @@ fn interface(message: LinkMessage) -> Option<Interface> {
     (!interface.name.is_empty()).then_some(interface)
 }
 
-fn kind(infos: &[LinkInfo]) -> Option<String> {
+/// Its kind as the kernel spells it, `veth`.
+pub(crate) fn kind(infos: &[LinkInfo]) -> Option<String> {
     infos.iter().find_map(|info| match info {
         LinkInfo::Kind(InfoKind::Other(kind)) => Some(kind.clone()),
         LinkInfo::Kind(kind) => Some(kind.to_string()),

@@ -87,3 +87,34 @@ fn addresses_that_others_can_reach() {
         assert_eq!(cidr.is_global_unicast(), expected, "{cidr}");
     }
 }
+
+#[test]
+fn what_stays_with_the_host() {
+    // A bond with two members, a bridge with one, a VF below Azure's paravirtual interface
+    // and one below another's, and a NIC of nobody's.
+    let mut host = facts(
+        "2 eth0\n3 rail0 master 10\n4 rail1 master 10\n5 rail2 master 11\n\
+         6 enP1s1 master 12\n7 ens4 master 13\n8 rail3\n\
+         10 bond1\n11 br0\n12 eth1\n13 failover0\ndefault 2 0",
+    );
+    for (index, kind, bus) in
+        [(10, Some("bond"), None), (11, Some("bridge"), None), (12, None, Some("vmbus"))]
+    {
+        let interface = host.interfaces.iter_mut().find(|it| it.index == index).unwrap();
+        (interface.kind, interface.bus) = (kind.map(str::to_owned), bus.map(str::to_owned));
+    }
+    let member = |name: &str| Withheld::Member(name.to_owned());
+    let expected = [
+        (2, Withheld::Uplink),
+        (3, member("bond1")),
+        (4, member("bond1")),
+        (5, member("br0")),
+        (7, member("failover0")),
+    ];
+    assert_eq!(host.withheld(), expected.clone().into());
+
+    // Of an uplink all that it is made of, also below a paravirtual interface.
+    host.default_routes[0].interface = 12;
+    let withheld = host.withheld();
+    assert_eq!((withheld.get(&6), withheld.get(&2)), (Some(&Withheld::Uplink), None));
+}

@@ -213,3 +213,45 @@ fn a_link_is_degraded_below_what_both_ends_can() {
         assert_eq!(degraded, [expected], "{port:?} {now:?}");
     }
 }
+
+/// A ConnectX in switchdev mode with a scalable function: interfaces and RDMA devices that
+/// are other functions', and names whose numbers have one digit and two.
+#[test]
+fn a_functions_own_interface_and_rdma_device_stand_for_it() {
+    let snapshot = planted(
+        "[sys/devices/pci0000:00/0000:3b:00.0]
+         class = 0x020000
+         vendor = 0x15b3
+         device = 0x101d
+         /sys/bus/pci/devices/0000:3b:00.0 -> .
+         driver -> /sys/bus/pci/drivers/mlx5_core
+         infiniband/mlx5_10/ports/1/link_layer = Ethernet
+         /sys/class/infiniband/mlx5_10 -> ./infiniband/mlx5_10
+         mlx5_core.sf.4/infiniband/mlx5_2/ports/1/link_layer = Ethernet
+         /sys/class/infiniband/mlx5_2 -> ./mlx5_core.sf.4/infiniband/mlx5_2
+         net/own/phys_port_name = p0
+         /sys/class/net/own -> ./net/own
+         net/a_representor/phys_port_name = pf0vf0
+         /sys/class/net/a_representor -> ./net/a_representor
+         mlx5_core.sf.4/net/a_scalable/type = 1
+         /sys/class/net/a_scalable -> ./mlx5_core.sf.4/net/a_scalable",
+    );
+    let names = ["a_representor", "a_scalable", "own"];
+    let interfaces = (2..).zip(names).map(|(index, name)| interface(index, name, None));
+    let network = NetworkFacts { interfaces: interfaces.collect(), ..NetworkFacts::default() };
+    let nic = nics(&snapshot, &network).remove(0);
+    assert_eq!(nic.interface.map(|interface| interface.name.as_str()), Some("own"));
+    assert_eq!(nic.rdma.map(|rdma| rdma.name.as_str()), Some("mlx5_10"));
+
+    let two = snapshot_of_two_rdma_devices();
+    let names: Vec<_> = two.rdma_of(two.pci[0].address).map(|rdma| &rdma.name).collect();
+    assert_eq!(names, ["mlx5_2", "mlx5_10"]);
+}
+
+fn snapshot_of_two_rdma_devices() -> Snapshot {
+    let mut snapshot = snapshot("0000:01:00.0 0x020700 mlx4_core rdma InfiniBand");
+    let own = snapshot.rdma[0].clone();
+    let named = |name: &str| RdmaDevice { name: name.to_owned(), ..own.clone() };
+    snapshot.rdma = vec![named("mlx5_10"), named("mlx5_2")];
+    snapshot
+}

@@ -2,6 +2,7 @@
 
 use crate::attach::AttachMode;
 use crate::prepare::paths::Paths;
+use crate::prepare::plan::Policy;
 use std::path::PathBuf;
 
 /// Where the kubelet and the container runtime are.
@@ -52,6 +53,9 @@ pub struct PluginArgs {
     /// Tell containers their devices' attributes in metadata files (KEP-5304)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub device_metadata: bool,
+    /// What pods may have besides
+    #[command(flatten)]
+    pub policy: Policy,
     /// Kill the driver at this point of its work, for tests of restarts
     #[cfg(feature = "faults")]
     #[arg(long, value_name = "POINT")]

@@ -41,8 +41,8 @@ pub enum HealthState {
     Unhealthy,
 }
 
-/// The health of all devices: a NIC works where all its ports are active. Of
-/// one without RDMA nothing is known.
+/// The health of all devices: a NIC works while any of its ports is active, as the taint
+/// `dranet.io/port-down` has it. Of one without RDMA nothing is known.
 pub fn of(inventory: &Inventory, pool: &str, at: SystemTime) -> Vec<DeviceHealth> {
     let health = |(name, nic): (&String, &NicFacts)| {
         let (state, message) = match &nic.rdma {
@@ -51,7 +51,9 @@ pub fn of(inventory: &Inventory, pool: &str, at: SystemTime) -> Vec<DeviceHealth
             Some(rdma) => {
                 let ports: Vec<_> = rdma.inactive.iter().map(u32::to_string).collect();
                 let message = format!("{}: port {} is not active", rdma.name, ports.join(", "));
-                (HealthState::Unhealthy, message)
+                let is_down = rdma.inactive.len() == rdma.ports.len();
+                let state = if is_down { HealthState::Unhealthy } else { HealthState::Healthy };
+                (state, message)
             }
         };
         DeviceHealth { pool: pool.to_owned(), device: name.clone(), state, message, at }
@@ -144,3 +146,31 @@ macro_rules! serve_version {
 
 serve_version!(health_v1);
 serve_version!(health_v1alpha1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prepare::inventory::RdmaFacts;
+
+    #[test]
+    fn a_nic_works_while_any_of_its_ports_is_active() {
+        for (inactive, expected, message) in [
+            (&[][..], HealthState::Healthy, ""),
+            (&[2], HealthState::Healthy, "mlx4_0: port 2 is not active"),
+            (&[1, 2], HealthState::Unhealthy, "mlx4_0: port 1, 2 is not active"),
+        ] {
+            let rdma = RdmaFacts {
+                name: "mlx4_0".to_owned(),
+                ports: vec![1, 2],
+                inactive: inactive.to_vec(),
+                is_infiniband: true,
+                chars: vec![],
+                missing: vec![],
+            };
+            let nic = NicFacts { address: None, rdma: Some(rdma), netdev: None };
+            let inventory = Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None };
+            let health = of(&inventory, "node", SystemTime::UNIX_EPOCH).remove(0);
+            assert_eq!((health.state, health.message.as_str()), (expected, message));
+        }
+    }
+}

@@ -4,12 +4,14 @@ use crate::args::Args;
 use crate::attach::dhcp::keeper::Keepers;
 use crate::attach::namespaces::Namespaces;
 use crate::cdi;
+use crate::network::server::ApiServers;
 use crate::plugin::args::PluginArgs;
 use crate::plugin::health::{self, DeviceHealth};
 use crate::plugin::metrics::PluginMetrics;
 use crate::plugin::{Plugin, capabilities};
 use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::inventory::Inventory;
+use crate::prepare::lacking::Lacking;
 use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
 use crate::prepare::preparer::Preparer;
@@ -32,12 +34,15 @@ pub async fn beside(
     args: &Args,
     client: &Client,
     host: &HostRoot,
+    servers: &ApiServers,
     metrics: &PluginMetrics,
 ) -> anyhow::Result<()> {
     let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
     capabilities::check().context("failed to read this process's capabilities")?;
     let stop = process::run::stop_on_signal()?;
-    let node = Arc::new(node(&args.plugin, host.clone(), paths.clone(), metrics.clone()));
+    let mut node = node(&args.plugin, host.clone(), paths.clone(), metrics.clone());
+    node.servers = servers.clone();
+    let node = Arc::new(node);
     let preparer = Preparer::new(client.clone(), &args.node_name, Arc::clone(&node));
     let (sender, health) = watch::channel(Vec::new());
     let watching = watch_health(host.clone(), args.node_name.clone(), sender, stop.clone());
@@ -98,5 +103,7 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, metrics: PluginMetrics)
     let (runtime_root, attach) = (args.runtime_root.clone(), args.attach);
     let settings = cdi::Settings { runtime_root, attach, environment };
     let leases = Keepers::default();
-    Node { host, effects: Effects { paths, settings, namespaces, leases, faults }, metrics }
+    let lacking = Lacking::default();
+    let effects = Effects { paths, settings, namespaces, leases, lacking, faults };
+    Node { host, servers: ApiServers::default(), policy: args.policy, effects, metrics }
 }

@@ -5,6 +5,7 @@ use crate::attach::AttachMode;
 use crate::attach::dhcp::keeper::Keepers;
 use crate::attach::namespaces::Namespaces;
 use crate::cdi;
+use crate::network::server::ApiServers;
 use crate::plugin::health::{DeviceHealth, HealthState};
 use crate::plugin::metrics::PluginMetrics;
 use crate::plugin::wire::dra_v1::dra_plugin_client::DraPluginClient as ClientV1;
@@ -13,6 +14,8 @@ use crate::plugin::wire::health_v1::dra_resource_health_client::DraResourceHealt
 use crate::plugin::wire::registration_v1::registration_client::RegistrationClient;
 use crate::plugin::wire::registration_v1::{InfoRequest, RegistrationStatus};
 use crate::prepare::effects::{Effects, Faults};
+use crate::prepare::lacking::Lacking;
+use crate::prepare::plan::Policy;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -67,10 +70,17 @@ impl Bench {
             settings,
             namespaces,
             leases: Keepers::default(),
+            lacking: Lacking::default(),
             faults: Faults::default(),
         };
         let host = HostRoot::at(folder.path().join("root"));
-        let node = Arc::new(Node { host, effects, metrics: PluginMetrics::default() });
+        let node = Arc::new(Node {
+            host,
+            servers: ApiServers::default(),
+            policy: Policy::default(),
+            effects,
+            metrics: PluginMetrics::default(),
+        });
         let client = Client::new(Router::new().fallback(claims), "default");
         let preparer = Preparer::new(client, NODE, Arc::clone(&node));
         let (health, watched) = watch::channel(Vec::new());

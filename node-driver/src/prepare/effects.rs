@@ -12,10 +12,12 @@ use crate::attach::record::AttachRecord;
 use crate::cdi;
 use crate::prepare::claim::{ClaimRef, OtherDevice};
 use crate::prepare::durable::{self, FileError};
+use crate::prepare::lacking::Lacking;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use crate::prepare::plan::{PlannedGpu, Wiring};
+use process::chain::Chain;
 use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
@@ -43,6 +45,8 @@ pub struct Effects {
     pub namespaces: Arc<Namespaces>,
     /// What DHCP servers have given to interfaces in them.
     pub leases: Keepers,
+    /// What the host's interfaces lack after pods had them.
+    pub lacking: Lacking,
     /// Where a test ends the process.
     pub faults: Faults,
 }
@@ -93,7 +97,7 @@ struct NicEntry<'a> {
     claim: Option<&'a str>,
     request: &'a str,
     device: &'a str,
-    #[serde(rename = "pciBusID")]
+    #[serde(rename = "pciBusID", skip_serializing_if = "str::is_empty")]
     pci_bus_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_device: Option<&'a str>,
@@ -208,6 +212,19 @@ impl Effects {
         Ok(())
     }
 
+    /// Removes the files of a claim that was planned in an earlier boot. Its interfaces
+    /// came back with the boot, under whatever names.
+    pub fn forget(&self, uid: &str) -> Result<(), EffectError> {
+        self.faults.reached("forget:files:before");
+        durable::remove(&self.paths.cdi_spec(uid))?;
+        durable::remove(&self.paths.ready(uid))?;
+        durable::remove(&self.paths.attached(uid))?;
+        self.faults.reached("forget:files:between");
+        durable::remove_dir(&self.paths.claim(uid))?;
+        self.faults.reached("forget:files:after");
+        Ok(())
+    }
+
     /// Brings the interfaces of a claim back, where the hook has moved any.
     pub fn detach(&self, plan: &Plan) -> Result<(), EffectError> {
         let uid = &plan.claim.uid;
@@ -218,18 +235,27 @@ impl Effects {
         let devices: Vec<_> = plan.devices.iter().collect();
         self.faults.reached("unprepare:link:before");
         if let Some(pod) = self.namespaces.find(uid, record.namespace) {
-            leave(&devices, &host, &pod)?;
+            leave(&devices, &record.links, &host, &pod)?;
         }
         self.faults.reached("unprepare:links:left");
-        Ok(restore(&devices, &host, |link, returned| report(plan, link, returned))?)
+        Ok(restore(&devices, &host, |link, returned| self.report(plan, link, returned))?)
     }
-}
 
-fn report(plan: &Plan, link: &PlannedLink, returned: Returned) {
-    let (claim, netdev) = (&plan.claim, &link.host.name);
-    match returned {
-        Returned::Restored => tracing::info!(%claim, netdev, "Interface is the host's again"),
-        Returned::Removed => tracing::info!(%claim, netdev, "Interface on it is removed"),
-        Returned::Gone => tracing::warn!(%claim, netdev, "Interface is gone"),
+    fn report(&self, plan: &Plan, link: &PlannedLink, returned: Returned) {
+        let (claim, netdev) = (&plan.claim, &link.host.name);
+        match returned {
+            Returned::Home(lacking) => {
+                tracing::info!(%claim, netdev, "Interface is the host's again");
+                for error in lacking {
+                    let error = Chain(&error).to_string();
+                    tracing::warn!(%claim, netdev, error, "Interface is not as it was");
+                    self.lacking.tell(format!(
+                        "after claim `{claim}` the interface is not as it was: {error}"
+                    ));
+                }
+            }
+            Returned::Removed => tracing::info!(%claim, netdev, "Interface on it is removed"),
+            Returned::Gone => tracing::warn!(%claim, netdev, "Interface is gone"),
+        }
     }
 }

@@ -2,7 +2,8 @@
 //! RDMA device and interface of each, by the name that the slice gives it.
 
 use crate::host;
-use crate::nic::device_name;
+use crate::network::{Interface, NetworkFacts};
+use crate::nic::{device_name, virtual_interfaces};
 use rustix::fs::{FileType, major, minor, stat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,8 +28,8 @@ pub struct Inventory {
 /// One NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicFacts {
-    /// Where it is.
-    pub address: PciAddress,
+    /// Where it is; none for a virtual interface.
+    pub address: Option<PciAddress>,
     /// Its RDMA device.
     pub rdma: Option<RdmaFacts>,
     /// Its network interface, where it is in the host's namespace.
@@ -75,6 +76,19 @@ impl Inventory {
         Self::of(snapshot, |name| char_device(&dev, name))
     }
 
+    /// With the virtual interfaces of the host that a pod can be given.
+    #[must_use]
+    pub fn with_virtual(mut self, network: &NetworkFacts) -> Self {
+        let nic = |interface: &Interface| NicFacts {
+            address: None,
+            rdma: None,
+            netdev: Some(interface.name.clone()),
+        };
+        let virtuals = virtual_interfaces(network).into_iter();
+        self.devices.extend(virtuals.map(|(name, interface)| (name, nic(interface))));
+        self
+    }
+
     /// The NICs of a snapshot; `find` looks for a character device.
     fn of(snapshot: &Snapshot, find: impl Fn(&str) -> Option<CharDevice>) -> Self {
         let nic = |function: &PciFunction| {
@@ -93,14 +107,14 @@ impl Inventory {
                 }
             });
             let netdev = netdev.map(|netdev| netdev.name.clone());
-            NicFacts { address: function.address, rdma, netdev }
+            let address = Some(function.address);
+            (device_name(function.address), NicFacts { address, rdma, netdev })
         };
         let devices = snapshot
             .pci
             .iter()
             .map(nic)
-            .filter(|nic| nic.rdma.is_some() || nic.netdev.is_some())
-            .map(|nic| (device_name(nic.address), nic))
+            .filter(|(_, nic)| nic.rdma.is_some() || nic.netdev.is_some())
             .collect();
         Self { devices, rdma_cm: find("rdma_cm") }
     }

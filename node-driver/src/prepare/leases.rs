@@ -49,6 +49,7 @@ impl Node {
             uid: uid.clone(),
             namespace,
             links: links.collect(),
+            indices: record.links.clone(),
             leases: record.leases.clone(),
             record: self.effects.paths.attached(uid),
         };

@@ -6,7 +6,7 @@ mod boot;
 mod hooks;
 mod state;
 
-use crate::attach::host_links::read_host_links;
+use crate::attach::host_links::HostNetwork;
 use crate::attach::namespaces::Namespaces;
 use crate::attach::netns::NetNs;
 use crate::attach::rdma::NetnsMode;
@@ -15,13 +15,14 @@ use crate::cdi;
 use crate::checkpoint::{Checkpoint, Phase};
 use crate::cloud;
 use crate::host::{self, is_this_machine};
+use crate::network::server::ApiServers;
 use crate::plugin::metrics::PluginMetrics;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
 use crate::prepare::companions::joined;
 use crate::prepare::effects::Effects;
 use crate::prepare::error::PrepareError;
 use crate::prepare::inventory::Inventory;
-use crate::prepare::plan::{Facts, Plan, PlannedDevice, plan};
+use crate::prepare::plan::{Facts, Plan, PlannedDevice, Policy, plan};
 use crate::prepare::published::Published;
 use crate::prepare::wiring::wiring;
 use process::chain::Chain;
@@ -48,6 +49,10 @@ pub struct PreparedDevice {
 pub struct Node {
     /// Where the machine is read.
     pub host: HostRoot,
+    /// Where the API servers are, to which the host keeps its way.
+    pub servers: ApiServers,
+    /// What the operator lets pods have.
+    pub policy: Policy,
     /// What plans do.
     pub effects: Effects,
     /// What is counted.
@@ -147,22 +152,27 @@ impl Node {
         machine: &Snapshot,
         checkpoint: &Checkpoint,
     ) -> Result<(Plan, Vec<Plan>), PrepareError> {
-        let inventory = Inventory::with(machine, &self.host);
+        let host = NetNs::current()?;
+        let network = HostNetwork::read(&host, &self.servers.now())?;
+        let inventory = Inventory::with(machine, &self.host).with_virtual(&network.facts());
         let netdev =
             |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
-        let host = NetNs::current()?;
-        let links = read_host_links(&host, claim.devices.iter().filter_map(netdev).collect())?;
+        let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
+        let links = network.links(&host, &names)?;
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
-        let asking = asking.filter_map(netdev).filter(|name| links.contains_key(name));
+        let asking = asking.filter_map(netdev).filter(|name| links.links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;
         let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
         let netns_mode = self.netns_mode()?;
+        let boot_id = host::boot_id(&self.host);
         let facts = Facts {
             inventory: &inventory,
             links: &links,
             abilities: &abilities,
             netns_mode,
             held: &held,
+            policy: self.policy,
+            boot_id: boot_id.as_deref(),
         };
         let wrap =
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };

@@ -10,7 +10,7 @@ use crate::prepare::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::CharDevice;
 use cluster_model::network_config::{LinkName, NetworkConfig};
-pub use decide::{Facts, plan};
+pub use decide::{Facts, Policy, plan};
 pub use error::PlanError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -37,6 +37,10 @@ pub struct Plan {
     /// How its devices lie, as files in the container tell.
     #[serde(default)]
     pub wiring: Wiring,
+    /// The boot for which its kernel names and device numbers hold; absent in plans of
+    /// drivers that did not record it, and where the machine does not tell its boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
 }
 
 /// One device.
@@ -55,7 +59,7 @@ pub struct PlannedDevice {
     /// Given besides whoever holds it.
     #[serde(default)]
     pub admin_access: bool,
-    /// Its PCI address.
+    /// Its PCI address; empty for a virtual interface.
     pub pci_bus_id: String,
     /// Its RDMA device.
     pub rdma: Option<PlannedRdma>,

@@ -2,6 +2,8 @@
 //! adds the claim itself, from the API server.
 
 use crate::claim_status::{Progress, StatusWriter};
+use crate::events::{NodeEvents, Notice};
+use crate::node::NodeIdentity;
 use crate::plugin::metrics::PluginMetrics;
 use crate::prepare::addresses;
 use crate::prepare::claim::{self, AllocatedClaim, ClaimError, ClaimRef};
@@ -89,6 +91,17 @@ impl Preparer {
     /// Writes the claim's status; nobody waits for it.
     pub fn publish_status(&self, plan: Plan, progress: Progress) {
         self.statuses.publish(plan, progress);
+    }
+
+    /// Says warnings on the Node.
+    pub async fn say_on_node(&self, reason: &'static str, texts: &[String]) {
+        match NodeIdentity::get(&self.client, &self.name).await {
+            Ok(node) => {
+                let notices = texts.iter().map(|text| Notice::warning(reason, text)).collect();
+                NodeEvents::new(&self.client, node).say(notices).await;
+            }
+            Err(error) => tracing::warn!(reason, error = %Chain(&error), "Event not said"),
+        }
     }
 
     /// Undoes it. The claim itself may be gone already.

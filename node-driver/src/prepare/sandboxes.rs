@@ -1,10 +1,8 @@
 //! Pods' sandboxes, as the container runtime tells of them by NRI: what their pods'
 //! claims have goes in when one runs, and back when it stops.
 
-use crate::attach::dhcp::Leases;
-use crate::attach::enter::attach;
 use crate::attach::netns::NetNs;
-use crate::attach::record::AttachRecord;
+use crate::attach::record::{AttachRecord, attach_recorded};
 use crate::attach::{AttachMode, is_separate};
 use crate::cdi;
 use crate::checkpoint::{Checkpoint, Phase};
@@ -211,7 +209,7 @@ impl Node {
         faults.reached("sandbox:record:before");
         record.store(&path)?;
         faults.reached("sandbox:record:after");
-        let given = attach(plan, &Leases::new(), &host, &pod)?;
+        let given = attach_recorded(plan, &mut record, &path, [&host, &pod])?;
         record.attached(given, &path)?;
         faults.reached("sandbox:links:after");
         self.make_ready(uid, network)?;

@@ -1,7 +1,9 @@
 //! The host's interfaces: made for a test, and compared afterwards.
 
 use std::{
+    fs,
     io::Write,
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -10,6 +12,14 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::{Check, eventually, node::Nic};
+
+/// What a person has set of each rail.
+const SETTINGS: [(&str, &str); 4] = [
+    ("ipv4/conf/LINK/rp_filter", "2"),
+    ("ipv4/conf/LINK/arp_ignore", "1"),
+    ("ipv6/conf/LINK/accept_ra", "0"),
+    ("ipv6/conf/LINK/dad_transmits", "3"),
+];
 
 /// Longest that the kernel may take to bring a pair of links up.
 const SOON: Duration = Duration::from_secs(30);
@@ -42,6 +52,11 @@ pub async fn make(nics: &[Nic]) -> anyhow::Result<()> {
     }
     let lines = nics.iter().flat_map(|nic| lines(nic.link));
     batch(&lines.collect::<Vec<_>>().join("\n"))?;
+    for Nic { link, .. } in nics {
+        for (setting, value) in SETTINGS {
+            fs::write(format!("/proc/sys/net/{}", setting.replace("LINK", link)), value)?;
+        }
+    }
     eventually(SOON, async || {
         let text = shell("ip -6 -o addr show scope link")?;
         // The kernel's own address comes with the carrier, at either end.
@@ -59,7 +74,7 @@ pub fn remove(link: &str) -> anyhow::Result<()> {
 }
 
 /// What `ip` is told for one of them: `rail3` has all that is its by its number.
-fn lines(link: &str) -> [String; 9] {
+fn lines(link: &str) -> [String; 12] {
     let number = link.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     let number: u8 = number.parse().unwrap_or_default();
     [
@@ -75,6 +90,12 @@ fn lines(link: &str) -> [String; 9] {
         format!("route add 10.70.{number}.0/24 via 10.7.{number}.254 dev {link} metric 77"),
         format!("route add 10.71.{number}.0/24 via 10.7.{number}.254 dev {link} table 700"),
         format!("route add fd70:0:0:{number:x}::/64 via fd07:0:0:{number:x}::fe dev {link}"),
+        // Flags and metrics of a route, and a next hop of the other family.
+        format!("route add 10.72.{number}.0/24 via 10.99.{number}.1 dev {link} onlink mtu 8000"),
+        format!("route add 10.73.{number}.0/24 via inet6 fd07:0:0:{number:x}::fe dev {link}"),
+        format!(
+            "neigh add 10.7.{number}.77 lladdr 02:00:00:00:cc:{number:02x} dev {link} nud permanent"
+        ),
     ]
 }
 
@@ -136,6 +157,9 @@ pub fn state() -> anyhow::Result<Value> {
         "routes": json("ip -j route show table all")?,
         "routes6": json("ip -6 -j route show table all")?,
         "rules": json("ip -j rule")?,
+        "rules6": json("ip -6 -j rule")?,
+        "neighbours": json("ip -j neigh show nud permanent")?,
+        "settings": settings()?,
     });
     for part in PARTS {
         if let Some(items) = state[part].as_array_mut() {
@@ -146,7 +170,36 @@ pub fn state() -> anyhow::Result<Value> {
 }
 
 /// The parts of [`state`].
-const PARTS: [&str; 4] = ["addresses", "routes", "routes6", "rules"];
+const PARTS: [&str; 7] =
+    ["addresses", "routes", "routes6", "rules", "rules6", "neighbours", "settings"];
+
+/// Of the kernel's settings of each rail those that are not its default
+/// (`Documentation/networking/ip-sysctl.rst`).
+fn settings() -> anyhow::Result<Value> {
+    let mut all = Vec::new();
+    for family in ["ipv4", "ipv6"] {
+        let conf = Path::new("/proc/sys/net").join(family).join("conf");
+        for entry in fs::read_dir(&conf)?.flatten() {
+            let link = entry.file_name().to_string_lossy().into_owned();
+            if !link.starts_with("rail") || link.ends_with("-peer") {
+                continue;
+            }
+            for setting in fs::read_dir(entry.path())?.flatten() {
+                let name = setting.file_name();
+                // Some can only be written, and some are the kernel's to choose.
+                let value = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+                let [own, default] =
+                    [value(&setting.path()), value(&conf.join("default").join(&name))];
+                if own != default && name != "stable_secret" {
+                    let name = name.to_string_lossy();
+                    let text = format!("{family} {name} {}", own.trim());
+                    all.push(serde_json::json!({"dev": link, "setting": text}));
+                }
+            }
+        }
+    }
+    Ok(Value::Array(all))
+}
 
 fn is_of_pods(item: &Value) -> bool {
     ["ifname", "dev"].iter().any(|field| {

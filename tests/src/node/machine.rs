@@ -68,6 +68,8 @@ pub struct Machine {
     capabilities: Option<String>,
     /// The host's interfaces when it began.
     before: Value,
+    /// How often it was booted again.
+    boots: u32,
     folder: TempDir,
 }
 
@@ -100,6 +102,7 @@ impl Machine {
             containerd: Some(containerd),
             capabilities: None,
             before: links::state()?,
+            boots: 0,
             folder,
         };
         machine.ready().await?;
@@ -122,6 +125,7 @@ impl Machine {
             containerd: None,
             capabilities: None,
             before: links::state()?,
+            boots: 0,
             folder,
         })
     }
@@ -221,15 +225,25 @@ impl Machine {
         self.driver = None;
     }
 
-    /// What a reboot does to our driver: it ends, and what it and the runtime keep in
-    /// memory (`/run`) is gone.
+    /// What a reboot does to our driver: it ends, what it and the runtime keep in
+    /// memory (`/run`) is gone, and the kernel tells of another boot.
     pub fn reboot(&mut self) -> anyhow::Result<()> {
         self.kill_driver();
+        self.boots += 1;
+        boot(&self.folder.path().join("root"), self.boots)?;
         for name in ["run", "cdi"] {
             let folder = self.folder.path().join(name);
             fs::remove_dir_all(&folder).with_context(|| format!("`{}`", folder.display()))?;
         }
         Ok(())
+    }
+
+    /// Gives a character device below `/dev/infiniband` another number, that of a harmless
+    /// device of memory.
+    pub fn renumber(&self, name: &str, minor: u32) -> anyhow::Result<()> {
+        let path = self.folder.path().join("root/dev/infiniband").join(name);
+        fs::remove_file(&path).with_context(|| format!("`{}`", path.display()))?;
+        shell(&format!("mknod -m 666 {} c 1 {minor}", path.display())).map(drop)
     }
 
     /// Our driver's process, while it was not killed by [`Self::kill_driver`].
@@ -361,6 +375,7 @@ fn plant(root: &Path, nics: &[Nic]) -> anyhow::Result<()> {
             root,
         )?;
     }
+    boot(root, 0)?;
     let infiniband = root.join("dev/infiniband");
     let _ = fs::remove_dir_all(&infiniband);
     fs::create_dir_all(&infiniband)?;
@@ -370,6 +385,14 @@ fn plant(root: &Path, nics: &[Nic]) -> anyhow::Result<()> {
         shell(&format!("mknod -m 666 {} c 1 3", infiniband.join(name).display()))?;
     }
     Ok(())
+}
+
+/// Says which boot of the machine it is (`/proc/sys/kernel/random/boot_id`).
+fn boot(root: &Path, number: u32) -> anyhow::Result<()> {
+    let folder = root.join("proc/sys/kernel/random");
+    fs::create_dir_all(&folder)?;
+    let id = format!("1b1c2d3e-0000-4000-8000-{number:012x}\n");
+    Ok(fs::write(folder.join("boot_id"), id)?)
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

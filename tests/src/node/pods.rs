@@ -207,6 +207,24 @@ pub async fn events(scope: &Scope, name: &str) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
+/// What was said of a node for this reason, once anything was.
+pub async fn node_events(scope: &Scope, node: &str, reason: &str) -> anyhow::Result<String> {
+    use k8s_openapi::api::core::v1::Event;
+    let events: Api<Event> = Api::namespaced(scope.client(), "default");
+    eventually(POD, async || {
+        let all = events.list(&ListParams::default()).await?.items.into_iter();
+        let of_node = all.filter(|it| it.involved_object.name.as_deref() == Some(node));
+        let said = of_node.filter(|it| it.reason.as_deref() == Some(reason));
+        let said: Vec<_> = said.filter_map(|it| it.message).collect();
+        Ok(if said.is_empty() {
+            Check::NotYet(format!("no event `{reason}` of node `{node}`"))
+        } else {
+            Check::Done(said.join("\n"))
+        })
+    })
+    .await
+}
+
 /// Deletes it and waits until it is gone.
 pub async fn delete(scope: &Scope, name: &str) -> anyhow::Result<()> {
     delete_soon(scope, name).await?;

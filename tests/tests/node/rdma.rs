@@ -26,13 +26,11 @@ async fn a_pod_sees_exactly_its_devices(plane: Arc<ControlPlane>) -> anyhow::Res
         machine.start_driver(&[]).await?;
         let seen = two_pods(scope, machine).await?;
         let all: BTreeSet<_> = seen.iter().flat_map(Told::devices).collect();
-        // uverbs, umad and issm of two NICs, and the one rdma_cm.
-        assert_eq!(all.len(), 7, "{seen:?}");
+        // uverbs of two NICs, and the one rdma_cm: no device that manages the subnet.
+        assert_eq!(all.len(), 3, "{seen:?}");
         for told in &seen {
             let number = told.number();
-            let expected = ["issm", "rdma_cm", "uverbs", "umad"].map(|kind| {
-                if kind == "rdma_cm" { kind.into() } else { format!("{kind}{number}") }
-            });
+            let expected = ["rdma_cm".to_owned(), format!("uverbs{number}")];
             assert_eq!(told.devices(), BTreeSet::from(expected));
             assert!(told.0.contains(&format!("ENV NCCL_IB_HCA==mlx5_{number}\n")), "{told:?}");
             assert!(told.0.contains(&format!("ENV UCX_NET_DEVICES=mlx5_{number}:1\n")), "{told:?}");
@@ -64,7 +62,7 @@ async fn a_container_with_two_claims_is_told_of_both(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_machine(&plane, "two", &[], async |machine, scope| {
-        machine.start_driver(&[]).await?;
+        machine.start_driver(&["--management-devices", "true"]).await?;
         template(scope).await?;
         let claim = json!({"resourceClaimTemplateName": "one-nic"});
         let mut pod = serde_json::to_value(pods::pod("user", &machine.name, claim)?)?;

@@ -14,5 +14,45 @@ pub(super) fn netdevs(sys: &mut Tree) -> Vec<Netdev> {
 /// `bonding_masters` is a file beside the interfaces.
 fn netdev(sys: &mut Tree, name: String) -> Option<Netdev> {
     let place = sys.link(&format!("{INTERFACES}/{name}"))?;
-    Some(Netdev { pci: pci_parent(&place), name })
+    let mut named = || sys.text(&format!("{INTERFACES}/{name}/phys_port_name"));
+    let part = subfunction(&place).or_else(|| named().filter(|port| !is_own_port(port)));
+    Some(Netdev { pci: pci_parent(&place), part, name })
+}
+
+/// The scalable function on a device's path: an auxiliary device of the PCI function
+/// (`Documentation/networking/devlink/mlx5.rst`).
+pub(super) fn subfunction(place: &str) -> Option<String> {
+    place.split('/').rfind(|name| name.contains(".sf.")).map(str::to_owned)
+}
+
+/// Whether a port's name is that of the function's own physical port, `p0`, or of a part
+/// that the port is split into, `p0s1`; others are `pf0vf1`, `pf0sf88`, `c1pf0`
+/// (`net/devlink/port.c`).
+fn is_own_port(port: &str) -> bool {
+    let rest = port.strip_prefix('p').unwrap_or_default();
+    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b's')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_ports_and_those_of_others() {
+        for (port, expected) in [
+            ("p0", true),
+            ("p12", true),
+            ("p0s1", true),
+            ("pf0vf1", false),
+            ("pf0sf88", false),
+            ("pf0", false),
+            ("c1pf0", false),
+            ("", false),
+        ] {
+            assert_eq!(is_own_port(port), expected, "{port}");
+        }
+        let place = "devices/pci0000:00/0000:3b:00.0/mlx5_core.sf.4/net/enp59s0s88";
+        assert_eq!(subfunction(place).as_deref(), Some("mlx5_core.sf.4"));
+        assert_eq!(subfunction("devices/pci0000:00/0000:3b:00.0/net/enp59s0"), None);
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::net::subfunction;
 use super::tree::{Tree, pci_parent};
 use crate::SubnetPrefix;
 use crate::address::PciAddress;
@@ -31,6 +32,7 @@ fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) 
     };
     RdmaDevice {
         pci: place.as_deref().and_then(pci_parent).or_else(|| soft_parent(sys, &path)),
+        part: place.as_deref().and_then(subfunction),
         node_guid: guid(sys, &format!("{path}/node_guid")),
         sys_image_guid: guid(sys, &format!("{path}/sys_image_guid")),
         ports: ports(sys, &format!("{path}/ports")),

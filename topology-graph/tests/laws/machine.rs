@@ -96,6 +96,7 @@ fn rdma_device(address: PciAddress) -> RdmaDevice {
     RdmaDevice {
         name: format!("mlx5_{address}"),
         pci: Some(address),
+        part: None,
         node_guid: None,
         sys_image_guid: None,
         ports: vec![port],

@@ -10,7 +10,9 @@ mod exchange;
 
 use super::{LOOK, Lease, LeaseError, Leases, config};
 use crate::attach::AttachError;
-use crate::attach::link::by_name;
+use crate::attach::enter::Indices;
+use crate::attach::identity::in_pod;
+use crate::attach::link::all;
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
 use crate::prepare::plan::PlannedLink;
@@ -59,6 +61,8 @@ pub struct Kept {
     pub namespace: Arc<NetNs>,
     /// Its interfaces.
     pub links: Vec<PlannedLink>,
+    /// Which interfaces of the namespace they are.
+    pub indices: Indices,
     /// What they have.
     pub leases: Leases,
     /// Where they are noted.
@@ -135,11 +139,12 @@ impl One<'_> {
     async fn renew(&mut self, stop: &CancellationToken) -> Result<(), AttachError> {
         let PlannedLink { name, .. } = self.link;
         let gone = || AttachError::Gone { link: name.to_string() };
-        let found = by_name(self.handle, name.as_str()).await?.ok_or_else(gone)?;
+        let all = all(self.handle).await?;
+        let found = in_pod(&all, self.link, &self.kept.indices).ok_or_else(gone)?;
         let index = found.header.index;
         let wrap = |source| LeaseError::Protocol { link: name.clone(), source };
         let mut given = self.lease.known();
-        let config = config(name, &found).map_err(wrap)?;
+        let config = config(found).map_err(wrap)?;
         let mut client = DhcpV4Client::init(config, Some(given.clone())).await.map_err(wrap)?;
         loop {
             tokio::select! {

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::prepare::claim::ClaimRef;
-use crate::prepare::host_link::{HostLink, SegmentSizes};
+use crate::prepare::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
 use crate::prepare::plan::PlannedRdma;
 use crate::prepare::plan::Wiring;
 use cluster_model::network_config::NetworkConfig;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
 use process::chain::Chain;
 
-fn link(host: &str, name: &str, child: Option<Child>) -> PlannedLink {
+fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> PlannedLink {
     let host = HostLink {
         name: host.into(),
         parent: None,
@@ -19,6 +19,10 @@ fn link(host: &str, name: &str, child: Option<Child>) -> PlannedLink {
         sizes: SegmentSizes::default(),
         addresses: vec![],
         routes: vec![],
+        identity: Some(LinkIdentity { index, ..LinkIdentity::default() }),
+        neighbors: vec![],
+        rules: vec![],
+        settings: LinkSettings::default(),
         ethtool: None,
     };
     PlannedLink { host, child, name: name.parse().unwrap(), config: NetworkConfig::default() }
@@ -49,42 +53,49 @@ fn plan() -> Plan {
         claim: ClaimRef { namespace: "team".into(), name: "a".into(), uid: "u".into() },
         pods: vec![],
         devices: vec![
-            device(Some("mlx5_0"), link("rail0", "net0", None)),
-            device(None, link("rail1", "net1", Some(Child::MacVlan))),
+            device(Some("mlx5_0"), link(("rail0", 3), "net0", None)),
+            device(None, link(("rail1", 4), "net1", Some(Child::MacVlan))),
         ],
         rdma_cm: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),
+        boot_id: None,
     }
 }
 
-/// Interfaces by name, of which one is a macvlan where it says on what.
-fn inside(links: &[(&str, Option<u32>)], rdma: &[&str]) -> Inside {
-    let message = |parent: Option<u32>| {
-        let mut message = LinkMessage::default();
-        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVlan)]);
-        let of = |parent| [kind.clone(), LinkAttribute::Link(parent)];
-        message.attributes.extend(parent.into_iter().flat_map(of));
-        message
-    };
-    let links = links.iter().map(|(name, parent)| ((*name).to_owned(), message(*parent)));
+/// An interface of this name and index; a macvlan where it says on what.
+fn message(name: &str, index: u32, parent: Option<u32>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVlan)]);
+    let of = |parent| [kind.clone(), LinkAttribute::Link(parent), LinkAttribute::LinkNetNsId(0)];
+    message.attributes.extend(parent.into_iter().flat_map(of));
+    message
+}
+
+/// Interfaces by name and index, of which one is a macvlan where it says on what.
+fn inside(links: &[(&str, u32, Option<u32>)], rdma: &[&str]) -> Inside {
+    let links = links.iter().map(|(name, index, parent)| message(name, *index, *parent));
     Inside { links: links.collect(), rdma: rdma.iter().map(|name| (*name).to_owned()).collect() }
 }
 
-/// The steps as text, or why there are none.
-fn told(inside: &Inside, outside: &[(&str, u32)]) -> Vec<String> {
+/// The steps as text, or why there are none. `known` is the recorded index of `net0`.
+fn told(inside: &Inside, outside: &[(&str, u32)], known: Option<u32>) -> Vec<String> {
     let plan = plan();
-    match steps(&plan, inside, &outside.iter().copied().collect()) {
+    let known = known.map(|index| ("net0".parse().unwrap(), index)).into_iter().collect();
+    let outside: Vec<_> = outside.iter().map(|(name, index)| message(name, *index, None)).collect();
+    match due(&plan, &known, inside, &outside) {
         Err(error) => vec![Chain(&error).to_string()],
-        Ok(steps) => steps.iter().map(|(_, step)| text(step)).collect(),
+        Ok(due) => due.steps.iter().map(|(_, step)| text(step)).collect(),
     }
 }
 
 fn text(step: &Step<'_>) -> String {
     match step {
         Step::Rdma(name) => format!("{name} moves"),
-        Step::Link(link, index) => format!("{index} moves and is {}", link.name),
+        Step::Link(link, [here, there]) => format!("{here} moves and is {} {there}", link.name),
         Step::Child(link, child, parent) => format!("{child} {} is made on {parent}", link.name),
     }
 }
@@ -92,28 +103,42 @@ fn text(step: &Step<'_>) -> String {
 #[test]
 fn what_is_not_there_yet_is_due() {
     let both = [("rail0", 3), ("rail1", 4)];
-    let all = ["mlx5_0 moves", "3 moves and is net0", "macvlan net1 is made on 4"];
-    for (inside, outside, expected) in [
-        (inside(&[("eth0", None)], &[]), &both[..], &all[..]),
-        (inside(&[], &["mlx5_0"]), &both, &all[1..]),
-        (inside(&[("net0", None)], &["mlx5_0"]), &both[1..], &all[2..]),
-        (inside(&[("net0", None), ("net1", Some(4))], &["mlx5_0"]), &both[1..], &[]),
+    let all = ["mlx5_0 moves", "3 moves and is net0 3", "macvlan net1 is made on 4"];
+    let elsewhere = ["3 moves and is net0 6", all[2]];
+    for (inside, outside, known, expected) in [
+        (inside(&[("eth0", 2, None)], &[]), &both[..], None, &all[..]),
+        (inside(&[], &["mlx5_0"]), &both, None, &all[1..]),
+        (
+            inside(&[("a", 3, None), ("b", 4, None), ("c", 5, None)], &["mlx5_0"]),
+            &both,
+            None,
+            &elsewhere,
+        ),
+        (inside(&[], &["mlx5_0"]), &both, Some(3), &all[1..]),
+        (inside(&[("net0", 3, None)], &["mlx5_0"]), &both[1..], Some(3), &all[2..]),
+        (inside(&[("renamed", 6, None)], &["mlx5_0"]), &both[1..], Some(6), &all[2..]),
+        (inside(&[("net0", 3, None), ("net1", 9, Some(4))], &["mlx5_0"]), &both[1..], Some(3), &[]),
     ] {
-        assert_eq!(told(&inside, outside), expected, "{inside:?} {outside:?}");
+        assert_eq!(told(&inside, outside, known), expected, "{inside:?} {outside:?}");
     }
 }
 
 #[test]
 fn what_cannot_be_is_refused_before_anything_moves() {
     let both = [("rail0", 3), ("rail1", 4)];
-    for (inside, outside, expected) in [
-        (inside(&[("net0", None)], &[]), &both[..], "the pod has an interface `net0` already"),
-        (inside(&[("net1", None)], &[]), &both, "the pod has an interface `net1` already"),
-        (inside(&[("net1", Some(9))], &[]), &both, "the pod has an interface `net1` already"),
-        (inside(&[], &[]), &both[1..], "interface `rail0` is not in the host's"),
-        (inside(&[], &[]), &both[..1], "interface `rail1` is not in the host's"),
+    let other = [("rail0", 3), ("other", 4)];
+    for (inside, outside, known, expected) in [
+        (inside(&[("net0", 9, None)], &[]), &both[..], None, "the pod has an interface `net0`"),
+        (inside(&[("net0", 3, None)], &[]), &both, Some(3), "the pod has an interface `net0`"),
+        (inside(&[("net1", 9, None)], &[]), &both, None, "the pod has an interface `net1`"),
+        (inside(&[("net1", 9, Some(5))], &[]), &both, None, "the pod has an interface `net1`"),
+        (inside(&[], &[]), &both[1..], None, "interface `rail0` is not in the host's"),
+        (inside(&[("net0", 9, None)], &[]), &both[1..], None, "interface `rail0` is not in the"),
+        (inside(&[("net0", 9, None)], &[]), &both[1..], Some(3), "interface `rail0` is not in the"),
+        (inside(&[], &[]), &both[..1], None, "interface `rail1` is not in the host's"),
     ] {
-        let told = told(&inside, outside);
+        let told = told(&inside, outside, known);
         assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
     }
+    assert_eq!(told(&inside(&[], &["mlx5_0"]), &other, None).len(), 2, "known by its index");
 }

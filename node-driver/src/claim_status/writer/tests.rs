@@ -26,6 +26,7 @@ fn plan(device: &str) -> Plan {
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),
+        boot_id: None,
     }
 }
 

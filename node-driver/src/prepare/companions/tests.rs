@@ -32,6 +32,7 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),
+        boot_id: None,
     }
 }
 

@@ -2,10 +2,14 @@
 
 use crate::attach::record::AttachRecord;
 use crate::checkpoint::{Checkpoint, Record};
+use crate::host;
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::error::PrepareError;
+use crate::prepare::inventory::Inventory;
 use crate::prepare::node::Node;
-use crate::prepare::reconcile::{Step, steps};
+use crate::prepare::plan::Plan;
+use crate::prepare::reconcile::{Step, holds, steps};
+use std::collections::BTreeSet;
 
 impl Node {
     /// Makes checkpoint and machine agree, after a start.
@@ -13,18 +17,44 @@ impl Node {
         let _turn = self.turn()?;
         self.sweep()?;
         let mut checkpoint = self.load()?;
+        let stale = self.stale(&mut checkpoint)?;
         let files = self.claims_with_files();
         let is_whole = |uid: &&String| {
             let record = checkpoint.claims.get(*uid);
             record.is_some_and(|record| self.effects.is_applied(&record.plan))
         };
         let whole = files.iter().filter(is_whole).cloned().collect();
-        for step in steps(&checkpoint, &whole, &files) {
+        for step in steps(&checkpoint, &stale, &whole, &files) {
             tracing::info!(?step, "Reconciling");
             self.take(&step, &mut checkpoint)?;
         }
         self.count(&checkpoint);
         Ok(())
+    }
+
+    /// The claims that were planned in an earlier boot. The others are noted to be of
+    /// this one.
+    fn stale(&self, checkpoint: &mut Checkpoint) -> Result<BTreeSet<String>, PrepareError> {
+        let boot = host::boot_id(&self.host);
+        let is_known = |plan: &Plan| plan.boot_id.is_some() && boot.is_some();
+        let mut plans = checkpoint.claims.values().map(|record| &record.plan);
+        let inventory =
+            if plans.all(is_known) { Inventory::default() } else { Inventory::read(&self.host)? };
+        let mut stale = BTreeSet::new();
+        let mut is_noted = true;
+        for (uid, Record { plan, .. }) in &mut checkpoint.claims {
+            let is_attached = AttachRecord::load(&self.effects.paths.attached(uid)).is_some();
+            if !holds(plan, boot.as_deref(), is_attached, &inventory) {
+                stale.insert(uid.clone());
+            } else if boot.is_some() && plan.boot_id != boot {
+                plan.boot_id.clone_from(&boot);
+                is_noted = false;
+            }
+        }
+        if !is_noted {
+            self.store(checkpoint)?;
+        }
+        Ok(stale)
     }
 
     /// What a driver that was killed was writing. Every writer has the turn.
@@ -39,6 +69,11 @@ impl Node {
 
     fn take(&self, step: &Step, checkpoint: &mut Checkpoint) -> Result<(), PrepareError> {
         match step {
+            Step::Forget(uid) => {
+                self.effects.forget(uid)?;
+                checkpoint.claims.remove(uid);
+                self.store(checkpoint)
+            }
             Step::Undo(uid) | Step::Finish(uid) => {
                 let Some(record) = checkpoint.claims.get(uid).cloned() else { return Ok(()) };
                 self.unwind(checkpoint, uid, &record.plan)

@@ -2,10 +2,10 @@
 
 use super::link::link;
 use crate::attach::ethtool::Abilities;
+use crate::attach::host_links::HostLinks;
 use crate::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::host_link::HostLink;
-use crate::prepare::inventory::{Inventory, NicFacts};
+use crate::prepare::inventory::{CharDevice, Inventory, NicFacts};
 use crate::prepare::plan::Wiring;
 use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedRdma};
 use cluster_model::network_config::NetworkConfig;
@@ -16,14 +16,31 @@ use std::collections::BTreeMap;
 pub struct Facts<'a> {
     /// The devices of this node.
     pub inventory: &'a Inventory,
-    /// Their interfaces by name.
-    pub links: &'a BTreeMap<String, HostLink>,
+    /// Their interfaces by name, and which of them stay with the host.
+    pub links: &'a HostLinks,
     /// What those can do of which a configuration asks for features.
     pub abilities: &'a BTreeMap<String, Abilities>,
     /// Which processes may open an RDMA device.
     pub netns_mode: NetnsMode,
     /// The plans of the other claims.
     pub held: &'a [&'a Plan],
+    /// What the operator lets pods have.
+    pub policy: Policy,
+    /// Which boot of the machine it is, where the machine tells.
+    pub boot_id: Option<&'a str>,
+}
+
+/// What the operator lets pods have besides.
+#[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Move the IP over InfiniBand interfaces of NICs into pods; without it they stay with the
+    /// host, and what it has mounted over them stays mounted
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    pub move_ib_interfaces: bool,
+    /// Give pods the InfiniBand management devices umad and issm of their NICs as well; on a
+    /// physical function they give access to the management of the whole subnet
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    pub management_devices: bool,
 }
 
 /// Decides what the claim's pod gets; [`wiring`](crate::prepare::wiring::wiring) tells then
@@ -44,6 +61,7 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         others: claim.others.clone(),
         pod_claim_name: claim.pod_claim_name.clone(),
         wiring: Wiring::default(),
+        boot_id: facts.boot_id.map(str::to_owned),
     })
 }
 
@@ -61,8 +79,8 @@ fn planned(
         device: device.device.clone(),
         share_id: device.share_id.clone(),
         admin_access: device.admin_access,
-        pci_bus_id: nic.address.to_string(),
-        rdma: rdma(claim, device, nic, facts.netns_mode)?,
+        pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
+        rdma: rdma(claim, device, nic, facts)?,
         link: link(claim, device, nic, config, facts)?,
     })
 }
@@ -106,10 +124,10 @@ fn rdma(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
     nic: &NicFacts,
-    mode: NetnsMode,
+    facts: &Facts<'_>,
 ) -> Result<Option<PlannedRdma>, PlanError> {
     let Some(rdma) = &nic.rdma else { return Ok(None) };
-    let moves = mode == NetnsMode::Exclusive && !device.admin_access;
+    let moves = facts.netns_mode == NetnsMode::Exclusive && !device.admin_access;
     if moves && device.share_id.is_some() {
         return Err(PlanError::ExclusiveShare { device: device.device.clone() });
     }
@@ -125,7 +143,10 @@ fn rdma(
         let (device, missing) = (device.device.clone(), missing.clone());
         Err(PlanError::NoCharDevice { device, missing })
     })?;
-    let (name, ports, chars) = (rdma.name.clone(), rdma.ports.clone(), rdma.chars.clone());
+    let is_given =
+        |char: &&CharDevice| facts.policy.management_devices || char.name.starts_with("uverbs");
+    let chars = rdma.chars.iter().filter(is_given).cloned().collect();
+    let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
     Ok(Some(PlannedRdma { name, ports, chars, moves }))
 }
 

@@ -45,13 +45,25 @@ pub enum PlanError {
     },
     /// It carries the node's own traffic.
     #[error(
-        "device `{device}`: interface `{link}` carries the node's default route and stays with the host"
+        "device `{device}`: interface `{link}` is the node's own way, by its default route or to the API server, and stays with the host"
     )]
     Uplink {
         /// The device.
         device: String,
         /// Its interface.
         link: String,
+    },
+    /// It is part of another interface of the host's.
+    #[error(
+        "device `{device}`: interface `{link}` belongs to `{master}`, a bond, bridge or virtual switch of the host, and stays with it"
+    )]
+    Member {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
+        /// What it belongs to.
+        master: String,
     },
     /// An interface can be in one pod only.
     #[error(

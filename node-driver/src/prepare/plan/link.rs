@@ -1,12 +1,14 @@
 //! What becomes of a device's interface: the pod's with a configuration that is whole, or
 //! the host's, with a child of it in the pod.
 
+use crate::network::Withheld;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
-use crate::prepare::host_link::HostLink;
+use crate::prepare::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::inventory::NicFacts;
 use crate::prepare::plan::{Child, Facts, Plan, PlanError, PlannedLink};
 use cluster_model::network_config::{
-    InterfaceConfig, InterfaceKind, LinkName, MacAddress, NetworkConfig, RouteConfig,
+    InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
+    RouteConfig, RuleConfig,
 };
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
@@ -26,7 +28,8 @@ pub(super) fn link(
     if device.admin_access {
         return Ok(None);
     }
-    let host = nic.netdev.as_ref().and_then(|netdev| facts.links.get(netdev));
+    let host = nic.netdev.as_ref().and_then(|netdev| facts.links.links.get(netdev));
+    let host = host.filter(|host| facts.policy.move_ib_interfaces || !is_infiniband(host));
     let Some(host) = host else {
         let needs_none = nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband);
         if !needs_none {
@@ -36,16 +39,14 @@ pub(super) fn link(
         return config.check_rdma_only().map(|()| None).map_err(wrap);
     };
     let child = child(device, &config)?;
+    refuse_withheld(device, host, child, facts)?;
     if let Some(asked) = child {
         refuse_beside(device, &config, asked, facts.held)?;
-    } else if host.is_uplink() {
-        return Err(PlanError::Uplink { device: name(), link: host.name.clone() });
     }
     if claim.pods.len() > 1 {
         return Err(PlanError::ManyPods { device: name(), pods: claim.pods.len() });
     }
-    let is_infiniband = host.hardware_addr.as_ref().is_some_and(MacAddress::is_infiniband);
-    if config.interface.dhcp == Some(true) && is_infiniband {
+    if config.interface.dhcp == Some(true) && is_infiniband(host) {
         return Err(PlanError::DhcpOverInfiniBand { device: name(), link: host.name.clone() });
     }
     let pod_name = pod_name(host, &config);
@@ -55,6 +56,12 @@ pub(super) fn link(
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };
     Ok(Some(PlannedLink { host, child, name: pod_name, config }))
+}
+
+/// Whether it is IP over InfiniBand: beside the NIC, which needs none. What the host mounts
+/// over it stays mounted while it stays with the host.
+fn is_infiniband(host: &HostLink) -> bool {
+    host.hardware_addr.as_ref().is_some_and(MacAddress::is_infiniband)
 }
 
 /// The features by the kernel's names, and how the host has them.
@@ -85,6 +92,24 @@ fn child(device: &AllocatedDevice, config: &NetworkConfig) -> Result<Option<Chil
         Some(InterfaceKind::MacVlan) => Ok(Some(Child::MacVlan)),
         None if is_share => Ok(Some(Child::MacVlan)),
         None | Some(InterfaceKind::Passthrough) => Ok(None),
+    }
+}
+
+/// What the host lives by stays with it. A child may be on its uplink, and on no member of
+/// another interface, whose traffic is that one's.
+fn refuse_withheld(
+    device: &AllocatedDevice,
+    host: &HostLink,
+    child: Option<Child>,
+    facts: &Facts<'_>,
+) -> Result<(), PlanError> {
+    let (device, link) = (device.device.clone(), host.name.clone());
+    match facts.links.withheld.get(&host.name) {
+        Some(Withheld::Member(master)) => {
+            Err(PlanError::Member { device, link, master: master.clone() })
+        }
+        Some(Withheld::Uplink) if child.is_none() => Err(PlanError::Uplink { device, link }),
+        _ => Ok(()),
     }
 }
 
@@ -139,27 +164,47 @@ fn pod_name(host: &HostLink, config: &NetworkConfig) -> LinkName {
     asked.or_else(|| host.name.parse().ok()).unwrap_or_else(LinkName::fallback)
 }
 
-/// Without addresses of its own the interface keeps the host's, and the routes
-/// that go with them; routes that are asked for come after.
+/// Without addresses of its own the interface keeps the host's, and the routes, rules and
+/// neighbours that go with them; those that are asked for come after.
 fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
     if !config.interface.addresses.is_empty() || config.interface.dhcp == Some(true) {
         return config;
     }
+    let is_in_domain = config.interface.vrf.is_some();
     let addresses = host.addresses.iter().filter(|address| address.is_global());
-    let inherited = host.routes.iter().map(|route| RouteConfig {
-        destination: route.destination,
-        gateway: route.gateway,
-        source: route.source,
-        scope: if route.gateway.is_some() { 0 } else { SCOPE_LINK },
-        table: route.table,
-    });
+    // The pod's own network has a default route; a routing domain has none.
+    let kept = host.routes.iter().filter(|route| is_in_domain || !route.is_default());
+    let inherited = kept.map(|route| inherited_route(route, is_in_domain));
     let asks_for = |route: &RouteConfig| {
         config.routes.iter().any(|asked| {
             asked.destination == route.destination && asked.table_id() == route.table_id()
         })
     };
     let routes = inherited.filter(|route| !asks_for(route)).chain(config.routes.clone()).collect();
+    // Of a routing domain the kernel has a rule of its own.
+    let rules = host.rules.iter().filter(|_| !is_in_domain).map(inherited_rule);
+    let rules = rules.chain(config.rules.clone()).collect();
+    let asked = |neighbor: &&NeighborConfig| {
+        config.neighbors.iter().all(|asked| asked.destination != neighbor.destination)
+    };
+    let neighbors = host.neighbors.iter().filter(asked).chain(&config.neighbors).cloned().collect();
     let addresses = addresses.map(|address| address.prefix).collect();
     let interface = InterfaceConfig { addresses, ..config.interface };
-    NetworkConfig { interface, routes, ..config }
+    NetworkConfig { interface, routes, rules, neighbors, ..config }
+}
+
+/// The main table is that of the interface's routing domain, where it has one.
+fn inherited_route(route: &HostRoute, is_in_domain: bool) -> RouteConfig {
+    RouteConfig {
+        destination: route.destination,
+        gateway: route.gateway,
+        source: route.source,
+        scope: if route.gateway.is_some() { 0 } else { SCOPE_LINK },
+        table: if is_in_domain && route.table == TABLE_MAIN { 0 } else { route.table },
+    }
+}
+
+fn inherited_rule(rule: &HostRule) -> RuleConfig {
+    let HostRule { priority, source, destination, table } = rule.clone();
+    RuleConfig { priority, source, destination, table }
 }

@@ -3,17 +3,23 @@
 use super::*;
 use crate::attach::AttachMode;
 use crate::attach::ethtool::{Abilities, Feature};
+use crate::attach::host_links::HostLinks;
 use crate::attach::rdma::NetnsMode;
 use crate::cdi;
+use crate::network::Withheld;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
-use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
+use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
 use crate::prepare::inventory::{Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
-use cluster_model::network_config::{EthtoolConfig, MacAddress};
+use cluster_model::network_config::{EthtoolConfig, MacAddress, NeighborConfig, RouteConfig};
 use process::chain::Chain;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::slice;
+
+/// All that an operator can let pods have.
+const POLICY: Policy = Policy { move_ib_interfaces: true, management_devices: true };
 
 fn char(name: &str, minor: u32) -> CharDevice {
     CharDevice { name: name.into(), major: 231, minor }
@@ -36,7 +42,7 @@ fn rdma(number: u32, is_infiniband: bool) -> RdmaFacts {
 
 fn inventory() -> Inventory {
     let nic = |bus: &str, rdma, netdev: Option<&str>| NicFacts {
-        address: format!("{bus}:00:00.0").parse().expect("an address"),
+        address: Some(format!("{bus}:00:00.0").parse().expect("an address")),
         rdma,
         netdev: netdev.map(str::to_owned),
     };
@@ -47,6 +53,7 @@ fn inventory() -> Inventory {
         ("eth-1", nic("0104", None, Some("rail1"))),
         ("eth-away", nic("0105", Some(rdma(3, false)), None)),
         ("eth-up", nic("0106", None, Some("uplink"))),
+        ("eth-slave", nic("0108", None, Some("slave"))),
         ("ipoib", nic("0107", Some(rdma(4, true)), Some("ibp7"))),
     ];
     Inventory {
@@ -73,6 +80,10 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
             seconds: None,
         }],
         routes,
+        identity: None,
+        neighbors: vec![],
+        rules: vec![],
+        settings: LinkSettings::default(),
         ethtool: None,
     }
 }
@@ -86,23 +97,28 @@ fn route(destination: &str, gateway: Option<&str>) -> HostRoute {
         table: 254,
         scope: 0,
         protocol: 4,
+        onlink: false,
+        message: None,
     }
 }
 
-fn links() -> BTreeMap<String, HostLink> {
+fn links() -> HostLinks {
     let routes = vec![route("10.2.0.0/16", Some("10.1.0.1"))];
     let uplink = vec![route("0.0.0.0/0", Some("10.0.0.1"))];
     let hardware_addr = MacAddress::from_bytes(&[7; 20]);
     let ipoib = HostLink { hardware_addr, ..host_link("ibp7", vec![]) };
-    [
+    let links = [
         ("rail0", host_link("rail0", routes)),
         ("rail1", host_link("rail1", vec![])),
         ("uplink", host_link("uplink", uplink)),
+        ("slave", host_link("slave", vec![])),
         ("ibp7", ipoib),
-    ]
-    .into_iter()
-    .map(|(name, link)| (name.to_owned(), link))
-    .collect()
+    ];
+    let withheld = [("uplink", Withheld::Uplink), ("slave", Withheld::Member("bond0".to_owned()))];
+    HostLinks {
+        links: links.map(|(name, link)| (name.to_owned(), link)).into(),
+        withheld: withheld.map(|(name, why)| (name.to_owned(), why)).into(),
+    }
 }
 
 /// `rail0` and `rail1` can change two features, of which one is on.
@@ -154,6 +170,8 @@ fn decide(claim: &AllocatedClaim, held: &[&Plan]) -> Result<Plan, PlanError> {
             abilities: &abilities(),
             netns_mode: NetnsMode::Shared,
             held,
+            policy: POLICY,
+            boot_id: None,
         },
     )
 }
@@ -288,6 +306,7 @@ fn what_is_refused() {
         one("ib-9", None),
         one("eth-away", None),
         one("eth-up", None),
+        one("eth-slave", None),
         one("ib-1", Some(name.clone())),
         one("eth-1", Some(json!({"interface": {"mtu": 1}}))),
         one("ipoib", Some(json!({"interface": {"dhcp": true}}))),
@@ -364,6 +383,8 @@ fn shares_of_one_nic_live_side_by_side_or_are_refused() {
             abilities: &BTreeMap::new(),
             netns_mode,
             held: &[],
+            policy: POLICY,
+            boot_id: None,
         };
         Chain(&plan(&one, &facts).expect_err("refused")).to_string()
     };
@@ -397,7 +418,18 @@ fn in_exclusive_mode_an_rdma_device_goes_into_one_pod() {
         let netns_mode = NetnsMode::Exclusive;
         let abilities = &BTreeMap::new();
         let (inventory, links) = (&inventory, &links);
-        plan(claim, &Facts { inventory, links, abilities, netns_mode, held: &[] })
+        plan(
+            claim,
+            &Facts {
+                inventory,
+                links,
+                abilities,
+                netns_mode,
+                held: &[],
+                policy: POLICY,
+                boot_id: None,
+            },
+        )
     };
     let mut claim = claim("u-1", vec![device("ib-0", None)]);
     let plan = decide(&claim).expect("possible");
@@ -432,4 +464,83 @@ fn what_the_claims_status_says() {
     let statuses = [Progress::Prepared, Progress::Attached]
         .map(|progress| format!("{:#}", render(&plan, "dra.net", progress, now)["status"]));
     insta::assert_snapshot!("claim_status", statuses.join("\n"));
+}
+
+/// What an operator has not allowed: the management of the subnet, and an interface that
+/// the host may have storage mounted over.
+#[test]
+fn by_default_pods_get_no_management_devices_and_no_ipoib() {
+    let decide = |device_name: &str, parameters: Option<Value>| {
+        let (inventory, links, abilities) = (inventory(), links(), abilities());
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &abilities,
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: Policy::default(),
+            boot_id: None,
+        };
+        plan(&claim("u-1", vec![device(device_name, parameters)]), &facts)
+    };
+    let plan = decide("ipoib", None).expect("it needs no interface");
+    assert_eq!(plan.devices[0].link, None, "ibp7 stays");
+    let rdma = plan.devices[0].rdma.as_ref().expect("verbs");
+    let names: Vec<_> = rdma.chars.iter().map(|char| char.name.as_str()).collect();
+    assert_eq!(names, ["uverbs4"]);
+    let error = decide("ipoib", Some(json!({"interface": {"name": "net1"}})));
+    let error = Chain(&error.expect_err("refused")).to_string();
+    assert!(error.contains("RDMA only"), "{error}");
+}
+
+/// A rail with a table of its own, in the pod and in a routing domain of the pod.
+#[test]
+fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
+    let rule = HostRule {
+        priority: 1700,
+        source: Some("10.1.0.7/32".parse().expect("a prefix")),
+        destination: None,
+        table: 700,
+    };
+    let neighbor = NeighborConfig {
+        destination: "10.1.0.1".parse().expect("an address"),
+        hardware_addr: "02:00:00:00:00:02".parse().expect("an address"),
+    };
+    let decide = |parameters: Option<Value>| {
+        let (inventory, mut links) = (inventory(), links());
+        let rail = links.links.get_mut("rail0").expect("it is there");
+        rail.rules = vec![rule.clone()];
+        rail.neighbors = vec![neighbor.clone()];
+        rail.routes.push(route("0.0.0.0/0", Some("10.1.0.1")));
+        rail.routes.push(HostRoute { table: 700, ..route("0.0.0.0/0", Some("10.1.0.1")) });
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: POLICY,
+            boot_id: None,
+        };
+        let plan = plan(&claim("u-1", vec![device("eth-0", parameters)]), &facts);
+        plan.expect("possible").links().next().expect("an interface").config.clone()
+    };
+    let routes = |config: &NetworkConfig| {
+        let route = |route: &RouteConfig| (route.destination.to_string(), route.table);
+        config.routes.iter().map(route).collect::<Vec<_>>()
+    };
+    let main = decide(None);
+    let expected = [("10.2.0.0/16".to_owned(), 254), ("0.0.0.0/0".to_owned(), 700)];
+    assert_eq!(routes(&main), expected, "the pod has a default route of its own");
+    assert_eq!((main.rules.len(), main.rules[0].table, main.rules[0].priority), (1, 700, 1700));
+    assert_eq!(main.neighbors, slice::from_ref(&neighbor));
+
+    let domain = decide(Some(json!({"interface": {"vrf": {"name": "blue"}}})));
+    let expected = [("10.2.0.0/16", 0), ("0.0.0.0/0", 0), ("0.0.0.0/0", 700)];
+    let expected = expected.map(|(destination, table)| (destination.to_owned(), table));
+    assert_eq!(routes(&domain), expected, "0 is the domain's");
+    assert_eq!((domain.rules.len(), domain.neighbors.len()), (0, 1));
+
+    let own = decide(Some(json!({"interface": {"addresses": ["192.168.7.5/24"]}})));
+    assert_eq!((routes(&own).len(), own.rules.len(), own.neighbors.len()), (0, 0, 0));
 }

@@ -25,6 +25,7 @@ fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),
+        boot_id: None,
     }
 }
 
@@ -44,7 +45,10 @@ fn records(sandboxes: &[(&str, Option<&str>)]) -> BTreeMap<String, AttachRecord>
     let namespace = NetNs::current().unwrap().id().unwrap();
     let record = |(uid, sandbox): &(&str, Option<&str>)| {
         let (sandbox, leases) = (sandbox.map(str::to_owned), BTreeMap::new());
-        ((*uid).to_owned(), AttachRecord { namespace, sandbox, leases, is_attached: true })
+        (
+            (*uid).to_owned(),
+            AttachRecord { namespace, sandbox, leases, links: BTreeMap::new(), is_attached: true },
+        )
     };
     sandboxes.iter().map(record).collect()
 }

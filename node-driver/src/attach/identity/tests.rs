@@ -1,0 +1,90 @@
+//! One interface, and others that have its name, its index or its kind.
+
+use super::*;
+use cluster_model::network_config::{LinkName, NetworkConfig};
+use netlink_packet_route::link::{InfoKind, LinkInfo};
+
+/// An interface of this index and name, with a device behind it or a pair's end.
+fn link(index: u32, name: &str, parent: Option<&str>) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    if let Some(parent) = parent {
+        let address = vec![0, 0, 0, 0, 0, u8::try_from(parent.len()).unwrap()];
+        link.attributes.push(LinkAttribute::PermAddress(address));
+        link.attributes.push(LinkAttribute::ParentDevName(parent.to_owned()));
+    } else {
+        let info = LinkInfo::Kind(InfoKind::Veth);
+        link.attributes.push(LinkAttribute::LinkInfo(vec![info]));
+    }
+    link
+}
+
+fn host(of: &LinkMessage) -> HostLink {
+    serde_json::from_value(serde_json::json!({
+        "name": name_of(of), "parent": identity(of).parent, "hardwareAddr": null, "mtu": 1500,
+        "up": true, "sizes": {}, "addresses": [], "routes": [], "identity": identity(of),
+    }))
+    .unwrap()
+}
+
+/// The interface of these that the claim has, which the pod had as `net1` at first.
+fn claims(links: &[LinkMessage], host: HostLink, index: Option<u32>) -> Option<u32> {
+    let name: LinkName = "net1".parse().unwrap();
+    let indices = index.map(|index| (name.clone(), index)).into_iter().collect();
+    let link = PlannedLink { host, child: None, name, config: NetworkConfig::default() };
+    found(in_pod(links, &link, &indices))
+}
+
+fn found(link: Option<&LinkMessage>) -> Option<u32> {
+    link.map(|link| link.header.index)
+}
+
+#[test]
+fn in_a_pod_hardware_tells_then_the_recorded_index_never_the_name() {
+    let function = link(7, "rail0", Some("0101:00:00.0"));
+    let pair = link(7, "rail0", None);
+    for (what, of, there, index, expected) in [
+        ("as it went in", &function, link(7, "net1", Some("0101:00:00.0")), Some(7), Some(7)),
+        ("renamed", &function, link(7, "other", Some("0101:00:00.0")), Some(7), Some(7)),
+        ("another index", &function, link(9, "net1", Some("0101:00:00.0")), Some(7), Some(9)),
+        ("no index known", &function, link(9, "net1", Some("0101:00:00.0")), None, Some(9)),
+        ("another NIC", &function, link(7, "net1", Some("0101:00:00.10")), Some(7), None),
+        ("made by the pod", &function, link(7, "net1", None), Some(7), None),
+        ("a pair, renamed", &pair, link(7, "other", None), Some(7), Some(7)),
+        ("a pair that the pod made", &pair, link(9, "net1", None), Some(7), None),
+        ("a pair of which nothing is known", &pair, link(7, "net1", None), None, None),
+        ("a NIC in its place", &pair, link(7, "net1", Some("0101:00:00.0")), Some(7), None),
+    ] {
+        assert_eq!(claims(&[there], host(of), index), expected, "{what}");
+    }
+}
+
+#[test]
+fn at_home_hardware_tells_else_kind_with_index_or_name() {
+    let function = link(7, "rail0", Some("0101:00:00.0"));
+    let pair = link(7, "rail0", None);
+    for (what, of, there, expected) in [
+        ("renamed by udev", &function, link(7, "enp1", Some("0101:00:00.0")), Some(7)),
+        ("come back", &function, link(12, "net1", Some("0101:00:00.0")), Some(12)),
+        ("another NIC of its name", &function, link(7, "rail0", Some("0101:00:00.10")), None),
+        ("a pair, come back", &pair, link(12, "rail0", None), Some(12)),
+        ("a pair, renamed", &pair, link(7, "other", None), Some(7)),
+        ("another pair", &pair, link(12, "other", None), None),
+        ("a NIC of its name", &pair, link(7, "rail0", Some("0101:00:00.0")), None),
+    ] {
+        assert_eq!(found(at_home(&[there], &host(of))), expected, "{what}");
+    }
+    let two = [link(8, "rail1", Some("0101:00:00.0")), link(7, "rail0", Some("0101:00:00.0"))];
+    assert_eq!(found(at_home(&two, &host(&function))), Some(7), "one port of two");
+}
+
+#[test]
+fn plans_of_earlier_drivers_are_found_by_device_or_name() {
+    let function = link(7, "rail0", Some("0101:00:00.0"));
+    let earlier = HostLink { identity: None, ..host(&function) };
+    let renamed = [link(9, "net1", Some("0101:00:00.0"))];
+    assert_eq!(found(at_home(&renamed, &earlier)), Some(9));
+    assert_eq!(claims(&renamed, earlier.clone(), None), Some(9));
+    assert_eq!(claims(&[link(9, "net2", Some("0101:00:00.0"))], earlier, None), None);
+}

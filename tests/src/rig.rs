@@ -63,30 +63,36 @@ impl<'a> Rig<'a> {
     /// that are being deleted would be in the way of the next test.
     pub async fn install(plane: &'a ControlPlane, scope: &'a Scope) -> anyhow::Result<Self> {
         for name in [
-            "namespace.yaml",
-            "crd-nodetopologies.yaml",
-            "node-driver-rbac.yaml",
-            "node-driver-policy.yaml",
-            "admission-rbac.yaml",
-            "admission-state.yaml",
-            "fabric-controller-rbac.yaml",
-            "scheduler-ext-rbac.yaml",
+            "manifests/namespace.yaml",
+            "manifests/crd-nodetopologies.yaml",
+            "manifests/node-driver-rbac.yaml",
+            "manifests/node-driver-policy.yaml",
+            "manifests/admission-rbac.yaml",
+            "manifests/admission-state.yaml",
+            "manifests/fabric-controller-rbac.yaml",
+            "manifests/fabric-controller-policy.yaml",
+            "components/kubeadm-scheduler/scheduler-ext-rbac.yaml",
         ] {
-            for object in manifest::read(&deploy(&format!("manifests/{name}")))? {
+            for object in manifest::read(&deploy(name))? {
                 manifest::apply(&plane.client(), object, NAMESPACE).await?;
             }
         }
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         scope.apply_file(&deploy("manifests/device-class.yaml")).await?;
+        Ok(Self::installed(plane, scope))
+    }
+
+    /// The objects of `deploy` are there already.
+    pub fn installed(plane: &'a ControlPlane, scope: &'a Scope) -> Self {
         let api = plane.url().to_owned();
-        Ok(Self {
+        Self {
             plane,
             scope,
             admission: Vec::new(),
             fabric_controllers: Vec::new(),
             api,
             extender: None,
-        })
+        }
     }
 
     /// Applies the objects of a component of `deploy`. They stay, as roles do.
@@ -112,11 +118,21 @@ impl<'a> Rig<'a> {
     pub async fn gb300_in(&self, name: &str, placement_group: &str) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
-        self.scope.apply(gb300::gpu_slice(&node)?).await?;
-        let imds = Imds::start(VM_SIZE, placement_group).await?;
-        let machine = gb300_machine(&node)?;
-        self.publish(&node, machine.path(), &imds).await?;
+        self.publish_gb300_in(&node, placement_group).await?;
         Ok(node)
+    }
+
+    /// Publishes for a node that is there what a GB300 machine has.
+    pub async fn publish_gb300(&self, node: &str) -> anyhow::Result<()> {
+        self.publish_gb300_in(node, PLACEMENT_GROUP).await
+    }
+
+    async fn publish_gb300_in(&self, node: &str, placement_group: &str) -> anyhow::Result<()> {
+        self.scope.apply(gb300::gpu_slice(node)?).await?;
+        let imds = Imds::start(VM_SIZE, placement_group).await?;
+        let machine = gb300_machine(node)?;
+        self.publish(node, machine.path(), &imds).await?;
+        Ok(())
     }
 
     /// Makes a node of another machine, as its drivers publish it.

@@ -141,6 +141,10 @@ impl<'a> Rig<'a> {
         let node = node.metadata.name.context("a node has a name")?;
         let folder = machine.plant()?;
         self.scope.apply(machine.gpu_slice(&node, folder.path())?).await?;
+        if machine.size.is_empty() {
+            self.publish_by(&node, folder.path(), &["--cloud=none"]).await?;
+            return Ok(node);
+        }
         let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
         self.publish(&node, folder.path(), &imds).await?;
         Ok(node)
@@ -188,12 +192,17 @@ impl<'a> Rig<'a> {
     /// Runs our driver once for a node whose machine lies below `root`; returns
     /// what it wrote to its log.
     pub async fn publish(&self, node: &str, root: &Path, imds: &Imds) -> anyhow::Result<String> {
+        self.publish_by(node, root, &["--cloud=azure", "--imds-url", &imds.url()]).await
+    }
+
+    async fn publish_by(&self, node: &str, root: &Path, args: &[&str]) -> anyhow::Result<String> {
         let kubeconfig = self.node_kubeconfig("node-driver", node).await?;
         let driver = self
             .plane
             .program("node-driver")?
             .named(&format!("node-driver-{node}"))
-            .args(["--once", "--node-name", node, "--cloud", "azure", "--imds-url", &imds.url()])
+            .args(["--once", "--node-name", node])
+            .args(args.iter().copied())
             .args(["--root".into(), root.display().to_string()])
             .args(["--kubeconfig".into(), kubeconfig.display().to_string()])
             .spawn()?;

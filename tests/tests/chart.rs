@@ -5,6 +5,7 @@
 
 mod chart {
     pub(crate) mod accepted;
+    pub(crate) mod images;
     pub(crate) mod lifecycle;
     pub(crate) mod monitoring;
     pub(crate) mod network_config;
@@ -14,7 +15,7 @@ mod chart {
 
 use std::process::ExitCode;
 
-use chart::{accepted, lifecycle, monitoring, network_config, render, values};
+use chart::{accepted, images, lifecycle, monitoring, network_config, render, values};
 use tests::{Options, floor};
 
 fn main() -> ExitCode {
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         monitoring::tests(),
         accepted::tests(),
         network_config::tests(),
+        images::tests(),
         lifecycle::tests(),
     ];
     floor::run(Options::default(), all.into_iter().flatten())

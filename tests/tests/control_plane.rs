@@ -19,16 +19,18 @@ mod control_plane {
     pub(crate) mod lifecycle;
     pub(crate) mod pods;
     pub(crate) mod prediction;
+    pub(crate) mod rights;
     pub(crate) mod scheduling;
     pub(crate) mod thin_line;
+    pub(crate) mod upstream_examples;
     pub(crate) mod webhook;
 }
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use control_plane::{
     answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fleet, lifecycle,
-    pods, prediction, scheduling, thin_line, webhook,
+    pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook,
 };
 use tests::{Options, floor};
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         extender::tests(),
         example::tests(),
         thin_line::tests(),
+        upstream_examples::tests(),
         prediction::tests(),
         webhook::tests(),
         answers::tests(),
@@ -50,5 +53,12 @@ fn main() -> ExitCode {
         driver_end::tests(),
         fleet::tests(),
     ];
-    floor::run(Options::default(), all.into_iter().flatten())
+    let audit = Audit::prepare().unwrap();
+    let options = Options { apiserver_args: audit.flags(), ..Options::default() };
+    let code = floor::run(options, all.into_iter().flatten());
+    // Some tests use some rights; all use all.
+    if env::args().len() == 1 {
+        audit.compare().unwrap();
+    }
+    code
 }

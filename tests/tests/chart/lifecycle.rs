@@ -81,8 +81,8 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         }
         create(scope, "waits").await?;
         scope.unschedulable("waits", SOON).await?;
-        let held = allocations(scope).await?;
-        assert_eq!(held.len(), 4);
+        let given = allocations(scope).await?;
+        assert_eq!(given.len(), 4);
 
         for (round, command) in [
             (
@@ -104,7 +104,7 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
             let pods = meanwhile(scope, round, done).await?;
             assert!(pods > 0, "no pod was created during `{}`", command[0]);
             rig.answers().await?;
-            assert_eq!(allocations(scope).await?, held, "after `{}`", command[0]);
+            assert_eq!(allocations(scope).await?, given, "after `{}`", command[0]);
             let has_field = has_new_field(&plane.client()).await?;
             assert_eq!(has_field, round == 0, "the definition after `{}`", command[0]);
         }

@@ -34,7 +34,7 @@ pub const PLATFORMS: [(&str, &[&str]); 11] = [
             "--values=platforms/aks.yaml",
             "--set=monitoring.monitor=ServiceMonitor,monitoring.rules=true",
             "--set=monitoring.dashboard=true,monitoring.labels.release=prometheus",
-            "--set=fabricController.whenFull=move,networkConfig.namespaces={a,b},crd.keep=true",
+            "--set=fabricController.fullFabric=evict,networkConfig.namespaces={a,b},crd.keep=true",
             "--set=nodeDriver.ncclTopoFile=/opt/topology.xml",
             "--set-string=nodeDriver.filter=true",
             "--set=image.pullSecrets={key},admission.gpuClass=gpu.nvidia.com,scheduler.mix=1x1=3",

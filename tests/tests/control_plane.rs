@@ -15,6 +15,7 @@ mod control_plane {
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod fabric;
+    pub(crate) mod fabric_policy;
     pub(crate) mod fleet;
     pub(crate) mod lifecycle;
     pub(crate) mod pods;
@@ -29,8 +30,9 @@ mod control_plane {
 use std::{env, process::ExitCode};
 
 use control_plane::{
-    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fleet, lifecycle,
-    pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook,
+    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fabric_policy,
+    fleet, lifecycle, pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples,
+    webhook,
 };
 use tests::{Options, floor};
 
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         burst::tests(),
         churn::tests(),
         fabric::tests(),
+        fabric_policy::tests(),
         driver_policy::tests(),
         driver_end::tests(),
         fleet::tests(),

@@ -62,7 +62,7 @@ async fn the_policies_are_sound(plane: Arc<ControlPlane>) -> anyhow::Result<()> 
                 scope.apply(object).await?;
             }
         }
-        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(names.len(), 3, "{names:?}");
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(plane.client());
         for name in names {
             eventually(SOON, async || {

@@ -72,6 +72,7 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         let mut rig = Rig::installed(&plane, scope);
         rig.publish_gb300(&nodes[0]).await?;
         rig.start_replica(0, &["--fabric-controller"]).await?;
+        rig.start_fabric_controllers(1, &[]).await?;
         rig.answers().await?;
 
         // Four pods of one GPU and its NIC fill the node; the fifth waits.
@@ -112,6 +113,7 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         scope.bound("waits", SOON).await?;
 
         rig.kill_admission();
+        rig.kill_fabric_controller(0);
         for name in ["b", "c", "d", "waits"] {
             scope.delete_pod(name).await?;
         }

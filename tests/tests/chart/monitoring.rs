@@ -16,8 +16,9 @@ use tests::{
 use tokio::{io::AsyncWriteExt, process::Command};
 
 /// The programs with their folders and what their metrics begin with.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("admission/src", "dranet_admission_"),
+    ("fabric-controller/src", "dranet_fabric_controller_"),
     ("node-driver/src/plugin", "dranet_plugin_"),
     ("node-driver/src", "dranet_driver_"),
     ("scheduler-ext/src", "dranet_scheduler_ext_"),

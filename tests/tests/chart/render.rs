@@ -56,6 +56,7 @@ async fn the_plain_manifests_are_what_the_chart_renders(
     for folder in [
         "manifests",
         "components/dranet-scheduler",
+        "components/fabric-evict",
         "components/kubeadm-scheduler",
         "components/nri",
     ] {
@@ -102,7 +103,10 @@ async fn each_flag_is_one_of_its_program(plane: Arc<ControlPlane>) -> anyhow::Re
         }
     }
     let programs: BTreeSet<_> = tried.iter().map(|(program, _)| program.as_str()).collect();
-    assert_eq!(programs, BTreeSet::from(["admission", "node-driver", "scheduler-ext"]));
+    assert_eq!(
+        programs,
+        BTreeSet::from(["admission", "fabric-controller", "node-driver", "scheduler-ext"])
+    );
     Ok(())
 }
 
@@ -125,7 +129,7 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
     let helm = Helm::offline()?;
     let text = async |values: &[&str]| helm.rendered(values).await;
     for (what, without, with) in [
-        ("pods/eviction", &[][..], &["--set=fabricController.whenFull=move"][..]),
+        ("pods/eviction", &[][..], &["--set=fabricController.fullFabric=evict"][..]),
         (
             "mutatingwebhookconfigurations",
             &["--set=admission.certificate.source=cert-manager"],

@@ -36,7 +36,7 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("admission.failurePolicy=fail", "/admission/failurePolicy"),
         ("admission.certificate.source=vault", "/admission/certificate/source"),
         ("admission.certificate.issuerRef.name=x", "/admission/certificate/issuerRef"),
-        ("fabricController.whenFull=evict", "/fabricController/whenFull"),
+        ("fabricController.fullFabric=move", "/fabricController/fullFabric"),
         ("scheduler.extender=managed", "/scheduler/extender"),
         ("scheduler.timeoutSeconds=100", "/scheduler/timeoutSeconds"),
         ("networkConfig.namespaces={A_b}", "/networkConfig/namespaces/0"),

@@ -13,9 +13,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{binaries, manifest};
 
-const ACCOUNTS: [(&str, &[&str]); 3] = [
+const ACCOUNTS: [(&str, &[&str]); 4] = [
     ("node-driver", &["manifests/node-driver-rbac.yaml"]),
     ("admission", &["manifests/admission-rbac.yaml"]),
+    (
+        "fabric-controller",
+        &["manifests/fabric-controller-rbac.yaml", "components/fabric-evict/fabric-evict.yaml"],
+    ),
     ("scheduler-ext", &["components/kubeadm-scheduler/scheduler-ext-rbac.yaml"]),
 ];
 const NAMESPACE: &str = "dranet-system";

@@ -10,7 +10,7 @@ use anyhow::Context;
 use k8s_openapi::{
     api::{
         core::v1::{Namespace, Node, Pod},
-        resource::v1::ResourceClaim,
+        resource::v1::{DeviceClass, ResourceClaim},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -31,7 +31,7 @@ use tests::{
     with_scope,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 /// No pod of the chart is bound: there is no kubelet that would end it.
 const INSTALL: [&str; 7] = [
     "--namespace=dranet-system",
@@ -58,7 +58,7 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
     with_scope(plane.client(), async |scope| {
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         // The class of the NICs is the chart's.
-        Api::<k8s_openapi::api::resource::v1::DeviceClass>::all(plane.client())
+        Api::<DeviceClass>::all(plane.client())
             .delete("dranet.net", &DeleteParams::default())
             .await
             .ok();

@@ -23,7 +23,7 @@ use tests::{
 };
 use topology_graph::{HostRoot, PciAddress, Topology, read};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 const BUS_ID: &str = "resource.kubernetes.io/pciBusID";
 /// Of no cloud whose metadata is read here, with NVIDIA's driver v0.5.0.
 const fn nvidia(fixture: &'static str) -> Machine {

@@ -272,6 +272,7 @@ fn network_configuration() {
         ("routes, nowhere allowed", &closed, ROUTES),
         ("routes, allowed elsewhere", &other, ROUTES),
         ("an address, not allowed", &closed, r#"{"interface":{"addresses":["10.1.0.7/24"]}}"#),
+        ("one of a range, not allowed", &closed, r#"{"interface":{"addressRange":"10.1.0.0/24"}}"#),
         ("a routing domain, not allowed", &closed, r#"{"interface":{"vrf":{"name":"blue"}}}"#),
         ("no such field", &open, r#"{"interface":{"colour":"red"}}"#),
         ("an MTU of text", &open, r#"{"interface":{"mtu":"9000"}}"#),

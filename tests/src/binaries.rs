@@ -61,6 +61,15 @@ pub fn guest() -> anyhow::Result<PathBuf> {
         .with_context(|| format!("`{}` holds no guest; {remedy}", folder.display()))
 }
 
+/// What the chart is tried with, by its name: `helm`, `expressions`, `definitions`.
+pub fn chart_tool(name: &str) -> anyhow::Result<PathBuf> {
+    let remedy = "`tests/chart/build` builds it";
+    let built = env::var_os("DRANET_CHART").map(PathBuf::from);
+    let path = built.with_context(|| format!("$DRANET_CHART is not set; {remedy}"))?.join(name);
+    anyhow::ensure!(path.exists(), "`{}` is not there; {remedy}", path.display());
+    Ok(path)
+}
+
 /// A binary of this workspace, by its name: `node-driver`.
 pub fn ours(name: &str) -> anyhow::Result<PathBuf> {
     let shipped = env::var_os("DRANET_SHIPPED").map(|folder| Path::new(&folder).join(name));

@@ -11,6 +11,7 @@
 pub mod allocation;
 pub mod binaries;
 pub mod certificates;
+pub mod chart;
 pub mod control_plane;
 pub mod eventually;
 pub mod figures;

@@ -14,7 +14,7 @@ use topology_graph::{HostRoot, Topology, fixture, read};
 pub struct Machine {
     /// Name of the fixture.
     pub fixture: &'static str,
-    /// Azure's name of its size.
+    /// Azure's name of its size; empty where it is not Azure's.
     pub size: &'static str,
     /// The GPUs' driver.
     pub driver: &'static str,

@@ -65,32 +65,36 @@ impl<'a> Rig<'a> {
     /// that are being deleted would be in the way of the next test.
     pub async fn install(plane: &'a ControlPlane, scope: &'a Scope) -> anyhow::Result<Self> {
         for name in [
-            "namespace.yaml",
-            "crd-nodetopologies.yaml",
-            "node-driver-rbac.yaml",
-            "node-driver-policy.yaml",
-            "admission-rbac.yaml",
-            "admission-state.yaml",
-            "network-config-policy.yaml",
-            "fabric-controller-rbac.yaml",
-            "fabric-controller-policy.yaml",
-            "scheduler-ext-rbac.yaml",
+            "manifests/namespace.yaml",
+            "manifests/crd-nodetopologies.yaml",
+            "manifests/node-driver-rbac.yaml",
+            "manifests/node-driver-policy.yaml",
+            "manifests/admission-rbac.yaml",
+            "manifests/admission-state.yaml",
+            "manifests/fabric-controller-rbac.yaml",
+            "manifests/fabric-controller-policy.yaml",
+            "components/kubeadm-scheduler/scheduler-ext-rbac.yaml",
         ] {
-            for object in manifest::read(&deploy(&format!("manifests/{name}")))? {
+            for object in manifest::read(&deploy(name))? {
                 manifest::apply(&plane.client(), object, NAMESPACE).await?;
             }
         }
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         scope.apply_file(&deploy("manifests/device-class.yaml")).await?;
+        Ok(Self::installed(plane, scope))
+    }
+
+    /// The objects of `deploy` are there already.
+    pub fn installed(plane: &'a ControlPlane, scope: &'a Scope) -> Self {
         let api = plane.url().to_owned();
-        Ok(Self {
+        Self {
             plane,
             scope,
             admission: Vec::new(),
             fabric_controllers: Vec::new(),
             api,
             extender: None,
-        })
+        }
     }
 
     /// Applies the objects of a component of `deploy`. They stay, as roles do.
@@ -116,11 +120,21 @@ impl<'a> Rig<'a> {
     pub async fn gb300_in(&self, name: &str, placement_group: &str) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
-        self.scope.apply(gb300::gpu_slice(&node)?).await?;
-        let imds = Imds::start(VM_SIZE, placement_group).await?;
-        let machine = gb300_machine(&node)?;
-        self.publish(&node, machine.path(), &imds).await?;
+        self.publish_gb300_in(&node, placement_group).await?;
         Ok(node)
+    }
+
+    /// Publishes for a node that is there what a GB300 machine has.
+    pub async fn publish_gb300(&self, node: &str) -> anyhow::Result<()> {
+        self.publish_gb300_in(node, PLACEMENT_GROUP).await
+    }
+
+    async fn publish_gb300_in(&self, node: &str, placement_group: &str) -> anyhow::Result<()> {
+        self.scope.apply(gb300::gpu_slice(node)?).await?;
+        let imds = Imds::start(VM_SIZE, placement_group).await?;
+        let machine = gb300_machine(node)?;
+        self.publish(node, machine.path(), &imds).await?;
+        Ok(())
     }
 
     /// Makes a node of another machine, as its drivers publish it.
@@ -129,6 +143,10 @@ impl<'a> Rig<'a> {
         let node = node.metadata.name.context("a node has a name")?;
         let folder = machine.plant()?;
         self.scope.apply(machine.gpu_slice(&node, folder.path())?).await?;
+        if machine.size.is_empty() {
+            self.publish_by(&node, folder.path(), &["--cloud=none"]).await?;
+            return Ok(node);
+        }
         let imds = Imds::start(machine.size, PLACEMENT_GROUP).await?;
         self.publish(&node, folder.path(), &imds).await?;
         Ok(node)
@@ -176,12 +194,17 @@ impl<'a> Rig<'a> {
     /// Runs our driver once for a node whose machine lies below `root`; returns
     /// what it wrote to its log.
     pub async fn publish(&self, node: &str, root: &Path, imds: &Imds) -> anyhow::Result<String> {
+        self.publish_by(node, root, &["--cloud=azure", "--imds-url", &imds.url()]).await
+    }
+
+    async fn publish_by(&self, node: &str, root: &Path, args: &[&str]) -> anyhow::Result<String> {
         let kubeconfig = self.node_kubeconfig("node-driver", node).await?;
         let driver = self
             .plane
             .program("node-driver")?
             .named(&format!("node-driver-{node}"))
-            .args(["--once", "--node-name", node, "--cloud", "azure", "--imds-url", &imds.url()])
+            .args(["--once", "--node-name", node])
+            .args(args.iter().copied())
             .args(["--root".into(), root.display().to_string()])
             .args(["--kubeconfig".into(), kubeconfig.display().to_string()])
             .spawn()?;

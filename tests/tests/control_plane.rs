@@ -15,24 +15,27 @@ mod control_plane {
     pub(crate) mod example;
     pub(crate) mod extender;
     pub(crate) mod fabric;
+    pub(crate) mod fabric_policy;
     pub(crate) mod faulty_extender;
     pub(crate) mod fleet;
     pub(crate) mod forecasts;
     pub(crate) mod lifecycle;
     pub(crate) mod own_scheduler;
     pub(crate) mod pods;
-    pub(crate) mod policies;
     pub(crate) mod prediction;
+    pub(crate) mod rights;
     pub(crate) mod scheduling;
     pub(crate) mod thin_line;
+    pub(crate) mod upstream_examples;
     pub(crate) mod webhook;
 }
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use control_plane::{
-    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, faulty_extender,
-    fleet, forecasts, lifecycle, own_scheduler, pods, policies, prediction, scheduling, thin_line,
+    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fabric_policy,
+    faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pods, prediction, rights::Audit,
+    scheduling, thin_line, upstream_examples,
     webhook,
 };
 use tests::{Options, floor};
@@ -46,18 +49,26 @@ fn main() -> ExitCode {
         forecasts::tests(),
         example::tests(),
         thin_line::tests(),
+        upstream_examples::tests(),
         prediction::tests(),
         webhook::tests(),
         answers::tests(),
         own_scheduler::tests(),
         pods::tests(),
-        policies::tests(),
         burst::tests(),
         churn::tests(),
         fabric::tests(),
+        fabric_policy::tests(),
         driver_policy::tests(),
         driver_end::tests(),
         fleet::tests(),
     ];
-    floor::run(Options::default(), all.into_iter().flatten())
+    let audit = Audit::prepare().unwrap();
+    let options = Options { apiserver_args: audit.flags(), ..Options::default() };
+    let code = floor::run(options, all.into_iter().flatten());
+    // Some tests use some rights; all use all.
+    if env::args().len() == 1 {
+        audit.compare().unwrap();
+    }
+    code
 }

@@ -6,15 +6,14 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use clap::Parser;
 use cluster_model::names::object;
-use json_patch::Patch;
 use node_driver::{args::Args, plugin::NEEDED};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tests::{binaries::in_tests, generated::assert_current, manifest, rig::manifests};
 
 #[test]
 fn the_resource_definition_is_current() {
     let expected = serde_saphyr::to_string(&topology_graph::crd()).unwrap();
-    assert_current("deploy/manifests/crd-nodetopologies.yaml", &expected).unwrap();
+    assert_current("deploy/chart/files/crd-nodetopologies.yaml", &expected).unwrap();
 }
 
 #[test]
@@ -66,29 +65,34 @@ fn every_file_holds_objects() {
 /// flags are flags.
 #[test]
 fn the_drivers_pod_is_what_the_driver_asks_for() {
-    is_what_the_driver_asks_for(&drivers_set());
+    is_what_the_driver_asks_for(&drivers_set("manifests"));
 }
 
 /// So it is as an NRI plugin, with the runtime's socket and nothing else besides.
 #[test]
 fn the_drivers_pod_is_right_as_an_nri_plugin() {
-    let file = in_tests("../deploy/components/nri/kustomization.yaml");
-    let text = fs::read_to_string(file).unwrap();
-    let component: Value = serde_saphyr::from_str(&text).unwrap();
-    let [patch] = &component["patches"].as_array().unwrap()[..] else { panic!("not one patch") };
-    let mut set = drivers_set();
-    assert_eq!(patch["target"], json!({"kind": set["kind"], "name": set["metadata"]["name"]}));
-    let patch: Patch = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
-    json_patch::patch(&mut set, &patch).unwrap();
+    let mut set = drivers_set("components/nri");
     let args = is_what_the_driver_asks_for(&set);
     let socket = args.plugin.nri().expect("it is a plugin");
     let mounts = &set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"];
     let mount = mounts.as_array().unwrap().last().unwrap()["mountPath"].as_str().unwrap();
     assert_eq!(socket.parent().unwrap(), Path::new(mount));
+    // Take that away, and it is the driver's pod.
+    let pod = &mut set["spec"]["template"]["spec"];
+    for list in ["/volumes", "/containers/0/volumeMounts"] {
+        let list = pod.pointer_mut(list).unwrap().as_array_mut().unwrap();
+        assert_eq!(list.pop().unwrap()["name"], "nri");
+    }
+    for arg in pod["containers"][0]["args"].as_array_mut().unwrap() {
+        if *arg == "--attach=nri" {
+            *arg = "--attach=hook".into();
+        }
+    }
+    assert_eq!(set, drivers_set("manifests"));
 }
 
-fn drivers_set() -> Value {
-    let file = in_tests("../deploy/manifests/node-driver.yaml");
+fn drivers_set(folder: &str) -> Value {
+    let file = in_tests(&format!("../deploy/{folder}/node-driver.yaml"));
     let text = fs::read_to_string(file).unwrap();
     serde_saphyr::from_str(&text).unwrap()
 }

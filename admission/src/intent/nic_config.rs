@@ -49,6 +49,7 @@ pub(crate) fn check_namespace(
     let Some(config) = parsed(intent) else { return Ok(()) };
     let fields = [
         ("interface.addresses", !config.interface.addresses.is_empty()),
+        ("interface.addressRange", config.interface.address_range.is_some()),
         ("interface.dhcp", config.interface.dhcp == Some(true)),
         ("interface.disableEbpfPrograms", config.interface.disable_ebpf_programs == Some(true)),
         ("interface.hardwareAddr", config.interface.hardware_addr.is_some()),

@@ -1,5 +1,6 @@
 //! The certificate of the webhook's own: kept in a Secret, and its authority
-//! written into the webhook configurations.
+//! written into the webhook configurations. The namespace owns these, so that who
+//! deletes it leaves no webhook behind that nobody answers.
 
 use super::{Leader, LeaderError, reading, writing};
 use crate::server::certificate::{data, held};
@@ -8,10 +9,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Resource};
 use process::chain::Chain;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -44,39 +46,66 @@ impl Leader {
             tracing::info!(?names, "Certificate renewed");
         }
         let authorities = held(&secret).authorities;
+        let owner = self.owner().await?;
         let mutating = ApiResource::erase::<MutatingWebhookConfiguration>(&());
         let validating = ApiResource::erase::<ValidatingWebhookConfiguration>(&());
         for (kind, name) in [(mutating, object::WEBHOOK), (validating, object::LINT_WEBHOOK)] {
-            trust(&Api::all_with(client.clone(), &kind), name, &authorities).await?;
+            keep(&Api::all_with(client.clone(), &kind), name, &authorities, &owner).await?;
         }
         Ok(())
     }
+
+    /// The namespace, as the owner of what lies in none.
+    async fn owner(&self) -> Result<OwnerReference, LeaderError> {
+        let namespaces: Api<Namespace> = Api::all(self.templates.client.clone());
+        let failed = reading("Namespace", &self.namespace);
+        let namespace = namespaces.get_metadata(&self.namespace).await.map_err(failed)?;
+        Ok(OwnerReference {
+            api_version: Namespace::api_version(&()).into_owned(),
+            kind: Namespace::kind(&()).into_owned(),
+            name: self.namespace.clone(),
+            uid: namespace.metadata.uid.unwrap_or_default(),
+            ..OwnerReference::default()
+        })
+    }
 }
 
-/// Makes a configuration trust the authorities, if it is there and does not.
-async fn trust(api: &Api<DynamicObject>, name: &str, authorities: &str) -> Result<(), LeaderError> {
+/// Makes a configuration trust the authorities and go with its owner, if it is there and
+/// does not.
+async fn keep(
+    api: &Api<DynamicObject>,
+    name: &str,
+    authorities: &str,
+    owner: &OwnerReference,
+) -> Result<(), LeaderError> {
     let kind = "webhook configuration";
     let there = api.get_opt(name).await.map_err(reading(kind, name))?;
     let Some(there) = there else { return Ok(()) };
+    let owners = there.metadata.owner_references.unwrap_or_default();
+    let trusted = trusting(&there.data, authorities);
+    let is_owned = owners.iter().any(|it| it.uid == owner.uid);
+    if is_owned && trusted.is_empty() {
+        return Ok(());
+    }
     let version = there.metadata.resource_version.unwrap_or_default();
-    let Some(patch) = trusting(&there.data, &version, authorities) else { return Ok(()) };
+    let patch = json!({
+        "metadata": {"resourceVersion": version, "ownerReferences": [owner]},
+        "webhooks": trusted,
+    });
     let params = PatchParams::default();
     api.patch(name, &params, &Patch::Strategic(patch)).await.map_err(writing(kind, name))?;
-    tracing::info!(configuration = name, "Authority written");
+    tracing::info!(configuration = name, "Authority and owner written");
     Ok(())
 }
 
-/// The patch by which every webhook of a configuration trusts the authorities;
-/// `None` where all do.
-fn trusting(configuration: &Value, version: &str, authorities: &str) -> Option<Value> {
+/// What makes each webhook of a configuration trust the authorities that does not.
+fn trusting(configuration: &Value, authorities: &str) -> Vec<Value> {
     let bundle = json!(ByteString(authorities.as_bytes().to_vec()));
-    let webhooks = configuration["webhooks"].as_array()?;
-    let untrusting = webhooks.iter().filter(|hook| hook["clientConfig"]["caBundle"] != bundle);
-    let patches: Vec<_> = untrusting
+    let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
+    webhooks
+        .filter(|hook| hook["clientConfig"]["caBundle"] != bundle)
         .map(|hook| json!({"name": hook["name"], "clientConfig": {"caBundle": bundle}}))
-        .collect();
-    (!patches.is_empty())
-        .then(|| json!({"metadata": {"resourceVersion": version}, "webhooks": patches}))
+        .collect()
 }
 
 #[cfg(test)]
@@ -90,13 +119,10 @@ mod tests {
         let configuration = json!({
             "webhooks": [hook("a", "UEVN".into()), hook("b", Value::Null), hook("c", "T0xE".into())],
         });
-        let expected = json!({
-            "metadata": {"resourceVersion": "7"},
-            "webhooks": [hook("b", "UEVN".into()), hook("c", "UEVN".into())],
-        });
-        assert_eq!(trusting(&configuration, "7", "PEM"), Some(expected));
+        let expected = [hook("b", "UEVN".into()), hook("c", "UEVN".into())];
+        assert_eq!(trusting(&configuration, "PEM"), expected);
         let content = json!({"webhooks": [hook("a", "UEVN".into())]});
-        assert_eq!(trusting(&content, "7", "PEM"), None);
-        assert_eq!(trusting(&Value::Null, "7", "PEM"), None);
+        assert!(trusting(&content, "PEM").is_empty());
+        assert!(trusting(&Value::Null, "PEM").is_empty());
     }
 }

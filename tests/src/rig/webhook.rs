@@ -178,13 +178,19 @@ impl Rig<'_> {
     /// would have taken away: endpoints, and the lease.
     async fn forget_replicas(&mut self) -> anyhow::Result<()> {
         self.admission.clear();
-        let ours = ListParams::default().labels(OURS);
-        self.slices().delete_collection(&DeleteParams::default(), &ours).await?;
+        self.forget_endpoints().await?;
         let leases: Api<Lease> = Api::namespaced(self.plane.client(), NAMESPACE);
         let free = Patch::Merge(json!({"spec": {"holderIdentity": null}}));
         leases.patch(SERVICE, &PatchParams::default(), &free).await.context("the lease")?;
         let empty = Patch::Merge(json!({"binaryData": null}));
         self.machines().patch(MACHINES, &PatchParams::default(), &empty).await?;
+        Ok(())
+    }
+
+    /// Takes away the endpoints of all replicas, as their kubelets would.
+    pub async fn forget_endpoints(&self) -> anyhow::Result<()> {
+        let ours = ListParams::default().labels(OURS);
+        self.slices().delete_collection(&DeleteParams::default(), &ours).await?;
         Ok(())
     }
 

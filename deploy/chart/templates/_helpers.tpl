@@ -1,0 +1,137 @@
+{{/* Names are fixed: webhooks, classes and policies are one per cluster. */}}
+
+{{/* Labels by which pods of a part are found; they never change. */}}
+{{- define "dranet.selector" -}}
+app.kubernetes.io/name: {{ . }}
+app.kubernetes.io/part-of: dranet
+{{- end }}
+
+{{/* Labels of what belongs to all parts. */}}
+{{- define "dranet.labels" -}}
+app.kubernetes.io/part-of: dranet
+{{- end }}
+
+{{/* Image of a program: list of the root and the program's name. */}}
+{{- define "dranet.image" -}}
+{{- $root := index . 0 }}{{ $program := index . 1 }}
+{{- $image := $root.Values.image }}
+{{- $digest := get $image.digests $program }}
+{{- $image.registry }}/{{ $program }}
+{{- if $digest }}@{{ $digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* The cluster's version without what its cloud adds to it: v1.37.1. */}}
+{{- define "dranet.kubernetesVersion" -}}
+{{ regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}
+{{- end }}
+
+{{- define "dranet.pullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The flags of every program's log. */}}
+{{- define "dranet.logArgs" -}}
+- --log={{ .Values.log.level }}
+- --log-format={{ .Values.log.format }}
+{{- end }}
+
+{{- define "dranet.extraArgs" -}}
+{{- with . }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{/* Where a part may run. */}}
+{{- define "dranet.placement" -}}
+nodeSelector:
+  kubernetes.io/os: linux
+{{- with omit (.nodeSelector | default dict) "kubernetes.io/os" }}
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+{{ toYaml . }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* One replica on each node, where there are nodes enough. */}}
+{{- define "dranet.spread" -}}
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+{{ include "dranet.selector" . | indent 6 }}
+{{- end }}
+
+{{/* What every pod but the driver's is held to: Pod Security's level `restricted`. */}}
+{{- define "dranet.restrictedPod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- end }}
+
+{{- define "dranet.restrictedContainer" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end }}
+
+{{- define "dranet.probes" -}}
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: operations
+  periodSeconds: 2
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: operations
+{{- end }}
+
+{{/* A budget: list of the part's name and its replicas. */}}
+{{- define "dranet.budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ index . 0 }}
+  namespace: {{ index . 2 }}
+  labels:
+{{ include "dranet.labels" . | indent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+{{ include "dranet.selector" (index . 0) | indent 6 }}
+{{- end }}
+
+{{/* Whether the driver gives devices to pods. */}}
+{{- define "dranet.driverIsPlugin" -}}
+{{- if and .Values.nodeDriver.enabled (eq .Values.nodeDriver.mode "full") }}yes{{ end }}
+{{- end }}
+
+{{- define "dranet.certManager" -}}
+{{- if eq .Values.admission.certificate.source "cert-manager" }}yes{{ end }}
+{{- end }}
+
+{{/* By this cert-manager writes the authority into a webhook configuration. */}}
+{{- define "dranet.injectAuthority" -}}
+{{- if include "dranet.certManager" . -}}
+annotations:
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/admission
+{{- end }}
+{{- end }}

@@ -1,0 +1,32 @@
+//! The suite `chart`: what the Helm chart renders, whether Kubernetes takes it, and what
+//! installing, upgrading and uninstalling it leaves.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
+
+mod chart {
+    pub(crate) mod accepted;
+    pub(crate) mod images;
+    pub(crate) mod lifecycle;
+    pub(crate) mod monitoring;
+    pub(crate) mod network_config;
+    pub(crate) mod render;
+    pub(crate) mod values;
+}
+
+use std::process::ExitCode;
+
+use chart::{accepted, images, lifecycle, monitoring, network_config, render, values};
+use tests::{Options, floor};
+
+fn main() -> ExitCode {
+    let all = [
+        render::tests(),
+        values::tests(),
+        monitoring::tests(),
+        accepted::tests(),
+        network_config::tests(),
+        images::tests(),
+        lifecycle::tests(),
+    ];
+    floor::run(Options::default(), all.into_iter().flatten())
+}

@@ -1,0 +1,103 @@
+//! The images that `deploy/images` makes: one file each, nobody's rights but the driver's, and
+//! the same bytes each time. The programs are those of the tests, without what is for debuggers.
+
+use std::{fs, path::Path, sync::Arc};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use tests::{ControlPlane, binaries, chart::printed, floor::Test};
+use tokio::process::Command;
+
+const PROGRAMS: [(&str, &str); 2] = [("scheduler-ext", "65532:65532"), ("node-driver", "0:0")];
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![an_image_is_a_program_and_nothing_else]
+}
+
+async fn an_image_is_a_program_and_nothing_else(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let programs = folder.path().join("programs");
+    for architecture in ["amd64", "arm64"] {
+        fs::create_dir_all(programs.join(architecture))?;
+    }
+    for (program, _) in PROGRAMS {
+        let to = programs.join("amd64").join(program);
+        let own = binaries::ours(program)?;
+        printed(Command::new("strip").arg("-o").arg(&to).arg(own).output().await?)?;
+    }
+    // It need not run to be packed.
+    fs::write(programs.join("arm64/scheduler-ext"), "another architecture's")?;
+
+    let (once, again) = (folder.path().join("once"), folder.path().join("again"));
+    for to in [&once, &again] {
+        let build = Command::new(binaries::in_tests("../deploy/images"))
+            .arg("--programs")
+            .arg(&programs)
+            .args(["--tag", "1.2.3"])
+            .arg(to)
+            .args(PROGRAMS.map(|(program, _)| program))
+            .output();
+        printed(build.await?)?;
+    }
+    for (program, user) in PROGRAMS {
+        let layout = once.join(program);
+        let index = read(&layout.join("index.json"))?;
+        assert_eq!(index, read(&again.join(program).join("index.json"))?, "{program} differs");
+        let images = blob(&layout, &index["manifests"][0])?;
+        let platforms: Vec<_> = images["manifests"].as_array().context("a list")?.iter().collect();
+        let architectures: Vec<_> =
+            platforms.iter().map(|image| image["platform"]["architecture"].clone()).collect();
+        let expected =
+            if program == "node-driver" { json!(["amd64"]) } else { json!(["amd64", "arm64"]) };
+        assert_eq!(Value::from(architectures), expected, "{program}");
+        for image in platforms {
+            is_only(program, user, &layout, image)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_only(program: &str, user: &str, layout: &Path, image: &Value) -> anyhow::Result<()> {
+    let manifest = blob(layout, image)?;
+    let config = blob(layout, &manifest["config"])?;
+    assert_eq!(config["config"]["User"], user, "{program}");
+    assert_eq!(config["config"]["Entrypoint"], json!([format!("/{program}")]));
+    let labels = config["config"]["Labels"].as_object().context("it has labels")?;
+    let label = |name: &str| labels[&format!("org.opencontainers.image.{name}")].as_str();
+    assert_eq!(label("title"), Some(program));
+    assert_eq!(label("version"), Some("1.2.3"));
+    assert_eq!(label("licenses"), Some("Apache-2.0"));
+    assert!(label("description").is_some_and(|text| text.ends_with('.')), "{labels:?}");
+    assert!(label("revision").is_some_and(|text| text.len() == 40), "{labels:?}");
+    let layers = manifest["layers"].as_array().context("it has layers")?;
+    let [layer] = layers.as_slice() else { anyhow::bail!("{program}: {} layers", layers.len()) };
+    let packed = fs::File::open(path_of(layout, layer)?)?;
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed));
+    let files: Vec<_> = archive
+        .entries()?
+        .map(|entry| {
+            let entry = entry?;
+            Ok((entry.path()?.display().to_string(), entry.header().mode()? & 0o7777))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let [(name, mode)] = files.as_slice() else { anyhow::bail!("{program}: {files:?}") };
+    assert_eq!(name, program);
+    // Nobody may write it.
+    assert_eq!(mode & 0o022, 0, "{program}: {mode:o}");
+    Ok(())
+}
+
+/// What an OCI descriptor points to.
+fn blob(layout: &Path, descriptor: &Value) -> anyhow::Result<Value> {
+    read(&path_of(layout, descriptor)?)
+}
+
+fn path_of(layout: &Path, descriptor: &Value) -> anyhow::Result<std::path::PathBuf> {
+    let digest = descriptor["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:"));
+    Ok(layout.join("blobs/sha256").join(digest.context("a descriptor has a digest")?))
+}
+
+fn read(path: &Path) -> anyhow::Result<Value> {
+    let text = fs::read(path).with_context(|| format!("`{}`", path.display()))?;
+    Ok(serde_json::from_slice(&text)?)
+}

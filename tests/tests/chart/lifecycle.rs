@@ -1,0 +1,374 @@
+//! Installing, upgrading, rolling back and uninstalling the chart, by helm, with pods that
+//! have NICs: what they have stays theirs, who waits is served, and nothing is left.
+//!
+//! Nothing runs pods here. The programs are processes with the rights of the chart's service
+//! accounts, and the test does what the pods of the chart's Job say.
+
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use k8s_openapi::{
+    api::{
+        core::v1::{Namespace, Node, Pod},
+        resource::v1::{DeviceClass, ResourceClaim},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    discovery::{Discovery, Scope as Place, verbs},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::{
+    Check, ControlPlane, Program, Scope, binaries,
+    chart::{Helm, NAMESPACE, folder},
+    eventually,
+    floor::Test,
+    gb300,
+    rig::Rig,
+    with_scope,
+};
+
+const SOON: Duration = Duration::from_mins(1);
+/// No pod of the chart is bound: there is no kubelet that would end it.
+const INSTALL: [&str; 7] = [
+    "--namespace=dranet-system",
+    "--set=image.registry=example.org/dranet",
+    "--set=nodeDriver.nodeSelector.none=none",
+    "--set=admission.nodeSelector.none=none",
+    "--set=fabricController.nodeSelector.none=none",
+    "--set=scheduler.nodeSelector.none=none",
+    "--set=networkConfig.namespaces={none}",
+];
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        pods_keep_their_nics_and_nothing_is_left,
+        a_webhook_that_is_left_over_blocks_no_pod,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let helm = Helm::on(&plane.kubeconfig())?;
+    let next = next_chart()?;
+    remove_all(&plane.client()).await?;
+    with_scope(plane.client(), async |scope| {
+        scope.apply_file(&gb300::file("device-classes.yaml")).await?;
+        // The class of the NICs is the chart's.
+        Api::<DeviceClass>::all(plane.client())
+            .delete("dranet.net", &DeleteParams::default())
+            .await
+            .ok();
+        let nodes = [scope.node("one").await?.name_any(), scope.node("own").await?.name_any()];
+        label(&plane.client(), &nodes[1], "topology.dranet.io/fabric", "mine").await?;
+        let before = objects(&plane.client()).await?;
+
+        let mut args = vec!["install", "dranet", ".", "--create-namespace"];
+        args.extend(INSTALL);
+        helm.run(&args).await?;
+        let mut rig = Rig::installed(&plane, scope);
+        rig.publish_gb300(&nodes[0]).await?;
+        rig.start_replica(0, &["--fabric-controller"]).await?;
+        rig.start_fabric_controllers(1, &[]).await?;
+        rig.answers().await?;
+
+        // Four pods of one GPU and its NIC fill the node; the fifth waits.
+        for name in ["a", "b", "c", "d"] {
+            create(scope, name).await?;
+            scope.bound(name, SOON).await?;
+        }
+        create(scope, "waits").await?;
+        scope.unschedulable("waits", SOON).await?;
+        let given = allocations(scope).await?;
+        assert_eq!(given.len(), 4);
+
+        for (round, command) in [
+            (
+                0,
+                vec![
+                    "upgrade",
+                    "dranet",
+                    &next.path().display().to_string(),
+                    "--set=log.level=debug",
+                ],
+            ),
+            (1, vec!["rollback", "dranet", "1"]),
+        ]
+        .map(|(round, args)| (round, args.into_iter().map(str::to_owned).collect::<Vec<_>>()))
+        {
+            let flags: &[&str] = if round == 0 { &INSTALL } else { &INSTALL[..1] };
+            let args = command.iter().map(String::as_str).chain(flags.iter().copied());
+            let done = helm.run(args.collect::<Vec<_>>());
+            let pods = meanwhile(scope, round, done).await?;
+            assert!(pods > 0, "no pod was created during `{}`", command[0]);
+            rig.answers().await?;
+            assert_eq!(allocations(scope).await?, given, "after `{}`", command[0]);
+            let has_field = has_new_field(&plane.client()).await?;
+            assert_eq!(has_field, round == 0, "the definition after `{}`", command[0]);
+        }
+        scope.delete_pod("a").await?;
+        scope.bound("waits", SOON).await?;
+
+        rig.kill_admission();
+        rig.kill_fabric_controller(0);
+        for name in ["b", "c", "d", "waits"] {
+            scope.delete_pod(name).await?;
+        }
+        // A claim that was made while its pod was being deleted is nobody's.
+        let (now, every) = (DeleteParams::default(), ListParams::default());
+        scope.api::<ResourceClaim>().delete_collection(&now, &every).await?;
+        none_left::<ResourceClaim>(scope.api()).await?;
+        let mut args = vec!["uninstall", "dranet"];
+        args.extend(&INSTALL[..1]);
+        tokio::try_join!(helm.run(&args), run_cleanup(&plane, &rig))?;
+        rig.forget_endpoints().await?;
+
+        let own: BTreeSet<_> = [
+            format!("Namespace//{NAMESPACE}"),
+            format!("ServiceAccount/{NAMESPACE}/default"),
+            format!("ConfigMap/{NAMESPACE}/kube-root-ca.crt"),
+            // The GPUs' driver is the test.
+            format!("ResourceSlice//{}-gpu.nvidia.com", nodes[0]),
+        ]
+        .into();
+        eventually(SOON, async || {
+            let after = objects(&plane.client()).await?;
+            let left: Vec<_> = after.difference(&before).filter(|it| !own.contains(*it)).collect();
+            let lost: Vec<_> = before.difference(&after).collect();
+            let is_same = left.is_empty() && lost.is_empty();
+            Ok(Check::that(is_same, || format!("left: {left:#?}, lost: {lost:#?}")))
+        })
+        .await?;
+        let labels = |node: &Node| node.labels().get("topology.dranet.io/fabric").cloned();
+        let all: Api<Node> = Api::all(plane.client());
+        assert_eq!(labels(&all.get(&nodes[0]).await?), None, "the copied label is gone");
+        assert_eq!(labels(&all.get(&nodes[1]).await?).as_deref(), Some("mine"));
+        Ok(())
+    })
+    .await?;
+    remove_namespace(&plane.client()).await
+}
+
+/// Who deletes the namespace in a hurry takes the webhooks along: their leader has made the
+/// namespace their owner.
+async fn a_webhook_that_is_left_over_blocks_no_pod(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let helm = Helm::on(&plane.kubeconfig())?;
+    remove_all(&plane.client()).await?;
+    with_scope(plane.client(), async |scope| {
+        let mut args = vec!["install", "dranet", ".", "--create-namespace"];
+        args.extend(INSTALL);
+        helm.run(&args).await?;
+        let mut rig = Rig::installed(&plane, scope);
+        rig.start_replica(0, &[]).await?;
+        rig.answers().await?;
+        rig.kill_admission();
+        let refused = create(scope, "early").await.unwrap_err().to_string();
+        assert!(refused.contains("failed calling webhook"), "{refused}");
+        remove_namespace(&plane.client()).await?;
+        eventually(SOON, async || {
+            let answer = create(scope, "late").await;
+            Ok(Check::that(answer.is_ok(), || format!("{answer:?}")))
+        })
+        .await?;
+        // The release is lost with the namespace; what is the cluster's is not.
+        remove_all(&plane.client()).await
+    })
+    .await
+}
+
+/// The chart's next version: another image, and a field more in the definition.
+fn next_chart() -> anyhow::Result<TempDir> {
+    let next = tempfile::tempdir()?;
+    copy(&folder(), next.path())?;
+    edit(&next.path().join("Chart.yaml"), "0.1.0", "0.2.0")?;
+    edit(
+        &next.path().join("files/crd-nodetopologies.yaml"),
+        "              fabric:\n",
+        "              next:\n                type: string\n              fabric:\n",
+    )?;
+    Ok(next)
+}
+
+fn edit(file: &Path, from: &str, to: &str) -> anyhow::Result<()> {
+    let text = fs::read_to_string(file)?;
+    anyhow::ensure!(text.contains(from), "`{from}` is not in `{}`", file.display());
+    Ok(fs::write(file, text.replace(from, to))?)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
+}
+
+async fn has_new_field(client: &Client) -> anyhow::Result<bool> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = definitions.get("nodetopologies.topology.dranet.io").await?;
+    let schema = serde_json::to_value(&definition.spec.versions[0].schema)?;
+    Ok(!schema["openAPIV3Schema"]["properties"]["spec"]["properties"]["next"].is_null())
+}
+
+/// Creates pods, one after the other, until that is done; returns how many. Each is
+/// admitted.
+async fn meanwhile(
+    scope: &Scope,
+    round: usize,
+    done: impl Future<Output = anyhow::Result<String>>,
+) -> anyhow::Result<usize> {
+    let mut done = Box::pin(done);
+    let mut pods = 0;
+    loop {
+        let name = format!("during-{round}-{pods}");
+        tokio::select! {
+            biased;
+            said = &mut done => { said?; return Ok(pods); }
+            made = create(scope, &name) => made?,
+        }
+        scope.delete_pod(&name).await?;
+        pods += 1;
+    }
+}
+
+/// What the scheduler gave the pods that have a node, by claim.
+async fn allocations(scope: &Scope) -> anyhow::Result<BTreeSet<String>> {
+    let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?;
+    let allocated = claims.into_iter().filter_map(|claim| {
+        let allocation = claim.status.as_ref()?.allocation.as_ref()?;
+        Some(format!("{} {}", claim.name_any(), serde_json::to_string(allocation).ok()?))
+    });
+    Ok(allocated.collect())
+}
+
+/// Every object of the cluster, as KIND/NAMESPACE/NAME, save for what comes and goes by
+/// itself and what tests have in namespaces of their own.
+async fn objects(client: &Client) -> anyhow::Result<BTreeSet<String>> {
+    let mut all = BTreeSet::new();
+    let discovered = Discovery::new(client.clone()).run().await?;
+    for group in discovered.groups() {
+        for (resource, capabilities) in group.recommended_resources() {
+            let comes_and_goes =
+                ["ComponentStatus", "EndpointSlice", "Endpoints", "Event", "Lease"];
+            let is_listed = capabilities.supports_operation(verbs::LIST)
+                && capabilities.supports_operation(verbs::DELETE);
+            if !is_listed || comes_and_goes.contains(&resource.kind.as_str()) {
+                continue;
+            }
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+            let listed = api.list_metadata(&ListParams::default()).await;
+            // Of a definition that was deleted since.
+            let Ok(listed) = listed else { continue };
+            all.extend(listed.into_iter().map(|object| {
+                let namespace = match capabilities.scope {
+                    Place::Namespaced => object.namespace().unwrap_or_default(),
+                    Place::Cluster => String::new(),
+                };
+                format!("{}/{namespace}/{}", resource.kind, object.name_any())
+            }));
+        }
+    }
+    all.retain(|object| !object.contains("/test-"));
+    Ok(all)
+}
+
+/// Does what the pod of the chart's Job says, with the rights of its service account.
+async fn run_cleanup(plane: &ControlPlane, rig: &Rig<'_>) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(plane.client(), NAMESPACE);
+    let of_job = ListParams::default().labels("job-name=dranet-cleanup");
+    let pod = eventually(SOON, async || {
+        let pod = pods.list(&of_job).await?.items.into_iter().next();
+        Ok(pod.map_or_else(|| Check::NotYet("the Job has no pod".into()), Check::Done))
+    })
+    .await?;
+    let spec = pod.spec.clone().context("a pod has a spec")?;
+    let account = spec.service_account_name.context("it has an account")?;
+    let kubeconfig = rig.kubeconfig(&account).await?;
+    for container in spec.init_containers.into_iter().flatten().chain(spec.containers) {
+        let command = container.command.context("it has a command")?;
+        let program = Program::new(binaries::kubernetes(&command[0])?, plane.logs());
+        program
+            .named(&format!("cleanup-{}", container.name))
+            .args([format!("--kubeconfig={}", kubeconfig.display())])
+            .args(command[1..].iter().cloned())
+            .spawn()?
+            .wait_for_success(SOON)
+            .await?;
+    }
+    let status = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await?;
+    Ok(())
+}
+
+async fn none_left<K>(api: Api<K>) -> anyhow::Result<()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    eventually(SOON, async || {
+        let left = api.list(&ListParams::default()).await?.items;
+        Ok(Check::that(left.is_empty(), || format!("left: {left:#?}")))
+    })
+    .await
+}
+
+async fn label(client: &Client, node: &str, key: &str, value: &str) -> anyhow::Result<()> {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
+    Api::<Node>::all(client.clone()).patch(node, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Deletes the chart's namespace, and waits until it is gone.
+async fn remove_namespace(client: &Client) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
+    eventually(SOON, async || {
+        let there = namespaces.get_opt(NAMESPACE).await?;
+        Ok(Check::that(there.is_none(), || format!("{:?}", there.map(|it| it.status))))
+    })
+    .await
+}
+
+/// Deletes what another test has installed without helm.
+async fn remove_all(client: &Client) -> anyhow::Result<()> {
+    if Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await?.is_some() {
+        remove_namespace(client).await?;
+    }
+    let discovered = Discovery::new(client.clone()).run().await?;
+    let ours = ListParams::default().labels("app.kubernetes.io/part-of=dranet");
+    for group in discovered.groups() {
+        for (resource, capabilities) in group.recommended_resources() {
+            let can = capabilities.supports_operation(verbs::DELETE_COLLECTION);
+            if can && capabilities.scope == Place::Cluster {
+                let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+                match api.delete_collection(&DeleteParams::default(), &ours).await {
+                    // Of a definition that was deleted since.
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    other => drop(other?),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A pod with a GPU and its NIC.
+async fn create(scope: &Scope, name: &str) -> anyhow::Result<()> {
+    let pod: Value = json!({
+        "metadata": {"name": name, "annotations": {"dranet.io/aligned-nics": "1"}},
+        "spec": {"containers": [{
+            "name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        }]},
+    });
+    let pod: Pod = serde_json::from_value(pod)?;
+    scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    Ok(())
+}

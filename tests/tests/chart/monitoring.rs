@@ -1,0 +1,190 @@
+//! Every metric and every label that the dashboard and the alerts name is one that a program
+//! has.
+
+use std::{collections::BTreeSet, fs, path::Path, process::Stdio, sync::Arc};
+
+use anyhow::Context;
+use serde::Deserialize;
+use serde_json::Value;
+use tests::{
+    ControlPlane, binaries,
+    chart::{folder, printed},
+    floor::Test,
+    rig::Rig,
+    with_scope,
+};
+use tokio::{io::AsyncWriteExt, process::Command};
+
+/// The programs with their folders and what their metrics begin with.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("admission/src", "dranet_admission_"),
+    ("fabric-controller/src", "dranet_fabric_controller_"),
+    ("node-driver/src/plugin", "dranet_plugin_"),
+    ("node-driver/src", "dranet_driver_"),
+    ("scheduler-ext/src", "dranet_scheduler_ext_"),
+];
+
+/// Labels that Prometheus itself sets, or its format.
+const FOREIGN_LABELS: [&str; 4] = ["instance", "job", "le", "node"];
+
+pub(crate) fn tests() -> Vec<Test> {
+    let mut all = tests::tests![what_is_shown_is_there];
+    all.extend(tests::tests![what_is_served_is_registered].into_iter().map(Test::alone));
+    all
+}
+
+async fn what_is_shown_is_there(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let there: BTreeSet<_> = registered()?;
+    let labels = labels()?;
+    let expressions = expressions()?;
+    assert!(expressions.len() > 30, "{}", expressions.len());
+    for (expression, uses) in expressions.iter().zip(parsed(&expressions).await?) {
+        assert!(!uses.metrics.is_empty(), "`{expression}` shows no metric");
+        for metric in uses.metrics {
+            assert!(there.contains(&metric), "`{expression}`: no program has `{metric}`");
+        }
+        for label in uses.labels {
+            let known = labels.contains(&label) || FOREIGN_LABELS.contains(&label.as_str());
+            assert!(known, "`{expression}`: no metric has the label `{label}`");
+        }
+    }
+    Ok(())
+}
+
+/// What a running program serves has the names that are read from the sources here.
+async fn what_is_served_is_registered(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut rig = Rig::install(&plane, scope).await?;
+        rig.gb300("one").await?;
+        rig.start_admission().await?;
+        let there = registered()?;
+        let served = rig.replicas()[0].metrics().await?;
+        let names: BTreeSet<_> =
+            served.keys().map(|name| name.split('{').next().unwrap_or_default()).collect();
+        assert!(names.contains("dranet_admission_requests_total"), "{names:?}");
+        for name in names.iter().filter(|name| name.starts_with("dranet_")) {
+            assert!(there.contains(*name), "`{name}` is not known");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The expressions of the dashboard, with Grafana's variable filled in, and of the alerts.
+fn expressions() -> anyhow::Result<Vec<String>> {
+    let read = |name: &str| fs::read_to_string(folder().join("files").join(name));
+    let dashboard: Value = serde_json::from_str(&read("dashboard.json")?)?;
+    let rules: Value = serde_saphyr::from_str(&read("rules.yaml")?)?;
+    let mut expressions = Vec::new();
+    strings_at("expr", &dashboard, &mut expressions);
+    strings_at("expr", &rules, &mut expressions);
+    Ok(expressions.iter().map(|text| text.replace("$__rate_interval", "5m")).collect())
+}
+
+fn strings_at(key: &str, value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                match value.as_str() {
+                    Some(text) if name == key => found.push(text.to_owned()),
+                    _ => strings_at(key, value, found),
+                }
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| strings_at(key, value, found)),
+        _ => {}
+    }
+}
+
+/// What an expression names.
+#[derive(Debug, Deserialize)]
+struct Uses {
+    metrics: Vec<String>,
+    labels: Vec<String>,
+}
+
+/// As Prometheus' own parser reads them.
+async fn parsed(expressions: &[String]) -> anyhow::Result<Vec<Uses>> {
+    let mut parser = Command::new(binaries::chart_tool("expressions")?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut input = parser.stdin.take().context("it has an input")?;
+    for expression in expressions {
+        input.write_all(format!("{}\n", Value::from(expression.as_str())).as_bytes()).await?;
+    }
+    drop(input);
+    let lines = printed(parser.wait_with_output().await?)?;
+    lines.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// The names of all series that the programs register, in the form in which they are served.
+fn registered() -> anyhow::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for (folder, prefix) in PROGRAMS {
+        for text in sources(&binaries::in_tests("..").join(folder))? {
+            for (call, rest) in calls(&text, prefix) {
+                let Some(name) = rest.trim_start().strip_prefix('"') else { continue };
+                let name = name.split('"').next().unwrap_or_default();
+                for unit in units(call) {
+                    for suffix in ["", "_total", "_bucket", "_sum", "_count"] {
+                        names.insert(format!("{prefix}{name}{unit}{suffix}"));
+                    }
+                }
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// What a call adds to a name: the one of collectors takes the unit as an argument.
+fn units(call: &str) -> &'static [&'static str] {
+    match call {
+        "register(" => &[""],
+        "register_with_unit(" => &["_seconds"],
+        _ => &["", "_seconds"],
+    }
+}
+
+/// The calls in a text that register, each with what follows.
+fn calls<'a>(text: &'a str, prefix: &str) -> Vec<(&'static str, &'a str)> {
+    // Of two registries in one folder each has files of its own.
+    let own = |name: &str| text.contains(&format!("\"{name}\""));
+    let other = PROGRAMS.map(|(_, prefix)| prefix.trim_end_matches('_'));
+    let others = other.iter().any(|name| *name != prefix.trim_end_matches('_') && own(name));
+    if others {
+        return Vec::new();
+    }
+    let all = ["register(", "register_with_unit(", "encode_descriptor("];
+    all.iter().flat_map(|call| text.split(call).skip(1).map(|rest| (*call, rest))).collect()
+}
+
+/// The names of all labels that a program's metrics have.
+fn labels() -> anyhow::Result<BTreeSet<String>> {
+    let mut labels = BTreeSet::new();
+    for (folder, _) in PROGRAMS {
+        for text in sources(&binaries::in_tests("..").join(folder))? {
+            for set in text.split("EncodeLabelSet)]").skip(1) {
+                let fields = set.split(['{', '}']).nth(1).unwrap_or_default();
+                let names = fields.split(',').filter_map(|field| field.split_once(':'));
+                labels.extend(names.map(|(name, _)| name.trim().to_owned()));
+            }
+        }
+    }
+    Ok(labels)
+}
+
+/// The texts of the Rust files below a folder.
+fn sources(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            texts.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            texts.push(fs::read_to_string(&path)?);
+        }
+    }
+    Ok(texts)
+}

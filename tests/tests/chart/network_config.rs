@@ -1,0 +1,151 @@
+//! Who may write a claim may not thereby set addresses and routes: only in the namespaces
+//! that the operator names, whether by claim or by template.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{
+    Client, Error,
+    api::DynamicObject,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use tests::{Check, ControlPlane, Scope, chart::Helm, eventually, floor::Test, with_scope};
+
+const SOON: Duration = Duration::from_secs(30);
+const POLICY: &str = "network-config.dranet.io";
+/// A person who may edit a namespace.
+const EDITOR: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: editor}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
+";
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![only_allowed_namespaces_set_addresses_and_routes]
+        .into_iter()
+        .map(Test::alone)
+        .collect()
+}
+
+async fn only_allowed_namespaces_set_addresses_and_routes(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        with_scope(plane.client(), async |allowed| {
+            let flag = format!("--set=networkConfig.namespaces={{{}}}", allowed.namespace());
+            for object in Helm::offline()?.template(&[&flag]).await? {
+                if object.metadata.name.as_deref() == Some(POLICY) {
+                    scope.apply(object).await?;
+                }
+            }
+            let (mine, theirs) = (editor(&plane, scope).await?, editor(&plane, allowed).await?);
+            in_force(&mine, scope).await?;
+            for (parameters, fields) in held() {
+                for object in objects(&parameters) {
+                    let refused = create(&mine, scope, &object).await;
+                    let Err(Error::Api(status)) = &refused else { panic!("{object}: {refused:?}") };
+                    let message = &status.message;
+                    assert_eq!(status.code, 403, "{message}");
+                    for part in [fields, scope.namespace(), allowed.namespace()] {
+                        assert!(message.contains(part), "`{part}` is not in: {message}");
+                    }
+                    create(&theirs, allowed, &object).await?;
+                }
+            }
+            for parameters in free() {
+                for object in objects(&parameters) {
+                    create(&mine, scope, &object).await?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+/// What only allowed namespaces may set, and the fields that the refusal names.
+fn held() -> Vec<(Value, &'static str)> {
+    vec![
+        (json!({"interface": {"addresses": ["10.0.0.1/24"]}}), "interface.addresses"),
+        (json!({"interface": {"addressRange": "10.0.0.0/24"}}), "interface.addressRange"),
+        (json!({"interface": {"dhcp": true}}), "interface.dhcp"),
+        (json!({"interface": {"disableEbpfPrograms": true}}), "interface.disableEbpfPrograms"),
+        (json!({"interface": {"forwarding": true}}), "interface.forwarding"),
+        (json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}}), "interface.hardwareAddr"),
+        (json!({"interface": {"vrf": {"name": "blue"}}}), "interface.vrf"),
+        (json!({"routes": [{"destination": "0.0.0.0/0", "gateway": "10.0.0.1"}]}), "routes"),
+        (json!({"rules": [{"priority": 1, "table": 7}]}), "rules"),
+        (json!({"neighbors": [{"destination": "10.0.0.2"}]}), "neighbors"),
+        (
+            json!({"interface": {"name": "net1", "vrf": {"name": "blue"}}, "routes": [{}]}),
+            "routes, interface.vrf",
+        ),
+    ]
+}
+
+/// What anybody may set.
+fn free() -> Vec<Value> {
+    vec![
+        json!({}),
+        json!({"interface": {"name": "net1", "mtu": 4200, "type": "macvlan"}}),
+        json!({"interface": {"dhcp": false, "addresses": [], "vrf": null}, "routes": []}),
+        json!({"interface": null, "ethtool": {"features": {"gro": false}}}),
+    ]
+}
+
+/// A claim and a template with such a configuration, between others.
+fn objects(parameters: &Value) -> [Value; 2] {
+    let foreign = json!({"routes": [{"destination": "0.0.0.0/0"}]});
+    let config = |driver: &str, parameters: &Value| json!({"opaque": {"driver": driver, "parameters": parameters}});
+    let spec = json!({"devices": {
+        "requests": [{"name": "nic", "exactly": {"deviceClassName": "dranet.net"}}],
+        "config": [config("gpu.nvidia.com", &foreign), config("dra.net", parameters)],
+    }});
+    let object = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"generateName": "claim-"},
+            "spec": spec,
+        })
+    };
+    [object("ResourceClaim", spec.clone()), object("ResourceClaimTemplate", json!({"spec": spec}))]
+}
+
+async fn create(client: &Client, scope: &Scope, object: &Value) -> kube::Result<()> {
+    let path = match object["kind"].as_str() {
+        Some("ResourceClaim") => "resourceclaims",
+        _ => "resourceclaimtemplates",
+    };
+    let url = format!("/apis/resource.k8s.io/v1/namespaces/{}/{path}", scope.namespace());
+    let request = http::Request::post(url).header("content-type", "application/json");
+    let request = request.body(object.to_string().into_bytes()).map_err(Error::HttpError)?;
+    client.request::<DynamicObject>(request).await.map(drop)
+}
+
+/// A policy is in force some time after it is written.
+async fn in_force(client: &Client, scope: &Scope) -> anyhow::Result<()> {
+    let [claim, _] = objects(&json!({"routes": [{}]}));
+    eventually(SOON, async || {
+        let answer = create(client, scope, &claim).await;
+        Ok(Check::that(answer.is_err(), || "it is not in force".to_owned()))
+    })
+    .await
+}
+
+/// A client of one with the stock role `edit` in the scope's namespace.
+async fn editor(plane: &ControlPlane, scope: &Scope) -> anyhow::Result<Client> {
+    scope.apply_yaml(EDITOR).await?;
+    let mut file = Kubeconfig::read_from(plane.kubeconfig())?;
+    for user in &mut file.auth_infos {
+        if let Some(user) = &mut user.auth_info {
+            user.impersonate = Some("editor".to_owned());
+            user.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
+        }
+    }
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}

@@ -1,0 +1,182 @@
+//! What helm makes of the chart.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::Value;
+use tests::{
+    ControlPlane, binaries,
+    chart::{Helm, PLATFORMS, printed},
+    floor::Test,
+    manifest,
+};
+use tokio::process::Command;
+
+const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![
+        helm_finds_nothing_wrong,
+        the_plain_manifests_are_what_the_chart_renders,
+        each_flag_is_one_of_its_program,
+        each_choice_leaves_out_what_it_does_not_need,
+        nodes_that_node_feature_discovery_has_not_seen_are_kept,
+    ]
+}
+
+async fn helm_finds_nothing_wrong(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let helm = Helm::offline()?;
+    for (platform, values) in PLATFORMS {
+        let fixed = ["lint", ".", "--strict", "--set=image.registry=example.org/dranet"];
+        let said = helm.run(fixed.iter().chain(values)).await.context(platform)?;
+        assert!(said.contains("0 chart(s) failed"), "{platform}: {said}");
+    }
+    Ok(())
+}
+
+/// By the script that makes them, file by file.
+async fn the_plain_manifests_are_what_the_chart_renders(
+    _: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let made = tempfile::tempdir()?;
+    let deploy = binaries::in_tests("../deploy");
+    let rendered = Command::new(deploy.join("render"))
+        .arg(made.path())
+        .env("HELM", binaries::chart_tool("helm")?)
+        .output()
+        .await?;
+    printed(rendered)?;
+    for folder in [
+        "manifests",
+        "components/dranet-scheduler",
+        "components/fabric-evict",
+        "components/kubeadm-scheduler",
+        "components/nri",
+    ] {
+        let (expected, there) = (texts(&made.path().join(folder))?, texts(&deploy.join(folder))?);
+        let names = |texts: &BTreeMap<String, String>| texts.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&there), names(&expected), "deploy/{folder}; run deploy/render");
+        for (name, expected) in expected {
+            assert_eq!(there[&name], expected, "deploy/{folder}/{name}; run deploy/render");
+        }
+    }
+    Ok(())
+}
+
+/// The files of a folder that are rendered.
+fn texts(folder: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut texts = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name().into_string().ok().context("a name is text")?;
+        if name != "kustomization.yaml" {
+            texts.insert(name.clone(), fs::read_to_string(folder.join(name))?);
+        }
+    }
+    Ok(texts)
+}
+
+/// Each program reads its flags in order and stops at `--help`; what is no flag, or no value
+/// of one, it refuses before.
+async fn each_flag_is_one_of_its_program(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let helm = Helm::offline()?;
+    let mut tried = BTreeSet::new();
+    for (platform, values) in PLATFORMS {
+        for object in helm.template(values).await.context(platform)? {
+            for container in containers(&object) {
+                let Some((program, args)) = ours(container) else { continue };
+                if !tried.insert((program.clone(), args.clone())) {
+                    continue;
+                }
+                let process = plane.program(&program)?.named(&format!("{program}-help"));
+                let process = process.env("NODE_NAME", "node").args(args).args(["--help"]);
+                let said = process.spawn()?.wait_for_success(SOON).await;
+                let said = said.with_context(|| format!("{program} of {platform}"))?;
+                assert!(said.contains("Usage: "), "{program} of {platform}: {said}");
+            }
+        }
+    }
+    let programs: BTreeSet<_> = tried.iter().map(|(program, _)| program.as_str()).collect();
+    assert_eq!(
+        programs,
+        BTreeSet::from(["admission", "fabric-controller", "node-driver", "scheduler-ext"])
+    );
+    Ok(())
+}
+
+/// The containers of an object's pods.
+fn containers(object: &DynamicObject) -> &[Value] {
+    let containers = object.data.pointer("/spec/template/spec/containers");
+    containers.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Program and flags of a container, where the image is of this project.
+fn ours(container: &Value) -> Option<(String, Vec<String>)> {
+    let image = container["image"].as_str()?.strip_prefix("example.org/dranet/")?;
+    let program = image.split([':', '@']).next()?.to_owned();
+    let args = container["args"].as_array()?.iter();
+    Some((program, args.filter_map(|arg| Some(arg.as_str()?.to_owned())).collect()))
+}
+
+/// No right, no pod and no policy without use.
+async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let helm = Helm::offline()?;
+    let text = async |values: &[&str]| helm.rendered(values).await;
+    for (what, without, with) in [
+        ("pods/eviction", &[][..], &["--set=fabricController.fullFabric=evict"][..]),
+        (
+            "mutatingwebhookconfigurations",
+            &["--set=admission.certificate.source=cert-manager"],
+            &[],
+        ),
+        ("name: admission-certificates", &["--set=admission.certificate.source=cert-manager"], &[]),
+        ("SYS_ADMIN", &["--values=platforms/topology.yaml"], &[]),
+        ("hostPath", &["--values=platforms/topology.yaml"], &[]),
+        ("resourceclaims/status", &["--values=platforms/topology.yaml"], &[]),
+        ("/var/run/nri", &[], &["--set=nodeDriver.attach=nri"]),
+        ("kind: DeviceClass", &["--values=platforms/topology.yaml"], &[]),
+        ("--scheduler-name", &[], &["--set=scheduler.extender=dedicated"]),
+        ("scheduler-ext", &[], &["--set=scheduler.extender=kubeadm"]),
+        ("network-config.dranet.io", &["--set=networkConfig.namespaces={*}"], &[]),
+        ("kind: Namespace", &[], &["--set=namespace.create=true"]),
+        ("helm.sh/resource-policy: keep", &[], &["--set=crd.keep=true"]),
+    ] {
+        assert!(!text(without).await?.contains(what), "`{what}` with {without:?}");
+        assert!(text(with).await?.contains(what), "`{what}` with {with:?}");
+    }
+    Ok(())
+}
+
+/// Alternatives: the label of a NIC, or no label at all.
+async fn nodes_that_node_feature_discovery_has_not_seen_are_kept(
+    _: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let rendered = Helm::offline()?.rendered(&["--set=nodeDriver.nfd.enabled=true"]).await?;
+    let objects = manifest::parse(&rendered)?;
+    let driver = objects.iter().find(|object| {
+        object.name_any() == "node-driver"
+            && object.types.as_ref().is_some_and(|types| types.kind == "DaemonSet")
+    });
+    let terms = driver.context("the driver")?.data.pointer(
+        "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
+         /nodeSelectorTerms",
+    );
+    let terms = serde_saphyr::to_string(terms.context("alternatives")?)?;
+    insta::assert_snapshot!(terms, @r#"
+    - matchExpressions:
+      - key: feature.node.kubernetes.io/pci-15b3.present
+        operator: In
+        values:
+        - "true"
+    - matchExpressions:
+      - key: feature.node.kubernetes.io/kernel-version.full
+        operator: DoesNotExist
+    "#);
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The chart's values: each is explained, and a wrong one is refused with its path.
+
+use std::{fs, sync::Arc};
+
+use anyhow::Context;
+use serde_json::Value;
+use tests::{
+    ControlPlane, binaries,
+    chart::{Helm, folder},
+    floor::Test,
+};
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![
+        a_wrong_value_is_refused_with_its_path,
+        each_value_is_explained,
+        the_version_is_that_of_the_programs,
+    ]
+}
+
+async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let helm = Helm::offline()?;
+    for (set, path) in [
+        ("image.registry=", "/image/registry"),
+        ("image.registry=https://example.org", "/image/registry"),
+        ("image.digests.admission=latest", "/image/digests/admission"),
+        ("image.digests.webhook=latest", "/image/digests"),
+        ("nodeDriver.mode=graphs", "/nodeDriver/mode"),
+        ("nodeDriver.kubeletDir=var/lib", "/nodeDriver/kubeletDir"),
+        ("nodeDriver.taints.gone=NoSchedule", "/nodeDriver/taints/gone"),
+        ("nodeDriver.operationsPort=0", "/nodeDriver/operationsPort"),
+        ("nodeDriver.resources.limits.memory=lots", "/nodeDriver/resources/limits/memory"),
+        ("nodeDriver.extraArgs={log}", "/nodeDriver/extraArgs/0"),
+        ("admission.replicas=0", "/admission/replicas"),
+        ("admission.port=443", "/admission/port"),
+        ("admission.failurePolicy=fail", "/admission/failurePolicy"),
+        ("admission.certificate.source=vault", "/admission/certificate/source"),
+        ("admission.certificate.issuerRef.name=x", "/admission/certificate/issuerRef"),
+        ("fabricController.fullFabric=move", "/fabricController/fullFabric"),
+        ("scheduler.extender=managed", "/scheduler/extender"),
+        ("scheduler.timeoutSeconds=100", "/scheduler/timeoutSeconds"),
+        ("networkConfig.namespaces={A_b}", "/networkConfig/namespaces/0"),
+        ("networkPolicy.apiServerPorts={api}", "/networkPolicy/apiServerPorts/0"),
+        ("monitoring.monitor=Probe", "/monitoring/monitor"),
+        ("monitoring.interval=fast", "/monitoring/interval"),
+        ("nodeDrivers.enabled=true", "nodeDrivers"),
+        ("crd.keep=yes", "/crd/keep"),
+    ] {
+        let args = ["template", "dranet", ".", "--set=image.registry=example.org", "--set", set];
+        let said = helm.run(args).await.err().with_context(|| format!("`{set}` is taken"))?;
+        let said = said.to_string();
+        assert!(said.contains(&format!("'{path}'")), "`{set}`: {said}");
+    }
+    Ok(())
+}
+
+/// In the README's table, with its default.
+async fn each_value_is_explained(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let readme = Helm::offline()?.run(["show", "readme", "."]).await?;
+    let values: Value = serde_saphyr::from_str(&fs::read_to_string(folder().join("values.yaml"))?)?;
+    let mut leaves = Vec::new();
+    collect("", &values, &mut leaves);
+    let rows: Vec<_> = readme.lines().filter(|line| line.contains("` | `")).collect();
+    for (path, default) in &leaves {
+        let row = format!("| `{path}` | `{default}` | ");
+        let row = rows.iter().find(|line| line.starts_with(&row));
+        let explained = row.is_some_and(|row| !row.ends_with("|  |"));
+        assert!(explained, "README.md has no row `| `{path}` | `{default}` | …`");
+    }
+    assert_eq!(rows.len(), leaves.len(), "rows of values that are not there: {rows:#?}");
+    Ok(())
+}
+
+/// A map that holds values by fixed names is taken apart; another is a value.
+fn collect(path: &str, value: &Value, leaves: &mut Vec<(String, String)>) {
+    let whole = ["resources", "dashboardLabels", "seccompProfile"];
+    match value {
+        Value::Object(map) if !map.is_empty() && !whole.iter().any(|name| path.ends_with(name)) => {
+            for (name, value) in map {
+                let dot = if path.is_empty() { "" } else { "." };
+                collect(&format!("{path}{dot}{name}"), value, leaves);
+            }
+        }
+        value => leaves.push((path.to_owned(), value.to_string())),
+    }
+}
+
+async fn the_version_is_that_of_the_programs(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let chart: Value = serde_saphyr::from_str(&fs::read_to_string(folder().join("Chart.yaml"))?)?;
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    // The oldest Kubernetes with DRA's stable API, and the one that is tested.
+    let tested = binaries::kubernetes_version()?;
+    let helm = Helm::offline()?;
+    for (version, is_taken) in [("v1.33.9", false), ("v1.34.0", true), (tested, true)] {
+        let args = ["template", "x", ".", "--set=image.registry=example.org", "--kube-version"];
+        let taken = helm.run(args.into_iter().chain([version])).await;
+        assert_eq!(taken.is_ok(), is_taken, "{version}: {taken:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! The fabric controller writes of pods only its gate, node affinity, its annotations and its
+//! condition, and only of pods with `dranet.io/fabric`; of nodes their fabric. With all rights
+//! that RBAC can give, so that the admission policy alone is in the way.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Error, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tests::{Check, ControlPlane, Scope, eventually, floor::Test, rig::Rig, with_scope};
+
+const SOON: Duration = Duration::from_secs(30);
+const POLICY: &str = "fabric-controller.dranet.io";
+const ALL_RIGHTS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: fabric-controller-with-all-rights}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: fabric-controller, namespace: dranet-system}]
+";
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![the_fabric_controller_writes_what_is_its_own_only]
+}
+
+async fn the_fabric_controller_writes_what_is_its_own_only(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        scope.apply_yaml(ALL_RIGHTS).await?;
+        let node = scope.node("labelled").await?.name_any();
+        let client = rig.client_as("fabric-controller").await?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), scope.namespace());
+        let nodes: Api<Node> = Api::all(client);
+        create(scope, "grouped", json!({"dranet.io/fabric": "same"})).await?;
+        create(scope, "other", json!({})).await?;
+
+        let patch = async |pod: &str, patch: Value| {
+            let params = PatchParams::default();
+            pods.patch(pod, &params, &Patch::Strategic(patch)).await.map(drop)
+        };
+        let status = async |pod: &str, patch: Value| {
+            let params = PatchParams::default();
+            pods.patch_status(pod, &params, &Patch::Strategic(patch)).await.map(drop)
+        };
+        let label = async |patch: Value| {
+            nodes.patch(&node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+        };
+        // A policy is in force some time after it is written.
+        eventually(SOON, async || {
+            let answer = patch("other", annotation("dranet.io/fabric-chosen")).await;
+            Ok(Check::that(answer.is_err(), || "it is not in force".to_owned()))
+        })
+        .await?;
+
+        for (what, refused) in [
+            ("another pod", annotation("dranet.io/fabric-chosen")),
+            ("its gate", json!({"spec": {"schedulingGates": null}})),
+        ] {
+            forbidden(what, patch("other", refused).await);
+        }
+        let image = json!({"spec": {"containers": [{"name": "main", "image": "evil"}]}});
+        let gate =
+            |name: &str| json!({"spec": {"schedulingGates": [{"name": name, "$patch": "delete"}]}});
+        for (what, refused) in [
+            ("an annotation", annotation("dranet.io/aligned-nics")),
+            ("a label", json!({"metadata": {"labels": {"a": "b"}}})),
+            ("an image", image),
+            ("another's gate", gate("example.org/quota")),
+            ("a node selector", json!({"spec": {"nodeSelector": {"a": "b"}}})),
+            ("a toleration", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})),
+            ("a finalizer", json!({"metadata": {"finalizers": ["example.org/a"]}})),
+        ] {
+            forbidden(what, patch("grouped", refused).await);
+        }
+        let condition = |name: &str| {
+            json!({"status": {"conditions": [
+                {"type": name, "status": "False", "reason": "Waits", "message": "it waits"},
+            ]}})
+        };
+        forbidden("its readiness", status("grouped", condition("Ready")).await);
+        forbidden("its phase", status("grouped", json!({"status": {"phase": "Failed"}})).await);
+        forbidden("deleting", pods.delete("grouped", &DeleteParams::default()).await);
+        let new: Pod = pod("new", &json!({"dranet.io/fabric": "same"}));
+        forbidden("making", pods.create(&PostParams::default(), &new).await);
+        for (what, refused) in [
+            ("a label of a node", json!({"metadata": {"labels": {"a": "b"}}})),
+            ("an annotation of a node", annotation("a")),
+            ("a node's readiness", json!({"spec": {"unschedulable": true}})),
+        ] {
+            forbidden(what, label(refused).await);
+        }
+
+        patch("grouped", annotation("dranet.io/fabric-chosen")).await?;
+        patch("grouped", annotation("dranet.io/fabric-moves")).await?;
+        status("grouped", condition("dranet.io/FabricChosen")).await?;
+        let mut lift = gate("dranet.io/fabric");
+        lift["spec"]["affinity"] = json!({"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [
+                    {"key": "topology.dranet.io/fabric", "operator": "In", "values": ["f"]},
+                ]},
+            ]},
+        }});
+        patch("grouped", lift).await?;
+        label(json!({"metadata": {"labels": {
+            "topology.dranet.io/fabric": "f", "topology.dranet.io/fabric-from": "NodeTopology",
+        }}}))
+        .await?;
+        Ok(())
+    })
+    .await
+}
+
+fn annotation(key: &str) -> Value {
+    json!({"metadata": {"annotations": {key: "f"}}})
+}
+
+/// That a request is refused, and by the policy.
+#[track_caller]
+fn forbidden<T>(what: &str, answer: Result<T, Error>) {
+    match answer {
+        Err(Error::Api(status)) if status.code == 403 && status.message.contains(POLICY) => {}
+        Err(error) => panic!("{what}: {error}"),
+        Ok(_) => panic!("{what}: allowed"),
+    }
+}
+
+async fn create(scope: &Scope, name: &str, annotations: Value) -> anyhow::Result<()> {
+    scope.api::<Pod>().create(&PostParams::default(), &pod(name, &annotations)).await?;
+    Ok(())
+}
+
+/// A pod that two hold back, so that nothing schedules it.
+fn pod(name: &str, annotations: &Value) -> Pod {
+    let pod = json!({
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "containers": [{"name": "main", "image": "none"}],
+            "schedulingGates": [{"name": "dranet.io/fabric"}, {"name": "example.org/quota"}],
+        },
+    });
+    serde_json::from_value(pod).unwrap()
+}

@@ -1,0 +1,188 @@
+//! What the programs asked of the API server in the whole run, by its audit log, beside what
+//! `deploy` grants them: they are refused nothing, and have no right that they do not use.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::{binaries, manifest};
+
+const ACCOUNTS: [(&str, &[&str]); 4] = [
+    ("node-driver", &["manifests/node-driver-rbac.yaml"]),
+    ("admission", &["manifests/admission-rbac.yaml"]),
+    (
+        "fabric-controller",
+        &["manifests/fabric-controller-rbac.yaml", "components/fabric-evict/fabric-evict.yaml"],
+    ),
+    ("scheduler-ext", &["components/kubeadm-scheduler/scheduler-ext-rbac.yaml"]),
+];
+const NAMESPACE: &str = "dranet-system";
+
+/// What is granted and need not be used in this suite: account, group and resource, verb; and when it
+/// is used.
+const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
+    ("node-driver", "resource.k8s.io/resourceclaims", "get", "suite node: claims are prepared"),
+    ("node-driver", "resource.k8s.io/resourceclaims", "list", "suite node: ranges of addresses"),
+    ("node-driver", "resource.k8s.io/resourceclaims/status", "patch", "suite node"),
+    ("node-driver", "resource.k8s.io/resourceclaims/driver", "associated-node:patch", "suite node"),
+    ("fabric-controller", "apps/replicasets", "get", "a group of a ReplicaSet: its size"),
+    ("fabric-controller", "events.k8s.io/events", "patch", "an event that happens again"),
+    (
+        "fabric-controller",
+        "scheduling.k8s.io/podgroups",
+        "get",
+        "API servers that have the group on",
+    ),
+    (
+        "scheduler-ext",
+        "events.k8s.io/events",
+        "create",
+        "a pod whose devices are on two NUMA nodes",
+    ),
+    ("scheduler-ext", "events.k8s.io/events", "patch", "an event that happens again"),
+];
+/// Kinds whose definitions are not here: operators of jobs have them.
+const FOREIGN_GROUPS: [&str; 5] = [
+    "jobset.x-k8s.io",
+    "kubeflow.org",
+    "leaderworkerset.x-k8s.io",
+    "scheduling.volcano.sh",
+    "scheduling.x-k8s.io",
+];
+
+/// An audit log of the programs' requests.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    folder: TempDir,
+}
+
+impl Audit {
+    pub(crate) fn prepare() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let users: Vec<_> = ACCOUNTS.iter().map(|(account, _)| user(account)).collect();
+        let policy = json!({
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
+        });
+        fs::write(folder.path().join("policy.yaml"), policy.to_string())?;
+        Ok(Self { folder })
+    }
+
+    /// The flags of kube-apiserver.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        vec![
+            format!("--audit-policy-file={}", self.folder.path().join("policy.yaml").display()),
+            format!("--audit-log-path={}", self.log().display()),
+            "--audit-log-mode=blocking".to_owned(),
+        ]
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("audit.log")
+    }
+
+    /// Compares, when all tests have run.
+    pub(crate) fn compare(&self) -> anyhow::Result<()> {
+        let mut findings = Vec::new();
+        for (account, files) in ACCOUNTS {
+            let requests = Requests::of(account, &self.log())?;
+            let granted = granted(files)?;
+            // What is granted is refused only while a new API server has not read the roles.
+            let refused = requests.refused.iter().filter(|it| !granted.contains(*it));
+            findings.extend(refused.map(|(what, by)| format!("{account} is refused {by} {what}")));
+            for (resource, verb) in granted {
+                let is_used = requests.allowed.contains(&(resource.clone(), verb.clone()));
+                let group = resource.split('/').next().unwrap_or_default();
+                let elsewhere = ELSEWHERE.iter().any(|(its, what, by, _)| {
+                    (*its, *what, *by) == (account, resource.as_str(), verb.as_str())
+                });
+                if !is_used && !elsewhere && !FOREIGN_GROUPS.contains(&group) {
+                    findings.push(format!("{account} never does {verb} {resource}"));
+                }
+            }
+        }
+        anyhow::ensure!(findings.is_empty(), "{findings:#?}");
+        Ok(())
+    }
+}
+
+/// What an account asked for, each as GROUP/RESOURCE and verb.
+#[derive(Debug, Default)]
+struct Requests {
+    allowed: BTreeSet<(String, String)>,
+    refused: BTreeSet<(String, String)>,
+}
+
+impl Requests {
+    fn of(account: &str, log: &Path) -> anyhow::Result<Self> {
+        let mut requests = Self::default();
+        for line in fs::read_to_string(log).context("the audit log")?.lines() {
+            // The last one may be cut.
+            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+            if event["user"]["username"] != user(account).as_str() {
+                continue;
+            }
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let object = &event["objectRef"];
+            let mut resource =
+                format!("{}/{}", text(&object["apiGroup"]), text(&object["resource"]));
+            if let Some(part) = object["subresource"].as_str() {
+                resource = format!("{resource}/{part}");
+            }
+            let verb = text(&event["verb"]);
+            let reason = text(&event["annotations"]["authorization.k8s.io/reason"]);
+            match event["annotations"]["authorization.k8s.io/decision"].as_str() {
+                Some("forbid") => {
+                    requests.refused.insert((resource, verb));
+                }
+                // By what `deploy` binds, not by what a test gives it for its purpose.
+                Some("allow") if reason.contains("Binding \"dranet-") => {
+                    requests.allowed.insert((resource, verb));
+                }
+                _ => {}
+            }
+        }
+        anyhow::ensure!(!requests.allowed.is_empty(), "{account} asked for nothing");
+        Ok(requests)
+    }
+}
+
+/// What roles of these files grant.
+fn granted(files: &[&str]) -> anyhow::Result<BTreeSet<(String, String)>> {
+    let mut all = BTreeSet::new();
+    for file in files {
+        for object in manifest::read(&binaries::in_tests("../deploy").join(file))? {
+            let kind = object.types.as_ref().map_or("", |types| &types.kind);
+            if !kind.ends_with("Role") {
+                continue;
+            }
+            let rules = object.data["rules"].as_array().with_context(|| object.name_any())?;
+            for rule in rules {
+                let list = |key: &str| {
+                    let list = rule[key].as_array().into_iter().flatten();
+                    list.filter_map(|it| Some(it.as_str()?.to_owned())).collect::<Vec<_>>()
+                };
+                for group in list("apiGroups") {
+                    for resource in list("resources") {
+                        for verb in list("verbs") {
+                            all.insert((format!("{group}/{resource}"), verb));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn user(account: &str) -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{account}")
+}

@@ -68,16 +68,14 @@ pub(crate) fn explain(query: &ExplainQuery, ranker: &Ranker, headers: &HeaderMap
         return (StatusCode::BAD_REQUEST, "ask with ?pod=NAMESPACE/NAME\n").into_response();
     };
     let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
-    match ranker.last_answer(&key) {
-        Some(answer) => respond(&PodPage::of(&key, &answer), headers),
-        None => {
-            let text = format!(
-                "no answer about pod `{key}` is kept: the scheduler has not asked about it \
-                 lately, or only one node was left for it\n"
-            );
-            (StatusCode::NOT_FOUND, text).into_response()
-        }
+    if let Some(answer) = ranker.last_answer(&key) {
+        return respond(&PodPage::of(&key, &answer), headers);
     }
+    let text = format!(
+        "no answer about pod `{key}` is kept: the scheduler has not asked about it lately, or \
+         only one node was left for it\n"
+    );
+    (StatusCode::NOT_FOUND, text).into_response()
 }
 
 /// A page as JSON, or as HTML for whoever accepts that.

@@ -109,7 +109,9 @@ impl Learning {
             At::Nodes(left) => {
                 let some = left.split_off(left.len().saturating_sub(NODES_PER_STEP));
                 let is_over = left.is_empty();
-                some.iter().for_each(|node| self.look_at(view, node, machine));
+                for node in &some {
+                    self.look_at(view, node, machine);
+                }
                 !is_over
             }
         }

@@ -269,7 +269,9 @@ proptest! {
         }
         events.sort_by_key(|(moment, _)| *moment);
         let mut watched = ClusterView::default();
-        events.iter().for_each(|(_, event)| take(&mut watched, event));
+        for (_, event) in &events {
+            take(&mut watched, event);
+        }
         let there = objects.iter().enumerate().filter(|(number, _)| !gone.contains(number));
         let listed = cluster(there.map(|(_, object)| object));
         prop_assert_eq!(contents(&watched), contents(&listed));

@@ -200,7 +200,9 @@ fn a_forecast_that_was_wrong_is_told_from_a_node_that_changed() {
 fn equal_nodes_are_equal_and_order_does_not_matter() {
     let nodes = ["none", "gpu0-nic0", "gpu0-nic0-gpu1-nic1"];
     let mut view = view(&nodes);
-    gb300("twin").iter().for_each(|object| apply(&mut view, object));
+    for object in gb300("twin") {
+        apply(&mut view, &object);
+    }
     let forward = ["twin", "gpu0-nic0", "none", "gpu0-nic0-gpu1-nic1"];
     let mut backward = forward;
     backward.reverse();

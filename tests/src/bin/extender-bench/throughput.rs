@@ -132,7 +132,7 @@ async fn claims_are(scope: &Scope, count: usize) -> anyhow::Result<()> {
     let claims: Api<ResourceClaim> = scope.api();
     eventually(LONG, async || {
         let all = claims.list(&ListParams::default()).await?;
-        let own = all.iter().filter(|claim| claim.owner_references().first().is_some()).count();
+        let own = all.iter().filter(|claim| !claim.owner_references().is_empty()).count();
         Ok(Check::that(own == count, || format!("{own} claims of {count}")))
     })
     .await

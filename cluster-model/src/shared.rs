@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use dra_allocator::{MinorVersion, Settings};
 
-    fn set(shared: &SharedView, minor: u32) {
+    fn set(shared: &SharedView, minor: u8) {
         let settings = Settings::defaults_of(MinorVersion::new(minor).unwrap());
         shared.change(move |view| view.set_settings(settings));
     }

@@ -45,7 +45,7 @@ impl Claims {
         key: Option<&ObjectKey>,
     ) -> impl Iterator<Item = (&ObjectKey, &KnownClaim)> {
         let start = key.map_or(Bound::Unbounded, Bound::Excluded);
-        self.all.range((start, Bound::Unbounded))
+        self.all.range((start, Bound::Unbounded)).map(|(key, claim)| (key, &**claim))
     }
 
     fn put(&mut self, object: ResourceClaim) {
@@ -142,7 +142,9 @@ mod tests {
         }
         let mut names = Vec::new();
         let mut last = None;
-        while let Some(key) = view.claims_after(last.as_ref()).map(|(key, _)| key.clone()).next() {
+        loop {
+            let next = view.claims_after(last.as_ref()).map(|(key, _)| key.clone()).next();
+            let Some(key) = next else { break };
             names.push(key.name.clone());
             last = Some(key);
         }

@@ -28,7 +28,8 @@ const PAGES: [&str; 8] = [
 const UNLISTED_FLAGS: [&str; 3] = ["help", "version", "kill-at"];
 
 /// Words in the sources of events that are not reasons.
-const NOT_REASONS: [&str; 5] = ["ChooseFabric", "Normal", "Preparing", "Warning", "Watching"];
+const NOT_REASONS: [&str; 6] =
+    ["Allocate", "ChooseFabric", "Normal", "Preparing", "Warning", "Watching"];
 
 fn repository() -> PathBuf {
     binaries::in_tests("..").canonicalize().unwrap()
@@ -316,6 +317,7 @@ fn every_reason_is_documented() {
         "node-driver/src/events.rs",
         "node-driver/src/plugin/lacking.rs",
         "node-driver/src/prepare/pod_events.rs",
+        "scheduler-ext/src/events.rs",
     ];
     for file in files {
         let text = read(file);
@@ -325,9 +327,8 @@ fn every_reason_is_documented() {
             assert!(documented.contains(*reason), "{page} does not list {reason} of {file}");
         }
     }
-    let code = [sources("fabric-controller"), sources("node-driver"), sources("topology-graph")]
-        .concat()
-        .join("\n");
+    let packages = ["fabric-controller", "node-driver", "scheduler-ext", "topology-graph"];
+    let code = packages.map(sources).concat().join("\n");
     let texts: BTreeSet<String> =
         documented.into_iter().filter(|cell| !cell.starts_with("dranet.io/")).collect();
     assert_texts_exist(&texts, &code, page);

@@ -35,8 +35,7 @@ use std::{env, process::ExitCode};
 use control_plane::{
     answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fabric_policy,
     faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pods, prediction, rights::Audit,
-    scheduling, thin_line, upstream_examples,
-    webhook,
+    scheduling, thin_line, upstream_examples, webhook,
 };
 use tests::{Options, floor};
 

@@ -159,24 +159,27 @@ impl Leader {
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         let Some(object) = self.pod(pod).await? else { return Ok(()) };
         let template = recreate(&object, &key.name, &self.templates.view.read(), &self.policy);
-        match template {
-            Some(template) => {
-                if self.templates.ensure(key, Some(&template)).await? == Written::Created {
-                    tracing::info!(template = %key, %pod, "Template created again");
-                    self.metrics.count_outcome(TemplateOutcome::Healed);
-                }
-            }
-            None if lost.insert(key.clone()) => {
-                tracing::warn!(
-                    template = %key, %pod,
-                    "Template is missing, and the pod's annotations lead to another now; \
-                     create the pod again"
-                );
-                self.metrics.count_outcome(TemplateOutcome::Lost);
-            }
-            None => {}
+        let Some(template) = template else {
+            self.lose(key, pod, lost);
+            return Ok(());
+        };
+        if self.templates.ensure(key, Some(&template)).await? == Written::Created {
+            tracing::info!(template = %key, %pod, "Template created again");
+            self.metrics.count_outcome(TemplateOutcome::Healed);
         }
         Ok(())
+    }
+
+    /// Says once that a template cannot be made again.
+    fn lose(&self, key: &ObjectKey, pod: &ObjectKey, lost: &mut BTreeSet<ObjectKey>) {
+        if lost.insert(key.clone()) {
+            tracing::warn!(
+                template = %key, %pod,
+                "Template is missing, and the pod's annotations lead to another now; \
+                 create the pod again"
+            );
+            self.metrics.count_outcome(TemplateOutcome::Lost);
+        }
     }
 
     /// One pod as it is, with the right to list pods alone.

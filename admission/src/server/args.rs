@@ -140,8 +140,8 @@ impl From<PolicyArgs> for Policy {
             network_namespaces,
             admit_unknown,
             fabric_controller,
-            quota_escape,
             scheduler_name,
+            quota_escape,
         }
     }
 }

@@ -1,0 +1,372 @@
+//! The documentation agrees with the code: links lead somewhere, YAML is valid, and the
+//! reference lists are those of the programs.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tests::{binaries, manifest};
+
+/// Pages outside `docs`.
+const PAGES: [&str; 8] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "node-driver/ATTRIBUTES.md",
+    "node-driver/NETWORK.md",
+    "scheduler-ext/SCORES.md",
+];
+
+/// Flags that are on no page: clap's own, and one for tests of restarts.
+const UNLISTED_FLAGS: [&str; 3] = ["help", "version", "kill-at"];
+
+/// Words in the sources of events that are not reasons.
+const NOT_REASONS: [&str; 6] =
+    ["Allocate", "ChooseFabric", "Normal", "Preparing", "Warning", "Watching"];
+
+fn repository() -> PathBuf {
+    binaries::in_tests("..").canonicalize().unwrap()
+}
+
+/// Text of a file of the repository.
+fn read(path: impl AsRef<Path>) -> String {
+    let path = repository().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("`{}`: {error}", path.display()))
+}
+
+/// Files below a folder whose names end in `ending`; build outputs and hidden folders are
+/// left out.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("`{}`: {error}", folder.display()))
+        .map(|entry| entry.unwrap().path());
+    let mut found = Vec::new();
+    for path in entries {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                found.extend(files(&path, ending));
+            }
+        } else if name.ends_with(ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Sources of a crate without unit tests; a text that spans lines is on one.
+fn sources(package: &str) -> Vec<String> {
+    let paths = files(&repository().join(package).join("src"), ".rs");
+    let text = |path: &PathBuf| {
+        let text = read(path);
+        join_lines(text.split("#[cfg(test)]").next().unwrap_or_default())
+    };
+    paths.iter().map(text).collect()
+}
+
+/// Takes out each backslash at the end of a line, with the white space after it, as Rust does
+/// in string literals.
+fn join_lines(text: &str) -> String {
+    let mut parts = text.split("\\\n");
+    let mut joined = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        joined.push_str(part.trim_start());
+    }
+    joined
+}
+
+/// String literals that directly follow `start`.
+fn literals_after(text: &str, start: &str) -> Vec<String> {
+    let literal = |rest: &str| {
+        let literal = rest.trim_start().strip_prefix('"')?;
+        literal.split('"').next().map(str::to_owned)
+    };
+    text.split(start).skip(1).filter_map(literal).collect()
+}
+
+/// Every page: its path and its text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut paths = files(&repository().join("docs"), ".md");
+    paths.extend(PAGES.iter().map(|page| repository().join(page)));
+    let page = |path: PathBuf| {
+        let text = read(&path);
+        (path, text)
+    };
+    paths.into_iter().map(page).collect()
+}
+
+/// The lines outside and inside of fenced blocks. Blocks come with the word that opens them.
+fn parts(text: &str) -> (Vec<&str>, Vec<(&str, String)>) {
+    let (mut prose, mut blocks) = (Vec::new(), Vec::new());
+    let mut open: Option<(&str, String)> = None;
+    for line in text.lines() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(language), None) => open = Some((language.trim(), String::new())),
+            (Some(_), Some(block)) => blocks.push(block),
+            (None, Some((language, mut block))) => {
+                block.push_str(line);
+                block.push('\n');
+                open = Some((language, block));
+            }
+            (None, None) => prose.push(line),
+        }
+    }
+    (prose, blocks)
+}
+
+/// The targets of links.
+fn links(text: &str) -> Vec<String> {
+    let (prose, _) = parts(text);
+    let of_line = |line: &str| -> Vec<String> {
+        let targets = line.split("](").skip(1);
+        targets.filter_map(|rest| rest.split(')').next()).map(str::to_owned).collect()
+    };
+    prose.into_iter().flat_map(of_line).collect()
+}
+
+/// The anchors of a page's headings, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let (prose, _) = parts(text);
+    let headings = prose.into_iter().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| -> String {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// The first words in backticks of the rows of all tables.
+fn first_cells(text: &str) -> BTreeSet<String> {
+    let (prose, _) = parts(text);
+    let cell = |line: &str| line.strip_prefix("| `")?.split('`').next().map(str::to_owned);
+    prose.into_iter().filter_map(cell).collect()
+}
+
+/// What is below the heading `## title`.
+fn section<'a>(text: &'a str, title: &str) -> &'a str {
+    let begin = format!("\n## {title}\n");
+    let (_, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("no heading `{title}`"));
+    rest.split("\n## ").next().unwrap_or_default()
+}
+
+/// Fails with what only one of two lists has.
+fn assert_same(documented: &BTreeSet<String>, there: &BTreeSet<String>, page: &str) {
+    let missing: Vec<_> = there.difference(documented).collect();
+    let stale: Vec<_> = documented.difference(there).collect();
+    assert!(missing.is_empty(), "{page} does not list {missing:?}");
+    assert!(stale.is_empty(), "{page} lists {stale:?}, which the code does not have");
+}
+
+/// Every documented text is in the sources; `…` stands for what differs.
+fn assert_texts_exist(texts: &BTreeSet<String>, sources: &str, page: &str) {
+    assert!(!texts.is_empty(), "{page} has no texts");
+    for text in texts {
+        let pieces = text.split('…').map(str::trim).filter(|piece| piece.len() > 2);
+        for piece in pieces {
+            assert!(
+                sources.contains(piece),
+                "{page}: the code has no text `{piece}` (of `{text}`)"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    for (path, text) in pages() {
+        let folder = path.parent().unwrap();
+        for link in links(&text) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link.as_str(), ""));
+            let target = if file.is_empty() { path.clone() } else { folder.join(file) };
+            assert!(target.exists(), "{}: no file for the link `{link}`", path.display());
+            if !anchor.is_empty() {
+                let known = anchors(&read(&target));
+                assert!(known.contains(anchor), "{}: no heading for `{link}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_summary() {
+    let docs = repository().join("docs");
+    let summary = links(&read("docs/SUMMARY.md"));
+    let listed: BTreeSet<PathBuf> = summary.iter().map(|link| docs.join(link)).collect();
+    let mut there: BTreeSet<PathBuf> = files(&docs, ".md").into_iter().collect();
+    there.remove(&docs.join("SUMMARY.md"));
+    assert_eq!(listed, there);
+}
+
+#[test]
+fn every_yaml_block_holds_objects() {
+    let mut count = 0;
+    for (path, text) in pages() {
+        for (language, block) in parts(&text).1 {
+            if language == "yaml" {
+                count += 1;
+                let objects = manifest::parse(&block)
+                    .unwrap_or_else(|error| panic!("{}: {error:#}\n{block}", path.display()));
+                assert!(!objects.is_empty(), "{}: no object in\n{block}", path.display());
+            }
+        }
+    }
+    assert!(count > 0, "no page has a YAML block");
+}
+
+#[test]
+fn every_flag_is_documented() {
+    let page = read("docs/reference/flags.md");
+    let documented = |titles: &[&str]| -> BTreeSet<String> {
+        let sections = titles.iter().map(|title| section(&page, title));
+        let cells = sections.flat_map(first_cells);
+        let name = |cell: String| Some(cell.strip_prefix("--")?.split(' ').next()?.to_owned());
+        cells.filter_map(name).collect()
+    };
+    let cluster = "All programs that talk to a cluster";
+    for program in ["admission", "fabric-controller", "node-driver", "scheduler-ext"] {
+        let titles = [cluster, "All servers", program];
+        assert_same(&documented(&titles), &flags(program, &[]), program);
+    }
+    let commands = ["graph", "plan", "lint", "doctor"];
+    let of_command = |command: &&str| flags("kubectl-dranet", &[*command]);
+    let there: BTreeSet<String> = commands.iter().flat_map(of_command).collect();
+    assert_same(&documented(&[cluster, "kubectl dranet"]), &there, "kubectl dranet");
+}
+
+/// The flags in a program's help.
+fn flags(program: &str, command: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(binaries::ours(program).unwrap())
+        .args(command)
+        .arg("--help")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{program} {command:?} --help");
+    let help = String::from_utf8(output.stdout).unwrap();
+    let name = |line: &str| -> Option<String> {
+        let line = line.trim_start();
+        let short = || line.split_once(", --").filter(|(short, _)| short.len() == 2);
+        let long = line.strip_prefix("--").or_else(|| short().map(|(_, long)| long))?;
+        let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '-';
+        long.split(is_end).next().map(str::to_owned)
+    };
+    let all = help.lines().filter_map(name);
+    all.filter(|flag| !UNLISTED_FLAGS.contains(&flag.as_str())).collect()
+}
+
+#[test]
+fn every_metric_is_documented() {
+    let mut there = BTreeSet::new();
+    for package in ["admission", "fabric-controller", "node-driver", "scheduler-ext"] {
+        let sources = sources(package);
+        let prefix_in = |text: &String| literals_after(text, "with_prefix(").into_iter().next();
+        let of_program = sources.iter().find_map(prefix_in);
+        for text in &sources {
+            let starts = [".register(", ".register_with_unit(", "encode_descriptor("];
+            for name in starts.iter().flat_map(|start| literals_after(text, start)) {
+                let prefix = prefix_in(text).or_else(|| of_program.clone());
+                there.insert(format!("{}_{name}", prefix.unwrap()));
+            }
+        }
+    }
+    let page = "docs/reference/metrics.md";
+    let without_unit = |cell: String| {
+        let name = cell.strip_suffix("_total").or_else(|| cell.strip_suffix("_seconds"));
+        name.unwrap_or(&cell).to_owned()
+    };
+    let documented: BTreeSet<String> =
+        first_cells(&read(page)).into_iter().map(without_unit).collect();
+    assert_same(&documented, &there, page);
+}
+
+#[test]
+fn every_annotation_is_documented() {
+    let page = "docs/reference/annotations.md";
+    let names = read("cluster-model/src/names.rs");
+    let (_, module) = names.split_once("pub mod annotation {").unwrap();
+    let module = module.split("\n}").next().unwrap();
+    let mut there: BTreeSet<String> = literals_after(module, "&str =").into_iter().collect();
+    there.remove("dranet.io/");
+    let text = read(page);
+    let before_labels = text.split("\n## Labels").next().unwrap();
+    assert_same(&first_cells(before_labels), &there, page);
+}
+
+#[test]
+fn every_reason_is_documented() {
+    let page = "docs/reference/events.md";
+    let documented = first_cells(&read(page));
+    let is_reason = |word: &&str| {
+        let begins = word.chars().next().is_some_and(|first| first.is_ascii_uppercase());
+        begins && word.len() > 5 && word.chars().all(|c| c.is_ascii_alphabetic())
+    };
+    let files = [
+        "fabric-controller/src/controller/report.rs",
+        "fabric-controller/src/waiting.rs",
+        "node-driver/src/events.rs",
+        "node-driver/src/plugin/lacking.rs",
+        "node-driver/src/prepare/pod_events.rs",
+        "scheduler-ext/src/events.rs",
+    ];
+    for file in files {
+        let text = read(file);
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let reasons: Vec<_> = text.split('"').filter(is_reason).collect();
+        for reason in reasons.iter().filter(|reason| !NOT_REASONS.contains(reason)) {
+            assert!(documented.contains(*reason), "{page} does not list {reason} of {file}");
+        }
+    }
+    let packages = ["fabric-controller", "node-driver", "scheduler-ext", "topology-graph"];
+    let code = packages.map(sources).concat().join("\n");
+    let texts: BTreeSet<String> =
+        documented.into_iter().filter(|cell| !cell.starts_with("dranet.io/")).collect();
+    assert_texts_exist(&texts, &code, page);
+}
+
+#[test]
+fn documented_denials_are_in_the_code() {
+    let page = "docs/reference/denials.md";
+    let documented = first_cells(&read(page));
+    let code = [sources("admission"), sources("cluster-model")].concat().join("\n");
+    assert_texts_exist(&documented, &code, page);
+    let checks = literals_after(&read("admission/src/lint.rs"), "=> ");
+    for check in checks.iter().filter(|check| check.contains('-')) {
+        assert!(documented.contains(check), "{page} does not list the check {check}");
+    }
+}
+
+/// Names with an underscore are functions, those with a slash are files.
+#[test]
+fn tests_that_hold_invariants_exist() {
+    let page = read("ARCHITECTURE.md");
+    let all: String = files(&repository(), ".rs").iter().map(read).collect();
+    let rows: Vec<_> = section(&page, "Invariants")
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| What holds"))
+        .collect();
+    assert!(rows.len() > 20, "{} invariants", rows.len());
+    for row in rows {
+        let last = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap();
+        let names: Vec<_> = last.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test holds: {row}");
+        for name in names {
+            let is_there = match (name.contains('/'), name.contains('_')) {
+                (true, _) => repository().join(name).exists(),
+                (false, true) => all.contains(&format!("fn {name}(")),
+                (false, false) => true,
+            };
+            assert!(is_there, "no test `{name}`: {row}");
+        }
+    }
+}

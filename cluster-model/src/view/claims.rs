@@ -140,14 +140,12 @@ mod tests {
         for name in ["b", "a", "c"] {
             view.apply(claim(name, "gpu")).unwrap();
         }
-        let mut names = Vec::new();
-        let mut last = None;
-        loop {
-            let next = view.claims_after(last.as_ref()).map(|(key, _)| key.clone()).next();
-            let Some(key) = next else { break };
-            names.push(key.name.clone());
-            last = Some(key);
-        }
+        let next = |key: Option<&ObjectKey>| {
+            let mut after = view.claims_after(key);
+            after.next().map(|(key, _)| key.clone())
+        };
+        let keys = std::iter::successors(next(None), |key| next(Some(key)));
+        let names: Vec<_> = keys.map(|key| key.name).collect();
         assert_eq!(names, ["a", "b", "c"]);
     }
 

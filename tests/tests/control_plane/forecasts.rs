@@ -73,6 +73,7 @@ async fn what_the_extender_forecasts_is_what_pods_get(
             rig,
             random,
             alive: BTreeMap::new(),
+            seen: BTreeSet::new(),
             made: 0,
             changed: BTreeSet::new(),
         };
@@ -89,6 +90,8 @@ struct Campaign<'a> {
     random: Random,
     /// The pods that are there, and their nodes.
     alive: BTreeMap<String, String>,
+    /// Those of them whose devices the extender has seen.
+    seen: BTreeSet<String>,
     made: usize,
     /// Nodes on which something changed since the extender was known to have seen it all.
     changed: BTreeSet<String>,
@@ -114,11 +117,16 @@ impl Campaign<'_> {
         while self.made < pods {
             self.settle().await?;
             let one = vec![self.draw()];
+            let compared = quiet.same + quiet.other;
             self.schedule(one, &mut quiet).await?;
+            // When the extender is asked, it compares first what pods got that it has seen.
+            let has_compared = quiet.same + quiet.other > compared;
             // One more may go while the others come.
             let count = 1 + self.random.below(BURST);
             let burst = (0..count).map(|_| self.draw()).collect();
-            self.delete_some().await?;
+            if has_compared {
+                self.delete_some().await?;
+            }
             self.schedule(burst, &mut busy).await?;
             if self.made / 100 > (self.made - 1 - count) / 100 {
                 report(&format!("{} pods; alone: {quiet:?}; in bursts: {busy:?}", self.made));
@@ -222,9 +230,10 @@ impl Campaign<'_> {
 
     /// Deletes one pod or more, until no more are left than shall be.
     async fn delete_some(&mut self) -> anyhow::Result<()> {
-        while self.alive.len() > TOGETHER || (!self.alive.is_empty() && self.random.below(3) == 0) {
-            let number = self.random.below(self.alive.len());
-            let name = self.alive.keys().nth(number).context("there is one")?.clone();
+        while !self.seen.is_empty() && (self.alive.len() > TOGETHER || self.random.below(3) == 0) {
+            let number = self.random.below(self.seen.len());
+            let name = self.seen.iter().nth(number).context("there is one")?.clone();
+            self.seen.remove(&name);
             self.scope.delete_pod(&name).await?;
             self.changed.extend(self.alive.remove(&name));
         }
@@ -257,7 +266,9 @@ impl Campaign<'_> {
             }
             Ok(Check::Done(()))
         })
-        .await
+        .await?;
+        self.seen = self.alive.keys().cloned().collect();
+        Ok(())
     }
 
     async fn check(&self, quiet: &Counts, busy: &Counts) -> anyhow::Result<()> {

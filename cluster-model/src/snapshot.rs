@@ -255,6 +255,7 @@ where
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::iter;
 
     fn kinds(text: &str) -> Vec<String> {
         let objects = parse(text, Path::new("cluster.yaml")).unwrap();
@@ -281,20 +282,22 @@ mod tests {
     /// As `kubectl get nodes -o yaml` writes 2,000 nodes of a large cloud.
     #[test]
     fn a_file_may_be_large() {
-        let labels: String =
+        let labels: Vec<String> =
             (0..200).map(|label| format!("      label-{label}: \"1\"\n")).collect();
-        let node = format!("- kind: Node\n  metadata:\n    labels:\n{labels}");
+        let node = format!("- kind: Node\n  metadata:\n    labels:\n{}", labels.concat());
         let text = format!("kind: List\nitems:\n{}", node.repeat(2000));
         assert_eq!(kinds(&text).len(), 2000);
     }
 
     #[test]
     fn aliases_stay_limited() {
-        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for level in 1..10 {
+        let first = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        let level = |level: u32| {
             let before = format!("*a{}, ", level - 1).repeat(10);
-            text += &format!("a{level}: &a{level} [{}]\n", before.trim_end_matches(", "));
-        }
+            format!("a{level}: &a{level} [{}]\n", before.trim_end_matches(", "))
+        };
+        let text: Vec<String> = iter::once(first).chain((1..10).map(level)).collect();
+        let text = text.concat();
         assert!(matches!(parse(&text, Path::new("bomb.yaml")), Err(SnapshotError::Yaml { .. })));
     }
 

@@ -57,7 +57,7 @@ impl Controller {
     async fn place_groups(&self) {
         let watched = Arc::new(Watched::default());
         let waiting = self.metrics.while_leading();
-        let watches = watched.follow(self.client.clone());
+        let follow = watched.follow(self.client.clone());
         let place = async {
             watched.complete().await;
             let mut sizes = Sizes::default();
@@ -73,7 +73,7 @@ impl Controller {
                 }
             }
         };
-        tokio::join!(watches, place);
+        tokio::join!(follow, place);
         drop(waiting);
     }
 

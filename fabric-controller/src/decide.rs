@@ -59,7 +59,7 @@ pub enum Action {
         fabric: String,
         /// The pods whose gates are lifted.
         pods: Vec<String>,
-        /// WaitingReason others of the group wait still.
+        /// Why others of the group wait still.
         rest: Option<WaitingReason>,
     },
     /// All gated pods wait.
@@ -173,7 +173,7 @@ impl Placer<'_, '_> {
         self.push(group, Action::Place { fabric, pods, rest }, warning);
     }
 
-    /// WaitingReason it is too early to choose.
+    /// Why it is too early to choose.
     fn not_yet(&self, group: &Group) -> Option<WaitingReason> {
         let youngest = group.members.iter().map(|member| member.created).max();
         let late =

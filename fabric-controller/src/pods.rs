@@ -161,12 +161,12 @@ impl Pods {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
-    fn pod(name: &str, node: Value, phase: &str) -> Pod {
+    fn pod(name: &str, node: &str, phase: &str) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"namespace": "n", "name": name, "labels": {"app": name}},
-            "spec": {"nodeName": node, "containers": [
+            "spec": {"nodeName": (!node.is_empty()).then_some(node), "containers": [
                 {"name": "c", "resources": {"requests": {"cpu": "2"}}},
             ]},
             "status": {"phase": phase},
@@ -179,17 +179,17 @@ mod tests {
         let mut pods = Pods::default();
         let cpus = |pods: &Pods| {
             let usage = pods.usage("a").cloned().unwrap_or_default();
-            let one = requests(pod("x", json!("a"), "Running").spec.as_ref().unwrap());
+            let one = requests(pod("x", "a", "Running").spec.as_ref().unwrap());
             (usage.pods, one.times_in(&usage.amounts, 99))
         };
-        pods.apply(&pod("x", json!("a"), "Running"));
-        pods.apply_usage(&pod("y", json!("a"), "Pending"));
+        pods.apply(&pod("x", "a", "Running"));
+        pods.apply_usage(&pod("y", "a", "Pending"));
         assert_eq!(cpus(&pods), (2, 2));
-        pods.apply_usage(&pod("y", json!("a"), "Running"));
+        pods.apply_usage(&pod("y", "a", "Running"));
         assert_eq!(cpus(&pods), (2, 2), "the same pod again");
-        pods.apply(&pod("z", Value::Null, "Pending"));
+        pods.apply(&pod("z", "", "Pending"));
         assert_eq!(pods.nodes().collect::<Vec<_>>(), ["a"]);
-        pods.apply(&pod("x", json!("a"), "Succeeded"));
+        pods.apply(&pod("x", "a", "Succeeded"));
         assert_eq!(cpus(&pods), (1, 1));
         pods.delete_usage(&ObjectKey { namespace: "n".into(), name: "y".into() });
         assert_eq!(pods.nodes().count(), 0);

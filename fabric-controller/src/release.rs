@@ -27,7 +27,7 @@ pub struct Lift {
     pub patch: Value,
 }
 
-/// WaitingReason no gate may be lifted after all.
+/// Why no gate may be lifted after all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Pods of the group are released to another fabric.

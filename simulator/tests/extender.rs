@@ -127,7 +127,8 @@ impl Policy for Both {
         });
         let allocation = json!({ "devices": { "results": results.collect::<Vec<_>>() } });
         let claim = self.claim(pod, Some(&allocation));
-        self.view.apply(claim).unwrap();
+        let taken = self.view.apply(claim);
+        assert!(taken.is_ok(), "{taken:?}");
         self.ranker.settle(&self.view, self.now);
         self.policy.bound(pod, chosen)
     }

@@ -61,9 +61,9 @@ impl Sink<Pod> for WaitingPods {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
-    fn pod(name: &str, template: &str, deleted: Value) -> Pod {
+    fn pod(name: &str, template: &str, deleted: Option<&str>) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"namespace": "n", "name": name, "deletionTimestamp": deleted},
             "spec": {
@@ -79,10 +79,10 @@ mod tests {
         let key = |name: &str| ObjectKey { namespace: "n".to_owned(), name: name.to_owned() };
         let (ours, other) = ("dranet-0123456789abcdef", "dranet-fedcba9876543210");
         let mut pods = WaitingPods::default();
-        pods.apply(pod("a", ours, json!("2026-01-01T00:00:00Z")));
-        pods.apply(pod("b", ours, Value::Null));
-        pods.apply(pod("c", "somebody-elses", Value::Null));
-        pods.apply(pod("d", other, json!("2026-01-01T00:00:00Z")));
+        pods.apply(pod("a", ours, Some("2026-01-01T00:00:00Z")));
+        pods.apply(pod("b", ours, None));
+        pods.apply(pod("c", "somebody-elses", None));
+        pods.apply(pod("d", other, Some("2026-01-01T00:00:00Z")));
         let expected = [(key(ours), Some(key("b"))), (key(other), None)];
         assert_eq!(pods.templates(), expected.into_iter().collect());
         pods.delete(&key("b"));

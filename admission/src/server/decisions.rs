@@ -63,6 +63,7 @@ impl Decisions {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use tokio::sync::oneshot;
 
     fn one_at_a_time(patience: Duration) -> Decisions {
         Decisions { slots: Arc::new(Semaphore::new(1)), at_once: 1, patience }
@@ -71,7 +72,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_request_beyond_the_bound_is_refused_and_a_later_one_is_not() {
         let decisions = one_at_a_time(Duration::ZERO);
-        let (started, has_started) = tokio::sync::oneshot::channel();
+        let (started, has_started) = oneshot::channel();
         let (release, released) = mpsc::channel::<()>();
         let first = {
             let decisions = decisions.clone();

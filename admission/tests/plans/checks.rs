@@ -163,7 +163,9 @@ fn no_pod_waits_that_could_run_equally_aligned() {
         let path = |gpu: &PciAddress, nic: &PciAddress| devices.topology.path(*gpu, *nic);
         for busy in 0..1_u32 << (gpus.len() + nics.len()) {
             let mut state = AllocatedState::new();
-            rest.iter().for_each(|id| _ = state.insert(id.clone()));
+            for id in &rest {
+                state.insert(id.clone());
+            }
             let all = gpus.iter().chain(&nics).enumerate();
             let taken = all.filter(|(index, _)| busy >> index & 1 == 1);
             taken.for_each(|(_, (_, device))| _ = state.insert(device.id().clone()));

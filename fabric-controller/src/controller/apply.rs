@@ -23,7 +23,7 @@ const TOO_MANY: u16 = 429;
 const TOGETHER: usize = 32;
 
 impl Controller {
-    /// Carries a decision out. WaitingReason pods of the group wait still.
+    /// Carries a decision out. Returns why pods of the group wait still.
     pub(super) async fn apply(&self, decision: &Decision, group: &Group) -> Option<WaitingReason> {
         let done = match &decision.step {
             Action::Wait(why) => return Some(why.clone()),

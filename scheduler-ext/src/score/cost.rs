@@ -29,11 +29,11 @@ impl Cost {
     /// What a node, free as `before`, loses by an allocation that leaves `after`; `whole`
     /// is what would be free with nothing in use. Its fabric is not counted.
     pub fn of(before: &Room, after: &Room, whole: &Room, mix: &Mix) -> Self {
-        let lost = |(demand, share): &(Demand, u32)| {
+        let weighed = |(demand, share): &(Demand, u32)| {
             let pods = lost_on_node([before, after, whole], *demand);
             u128::from(*share) * u128::from(demand.worth()) * u128::from(pods)
         };
-        let loss = mix.shares().iter().map(lost).sum::<u128>() / u128::from(WHOLE);
+        let loss = mix.shares().iter().map(weighed).sum::<u128>() / u128::from(WHOLE);
         let left = after.node();
         let has_gpus = before.node().gpus > 0;
         Self {

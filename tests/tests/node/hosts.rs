@@ -11,9 +11,9 @@ use tests::{
     floor::Test,
     node::{
         Machine,
-        links::shell,
+        links::{self, shell},
         plugin::{self, Sandbox},
-        with_played_machine,
+        pods, with_played_machine,
     },
 };
 
@@ -199,7 +199,7 @@ async fn another_interface_of_the_name_is_not_taken_for_the_claims(
         plugin::unprepare(machine, &claim).await.done()?;
         elsewhere.close()?;
         sandbox.close()?;
-        tests::node::links::make(&[NIC]).await
+        links::make(&[NIC]).await
     })
     .await
 }
@@ -297,7 +297,7 @@ async fn what_cannot_be_restored_keeps_no_pod(plane: Arc<ControlPlane>) -> anyho
         plugin::unprepare(machine, &claim).await.done()?;
         sandbox.close()?;
         // All the rest is as it was, which the end of the test compares.
-        let said = tests::node::pods::node_events(scope, &machine.name, "InterfaceNotRestored");
+        let said = pods::node_events(scope, &machine.name, "InterfaceNotRestored");
         let said = said.await?;
         assert!(
             said.contains("interface `rail0`: failed to add route to `10.97.0.0/24`"),

@@ -73,7 +73,9 @@ fn decide(
             plan_json::planned(view, &verdict, planned, &template, fabric.as_ref())?
         }
     };
-    let notes = if output == PlanFormat::Yaml { verdict.warnings.clone() } else { Vec::new() };
+    let is_yaml = output == PlanFormat::Yaml;
+    let warnings = verdict.warnings.iter().filter(|_| is_yaml);
+    let notes = warnings.map(|warning| sentence(warning)).collect();
     Ok(Output { text, denied: false, notes })
 }
 
@@ -89,6 +91,12 @@ fn denied(denial: &Denial, output: PlanFormat) -> anyhow::Result<Output> {
     Ok(Output { text, denied: true, notes })
 }
 
+/// A warning as a sentence; one that ends with a question has its mark already.
+fn sentence(warning: &str) -> String {
+    let stop = if warning.ends_with('?') { "" } else { "." };
+    format!("Warning: {warning}{stop}")
+}
+
 /// The pod as it is, with what is to be said of it: an annotation that is spelled wrong
 /// is one that is not there.
 fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
@@ -97,7 +105,7 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
          admission made.",
         annotation::ALIGNED_NICS
     );
-    let warnings = || verdict.warnings.iter().map(|warning| format!("Warning: {warning}."));
+    let warnings = || verdict.warnings.iter().map(|warning| sentence(warning));
     let (text, notes) = match output {
         PlanFormat::Json => (plan_json::unchanged(verdict)?, Vec::new()),
         PlanFormat::Text => {
@@ -138,7 +146,7 @@ fn person(
     writeln!(out, "\n# Decision\n\n{}", planned.plan.note(name))?;
     writeln!(out, "Join {}: {}.", planned.plan.join, planned.plan.why)?;
     for warning in &verdict.warnings {
-        writeln!(out, "Warning: {warning}.")?;
+        writeln!(out, "{}", sentence(warning))?;
     }
     writeln!(out, "\n# ResourceClaimTemplate that it would create\n\n{}", text::yaml(template)?)?;
     writeln!(out, "# Pod as admission would rewrite it\n\n{}", text::yaml(&verdict.pod)?)?;

@@ -72,8 +72,10 @@ struct Row {
     alternative: Option<u32>,
     path: Option<String>,
     degraded: Option<u32>,
-    /// In millionths of a device.
+    /// In thousandths of a device.
     loss: Option<u64>,
+    /// Whole nodes of the node's fabric, where gangs are expected.
+    whole_nodes: Option<u32>,
     left: Option<u32>,
     devices: Vec<String>,
     reason: Option<String>,
@@ -175,6 +177,7 @@ impl Row {
             path: outcome.and_then(|outcome| outcome.gets.path).map(|path| path.to_string()),
             degraded: outcome.map(|outcome| outcome.gets.degraded),
             loss: outcome.map(|outcome| outcome.cost.loss),
+            whole_nodes: outcome.map(|outcome| outcome.cost.whole_nodes),
             left: outcome.map(|outcome| outcome.cost.left),
             devices: devices.map(ToString::to_string).collect(),
             reason,
@@ -224,21 +227,22 @@ impl Page for NodePage {
 
 fn table(of: &str, rows: &[Row]) -> String {
     let mut text = format!(
-        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>degraded<th>loss<th>left\
-         <th>devices"
+        "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>degraded<th>loss\
+         <th>whole nodes<th>left<th>devices"
     );
     let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
-    for Row { of, score, basis, alternative, path, degraded, loss, left, devices, reason } in rows {
+    for node in rows {
         let cells = [
-            of.clone(),
-            score.to_string(),
-            (*basis).to_owned(),
-            number(alternative.map(u64::from)),
-            path.clone().unwrap_or_default(),
-            number(degraded.map(u64::from)),
-            number(*loss),
-            number(left.map(u64::from)),
-            reason.clone().unwrap_or_else(|| devices.join(" ")),
+            node.of.clone(),
+            node.score.to_string(),
+            node.basis.to_owned(),
+            number(node.alternative.map(u64::from)),
+            node.path.clone().unwrap_or_default(),
+            number(node.degraded.map(u64::from)),
+            number(node.loss),
+            number(node.whole_nodes.map(u64::from)),
+            number(node.left.map(u64::from)),
+            node.reason.clone().unwrap_or_else(|| node.devices.join(" ")),
         ];
         row(&mut text, &cells);
     }

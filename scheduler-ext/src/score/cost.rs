@@ -5,7 +5,7 @@ use super::{Demand, Free, Mix, Room};
 /// What is lost for pods still to come. Smaller is better, in the order of the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost {
-    /// Devices that pods of the mix can no longer get, in millionths of a device: over
+    /// Devices that pods of the mix can no longer get, in thousandths of a device: over
     /// shapes and levels, the share of the shape times its GPUs times how many pods of
     /// it less are expected to find their devices in one cell of the level.
     pub loss: u64,
@@ -21,6 +21,10 @@ pub struct Cost {
 /// Millionths of one.
 const WHOLE: u64 = 1_000_000;
 
+/// A thousandth of a device, in millionths of millionths: shares are rounded to
+/// millionths, and what differs by less than a step is equal.
+const STEP: u128 = 1_000_000_000;
+
 /// Devices of a cell whose end is thought of one by one, at most: binomial coefficients of
 /// more do not fit.
 const HELD_MAX: u32 = 60;
@@ -33,7 +37,8 @@ impl Cost {
             let pods = lost_on_node([before, after, whole], *demand);
             u128::from(*share) * u128::from(demand.worth()) * u128::from(pods)
         };
-        let loss = mix.shares().iter().map(weighed).sum::<u128>() / u128::from(WHOLE);
+        let loss = mix.shares().iter().map(weighed).sum::<u128>();
+        let loss = loss.saturating_add(STEP / 2) / STEP;
         let left = after.node();
         let has_gpus = before.node().gpus > 0;
         Self {

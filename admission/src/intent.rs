@@ -1,6 +1,6 @@
 //! What the pod asks for: its annotations and its containers' GPU limits, read and checked.
 //! Of the cluster only the DeviceClasses are asked, for the extended resources that stand for
-//! GPUs ([`resources`]).
+//! GPUs (`resources`).
 
 mod containers;
 pub(crate) mod nic_config;

@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Error, ResourceExt,
@@ -64,6 +65,10 @@ async fn the_fabric_controller_writes_what_is_its_own_only(
             forbidden(what, patch("other", refused).await);
         }
         let image = json!({"spec": {"containers": [{"name": "main", "image": "evil"}]}});
+        // Kubernetes itself lets tolerations be added, and no other be changed.
+        let there = pods.get("grouped").await?.spec.and_then(|spec| spec.tolerations);
+        let mut tolerations = serde_json::to_value(there.unwrap_or_default())?;
+        tolerations.as_array_mut().context("a list")?.push(json!({"operator": "Exists"}));
         let gate =
             |name: &str| json!({"spec": {"schedulingGates": [{"name": name, "$patch": "delete"}]}});
         for (what, refused) in [
@@ -72,7 +77,7 @@ async fn the_fabric_controller_writes_what_is_its_own_only(
             ("an image", image),
             ("another's gate", gate("example.org/quota")),
             ("a node selector", json!({"spec": {"nodeSelector": {"a": "b"}}})),
-            ("a toleration", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})),
+            ("a toleration", json!({"spec": {"tolerations": tolerations}})),
             ("a finalizer", json!({"metadata": {"finalizers": ["example.org/a"]}})),
         ] {
             forbidden(what, patch("grouped", refused).await);

@@ -13,14 +13,12 @@ use std::{
 use tests::{binaries, manifest};
 
 /// Pages outside `docs`.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 6] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
-    "node-driver/ATTRIBUTES.md",
-    "node-driver/NETWORK.md",
     "scheduler-ext/SCORES.md",
 ];
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use topology_graph::{HostRoot, fixture};
 
-/// What upstream publishes and this driver does not, by `ATTRIBUTES.md`: an
+/// What upstream publishes and this driver does not, by `docs/reference/attributes.md`: an
 /// empty alias, and the eBPF programs.
 fn is_left_out(name: &str, value: &DeviceAttribute) -> bool {
     name == "dra.net/ebpf" || (name == dranet::ALIAS && value.string.as_deref() == Some(""))

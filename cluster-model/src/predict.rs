@@ -137,6 +137,18 @@ pub fn predict_each<'n>(
     answers.attempts().map(|(node, attempt)| (node, prediction(attempt))).collect()
 }
 
+/// Marks the devices of allocations as in use.
+pub fn hold(state: &mut AllocatedState, allocations: &[ClaimAllocation]) {
+    let results = allocations.iter().flat_map(|allocation| &allocation.results);
+    for result in results.filter(|result| !result.admin_access) {
+        if result.is_share {
+            state.insert_share(result.device.clone(), &result.consumed_capacity);
+        } else {
+            state.insert(result.device.clone());
+        }
+    }
+}
+
 fn prediction(attempt: Attempt) -> Prediction {
     let is_exact = attempt.is_exact;
     match attempt.outcome {

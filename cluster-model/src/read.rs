@@ -56,7 +56,7 @@ pub async fn each<K>(client: &Client, take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    by_page(&Api::<K>::all(client.clone()), take).await
+    each_of(&Api::<K>::all(client.clone()), take).await
 }
 
 async fn list<K>(client: &Client, view: &mut ClusterView) -> kube::Result<()>
@@ -72,11 +72,12 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     ClusterView: Index<K>,
 {
-    by_page(api, |object| put(object, view)).await
+    each_of(api, |object| put(object, view)).await
 }
 
-/// Lists page by page, so that neither side holds all objects at once as text.
-async fn by_page<K>(api: &Api<K>, mut take: impl FnMut(K)) -> kube::Result<()>
+/// Reads every object that an API gives, page by page, so that neither side holds all
+/// objects at once as text.
+pub async fn each_of<K>(api: &Api<K>, mut take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {

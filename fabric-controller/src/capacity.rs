@@ -10,7 +10,7 @@ use super::nodes::Nodes;
 use super::pods::Pods;
 use super::requirements::PodRequirements;
 use cluster_model::names::label;
-use cluster_model::predict::STEPS_MAX;
+use cluster_model::predict::{STEPS_MAX, hold};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim, ClaimAllocation, Limits, Outcome, allocate, survey};
 use std::collections::{BTreeMap, HashMap};
@@ -281,17 +281,5 @@ impl FabricCapacity<'_> {
     fn label(&self, node: usize, key: &str) -> Option<&str> {
         let node = self.view.inventory().node(&self.nodes[node])?;
         node.labels.get(key).map(|value| &**value)
-    }
-}
-
-/// Marks the devices of allocations as in use.
-fn hold(state: &mut AllocatedState, allocations: &[ClaimAllocation]) {
-    let results = allocations.iter().flat_map(|allocation| &allocation.results);
-    for result in results.filter(|result| !result.admin_access) {
-        if result.is_share {
-            state.insert_share(result.device.clone(), &result.consumed_capacity);
-        } else {
-            state.insert(result.device.clone());
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! Commands and flags.
 
+use crate::capacity::PodShape;
 use admission::lint::Severity;
+use admission::plan::Policy;
 use cluster_model::names::{ADMISSION_NAMESPACE, NIC_CLASS};
 use process::args::KubeArgs;
 use std::path::PathBuf;
@@ -22,6 +24,22 @@ pub enum Command {
     Graph(GraphArgs),
     /// Show what admission would make of a pod, why, and which devices it would get
     Plan(PlanArgs),
+    /// Show why a pod is pending: what fails on which nodes, who holds the devices, and the
+    /// smallest change that would let it run
+    #[command(after_help = "Exit code: 0 where each pod runs or fits, 3 where one does not.\n\n\
+                            Only devices, node selectors and node affinity are looked at; \
+                            `kubectl describe pod` tells of CPU, memory and node taints.")]
+    Explain(ExplainArgs),
+    /// Show what running pods got: the path of each GPU to its NICs, against what was promised
+    /// and what was possible
+    #[command(
+        after_help = "Exit code: 0, or 3 where a pod has less than was promised to it, or a \
+                            NIC does not carry what it could."
+    )]
+    Verify(VerifyArgs),
+    /// Show how many more pods of a shape fit, by type of machine and fabric, and what keeps
+    /// larger ones out
+    Capacity(CapacityArgs),
     /// Show what is wrong, in this cluster, with claims or claim templates that were written by hand
     #[command(
         after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as --fail-on or worse."
@@ -119,18 +137,21 @@ pub struct MachineArgs {
     pub vm_size: Option<String>,
 }
 
-/// Flags of `plan`.
+/// The pods that a command is about.
 #[derive(clap::Args, Clone, Debug)]
-pub struct PlanArgs {
-    /// File with the pod; `-` reads standard input
+#[group(required = true, multiple = false)]
+pub struct SubjectArgs {
+    /// Pod of the cluster, as NAME or pod/NAME
+    pub pod: Option<String>,
+    /// File with pods, or with workloads of any kind that have pod templates (Deployment, Job
+    /// and others); `-` reads standard input
     #[arg(long = "filename", short, value_name = "FILE")]
-    pub file: PathBuf,
-    /// The cluster.
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// What admission knows beside.
-    #[command(flatten)]
-    pub admission: AdmissionArgs,
+    pub file: Option<PathBuf>,
+}
+
+/// What admission was set to.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PolicyArgs {
     /// DeviceClass of whole GPUs; without it the class named as the GPU driver
     #[arg(long, value_name = "NAME")]
     pub gpu_class: Option<String>,
@@ -143,12 +164,115 @@ pub struct PlanArgs {
     /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
-    /// Decide as where a fabric controller is on
-    #[arg(long)]
+    /// Whether to decide as where the fabric controller is on, as the chart installs it
+    #[arg(
+        long, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
+        default_missing_value = "true", action = clap::ArgAction::Set
+    )]
     pub fabric_controller: bool,
+}
+
+impl PolicyArgs {
+    /// What admission decides by.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            gpu_class: self.gpu_class.clone(),
+            nic_class: self.nic_class.clone(),
+            max_steps: self.max_steps,
+            network_namespaces: self.network_namespaces.clone(),
+            fabric_controller: self.fabric_controller,
+            ..Policy::default()
+        }
+    }
+}
+
+/// Flags of `plan`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// The pods.
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// What admission was set to.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
     /// Form of the output
     #[arg(long, short, value_enum, default_value_t = PlanFormat::Text)]
     pub output: PlanFormat,
+}
+
+/// Flags of `explain`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// The pods.
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// What admission was set to.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = TextOrJson::Text)]
+    pub output: TextOrJson,
+}
+
+/// Flags of `verify`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// Pod, as NAME or pod/NAME; without it every pod of the namespace that has GPUs and NICs
+    pub pod: Option<String>,
+    /// Pods of all namespaces
+    #[arg(long, short = 'A', conflicts_with_all = ["pod", "namespace"])]
+    pub all_namespaces: bool,
+    /// Namespace of the pods; without it that of the kubeconfig's context
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = TextOrJson::Text)]
+    pub output: TextOrJson,
+}
+
+/// Flags of `capacity`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct CapacityArgs {
+    /// Pods to count, as `1gpu:2nic` or with a level `2gpu:2nic:switch`; may be repeated.
+    /// Without it: 1, 2, 4 and 8 GPUs with as many NICs
+    #[arg(long = "shape", value_name = "SHAPE")]
+    pub shapes: Vec<PodShape>,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// What admission was set to.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = TextOrJson::Text)]
+    pub output: TextOrJson,
+}
+
+/// Form of an answer.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextOrJson {
+    /// Text, for a person.
+    Text,
+    /// One JSON document.
+    Json,
 }
 
 /// Form of a plan.

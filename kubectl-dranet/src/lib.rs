@@ -4,7 +4,9 @@
 //! admission's, the prediction the allocator's. Each command returns its text.
 
 pub mod args;
+pub mod capacity;
 mod doctor;
+mod explain;
 mod graph;
 mod lint;
 #[cfg(feature = "live")]
@@ -12,17 +14,19 @@ mod live;
 #[cfg(not(feature = "live"))]
 #[path = "no_client.rs"]
 mod live;
+mod moves;
 mod plan;
 mod plan_json;
 mod predicted;
 mod source;
+mod subject;
 mod text;
+mod verify;
 
 use args::{Args, Command};
 use std::process::ExitCode;
 
-/// Exit code of a plan whose pod would be denied, and of claims or a cluster with
-/// findings.
+/// Exit code of an answer that is a denial, a pod that does not fit, or findings.
 const DENIED: u8 = 3;
 
 /// What a command prints, and what it found.
@@ -30,8 +34,8 @@ const DENIED: u8 = 3;
 pub struct Output {
     /// The text for standard output.
     pub text: String,
-    /// Whether the pod that was asked about would be denied, or the claim or the
-    /// cluster has findings that count.
+    /// Whether a pod that was asked about would be denied, does not fit or has less than was
+    /// promised, or the claim or the cluster has findings that count.
     pub denied: bool,
     /// What could not be read and would have counted, for standard error.
     pub notes: Vec<String>,
@@ -55,6 +59,9 @@ pub fn run(args: &Args) -> anyhow::Result<Output> {
     match &args.command {
         Command::Graph(args) => graph::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Capacity(args) => capacity::run(args),
         Command::Lint(args) => lint::run(args),
         Command::Doctor(args) => doctor::run(args),
     }

@@ -6,8 +6,9 @@ use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
 use fabric_controller::pods::Pods;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Client;
+use kube::{Api, Client};
 use process::args::KubeArgs;
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 /// A connection to the API server.
@@ -57,6 +58,27 @@ impl Cluster {
         Ok(self.runtime.block_on(read::machines(&self.client, namespace, view))?)
     }
 
+    /// A pod, in this namespace or in that of the context.
+    pub(crate) fn pod(&self, namespace: Option<&str>, name: &str) -> anyhow::Result<Value> {
+        let namespace = namespace.unwrap_or_else(|| self.client.default_namespace());
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pod = self.runtime.block_on(pods.get(name));
+        let pod = pod.with_context(|| format!("failed to read Pod `{name}` of `{namespace}`"))?;
+        object(&pod)
+    }
+
+    /// The pods of a namespace, or of all.
+    pub(crate) fn pods(&self, namespace: Option<&str>) -> anyhow::Result<Vec<Pod>> {
+        let pods: Api<Pod> = match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let mut found = Vec::new();
+        let listed = read::each_of(&pods, |pod| found.push(pod));
+        self.runtime.block_on(listed).context("failed to list pods")?;
+        Ok(found)
+    }
+
     /// The pods and nodes that the choice of a fabric depends on.
     pub(crate) fn pods_and_nodes(&self) -> anyhow::Result<(Pods, Nodes)> {
         let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
@@ -66,4 +88,12 @@ impl Cluster {
         self.runtime.block_on(read::each(&self.client, take)).context("failed to list nodes")?;
         Ok((pods, nodes))
     }
+}
+
+/// A pod with its kind, which the API server leaves out of what it answers with one type.
+fn object(pod: &Pod) -> anyhow::Result<Value> {
+    let mut object = serde_json::to_value(pod)?;
+    object["apiVersion"] = "v1".into();
+    object["kind"] = "Pod".into();
+    Ok(object)
 }

@@ -4,7 +4,9 @@
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
 use fabric_controller::pods::Pods;
+use k8s_openapi::api::core::v1::Pod;
 use process::args::KubeArgs;
+use serde_json::Value;
 
 /// A cluster that is never there.
 pub(crate) enum Cluster {}
@@ -38,6 +40,14 @@ impl Cluster {
         _: &str,
         _: &mut ClusterView,
     ) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn pod(&self, _: Option<&str>, _: &str) -> anyhow::Result<Value> {
+        match *self {}
+    }
+
+    pub(crate) fn pods(&self, _: Option<&str>) -> anyhow::Result<Vec<Pod>> {
         match *self {}
     }
 

@@ -1,12 +1,12 @@
 //! `plan`: what admission would make of a pod, and where it would land.
 
 use crate::args::{PlanArgs, PlanFormat};
-use crate::predicted::{devices, nodes};
+use crate::predicted::devices;
 use crate::source::{self, Seen};
+use crate::subject::{self, Subject};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
-use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimName};
@@ -16,47 +16,59 @@ use fabric_controller::preview::{Preview, preview};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::path::Path;
 use topology_graph::MatrixOptions;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
-    let mut pod = read_pod(&args.file)?;
-    let namespace = pod["metadata"]["namespace"].as_str();
-    let Seen { mut view, namespace, notes } =
-        source::read_as_admission(&args.source, &args.admission, namespace)?;
-    if let Some(namespace) = namespace {
-        pod["metadata"]["namespace"] = namespace.into();
+    let asked = args.admission.namespace.as_deref();
+    let subjects = subject::read(&args.subject, &args.source, asked)?;
+    let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
+    let Seen { view, namespace, notes } =
+        source::read_as_admission(&args.source, &args.admission, of_pod)?;
+    let is_grouped =
+        |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
+    let groups = if args.policy.fabric_controller && subjects.iter().any(is_grouped) {
+        Some(source::read_for_groups(&args.source)?)
+    } else {
+        None
+    };
+    let mut output = Output { notes, ..Output::from(String::new()) };
+    for Subject { pod, origin } in &subjects {
+        let mut pod = pod.clone();
+        if let (Value::Null, Some(namespace)) = (&pod["metadata"]["namespace"], &namespace) {
+            pod["metadata"]["namespace"] = namespace.as_str().into();
+        }
+        let decided = decide(&pod, &view, groups.as_ref(), args)?;
+        match args.output {
+            PlanFormat::Text if subjects.len() > 1 => {
+                write!(output.text, "# {origin}\n\n{}\n", decided.text)?;
+            }
+            PlanFormat::Yaml if !output.text.is_empty() => {
+                write!(output.text, "---\n{}", decided.text)?;
+            }
+            PlanFormat::Text | PlanFormat::Yaml | PlanFormat::Json => output.text += &decided.text,
+        }
+        output.denied |= decided.denied;
+        output.notes.extend(decided.notes);
     }
-    let groups =
-        if args.fabric_controller { Some(source::read_for_groups(&args.source)?) } else { None };
-    let output = decide(&pod, &mut view, groups.as_ref(), args)?;
-    Ok(Output { notes, ..output })
+    Ok(output)
 }
 
 /// `groups` is what the fabric controller sees, where it is on.
 fn decide(
     pod: &Value,
-    view: &mut ClusterView,
+    view: &ClusterView,
     groups: Option<&(Pods, Nodes)>,
     args: &PlanArgs,
 ) -> anyhow::Result<Output> {
     let output = args.output;
-    let policy = Policy {
-        gpu_class: args.gpu_class.clone(),
-        nic_class: args.nic_class.clone(),
-        max_steps: args.max_steps,
-        network_namespaces: args.network_namespaces.clone(),
-        fabric_controller: args.fabric_controller,
-        ..Policy::default()
-    };
-    let verdict = match admit(pod, view, &policy) {
+    let verdict = match admit(pod, view, &args.policy.policy()) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
         Err(error) => return Err(error.into()),
     };
     let Some(planned) = &verdict.planned else { return unchanged(&verdict, output) };
     let fabric = groups.and_then(|(pods, nodes)| {
-        preview(&verdict.pod, &planned.template, view, (pods, nodes), Timestamp::now())
+        preview(&verdict.pod, &planned.template, &mut view.clone(), (pods, nodes), Timestamp::now())
     });
     let mut template = serde_json::to_value(&planned.template)?;
     if let Some(namespace) = pod["metadata"]["namespace"].as_str() {
@@ -119,22 +131,6 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
     Ok(Output { text, denied: false, notes })
 }
 
-/// The one pod of a file.
-fn read_pod(path: &Path) -> anyhow::Result<Value> {
-    let objects = source::objects(path)?;
-    let kinds: Vec<_> =
-        objects.iter().map(|object| object["kind"].as_str().unwrap_or("?").to_owned()).collect();
-    let mut pods = objects.into_iter().filter(|object| object["kind"] == "Pod");
-    match (pods.next(), pods.next()) {
-        (Some(pod), None) => Ok(pod),
-        _ => anyhow::bail!(
-            "`{}` does not hold exactly one Pod, it holds: {}",
-            path.display(),
-            if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(", ") }
-        ),
-    }
-}
-
 fn person(
     view: &ClusterView,
     verdict: &Verdict,
@@ -152,9 +148,7 @@ fn person(
     writeln!(out, "# Pod as admission would rewrite it\n\n{}", text::yaml(&verdict.pod)?)?;
     writeln!(out, "# Devices that it would get, node by node\n")?;
     let claim = Claim::from_spec(ClaimName::new("", name), &planned.plan.claim)?;
-    for node in nodes(view) {
-        writeln!(out, "{node}: {}", devices(view, node, &claim))?;
-    }
+    write!(out, "{}", devices(view, &claim))?;
     Ok(out)
 }
 

@@ -1,8 +1,11 @@
 //! What each node would give for a claim.
 
-use cluster_model::predict::{Prediction, predict};
+use crate::text::node_list;
+use cluster_model::predict::{Prediction, predict_each};
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimAllocation};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// The nodes that are there.
 pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
@@ -10,12 +13,32 @@ pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
     names.filter(|name| !view.is_remembered(name))
 }
 
-/// The devices of a node that the claim would get now, or why it gets none.
-pub(crate) fn devices(view: &ClusterView, node: &str, claim: &Claim) -> String {
-    match predict(view, node, std::slice::from_ref(claim)) {
+/// A line for all nodes that would give the same devices of the claim now, or that give
+/// none for the same reason.
+pub(crate) fn devices(view: &ClusterView, claim: &Claim) -> String {
+    let claims = std::slice::from_ref(claim);
+    let predictions = predict_each(view, nodes(view), claims, view.inventory().state(), &|| false);
+    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (node, prediction) in predictions {
+        groups.entry(outcome(&prediction)).or_default().push(node);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    for (_, nodes) in &mut groups {
+        nodes.sort_unstable();
+    }
+    groups.sort_by(|(_, one), (_, other)| one.cmp(other));
+    let mut out = String::new();
+    for (outcome, nodes) in groups {
+        let _ = writeln!(out, "{}: {outcome}", node_list(&nodes));
+    }
+    out
+}
+
+fn outcome(prediction: &Prediction) -> String {
+    match prediction {
         Prediction::Fits { allocations, is_exact } => {
             let devices: String = allocations.iter().map(results).collect();
-            if is_exact { devices } else { format!("{devices} (one of several choices)") }
+            if *is_exact { devices } else { format!("{devices} (one of several choices)") }
         }
         Prediction::NoFit(reason) => format!("does not fit: {reason}"),
         Prediction::Unknown(reason) => format!("not known: {reason}"),

@@ -7,6 +7,7 @@ use cluster_model::snapshot;
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
 use fabric_controller::pods::Pods;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::Path;
@@ -26,6 +27,17 @@ pub(crate) fn read(args: &SourceArgs) -> anyhow::Result<ClusterView> {
         Some(path) => Ok(snapshot::load(path)?.0),
         None => Cluster::connect(&args.kube)?.view(),
     }
+}
+
+/// Reads the same, and the namespace of the kubeconfig's context.
+pub(crate) fn read_with_namespace(
+    args: &SourceArgs,
+) -> anyhow::Result<(ClusterView, Option<String>)> {
+    if let Some(path) = &args.snapshot {
+        return Ok((snapshot::load(path)?.0, None));
+    }
+    let cluster = Cluster::connect(&args.kube)?;
+    Ok((cluster.view()?, Some(cluster.default_namespace())))
 }
 
 /// Reads the same and the quotas of all namespaces; what is to be said where these may
@@ -89,6 +101,22 @@ pub(crate) fn read_for_groups(args: &SourceArgs) -> anyhow::Result<(Pods, Nodes)
         }
     }
     Ok((pods, nodes))
+}
+
+/// The pods of a namespace, or of all.
+pub(crate) fn pods(args: &SourceArgs, namespace: Option<&str>) -> anyhow::Result<Vec<Pod>> {
+    let Some(path) = &args.snapshot else { return Cluster::connect(&args.kube)?.pods(namespace) };
+    let mut pods = Vec::new();
+    for object in snapshot::load_objects(path)? {
+        if object["kind"] != "Pod" {
+            continue;
+        }
+        let pod: Pod = serde_json::from_value(object)?;
+        if namespace.is_none_or(|asked| pod.metadata.namespace.as_deref() == Some(asked)) {
+            pods.push(pod);
+        }
+    }
+    Ok(pods)
 }
 
 /// The objects of a file; `-` is standard input.

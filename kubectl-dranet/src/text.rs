@@ -11,6 +11,21 @@ pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
     serde_saphyr::to_string(value).context("failed to write YAML")
 }
 
+/// Nodes that are named one by one, of many.
+const NAMED: usize = 4;
+
+/// `node a`, `3 nodes (a, b, c)`, `9 nodes (a, b, c, d and 5 more)`.
+pub(crate) fn node_list(names: &[&str]) -> String {
+    match names {
+        [name] => format!("node {name}"),
+        names if names.len() <= NAMED => format!("{} nodes ({})", names.len(), names.join(", ")),
+        names => {
+            let (first, rest) = names.split_at(NAMED);
+            format!("{} nodes ({} and {} more)", names.len(), first.join(", "), rest.len())
+        }
+    }
+}
+
 /// The matrix of each shape of node, with the nodes that have it.
 pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Result<String> {
     let mut shapes: BTreeMap<ShapeHash, Vec<&NodeTopology>> = BTreeMap::new();
@@ -36,7 +51,31 @@ fn shape_block(
     let topology = Topology::from_spec(&first.spec)?;
     let heading = match names.as_slice() {
         [name] => format!("Node {name} (shape {shape})"),
-        names => format!("{} nodes of shape {shape}: {}", names.len(), names.join(", ")),
+        names => format!("{} of shape {shape}", node_list(names)),
     };
     Ok(format!("{heading}\n\n{}", matrix_with(&topology, options)))
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// Rows below a heading, in columns as wide as their widest cell.
+pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(heading.get(column).map(|cell| cell.len())).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded = cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut out = line(&mut heading.iter().copied());
+    for row in rows {
+        out += &line(&mut row.iter().map(String::as_str));
+    }
+    out
 }

@@ -6,7 +6,7 @@ use dra_allocator::device::DeviceTaint;
 use dra_allocator::{AllocatedState, Device, DeviceId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use topology_graph::{Level, PathKind, PciAddress, PlanRequest, Topology};
+use topology_graph::{Level, PathKind, PciAddress, Topology};
 
 use crate::score::{Free, Room};
 
@@ -159,7 +159,7 @@ impl Machine {
         else {
             return Some(PathKind::Unknown);
         };
-        farthest_path(topology, &gpus, &nics)
+        topology.pairs_of(&gpus, &nics).iter().map(|pair| pair.path).max()
     }
 
     /// How many of these devices are NICs that do not carry what they could.
@@ -178,33 +178,6 @@ impl Kind {
             Self::OtherNic => {}
         }
     }
-}
-
-/// Each GPU with its own NICs, or several with one where there are fewer; a device that
-/// the plan leaves out is as far as the nearest that it could go with.
-fn farthest_path(
-    topology: &Topology,
-    gpus: &[PciAddress],
-    nics: &[PciAddress],
-) -> Option<PathKind> {
-    let nearest = |device: PciAddress, others: &[PciAddress]| {
-        others.iter().map(|other| topology.path(device, *other)).min()
-    };
-    // One of a kind needs no plan.
-    if let [gpu] = gpus {
-        return nics.iter().map(|nic| topology.path(*gpu, *nic)).max();
-    }
-    if let [nic] = nics {
-        return gpus.iter().map(|gpu| topology.path(*gpu, *nic)).max();
-    }
-    let per_gpu = nics.len().div_ceil(gpus.len().max(1));
-    let shared = nics.len() < gpus.len();
-    let pairs = topology.plan(&PlanRequest { shared, ..PlanRequest::each(gpus, nics, per_gpu) });
-    let left_gpus = gpus.iter().filter(|gpu| !pairs.iter().any(|pair| pair.gpu == **gpu));
-    let left_nics = nics.iter().filter(|nic| !pairs.iter().any(|pair| pair.nic == **nic));
-    let left = left_gpus.filter_map(|gpu| nearest(*gpu, nics));
-    let left = left.chain(left_nics.filter_map(|nic| nearest(*nic, gpus)));
-    pairs.iter().map(|pair| pair.path).chain(left).max()
 }
 
 fn is_rdma(nic: &Device) -> bool {

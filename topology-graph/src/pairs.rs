@@ -100,6 +100,34 @@ impl Topology {
         pairs
     }
 
+    /// The pairs that a pod with these devices uses, by GPU and NIC: each GPU with its own
+    /// NICs, or several GPUs with one where there are fewer NICs. A device that the plan
+    /// leaves out goes with the nearest of the other kind.
+    pub fn pairs_of(&self, gpus: &[PciAddress], nics: &[PciAddress]) -> Vec<Pair> {
+        // One of a kind needs no plan.
+        if gpus.len() == 1 || nics.len() == 1 {
+            let pairs = gpus.iter().flat_map(|gpu| nics.iter().map(|nic| self.pair(*gpu, *nic)));
+            return pairs.collect();
+        }
+        let per_gpu = nics.len().div_ceil(gpus.len().max(1));
+        let shared = nics.len() < gpus.len();
+        let mut pairs =
+            self.plan(&PlanRequest { shared, ..PlanRequest::each(gpus, nics, per_gpu) });
+        let left_gpus = gpus.iter().filter(|gpu| !pairs.iter().any(|pair| pair.gpu == **gpu));
+        let left_nics = nics.iter().filter(|nic| !pairs.iter().any(|pair| pair.nic == **nic));
+        let of_gpu = left_gpus.filter_map(|gpu| {
+            nics.iter().map(|nic| self.pair(*gpu, *nic)).min_by_key(|pair| pair.path)
+        });
+        let of_nic = left_nics.filter_map(|nic| {
+            gpus.iter().map(|gpu| self.pair(*gpu, *nic)).min_by_key(|pair| pair.path)
+        });
+        let left: Vec<Pair> = of_gpu.chain(of_nic).collect();
+        pairs.extend(left);
+        pairs.sort_unstable_by_key(|pair| (pair.gpu, pair.nic));
+        pairs.dedup();
+        pairs
+    }
+
     /// The pair of a physical function, and those that its virtual functions have by it.
     fn with_virtual_functions(&self, pair: Pair) -> impl Iterator<Item = Pair> {
         let physical = Some(Place::Function(pair.nic));

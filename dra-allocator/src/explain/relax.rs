@@ -91,8 +91,9 @@ pub(super) fn relaxations(question: &Question<'_>, claims: &[Claim]) -> Vec<Rela
 }
 
 impl Relaxation {
-    /// How large a change it is: the order in which a person would consider them.
-    fn size(&self) -> (u8, i64) {
+    /// How large a change it is, smaller ones first: the order in which a person would
+    /// consider them.
+    pub fn size(&self) -> (u8, i64) {
         match self {
             Self::Tolerate { .. } => (0, 0),
             Self::Free { .. } => (1, 0),

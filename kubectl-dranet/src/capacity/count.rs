@@ -1,0 +1,105 @@
+//! How many pods of a claim fit, node by node.
+
+use crate::predicted::nodes;
+use cluster_model::names::label;
+use cluster_model::node_devices::{Role, published};
+use cluster_model::predict::{STEPS_MAX, hold};
+use cluster_model::view::ClusterView;
+use dra_allocator::{AllocatedState, Claim, Limits, Outcome, allocate, survey};
+use std::collections::BTreeMap;
+
+/// The label by which a cloud names its types of machine.
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+
+/// The nodes of one type of machine on one fabric.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// The type of machine, else the hash of its shape.
+    pub(super) machine: String,
+    pub(super) fabric: Option<String>,
+    pub(super) nodes: usize,
+    /// Pods that fit beside what is in use.
+    pub(super) now: usize,
+    /// Pods that would fit with nothing in use.
+    pub(super) empty: usize,
+}
+
+/// Where pods with this claim fit; nodes that never serve one are left out.
+pub(super) fn rooms(view: &ClusterView, claim: &Claim) -> Vec<Room> {
+    let now = counts(view, claim, view.inventory().state());
+    let empty = counts(view, claim, &AllocatedState::new());
+    let mut rooms: BTreeMap<(String, Option<String>), Room> = BTreeMap::new();
+    for (node, most) in empty.into_iter().filter(|(_, most)| *most > 0) {
+        let (machine, fabric) = (machine(view, node), fabric(view, node));
+        let room = rooms.entry((machine.clone(), fabric.clone())).or_insert_with(|| Room {
+            machine,
+            fabric,
+            nodes: 0,
+            now: 0,
+            empty: 0,
+        });
+        room.nodes += 1;
+        room.now += now.get(node).copied().unwrap_or_default();
+        room.empty += most;
+    }
+    rooms.into_values().collect()
+}
+
+/// How many fit on each node where `in_use` is in use. Nodes that are alike are filled once.
+fn counts<'v>(
+    view: &'v ClusterView,
+    claim: &Claim,
+    in_use: &AllocatedState,
+) -> BTreeMap<&'v str, usize> {
+    let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+    let claims = std::slice::from_ref(claim);
+    let answers = survey(inventory, nodes(view), claims, in_use, view.settings(), limits);
+    let mut counts = BTreeMap::new();
+    for group in answers.groups() {
+        let Some(first) = group.nodes.first() else { continue };
+        let count = filled(view, first, claim, in_use);
+        counts.extend(group.nodes.iter().map(|node| (*node, count)));
+    }
+    counts
+}
+
+/// One pod after the other, as the scheduler would place them.
+fn filled(view: &ClusterView, node: &str, claim: &Claim, in_use: &AllocatedState) -> usize {
+    let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+    let mut state = in_use.clone();
+    let mut count = 0;
+    loop {
+        let claims = std::slice::from_ref(claim);
+        let attempt = allocate(inventory, node, claims, &state, view.settings(), limits);
+        let Outcome::Allocated(allocations) = attempt.outcome else { return count };
+        let takes_nothing = allocations.iter().all(|it| it.results.is_empty());
+        if takes_nothing {
+            return count;
+        }
+        hold(&mut state, &allocations);
+        count += 1;
+    }
+}
+
+/// The most GPUs that a node has.
+pub(super) fn most_gpus(view: &ClusterView) -> u32 {
+    let gpus = |node: &str| published(view, node).filter(|(role, _)| *role == Role::Gpu).count();
+    let most = nodes(view).map(gpus).max().unwrap_or_default();
+    // A claim has at most 32 devices.
+    u32::try_from(most).unwrap_or(u32::MAX).min(16)
+}
+
+fn machine(view: &ClusterView, node: &str) -> String {
+    let labels = view.inventory().node(node).map(|node| &node.labels);
+    if let Some(machine) = labels.and_then(|labels| labels.get(INSTANCE_TYPE)) {
+        return machine.to_string();
+    }
+    view.topology(node)
+        .map_or_else(|| "unknown".to_owned(), |graph| format!("shape {}", graph.shape()))
+}
+
+fn fabric(view: &ClusterView, node: &str) -> Option<String> {
+    let labels = view.inventory().node(node).map(|node| &node.labels);
+    let label = labels.and_then(|labels| labels.get(label::NODE_FABRIC));
+    label.map(ToString::to_string).or_else(|| view.fabric(node).map(str::to_owned))
+}

@@ -1,0 +1,98 @@
+//! A shape of pods: how many GPUs and NICs, how near.
+
+use cluster_model::names::annotation;
+use serde_json::{Value, json};
+use std::fmt;
+use std::str::FromStr;
+use topology_graph::Level;
+
+/// What a pod asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodShape {
+    /// GPUs.
+    pub gpus: u32,
+    /// NICs of the whole pod.
+    pub nics: u32,
+    /// How near; none: as near as admission can.
+    pub level: Option<Level>,
+}
+
+/// A text that is no shape.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid value `{0}`: a shape is written as `<GPUs>gpu:<NICs>nic` with an optional level \
+     (`switch`, `root-port`, `root`, `numa`), as in `1gpu:2nic` or `2gpu:2nic:switch`"
+)]
+pub struct PodShapeError(String);
+
+/// What is counted where nobody says what.
+pub(super) const USUAL: [PodShape; 4] = [equal(1), equal(2), equal(4), equal(8)];
+
+const fn equal(number: u32) -> PodShape {
+    PodShape { gpus: number, nics: number, level: None }
+}
+
+impl PodShape {
+    /// A pod that asks for it.
+    pub(super) fn pod(self, namespace: &str) -> Value {
+        let mut pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "capacity",
+                "namespace": namespace,
+                "annotations": {
+                    annotation::ALIGNED_NICS: self.nics.to_string(),
+                    annotation::GPUS: self.gpus.to_string(),
+                },
+            },
+            "spec": { "containers": [{ "name": "main", "image": "main" }] },
+        });
+        if let Some(level) = self.level {
+            pod["metadata"]["annotations"][annotation::ALIGNMENT] = level.to_string().into();
+        }
+        pod
+    }
+}
+
+impl FromStr for PodShape {
+    type Err = PodShapeError;
+
+    fn from_str(text: &str) -> Result<Self, PodShapeError> {
+        let parse = || {
+            let mut parts = text.split(':');
+            let gpus = parts.next()?.strip_suffix("gpu")?.parse().ok().filter(|gpus| *gpus > 0)?;
+            let nics = parts.next()?.strip_suffix("nic")?.parse().ok().filter(|nics| *nics > 0)?;
+            let level = match parts.next() {
+                Some(level) => Some(level.parse().ok()?),
+                None => None,
+            };
+            parts.next().is_none().then_some(Self { gpus, nics, level })
+        };
+        parse().ok_or_else(|| PodShapeError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PodShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}gpu:{}nic", self.gpus, self.nics)?;
+        self.level.map_or(Ok(()), |level| write!(f, ":{level}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_read_as_they_are_written() {
+        for text in ["1gpu:2nic", "8gpu:8nic", "2gpu:2nic:root-port"] {
+            assert_eq!(text.parse::<PodShape>().unwrap().to_string(), text);
+        }
+        for text in
+            ["", "1gpu", "0gpu:1nic", "1gpu:0nic", "1nic:1gpu", "1gpu:1nic:far", "1gpu:1nic:numa:x"]
+        {
+            assert_eq!(text.parse::<PodShape>(), Err(PodShapeError(text.to_owned())), "{text}");
+        }
+    }
+}

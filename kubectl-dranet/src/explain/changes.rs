@@ -1,0 +1,138 @@
+//! The smallest changes that would let a pod run. Each is tried: those of annotations by
+//! admission and the allocator, those of claims and of what is in use by the allocator.
+
+use super::devices::Outcomes;
+use crate::moves::{Move, fewest};
+use crate::text::counted;
+use admission::admit::admit;
+use admission::plan::Policy;
+use cluster_model::names::annotation;
+use cluster_model::predict::STEPS_MAX;
+use cluster_model::view::ClusterView;
+use dra_allocator::explain::Relaxation;
+use dra_allocator::{Claim, ClaimName, Limits, Outcome, survey};
+use serde_json::Value;
+use std::fmt;
+use topology_graph::Level;
+
+/// Changes that are told.
+const TOLD: usize = 5;
+
+/// A change that would let the pod run.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// What to change.
+    pub(super) text: String,
+    /// How many nodes it would fit on then.
+    pub(super) nodes: usize,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = counted(self.nodes, "node");
+        write!(f, "{} (fits on {nodes} then)", self.text)
+    }
+}
+
+/// The changes that would do, the smallest first.
+pub(super) fn smallest(
+    pod: &Value,
+    view: &ClusterView,
+    policy: &Policy,
+    nodes: &[&str],
+    (outcomes, claims): (&Outcomes, &[Claim]),
+) -> anyhow::Result<Vec<Change>> {
+    let is_annotated = pod["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string()
+        && pod["spec"]["resourceClaims"].as_array().is_none_or(Vec::is_empty);
+    let mut found: Vec<Change> = of_use(view, nodes, claims).into_iter().collect();
+    if is_annotated {
+        // Nobody edits the claim that admission writes.
+        found.extend(of_annotations(pod, view, policy, nodes)?);
+    } else {
+        found.extend(of_claims(outcomes));
+    }
+    found.truncate(TOLD);
+    Ok(found)
+}
+
+/// What would have to be free, on the node where that is least.
+fn of_use(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Option<Change> {
+    let Move { node, claims } = fewest(view, nodes.iter().copied(), claims)?;
+    let noun = if claims.len() == 1 { "this claim gives" } else { "these claims give" };
+    let text = format!("when {noun} back the devices of node {node}: {}", claims.join(", "));
+    Some(Change { text, nodes: 1 })
+}
+
+/// What the claims could ask instead.
+fn of_claims(outcomes: &Outcomes) -> Vec<Change> {
+    let mut found: Vec<(&Relaxation, usize)> = Vec::new();
+    for group in &outcomes.groups {
+        let of_claim = group.relaxations.iter().filter(|relaxation| {
+            !matches!(relaxation, Relaxation::Free { .. } | Relaxation::FreeAll)
+        });
+        for relaxation in of_claim {
+            match found.iter_mut().find(|(known, _)| *known == relaxation) {
+                Some((_, count)) => *count += group.nodes.len(),
+                None => found.push((relaxation, group.nodes.len())),
+            }
+        }
+    }
+    found.sort_by_key(|(relaxation, _)| relaxation.size());
+    let change =
+        |(relaxation, nodes): (&Relaxation, usize)| Change { text: relaxation.to_string(), nodes };
+    found.into_iter().map(change).collect()
+}
+
+/// Annotations that ask for less: of each the nearest to what is asked.
+fn of_annotations(
+    pod: &Value,
+    view: &ClusterView,
+    policy: &Policy,
+    nodes: &[&str],
+) -> anyhow::Result<Vec<Change>> {
+    let mut found = Vec::new();
+    for (key, values) in edits(&pod["metadata"]["annotations"]) {
+        for value in values {
+            let mut edited = pod.clone();
+            edited["metadata"]["annotations"][key] = value.as_str().into();
+            let fits = fits(&edited, view, policy, nodes)?;
+            if fits > 0 {
+                found.push(Change { text: format!("{key}: \"{value}\""), nodes: fits });
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Values to try instead, in order.
+fn edits(annotations: &Value) -> Vec<(&'static str, Vec<String>)> {
+    let of = |key: &str| annotations[key].as_str().unwrap_or_default();
+    let mut edits = Vec::new();
+    if let Ok(level) = of(annotation::ALIGNMENT).parse::<Level>() {
+        let farther = Level::ALL.into_iter().filter(|other| *other > level);
+        edits.push((annotation::ALIGNMENT, farther.map(|level| level.to_string()).collect()));
+    }
+    if of(annotation::ALIGNMENT_POLICY) != "preferred" {
+        edits.push((annotation::ALIGNMENT_POLICY, vec!["preferred".to_owned()]));
+    }
+    if let Ok(count) = of(annotation::ALIGNED_NICS).parse::<u32>() {
+        let fewer = (1..count).rev().map(|count| count.to_string());
+        edits.push((annotation::ALIGNED_NICS, fewer.collect()));
+    }
+    edits
+}
+
+/// On how many of these nodes a pod that admission would let in fits.
+fn fits(pod: &Value, view: &ClusterView, policy: &Policy, nodes: &[&str]) -> anyhow::Result<usize> {
+    let Ok(verdict) = admit(pod, view, policy) else { return Ok(0) };
+    let Some(planned) = verdict.planned else { return Ok(0) };
+    let claim = Claim::from_spec(ClaimName::new("", "dranet"), &planned.plan.claim)?;
+    let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+    let nodes = nodes.iter().copied();
+    let claims = std::slice::from_ref(&claim);
+    let answers = survey(inventory, nodes, claims, inventory.state(), view.settings(), limits);
+    let fitting =
+        answers.groups().iter().filter(|it| matches!(it.attempt.outcome, Outcome::Allocated(_)));
+    Ok(fitting.map(|group| group.nodes.len()).sum())
+}

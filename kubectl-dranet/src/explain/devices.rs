@@ -1,0 +1,148 @@
+//! What each node says to claims, and which nodes say the same.
+
+use cluster_model::predict::STEPS_MAX;
+use cluster_model::view::ClusterView;
+use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, explain};
+use dra_allocator::{Claim, Limits, Outcome, survey};
+use std::collections::BTreeMap;
+
+/// Devices in use that are named one by one.
+const HOLDERS: usize = 8;
+
+/// What the nodes say.
+#[derive(Debug, Default)]
+pub(super) struct Outcomes {
+    /// Nodes where the claims fit.
+    pub(super) fits: Vec<String>,
+    /// The others.
+    pub(super) groups: Vec<Group>,
+}
+
+/// Nodes that say the same.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) nodes: Vec<String>,
+    /// `does not fit: …`.
+    pub(super) verdict: String,
+    /// The first thing that fails, request by request.
+    pub(super) reasons: Vec<String>,
+    /// Who holds the devices of the first node that would do.
+    pub(super) holders: Vec<String>,
+    /// Changes that would do, by the first node.
+    pub(super) relaxations: Vec<Relaxation>,
+}
+
+impl Outcomes {
+    pub(super) fn of(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> anyhow::Result<Self> {
+        let (inventory, settings) = (view.inventory(), view.settings());
+        let limits = Limits::steps(STEPS_MAX);
+        let nodes = nodes.iter().copied();
+        let answers = survey(inventory, nodes, claims, inventory.state(), settings, limits);
+        let mut found = Self::default();
+        let mut groups: BTreeMap<(String, Vec<String>), Group> = BTreeMap::new();
+        for alike in answers.groups() {
+            let names = alike.nodes.iter().map(|node| (*node).to_owned());
+            if matches!(alike.attempt.outcome, Outcome::Allocated(_)) {
+                found.fits.extend(names);
+                continue;
+            }
+            let Some(first) = alike.nodes.first() else { continue };
+            let state = inventory.state();
+            let explained = explain(inventory, first, claims, state, settings, limits)?;
+            let (verdict, reasons) = (verdict(&explained), reasons(&explained));
+            let group = groups.entry((verdict.clone(), reasons.clone())).or_insert_with(|| Group {
+                nodes: Vec::new(),
+                verdict,
+                reasons,
+                holders: holders(&explained),
+                relaxations: Vec::new(),
+            });
+            group.nodes.extend(names);
+            for relaxation in explained.relaxations {
+                if !group.relaxations.contains(&relaxation) {
+                    group.relaxations.push(relaxation);
+                }
+            }
+        }
+        found.fits.sort_unstable();
+        found.groups = groups.into_values().collect();
+        found.groups.iter_mut().for_each(|group| group.nodes.sort_unstable());
+        // The most common reason first.
+        found.groups.sort_by_key(|group| std::cmp::Reverse(group.nodes.len()));
+        Ok(found)
+    }
+
+    /// How many nodes were asked.
+    pub(super) fn looked_at(&self) -> usize {
+        self.fits.len() + self.groups.iter().map(|group| group.nodes.len()).sum::<usize>()
+    }
+}
+
+fn verdict(explained: &Explanation) -> String {
+    match &explained.attempt.outcome {
+        Outcome::Allocated(_) => "fits".to_owned(),
+        Outcome::NoFit(reason) => format!("does not fit: {reason}"),
+        Outcome::Failed(error) => format!("ends the attempt on all nodes: {error}"),
+        Outcome::OverBudget => format!("not known: more than {STEPS_MAX} search steps"),
+    }
+}
+
+/// One line for each request; alternatives that fail alike share one.
+fn reasons(explained: &Explanation) -> Vec<String> {
+    let mut lines: Vec<(String, String, usize)> = Vec::new();
+    for report in explained.requests.iter().filter(|report| report.failure.is_some()) {
+        let request = report.request.split('/').next().unwrap_or_default().to_owned();
+        let reason = reason(report);
+        let known = lines.iter_mut().find(|(known, text, _)| *known == request && *text == reason);
+        match known {
+            Some((_, _, count)) => *count += 1,
+            None => lines.push((request, reason, 1)),
+        }
+    }
+    let line = |(request, reason, count): (String, String, usize)| match count {
+        1 => format!("request {request}: {reason}"),
+        count => format!("request {request}, {count} alternatives: {reason}"),
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// Without what differs between nodes that are alike: which devices, and who holds them.
+fn reason(report: &RequestReport) -> String {
+    let needed = report.needed;
+    match &report.failure {
+        Some(Failure::InUse(devices)) => {
+            format!("needs {needed}; in use: {} of those that would do", devices.len())
+        }
+        Some(Failure::Tainted(taints)) => {
+            let mut texts: Vec<String> =
+                taints.iter().map(|(_, taint)| taint.to_string()).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            format!("needs {needed}; {} have a taint: {}", taints.len(), texts.join(", "))
+        }
+        Some(failure) => format!("needs {needed}; {failure}"),
+        None => String::new(),
+    }
+}
+
+fn holders(explained: &Explanation) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for report in &explained.requests {
+        let Some(Failure::InUse(devices)) = &report.failure else { continue };
+        for (device, holder) in devices {
+            let text = match holder {
+                Some(claim) => format!("{} by claim {claim}", device.device),
+                None => device.device.to_string(),
+            };
+            if !all.contains(&text) {
+                all.push(text);
+            }
+        }
+    }
+    if all.len() > HOLDERS {
+        let rest = all.len() - HOLDERS;
+        all.truncate(HOLDERS);
+        all.push(format!("and {rest} more"));
+    }
+    all
+}

@@ -1,0 +1,246 @@
+//! `verify`: what running pods got.
+
+use crate::args::{TextOrJson, VerifyArgs};
+use crate::text::{counted, table};
+use crate::{Output, source};
+use cluster_model::names::{self, annotation, attribute};
+use cluster_model::node_devices::{NodeDevices, is_true, text};
+use cluster_model::predict::{Prediction, pod_claims, predict_each};
+use cluster_model::view::{ClusterView, ObjectKey};
+use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use topology_graph::{Level, PathKind, PciAddress};
+
+/// A pod that has GPUs and NICs.
+struct Verified {
+    pod: String,
+    node: String,
+    pairs: Vec<NamedPair>,
+    /// The farthest path that the pod's annotations allow; none where they promise nothing.
+    promised: Option<PathKind>,
+    /// The farthest path of the same claims on the same node with nothing in use; none where
+    /// it cannot be told.
+    possible: Option<PathKind>,
+    /// What its NICs do not carry, NIC by NIC.
+    degraded: Vec<String>,
+}
+
+struct NamedPair {
+    gpu: String,
+    nic: String,
+    path: PathKind,
+}
+
+pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
+    let (view, default) = source::read_with_namespace(&args.source)?;
+    let namespace = args.namespace.clone().or(default);
+    let namespace = namespace.as_deref().filter(|_| !args.all_namespaces);
+    let mut pods = source::pods(&args.source, namespace)?;
+    let mut notes = Vec::new();
+    if let Some(name) = &args.pod {
+        let name = name.strip_prefix("pod/").unwrap_or(name);
+        pods.retain(|pod| pod.metadata.name.as_deref() == Some(name));
+        let scope = namespace.unwrap_or("any");
+        anyhow::ensure!(!pods.is_empty(), "found no Pod `{name}` in namespace `{scope}`");
+    }
+    let mut verified = Vec::new();
+    for pod in &pods {
+        match verify(pod, &view) {
+            Ok(found) => verified.extend(found),
+            Err(reason) => notes.push(format!("{}: {reason}", ObjectKey::of(&pod.metadata))),
+        }
+    }
+    verified.sort_by(|one, other| one.pod.cmp(&other.pod));
+    let denied = verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty());
+    let text = match args.output {
+        TextOrJson::Text => person(&verified)?,
+        TextOrJson::Json => program(&verified)?,
+    };
+    Ok(Output { text, denied, notes })
+}
+
+impl Verified {
+    /// The farthest of its pairs.
+    fn farthest(&self) -> Option<PathKind> {
+        self.pairs.iter().map(|pair| pair.path).max()
+    }
+
+    fn is_worse(&self) -> bool {
+        let promised = |path: PathKind| self.promised.is_none_or(|most| path.satisfies(most));
+        !self.farthest().is_none_or(promised)
+    }
+}
+
+/// What a pod got; nothing where it does not run or has no pair of GPU and NIC.
+fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_over = matches!(phase, Some("Succeeded" | "Failed"));
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    let Some(node) = node.filter(|_| !is_over) else { return Ok(None) };
+    let claims = pod_claims(pod, view)?.allocated;
+    let held: Vec<DeviceId> = claims.iter().flat_map(|key| held_by(view, key)).collect();
+    if held.is_empty() {
+        return Ok(None);
+    }
+    let devices = NodeDevices::of(view, node);
+    let devices =
+        devices.ok_or_else(|| format!("node {node} has no graph, so its paths are not known"))?;
+    let (gpus, nics) = (of_pod(&devices.gpus, &held), of_pod(&devices.nics, &held));
+    if gpus.is_empty() || nics.is_empty() {
+        return Ok(None);
+    }
+    let addresses = |of: &BTreeMap<PciAddress, &Device>| of.keys().copied().collect::<Vec<_>>();
+    let pairs = devices.topology.pairs_of(&addresses(&gpus), &addresses(&nics));
+    let name = |of: &BTreeMap<PciAddress, &Device>, address: PciAddress| {
+        of.get(&address).map(|device| device.id().device.to_string()).unwrap_or_default()
+    };
+    let named = pairs.iter().map(|pair| NamedPair {
+        gpu: name(&gpus, pair.gpu),
+        nic: name(&nics, pair.nic),
+        path: pair.path,
+    });
+    Ok(Some(Verified {
+        pod: ObjectKey::of(&pod.metadata).to_string(),
+        node: node.to_owned(),
+        pairs: named.collect(),
+        promised: promised(pod),
+        possible: possible(view, &devices, &claims),
+        degraded: nics.values().filter_map(|nic| degraded(nic)).collect(),
+    }))
+}
+
+fn held_by(view: &ClusterView, key: &ObjectKey) -> Vec<DeviceId> {
+    let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
+    view.inventory().held_by(&claim).cloned().collect()
+}
+
+fn of_pod<'d>(
+    devices: &BTreeMap<PciAddress, &'d Device>,
+    held: &[DeviceId],
+) -> BTreeMap<PciAddress, &'d Device> {
+    let of_pod = devices.iter().filter(|(_, device)| held.contains(device.id()));
+    of_pod.map(|(address, device)| (*address, *device)).collect()
+}
+
+/// What an annotation promises: its level, else a NUMA node. Preferred alignment promises
+/// nothing.
+fn promised(pod: &Pod) -> Option<PathKind> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    annotations.get(annotation::ALIGNED_NICS)?;
+    let policy = annotations.get(annotation::ALIGNMENT_POLICY);
+    if policy.is_some_and(|policy| policy == "preferred") {
+        return None;
+    }
+    let level = annotations.get(annotation::ALIGNMENT).and_then(|level| level.parse().ok());
+    Some(match level.unwrap_or(Level::Numa) {
+        Level::Switch => PathKind::Pix,
+        Level::RootPort => PathKind::Pxb,
+        Level::Root => PathKind::Phb,
+        Level::Numa => PathKind::Node,
+    })
+}
+
+/// The farthest path that the scheduler's choice would have on the node with nothing in use.
+fn possible(
+    view: &ClusterView,
+    devices: &NodeDevices<'_>,
+    claims: &[ObjectKey],
+) -> Option<PathKind> {
+    let parse = |key: &ObjectKey| {
+        let spec = view.claim(key)?.spec.clone()?;
+        let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
+        Claim::from_spec(name, &spec).ok()
+    };
+    let claims: Vec<Claim> = claims.iter().map(parse).collect::<Option<_>>()?;
+    let nothing = AllocatedState::new();
+    let mut answers = predict_each(view, [devices.node], &claims, &nothing, &|| false);
+    let Prediction::Fits { allocations, .. } = answers.remove(devices.node)? else { return None };
+    let results = allocations.iter().flat_map(|allocation| &allocation.results);
+    let held: Vec<DeviceId> = results.map(|result| result.device.clone()).collect();
+    let addresses =
+        |of: &BTreeMap<PciAddress, &Device>| of_pod(of, &held).keys().copied().collect::<Vec<_>>();
+    let pairs = devices.topology.pairs_of(&addresses(&devices.gpus), &addresses(&devices.nics));
+    pairs.iter().map(|pair| pair.path).max()
+}
+
+fn degraded(nic: &Device) -> Option<String> {
+    let name = &nic.id().device;
+    match text(nic, attribute::PORT_STATE) {
+        Some(state) if state != names::PORT_ACTIVE => {
+            Some(format!("{name}: its port is {state}, not {}", names::PORT_ACTIVE))
+        }
+        _ if is_true(nic, attribute::DEGRADED) => {
+            Some(format!("{name}: its link runs below what it could"))
+        }
+        _ => None,
+    }
+}
+
+fn person(verified: &[Verified]) -> anyhow::Result<String> {
+    if verified.is_empty() {
+        return Ok("no running pod has both GPUs and NICs\n".to_owned());
+    }
+    let word =
+        |path: Option<PathKind>| path.map_or_else(|| "-".to_owned(), |path| path.to_string());
+    let mut rows = Vec::new();
+    for pod in verified {
+        for pair in &pod.pairs {
+            let most = pod.promised;
+            let is_worse = most.is_some_and(|most| !pair.path.satisfies(most));
+            rows.push(vec![
+                pod.pod.clone(),
+                pod.node.clone(),
+                pair.gpu.clone(),
+                pair.nic.clone(),
+                pair.path.to_string(),
+                word(pod.promised),
+                word(pod.possible),
+                if is_worse { "worse than promised".to_owned() } else { String::new() },
+            ]);
+        }
+    }
+    let heading = ["POD", "NODE", "GPU", "NIC", "PATH", "PROMISED", "POSSIBLE", ""];
+    let mut out = table(&heading, &rows);
+    for pod in verified {
+        for what in &pod.degraded {
+            writeln!(out, "{}: NIC {what}", pod.pod)?;
+        }
+    }
+    let worse = verified.iter().filter(|pod| pod.is_worse()).count();
+    let degraded: usize = verified.iter().map(|pod| pod.degraded.len()).sum();
+    writeln!(
+        out,
+        "\n{} with {}: {worse} worse than promised, {} degraded",
+        counted(verified.len(), "pod"),
+        counted(rows.len(), "pair"),
+        counted(degraded, "NIC"),
+    )?;
+    Ok(out)
+}
+
+fn program(verified: &[Verified]) -> anyhow::Result<String> {
+    let path = |path: Option<PathKind>| path.map(|path| path.to_string());
+    let pods: Vec<_> = verified
+        .iter()
+        .map(|pod| {
+            let pairs: Vec<_> = pod
+                .pairs
+                .iter()
+                .map(|it| json!({ "gpu": it.gpu, "nic": it.nic, "path": it.path.to_string() }))
+                .collect();
+            json!({
+                "pod": pod.pod,
+                "node": pod.node,
+                "pairs": pairs,
+                "promised": path(pod.promised),
+                "possible": path(pod.possible),
+                "worse": pod.is_worse(),
+                "degraded": pod.degraded,
+            })
+        })
+        .collect();
+    Ok(serde_json::to_string_pretty(&json!({ "pods": pods }))? + "\n")
+}

@@ -20,7 +20,7 @@ pub struct PodShape {
 /// A text that is no shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid value `{0}`: a shape is written as `<GPUs>gpu:<NICs>nic` with an optional level \
+    "`{0}` is not a shape: write `<GPUs>gpu:<NICs>nic` with an optional level \
      (`switch`, `root-port`, `root`, `numa`), as in `1gpu:2nic` or `2gpu:2nic:switch`"
 )]
 pub struct PodShapeError(String);

@@ -15,7 +15,9 @@ use std::path::PathBuf;
 /// between its GPUs and NICs as a NodeTopology
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver", version)]
-#[command(after_help = "The container runtime runs `node-driver attach --help` as a hook.")]
+#[command(
+    after_help = "The container runtime runs `node-driver attach` as a hook, and the kubelet `node-driver probe`; both have --help."
+)]
 pub struct Args {
     /// Directory below which the host's sys, proc, dev, run and etc are found
     #[arg(long, value_name = "DIR", default_value = "/")]

@@ -52,8 +52,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return Start { args, host, client, server, servers, node }.once().await;
     }
     let (plugin, servers) = (PluginMetrics::default(), ApiServers::default());
-    let publication = publish_steadily(&args, &host, &client, (&server, &servers), &plugin);
-    tokio::try_join!(publication, beside(&args, &client, &host, &servers, &plugin))?;
+    let operations = Operations::start(&args, &plugin)?;
+    let readiness = operations.readiness.clone();
+    // In this order: what the plugin waits for is waited for before anything is published.
+    let plugin = beside(&args, &client, &host, &servers, &plugin, &readiness);
+    let publication = publish_steadily(&args, &host, &client, (&server, &servers), operations);
+    tokio::try_join!(plugin, publication)?;
     Ok(())
 }
 
@@ -63,9 +67,8 @@ async fn publish_steadily(
     host: &HostRoot,
     client: &Client,
     (server, servers): (&Server, &ApiServers),
-    plugin: &PluginMetrics,
+    mut operations: Operations,
 ) -> anyhow::Result<()> {
-    let mut operations = Operations::start(args, plugin)?;
     let node = arrival::node(client, &args.node_name, &operations.stop).await?;
     if let Some(node) = node {
         let start = Start { args, host, client, server, servers, node };

@@ -37,6 +37,7 @@ mod pci_names;
 pub mod plugin;
 mod ports;
 pub mod prepare;
+pub mod probe;
 pub mod publish;
 pub mod rdma;
 pub mod seen;

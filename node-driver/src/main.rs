@@ -2,11 +2,13 @@
 
 use node_driver::attach::hook;
 use node_driver::plugin::command::Command;
+use node_driver::probe;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match Command::parse(std::env::args_os()) {
         Command::Drive(args) => process::run::run_small(node_driver::run(*args)),
         Command::Attach(args) => process::exit::end(hook::run(&args)),
+        Command::Probe(args) => process::exit::end(probe::run(&args)),
     }
 }

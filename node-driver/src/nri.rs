@@ -22,6 +22,7 @@ use crate::nri::session::{Incoming, Session};
 use crate::prepare::node::Node;
 use crate::prepare::preparer::Preparer;
 use process::chain::Chain;
+use serve::readiness::{Readiness, Wait};
 use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -102,11 +103,36 @@ enum SessionError {
     Protocol(#[from] ProtocolError),
 }
 
+/// What readiness waits for while the container runtime has not registered the plugin.
+pub(crate) const REGISTRATION: &str = "the registration with the container runtime's NRI";
+
+/// Whether the container runtime has the plugin, as readiness and the metrics say.
+pub(crate) struct Registered {
+    readiness: Readiness,
+    wait: Option<Wait>,
+}
+
+impl Registered {
+    pub(crate) fn new(readiness: Readiness, wait: Option<Wait>) -> Self {
+        Self { readiness, wait }
+    }
+
+    fn set(&mut self, is_registered: bool, node: &Node) {
+        node.metrics.nri.set(is_registered.into());
+        if is_registered {
+            self.wait = None;
+        } else if self.wait.is_none() {
+            self.wait = Some(self.readiness.wait_for(REGISTRATION));
+        }
+    }
+}
+
 /// Serves the container runtime until told to stop, over all its restarts.
 pub(crate) async fn serve(
     socket: PathBuf,
     node: Arc<Node>,
     preparer: Preparer,
+    mut registered: Registered,
     stop: CancellationToken,
 ) {
     let mut said = String::new();
@@ -114,9 +140,9 @@ pub(crate) async fn serve(
         let plugin = SandboxPlugin::new(Arc::clone(&node), preparer.clone());
         let ended = tokio::select! {
             () = stop.cancelled() => return,
-            ended = session(&socket, plugin) => ended,
+            ended = session(&socket, plugin, || registered.set(true, &node)) => ended,
         };
-        node.metrics.nri.set(0);
+        registered.set(false, &node);
         let Err(error) = ended;
         let text = Chain(&error).to_string();
         // Once, and not twice a second.
@@ -132,7 +158,11 @@ pub(crate) async fn serve(
 }
 
 /// From the connection to its end.
-async fn session(socket: &Path, mut plugin: SandboxPlugin) -> Result<Infallible, SessionError> {
+async fn session(
+    socket: &Path,
+    mut plugin: SandboxPlugin,
+    mut registered: impl FnMut(),
+) -> Result<Infallible, SessionError> {
     let stream = UnixStream::connect(socket).await;
     let mut stream =
         stream.map_err(|source| SessionError::Connect { path: socket.to_owned(), source })?;
@@ -147,7 +177,10 @@ async fn session(socket: &Path, mut plugin: SandboxPlugin) -> Result<Infallible,
         }
         for incoming in session.receive(&buffer[..count])? {
             match incoming {
-                Incoming::Registered => plugin.registered(),
+                Incoming::Registered => {
+                    tracing::info!("Registered as an NRI plugin");
+                    registered();
+                }
                 Incoming::Refused(reason) => return Err(SessionError::Refused(reason)),
                 Incoming::Call(call) => {
                     let answer = plugin.answer(&call).await;

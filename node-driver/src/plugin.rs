@@ -19,7 +19,7 @@ mod leases;
 pub mod metrics;
 mod registration;
 pub mod run;
-mod socket;
+pub(crate) mod socket;
 pub mod wire;
 
 use crate::nri;
@@ -33,6 +33,7 @@ use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
 use crate::prepare::preparer::Preparer;
+use serve::readiness::{Readiness, Wait};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -87,12 +88,34 @@ pub struct Plugin {
     pub preparer: Preparer,
     /// The devices' health.
     pub health: Watched,
+    /// What the process's readiness waits for.
+    pub awaited: Awaited,
+}
+
+/// The registrations without which no pod can be served.
+#[derive(Debug)]
+pub struct Awaited {
+    readiness: Readiness,
+    kubelet: Wait,
+    runtime: Option<Wait>,
+}
+
+impl Awaited {
+    /// Makes readiness wait for the kubelet, and with NRI for the container runtime.
+    pub fn new(readiness: &Readiness, with_nri: bool) -> Self {
+        Self {
+            readiness: readiness.clone(),
+            kubelet: readiness.wait_for("the registration with the kubelet"),
+            runtime: with_nri.then(|| readiness.wait_for(nri::REGISTRATION)),
+        }
+    }
 }
 
 impl Plugin {
     /// Puts right what an earlier run left, then serves until told to stop.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PluginError> {
-        let Self { paths, instance, nri, node, preparer, health } = self;
+        let Self { paths, instance, nri, node, preparer, health, awaited } = self;
+        let Awaited { readiness, kubelet, runtime } = awaited;
         let (reconciling, hook) = (Arc::clone(&node), paths.hook());
         let begin = move || {
             reconciling.reconcile()?;
@@ -118,7 +141,8 @@ impl Plugin {
         tasks.spawn(serve_dra(service, preparer, health, stop.clone()));
         if let Some(socket) = nri {
             let (node, preparer) = (Arc::clone(&node), hooked.clone());
-            let served = nri::serve(socket, node, preparer, stop.clone());
+            let state = nri::Registered::new(readiness, runtime);
+            let served = nri::serve(socket, node, preparer, state, stop.clone());
             tasks.spawn(async {
                 served.await;
                 Ok(())
@@ -137,7 +161,7 @@ impl Plugin {
         tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));
         let registration = registration.publish()?;
         tasks.spawn(serve_registration(registration, registrar, stop.clone()));
-        tasks.spawn(refusal(registered, stop.clone()));
+        tasks.spawn(follow(registered, kubelet, stop.clone()));
         let outcome = first_failure(&mut tasks).await;
         stop.cancel();
         while tasks.join_next().await.is_some() {}
@@ -196,11 +220,23 @@ async fn serve_registration(
     Ok(())
 }
 
-/// A driver that the kubelet refuses serves nobody: it ends, and says why.
-async fn refusal(registered: Registered, stop: CancellationToken) -> Result<(), PluginError> {
+/// Is ready from when the kubelet has taken the plugin. A driver that the kubelet refuses
+/// serves nobody: it ends, and says why.
+async fn follow(
+    registered: Registered,
+    kubelet: Wait,
+    stop: CancellationToken,
+) -> Result<(), PluginError> {
+    let refused = async {
+        tokio::select! {
+            () = registered.accepted() => drop(kubelet),
+            reason = registered.refused() => return reason,
+        }
+        registered.refused().await
+    };
     tokio::select! {
         () = stop.cancelled() => Ok(()),
-        reason = registered.refused() => Err(PluginError::Refused(reason)),
+        reason = refused => Err(PluginError::Refused(reason)),
     }
 }
 

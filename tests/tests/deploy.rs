@@ -125,7 +125,7 @@ fn is_what_the_driver_asks_for(set: &Value) -> Args {
         assert!(mounts.contains(path), "`{path}` is mounted elsewhere, or not");
     }
     for needed in [
-        kubelet.join("plugins"),
+        kubelet.join("plugins/dra.net"),
         kubelet.join("plugins_registry"),
         args.plugin.cdi_dir.clone(),
         args.plugin.run_dir.clone(),

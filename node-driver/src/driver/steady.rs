@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::network::kernel::Changes;
 use crate::pace::Pace;
 use crate::plugin::metrics::PluginMetrics;
+use crate::probe;
 use crate::watch::{self, Known};
 use futures::future::BoxFuture;
 use kube::Client;
@@ -57,11 +58,14 @@ pub(super) struct Operations {
     /// Dropped at the first publication.
     first: Option<Wait>,
     metrics: Metrics,
+    /// What the process still waits for.
+    pub(super) readiness: Readiness,
     served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Operations {
-    /// Begins to serve. The process is ready with its first publication.
+    /// Begins to serve. The process is ready with its first publication, and when the
+    /// registrations are done that its plugin adds.
     pub(super) fn start(args: &Args, plugin: &PluginMetrics) -> anyhow::Result<Self> {
         let stop = process::run::stop_on_signal()?;
         let readiness = Readiness::default();
@@ -71,9 +75,13 @@ impl Operations {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         plugin.register(&mut registry);
-        let served =
-            tokio::spawn(bound.serve(operations::router(readiness, registry), stop.clone()));
-        Ok(Self { stop, first, metrics, served })
+        if let Some(instance) = &args.plugin.instance {
+            let socket = probe::socket(&args.plugin.run_dir, instance)?;
+            tokio::spawn(probe::serve(socket, readiness.clone(), stop.clone()));
+        }
+        let router = operations::router(readiness.clone(), registry);
+        let served = tokio::spawn(bound.serve(router, stop.clone()));
+        Ok(Self { stop, first, metrics, readiness, served })
     }
 
     /// Waits for the server's end, which follows the signal.

@@ -45,12 +45,6 @@ impl SandboxPlugin {
         &self.node.effects.paths.driver
     }
 
-    /// The runtime has taken it.
-    pub(super) fn registered(&self) {
-        self.node.metrics.nri.set(1);
-        tracing::info!("Registered as an NRI plugin");
-    }
-
     /// The outcome of one call.
     pub(super) async fn answer(&mut self, call: &Call) -> Answer {
         let payload = &call.payload[..];

@@ -1,7 +1,8 @@
-//! Which of its two programs the binary is.
+//! Which of its programs the binary is.
 
 use crate::args::Args;
 use crate::attach::hook::AttachArgs;
+use crate::probe::ProbeArgs;
 use clap::Parser;
 use std::ffi::OsString;
 
@@ -12,16 +13,18 @@ pub enum Command {
     Drive(Box<Args>),
     /// The hook, `node-driver attach`.
     Attach(AttachArgs),
+    /// The probe, `node-driver probe`.
+    Probe(ProbeArgs),
 }
 
 impl Command {
     /// From the process's arguments.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Self {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
-        if arguments.get(1).is_some_and(|argument| argument == "attach") {
-            Self::Attach(AttachArgs::parse_from(&arguments[1..]))
-        } else {
-            Self::Drive(Box::new(Args::parse_from(arguments)))
+        match arguments.get(1).and_then(|argument| argument.to_str()) {
+            Some("attach") => Self::Attach(AttachArgs::parse_from(&arguments[1..])),
+            Some("probe") => Self::Probe(ProbeArgs::parse_from(&arguments[1..])),
+            _ => Self::Drive(Box::new(Args::parse_from(arguments))),
         }
     }
 }

@@ -35,6 +35,12 @@ impl Default for Registered {
 }
 
 impl Registered {
+    /// Waits until the kubelet has taken it.
+    pub(super) async fn accepted(&self) {
+        // Its sender is this value's, so it does not end before.
+        let _ = self.0.subscribe().wait_for(|state| *state == State::Registered).await;
+    }
+
     /// Waits until the kubelet refuses, and tells its reason.
     pub(super) async fn refused(&self) -> String {
         let mut state = self.0.subscribe();

@@ -8,7 +8,7 @@ use crate::network::server::ApiServers;
 use crate::plugin::args::PluginArgs;
 use crate::plugin::health::{self, DeviceHealth};
 use crate::plugin::metrics::PluginMetrics;
-use crate::plugin::{Plugin, capabilities};
+use crate::plugin::{Awaited, Plugin, capabilities};
 use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::inventory::Inventory;
 use crate::prepare::lacking::Lacking;
@@ -20,6 +20,7 @@ use cluster_model::names::DRIVER;
 use kube::Client;
 use process::chain::Chain;
 use process::memory;
+use serve::readiness::Readiness;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -36,8 +37,11 @@ pub async fn beside(
     host: &HostRoot,
     servers: &ApiServers,
     metrics: &PluginMetrics,
+    readiness: &Readiness,
 ) -> anyhow::Result<()> {
     let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
+    let nri = args.plugin.nri();
+    let awaited = Awaited::new(readiness, nri.is_some());
     capabilities::check().context("failed to read this process's capabilities")?;
     let stop = process::run::stop_on_signal()?;
     let mut node = node(&args.plugin, host.clone(), paths.clone(), metrics.clone());
@@ -48,8 +52,7 @@ pub async fn beside(
     let watching = watch_health(host.clone(), args.node_name.clone(), sender, stop.clone());
     let watching = tokio::spawn(watching);
     let instance = args.plugin.instance.clone();
-    let nri = args.plugin.nri();
-    Plugin { paths, instance, nri, node, preparer, health }.serve(stop).await?;
+    Plugin { paths, instance, nri, node, preparer, health, awaited }.serve(stop).await?;
     watching.await?;
     Ok(())
 }

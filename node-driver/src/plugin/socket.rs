@@ -30,33 +30,33 @@ pub enum SocketError {
 }
 
 /// `<stem>.sock`, or `<stem>-<instance>.sock`.
-pub(super) fn name(stem: &str, instance: Option<&str>) -> String {
+pub(crate) fn name(stem: &str, instance: Option<&str>) -> String {
     instance.map_or_else(|| format!("{stem}.sock"), |instance| format!("{stem}-{instance}.sock"))
 }
 
 /// A socket that listens, and that nobody can see yet.
-pub(super) struct Socket {
+pub(crate) struct Socket {
     listener: UnixListener,
     temporary: PathBuf,
     path: PathBuf,
 }
 
 /// A socket in its place, removed when dropped.
-pub(super) struct Published {
+pub(crate) struct Published {
     listener: UnixListener,
     path: PathBuf,
     inode: Option<u64>,
 }
 
 /// Removes the socket when the server ends, if it is still this one.
-pub(super) struct Removal {
+pub(crate) struct Removal {
     path: PathBuf,
     inode: Option<u64>,
 }
 
 impl Socket {
     /// Listens under a temporary name in `folder`, which is made.
-    pub(super) fn bind(folder: &Path, name: &str) -> Result<Self, SocketError> {
+    pub(crate) fn bind(folder: &Path, name: &str) -> Result<Self, SocketError> {
         let path = folder.join(name);
         // The kubelet ignores what begins with a dot.
         let temporary = folder.join(format!(".{}", short(name)));
@@ -79,12 +79,12 @@ impl Socket {
     }
 
     /// Where it will be.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Puts it there, over a stale one.
-    pub(super) fn publish(self) -> Result<Published, SocketError> {
+    pub(crate) fn publish(self) -> Result<Published, SocketError> {
         let Self { listener, temporary, path } = self;
         if let Err(source) = fs::rename(&temporary, &path) {
             return Err(SocketError::Listen { path, source });
@@ -96,7 +96,7 @@ impl Socket {
 
 impl Published {
     /// Its connections, and what removes it.
-    pub(super) fn into_incoming(self) -> (UnixListenerStream, Removal) {
+    pub(crate) fn into_incoming(self) -> (UnixListenerStream, Removal) {
         let Self { listener, path, inode } = self;
         (UnixListenerStream::new(listener), Removal { path, inode })
     }

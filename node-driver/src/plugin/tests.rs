@@ -28,6 +28,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use topology_graph::{HostRoot, fixture};
 
@@ -39,7 +40,15 @@ struct Bench {
     stop: CancellationToken,
     health: watch::Sender<Vec<DeviceHealth>>,
     task: JoinHandle<Result<(), PluginError>>,
+    readiness: Readiness,
 }
+
+type Running = (
+    JoinHandle<Result<(), PluginError>>,
+    CancellationToken,
+    watch::Sender<Vec<DeviceHealth>>,
+    Readiness,
+);
 
 impl Bench {
     async fn start(instance: Option<&str>) -> Self {
@@ -47,17 +56,13 @@ impl Bench {
         let root = folder.path().join("root");
         fixture::plant(fixture::machine("azure-gb300").unwrap(), &root).unwrap();
         plant_characters(&root);
-        let (task, stop, health) = Self::run(&folder, instance);
-        let bench = Self { folder, stop, health, task };
+        let (task, stop, health, readiness) = Self::run(&folder, instance);
+        let bench = Self { folder, stop, health, task, readiness };
         bench.appears(&registry_name(&bench.paths(), instance)).await;
         bench
     }
 
-    fn run(
-        folder: &TempDir,
-        instance: Option<&str>,
-    ) -> (JoinHandle<Result<(), PluginError>>, CancellationToken, watch::Sender<Vec<DeviceHealth>>)
-    {
+    fn run(folder: &TempDir, instance: Option<&str>) -> Running {
         let paths = paths(folder);
         let settings = cdi::Settings {
             runtime_root: folder.path().join("root"),
@@ -85,9 +90,12 @@ impl Bench {
         let preparer = Preparer::new(client, NODE, Arc::clone(&node));
         let (health, watched) = watch::channel(Vec::new());
         let instance = instance.map(str::to_owned);
-        let plugin = Plugin { paths, instance, nri: None, node, preparer, health: watched };
+        let readiness = Readiness::default();
+        let awaited = Awaited::new(&readiness, false);
+        let plugin =
+            Plugin { paths, instance, nri: None, node, preparer, health: watched, awaited };
         let stop = CancellationToken::new();
-        (tokio::spawn(plugin.serve(stop.clone())), stop, health)
+        (tokio::spawn(plugin.serve(stop.clone())), stop, health, readiness)
     }
 
     fn paths(&self) -> Paths {
@@ -209,7 +217,9 @@ async fn the_kubelet_is_told_where_and_which_versions() {
     assert_eq!(info.endpoint, bench.paths().plugin().join("dra-pod-1.sock").display().to_string());
     assert_eq!(info.supported_versions, SUPPORTED_VERSIONS);
     let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+    assert_eq!(bench.readiness.waiting(), ["the registration with the kubelet"]);
     client.notify_registration_status(status).await.unwrap();
+    timeout(Duration::from_secs(20), bench.readiness.ready()).await.unwrap();
     bench.end().await.unwrap();
     assert_eq!(files(&registry), [""; 0], "its sockets go with it");
 }
@@ -310,7 +320,7 @@ async fn a_new_instance_puts_right_what_the_old_one_left() {
     // A spec that vanished, one that nobody promised, and a damaged checkpoint.
     fs::remove_file(paths.cdi_spec("uid-nic-1")).unwrap();
     fs::write(paths.cdi_spec("uid-orphan"), "{}").unwrap();
-    let (task, stop, health) = Bench::run(&bench.folder, None);
+    let (task, stop, health, _) = Bench::run(&bench.folder, None);
     (bench.task, bench.stop, bench.health) = (task, stop, health);
     bench.appears("dra.net-reg.sock").await;
     let specs = ["dra.net-claim-uid-nic-0.json", "dra.net-claim-uid-nic-1.json"];
@@ -319,7 +329,7 @@ async fn a_new_instance_puts_right_what_the_old_one_left() {
     bench.stop.cancel();
     (&mut bench.task).await.unwrap().unwrap();
     fs::write(paths.checkpoint(), "{").unwrap();
-    let (task, stop, health) = Bench::run(&bench.folder, None);
+    let (task, stop, health, _) = Bench::run(&bench.folder, None);
     (bench.task, bench.stop, bench.health) = (task, stop, health);
     bench.appears("dra.net-reg.sock").await;
     assert_eq!(fs::read(paths.cdi_spec("uid-nic-0")).unwrap(), promised);
@@ -343,7 +353,7 @@ async fn two_instances_serve_side_by_side() {
     let mut through_old = client("dra-old.sock").await;
     let answer = prepare(&mut through_old, &["nic-0"]).await;
 
-    let (task, stop, _health) = Bench::run(&old.folder, Some("new"));
+    let (task, stop, _health, _) = Bench::run(&old.folder, Some("new"));
     old.appears("dra.net-new-reg.sock").await;
     assert_eq!(files(&paths.registry()), ["dra.net-new-reg.sock", "dra.net-old-reg.sock"]);
     let mut through_new = client("dra-new.sock").await;
@@ -361,7 +371,7 @@ async fn two_instances_serve_side_by_side() {
         "at the same time"
     );
 
-    let Bench { folder: _folder, stop: stop_old, task: old_task, health: _ } = old;
+    let Bench { folder: _folder, stop: stop_old, task: old_task, health: _, readiness: _ } = old;
     stop_old.cancel();
     old_task.await.unwrap().unwrap();
     assert_eq!(files(&paths.registry()), ["dra.net-new-reg.sock"]);

@@ -220,6 +220,18 @@ impl Machine {
         Ok(())
     }
 
+    /// What the probe of an instance of our driver comes to: its error where it fails.
+    pub async fn probe(&self, question: &str, instance: &str) -> anyhow::Result<Option<String>> {
+        let run = self.folder.path().join("run");
+        let asked = tokio::process::Command::new(crate::binaries::ours("node-driver")?)
+            .args(["probe", question, "--instance", instance, "--run-dir"])
+            .arg(run)
+            .output()
+            .await?;
+        let said = String::from_utf8_lossy(&asked.stderr).trim().to_owned();
+        Ok((!asked.status.success()).then_some(said))
+    }
+
     /// Kills the driver as a crash would.
     pub fn kill_driver(&mut self) {
         self.driver = None;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tests::{
-    ControlPlane, Scope,
+    Check, ControlPlane, Scope, eventually,
     floor::Test,
     node::{Machine, Nic, pods, with_machine},
 };
@@ -14,6 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         an_update_of_the_driver_leaves_no_gap,
         by_nri_an_update_of_the_driver_leaves_no_gap,
+        an_instance_is_ready_when_it_is_registered_whatever_another_says,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -29,6 +30,8 @@ const NICS: [Nic; 5] = [
 
 /// As long as the driver's pod has to end (`terminationGracePeriodSeconds` in `deploy`).
 const GRACE: Duration = Duration::from_secs(10);
+/// Longest that an instance may take to become ready.
+const SOON: Duration = Duration::from_mins(1);
 
 async fn an_update_of_the_driver_leaves_no_gap(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     updates(&plane, "update", &[]).await
@@ -76,6 +79,49 @@ async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Re
         Ok(())
     });
     Box::pin(whole).await
+}
+
+/// The second instance starts while there is no NRI, and the first answers for itself.
+async fn an_instance_is_ready_when_it_is_registered_whatever_another_says(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let whole = with_machine(&plane, "probes", &[], async |machine, _| {
+        machine.start_driver(&[]).await?;
+        let first = machine.replace_driver("one", &[]).await?;
+        becomes_ready(machine, "one").await?;
+        first.terminate(GRACE).await?;
+
+        machine.kill_containerd();
+        let one = machine.replace_driver("two", &["--attach", "nri"]).await?;
+        let live = machine.probe("live", "two").await?;
+        anyhow::ensure!(live.is_none(), "it does not answer: {live:?}");
+        eventually(SOON, async || {
+            let waiting = machine.probe("ready", "two").await?.unwrap_or_default();
+            let expected = "`two` still waits for the registration with the container runtime";
+            anyhow::ensure!(!waiting.is_empty(), "it is ready without NRI");
+            let is_last = waiting.contains(expected);
+            Ok(Check::that(is_last, || waiting))
+        })
+        .await?;
+        let one_says = machine.probe("ready", "one").await?;
+        anyhow::ensure!(one_says.is_none(), "the old one is not ready: {one_says:?}");
+
+        machine.restart_containerd().await?;
+        becomes_ready(machine, "two").await?;
+        one.terminate(GRACE).await?;
+        let gone = machine.probe("live", "one").await?;
+        anyhow::ensure!(gone.is_some(), "another instance answers for the one that has ended");
+        Ok(())
+    });
+    Box::pin(whole).await
+}
+
+async fn becomes_ready(machine: &Machine, instance: &str) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let waiting = machine.probe("ready", instance).await?;
+        Ok(Check::that(waiting.is_none(), || waiting.unwrap_or_default()))
+    })
+    .await
 }
 
 /// Creates the pod that is named as its NIC's interface.

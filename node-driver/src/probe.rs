@@ -1,0 +1,129 @@
+//! Readiness of this instance alone, for the probes of its pod.
+//!
+//! The driver is on the host's network, where two instances of an update cannot both
+//! listen on one port: a probe by HTTP asks whichever of them has it. So each instance
+//! has a socket that bears its pod's UID, and `node-driver probe` asks that one. It
+//! says what the instance still waits for, one a line, and nothing when it is ready.
+
+use crate::plugin::SocketError;
+use crate::plugin::socket::{Published, Socket, name};
+use anyhow::Context;
+use serve::readiness::Readiness;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio_stream::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+/// Longest wait for the instance's answer; the kubelet itself waits a second by default.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Ask one instance of the driver whether it works; exit code 0 if it does
+#[derive(clap::Parser, Clone, Debug)]
+#[command(name = "node-driver probe")]
+pub struct ProbeArgs {
+    /// What to ask: live if it answers, ready if it has published its devices and if the
+    /// kubelet and, with --attach=nri, the container runtime have registered it
+    #[arg(value_enum)]
+    pub question: Question,
+    /// The driver's --run-dir
+    #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
+    pub run_dir: PathBuf,
+    /// The driver's --instance
+    #[arg(long, value_name = "UID", env = "POD_UID")]
+    pub instance: String,
+}
+
+/// What a probe asks.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Whether the instance answers at all.
+    Live,
+    /// Whether it waits for nothing any more.
+    Ready,
+}
+
+/// The socket of an instance.
+pub(crate) fn socket(run: &Path, instance: &str) -> Result<Published, SocketError> {
+    Socket::bind(run, &name("probe", Some(instance)))?.publish()
+}
+
+/// Answers until told to stop.
+pub(crate) async fn serve(socket: Published, readiness: Readiness, stop: CancellationToken) {
+    let (mut incoming, _removal) = socket.into_incoming();
+    loop {
+        let stream = tokio::select! {
+            () = stop.cancelled() => return,
+            stream = incoming.next() => stream,
+        };
+        let Some(Ok(mut stream)) = stream else { continue };
+        // A probe that went away meanwhile misses nothing.
+        let _ = stream.write_all(readiness.waiting().join("\n").as_bytes()).await;
+    }
+}
+
+/// Asks the instance that the flags name.
+pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
+    let ProbeArgs { question, run_dir, instance } = args;
+    let path = run_dir.join(name("probe", Some(instance)));
+    let waiting = ask(&path).with_context(|| {
+        format!("instance `{instance}` does not answer on `{}`", path.display())
+    })?;
+    anyhow::ensure!(
+        *question == Question::Live || waiting.is_empty(),
+        "instance `{instance}` still waits for {}",
+        waiting.lines().collect::<Vec<_>>().join(", ")
+    );
+    Ok(())
+}
+
+fn ask(path: &Path) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut waiting = String::new();
+    stream.read_to_string(&mut waiting)?;
+    Ok(waiting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in an update: both are there, and the new one is not ready.
+    #[tokio::test]
+    async fn each_instance_answers_for_itself() {
+        let run = tempfile::tempdir().unwrap();
+        let stop = CancellationToken::new();
+        let (old, new) = (Readiness::default(), Readiness::default());
+        let publication = new.wait_for("the first publication");
+        let registration = new.wait_for("the kubelet's registration");
+        let serve = |instance: &str, readiness: &Readiness| {
+            let socket = socket(run.path(), instance).unwrap();
+            tokio::spawn(super::serve(socket, readiness.clone(), stop.clone()))
+        };
+        let tasks = [serve("old", &old), serve("new", &new)];
+        let probe = async |instance: &str, question| {
+            let (instance, run_dir) = (instance.to_owned(), run.path().to_owned());
+            let args = ProbeArgs { question, run_dir, instance };
+            let asked = tokio::task::spawn_blocking(move || super::run(&args));
+            asked.await.unwrap().map_err(|error| error.to_string())
+        };
+        assert_eq!(probe("old", Question::Ready).await, Ok(()));
+        assert_eq!(probe("new", Question::Live).await, Ok(()));
+        assert_eq!(
+            probe("new", Question::Ready).await.unwrap_err(),
+            "instance `new` still waits for the first publication, the kubelet's registration"
+        );
+        drop((publication, registration));
+        assert_eq!(probe("new", Question::Ready).await, Ok(()));
+        let error = probe("third", Question::Live).await.unwrap_err();
+        assert!(error.starts_with("instance `third` does not answer on"), "{error}");
+        stop.cancel();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(probe("old", Question::Live).await.is_err(), "its socket goes with it");
+    }
+}

@@ -5,7 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingAdmissionPolicy, resource::v1::ResourceSlice,
+    admissionregistration::v1::ValidatingAdmissionPolicy,
+    resource::v1::{ResourceClaim, ResourceSlice},
 };
 use kube::{
     Api, Client, Error, ResourceExt,
@@ -21,7 +22,11 @@ const SOON: Duration = Duration::from_secs(30);
 const POLICY: &str = "node-driver.dranet.io";
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![a_driver_writes_for_its_own_node_only, the_policy_is_sound,]
+    tests::tests![
+        a_driver_writes_for_its_own_node_only,
+        a_driver_writes_the_status_of_its_own_devices_only,
+        the_policy_is_sound,
+    ]
 }
 
 async fn a_driver_writes_for_its_own_node_only(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
@@ -50,6 +55,91 @@ async fn a_driver_writes_for_its_own_node_only(plane: Arc<ControlPlane>) -> anyh
         cluster.allows_its_own(&own_client).await?;
         slices(&admin).delete(&format!("{other}-slice"), &DeleteParams::default()).await?;
         topologies(&admin).delete(&other, &DeleteParams::default()).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// A claim with devices of two nodes and two drivers.
+async fn a_driver_writes_the_status_of_its_own_devices_only(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let rig = Rig::install(&plane, scope).await?;
+        scope.apply_yaml(ALL_RIGHTS).await?;
+        let own = scope.node("own").await?.name_any();
+        let other = scope.node("other").await?.name_any();
+        let unbound = rig.client_as("node-driver").await?;
+        in_force(&unbound, Cluster { own: &own, other: &other }).await?;
+
+        let admin: Api<ResourceClaim> = scope.api();
+        let claim = serde_json::from_value(json!({
+            "metadata": {"name": "nics"},
+            "spec": {"devices": {"requests": [{"name": "nic", "exactly": {
+                "deviceClassName": "dranet.net", "count": 3}}]}},
+        }))?;
+        admin.create(&once(), &claim).await?;
+        let result = |driver: &str, pool: &str, device: &str| {
+            json!({"request": "nic", "driver": driver, "pool": pool, "device": device})
+        };
+        let entry = |driver: &str, pool: &str, device: &str| {
+            json!({"driver": driver, "pool": pool, "device": device, "conditions": []})
+        };
+        let results = [
+            result("dra.net", &own, "nic-0"),
+            result("dra.net", &other, "nic-1"),
+            result("gpu.example.com", &own, "gpu-0"),
+        ];
+        let foreign =
+            [entry("dra.net", &other, "nic-1"), entry("gpu.example.com", &own, "gpu-0")];
+        let user = json!({"resource": "pods", "name": "user", "uid": "u-1"});
+        let status = json!({"status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [user], "devices": foreign,
+        }});
+        let merge = (PatchParams::default(), |status: Value| Patch::Merge(json!({"status": status})));
+        admin.patch_status("nics", &merge.0, &Patch::Merge(status)).await?;
+
+        let client = client(&rig.node_kubeconfig("node-driver", &own).await?).await?;
+        let claims: Api<ResourceClaim> = Api::namespaced(client, scope.namespace());
+        let networked = |device: &Value| {
+            let mut device = device.clone();
+            device["networkData"] = json!({"ips": ["10.0.0.5/24"]});
+            device
+        };
+        for (what, status) in [
+            ("the allocation", json!({"allocation": null, "reservedFor": null, "devices": null})),
+            (
+                "another device",
+                json!({"allocation": {"devices": {"results": [
+                    result("dra.net", &own, "nic-7"), results[1], results[2]]}}}),
+            ),
+            ("who uses it", json!({"reservedFor": []})),
+            ("another node's entry", json!({"devices": [networked(&foreign[0]), foreign[1]]})),
+            ("another driver's entry", json!({"devices": [foreign[0], networked(&foreign[1])]})),
+            ("entries go", json!({"devices": [foreign[1]]})),
+        ] {
+            let answer = claims.patch_status("nics", &merge.0, &(merge.1)(status)).await;
+            forbidden(what, answer);
+        }
+        // As the driver writes it.
+        let applied = |devices: Value| {
+            Patch::Apply(json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                "metadata": {"name": "nics"}, "status": {"devices": devices},
+            }))
+        };
+        let params = PatchParams::apply("dra.net").force();
+        let mine = networked(&entry("dra.net", &own, "nic-0"));
+        let written = claims.patch_status("nics", &params, &applied(json!([mine]))).await?;
+        let devices = written.status.and_then(|status| status.devices).unwrap_or_default();
+        assert_eq!(devices.len(), 3, "{devices:?}");
+        let others = networked(&foreign[0]);
+        let forged = claims.patch_status("nics", &params, &applied(json!([mine, others]))).await;
+        forbidden("another node's entry, applied", forged);
+        claims.patch_status("nics", &params, &applied(json!([]))).await?;
+        let none = json!({"status": {"allocation": null, "reservedFor": null, "devices": null}});
+        admin.patch_status("nics", &merge.0, &Patch::Merge(none)).await?;
         Ok(())
     })
     .await

@@ -5,6 +5,7 @@
 //! file; what follows from them here is pure. Interfaces of other namespaces are
 //! not seen: a NIC whose interface is in a pod is known by its PCI function.
 
+pub(crate) mod dump;
 pub mod kernel;
 pub mod server;
 

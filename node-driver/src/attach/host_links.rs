@@ -4,15 +4,14 @@
 use crate::attach::identity::{identity, name_of};
 use crate::attach::netns::NetNs;
 use crate::attach::{AttachError, settings};
+use crate::network::dump::dump;
 use crate::network::kernel::Dump;
 use crate::network::{NetworkFacts, Withheld};
 use crate::prepare::host_link::{
     HostAddress, HostLink, HostRoute, HostRule, LinkSettings, SegmentSizes,
 };
 use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
-use futures::TryStreamExt;
 use netlink_packet_core::Emitable;
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{
@@ -23,7 +22,8 @@ use netlink_packet_route::route::{
     RouteType, RouteVia,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::{Handle, IpVersion};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -251,10 +251,15 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 /// The rules that somebody set and that say no more than a pod's configuration can.
 async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError> {
     let mut all = Vec::new();
-    for version in [IpVersion::V4, IpVersion::V6] {
-        let found = handle.rule().get(version).execute().try_collect::<Vec<_>>().await;
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        let found = dump(handle, RouteNetlinkMessage::GetRule(message)).await;
         let wrap = |source| AttachError::netlink("any", "read the routing rules", source);
-        all.extend(found.map_err(wrap)?.iter().filter_map(host_rule));
+        all.extend(found.map_err(wrap)?.into_iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewRule(rule) => host_rule(&rule),
+            _ => None,
+        }));
     }
     Ok(all)
 }
@@ -294,7 +299,13 @@ fn host_rule(message: &RuleMessage) -> Option<HostRule> {
 
 async fn neighbors(handle: &Handle) -> Result<Vec<NeighbourMessage>, AttachError> {
     let wrap = |source| AttachError::netlink("any", "read the neighbours", source);
-    handle.neighbours().get().execute().try_collect().await.map_err(wrap)
+    let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
+    let neighbor = |message| match message {
+        RouteNetlinkMessage::NewNeighbour(neighbor) => Some(neighbor),
+        _ => None,
+    };
+    Ok(found.filter_map(neighbor).collect())
 }
 
 /// A neighbour of this interface that somebody set for good.

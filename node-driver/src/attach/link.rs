@@ -2,11 +2,11 @@
 //! Follows `rtnetlink(7)`.
 
 use crate::attach::AttachError;
+use crate::network::dump::dump;
 use crate::prepare::host_link::{HostAddress, HostRoute};
 use cluster_model::network_config::{IpPrefix, NeighborConfig};
 use futures::TryStreamExt;
 use netlink_packet_core::{DecodeError, Parseable};
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo,
 };
@@ -15,6 +15,7 @@ use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteVia,
 };
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use std::fmt;
 use std::io;
@@ -58,7 +59,13 @@ pub(super) async fn by_index(
 /// All interfaces of a namespace.
 pub(super) async fn all(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError> {
     let wrap = |source| AttachError::netlink("any", "look it up", source);
-    handle.link().get().execute().try_collect().await.map_err(wrap)
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
+    let link = |message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(link),
+        _ => None,
+    };
+    Ok(found.filter_map(link).collect())
 }
 
 /// Adds an address, or sees that it is there.

@@ -1,9 +1,9 @@
 //! Reads the interfaces of this process's network namespace by rtnetlink, and
 //! hears of their changes. Follows `include/uapi/linux/{if_link,rtnetlink}.h`.
 //!
-//! A dump that the kernel interrupts because of a change is followed by the
-//! event of that change, upon which everything is read again.
+//! A dump that a change interrupts is asked for again.
 
+use super::dump::dump;
 use super::server::ApiServers;
 use super::{Cidr, DefaultRoute, Encapsulation, Interface, NetworkFacts};
 use futures::channel::mpsc::UnboundedReceiver;
@@ -115,17 +115,18 @@ impl Dump {
         servers: &BTreeSet<IpAddr>,
     ) -> Result<Self, NetworkError> {
         let failed = |what| move |error| NetworkError::List { what, source: Box::new(error) };
-        let links = handle.link().get().execute();
-        let links = links.try_collect().await.map_err(failed("interfaces"))?;
-        let addresses = handle.address().get().execute();
-        let addresses = addresses.try_collect().await.map_err(failed("addresses"))?;
+        let links = dump(handle, RouteNetlinkMessage::GetLink(LinkMessage::default())).await;
+        let links = links.map_err(failed("interfaces"))?.into_iter().filter_map(link).collect();
+        let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let addresses = dump(handle, addresses).await.map_err(failed("addresses"))?;
+        let addresses = addresses.into_iter().filter_map(address).collect();
         let mut routes = Vec::new();
         for message in [
             RouteMessageBuilder::<Ipv4Addr>::new().build(),
             RouteMessageBuilder::<Ipv6Addr>::new().build(),
         ] {
-            let of_family = handle.route().get(message).execute().try_collect::<Vec<_>>().await;
-            routes.extend(of_family.map_err(failed("routes"))?);
+            let of_family = dump(handle, RouteNetlinkMessage::GetRoute(message)).await;
+            routes.extend(of_family.map_err(failed("routes"))?.into_iter().filter_map(route));
         }
         let to_server = to_server(handle, servers).await;
         Ok(Self { links, addresses, routes, to_server })
@@ -136,6 +137,18 @@ impl Dump {
         let Self { links, addresses, routes, to_server } = self;
         NetworkFacts { to_server: to_server.clone(), ..facts(links, addresses, routes) }
     }
+}
+
+fn link(message: RouteNetlinkMessage) -> Option<LinkMessage> {
+    if let RouteNetlinkMessage::NewLink(link) = message { Some(link) } else { None }
+}
+
+fn address(message: RouteNetlinkMessage) -> Option<AddressMessage> {
+    if let RouteNetlinkMessage::NewAddress(address) = message { Some(address) } else { None }
+}
+
+fn route(message: RouteNetlinkMessage) -> Option<RouteMessage> {
+    if let RouteNetlinkMessage::NewRoute(route) = message { Some(route) } else { None }
 }
 
 /// Interfaces by which the kernel would send to the API server now (`RTM_GETROUTE` with an

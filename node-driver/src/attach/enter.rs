@@ -16,6 +16,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Indices of interfaces in the pod's namespace, by the names that they get there.
 pub type Indices = BTreeMap<LinkName, u32>;
@@ -49,7 +50,7 @@ pub fn attach(
         // The first error is the one to tell; what cannot go back now goes back when the
         // claim is unprepared.
         let _ = leave::leave(&entered.devices, &entered.links, host, pod);
-        let _ = leave::restore(&entered.devices, host, |_, _| {});
+        let _ = leave::restore(&entered.devices, host, Duration::ZERO, |_, _| {});
     }
     attached
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 /// How long the kernel may take to give back the devices of a namespace that
 /// has ended; it does so in its own time (`cleanup_net`).
-const KERNEL_RETURN: Duration = Duration::from_secs(3);
+pub const KERNEL_RETURN: Duration = Duration::from_secs(3);
 /// How often is looked meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -109,13 +109,15 @@ async fn move_home(
 }
 
 /// Makes the host's interfaces what they were, wherever the kernel put them, and tells what
-/// became of each.
+/// became of each. Waits so long for devices of the machine that are not there: what left a
+/// namespace that is there still is home at once.
 pub fn restore(
     devices: &[&PlannedDevice],
     host: &NetNs,
+    patience: Duration,
     mut tell: impl FnMut(&PlannedLink, Returned) + Send,
 ) -> Result<(), AttachError> {
-    let deadline = Instant::now() + KERNEL_RETURN;
+    let deadline = Instant::now() + patience;
     host.run(async |handle| {
         for link in devices.iter().filter_map(|device| device.link.as_ref()) {
             let returned = match link.child {

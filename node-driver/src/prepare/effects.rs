@@ -5,7 +5,7 @@
 
 use crate::attach::AttachError;
 use crate::attach::dhcp::keeper::Keepers;
-use crate::attach::leave::{Returned, leave, restore};
+use crate::attach::leave::{KERNEL_RETURN, Returned, leave, restore};
 use crate::attach::namespaces::Namespaces;
 use crate::attach::netns::NetNs;
 use crate::attach::record::AttachRecord;
@@ -22,6 +22,7 @@ use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An effect failed.
 #[derive(Debug, thiserror::Error)]
@@ -234,11 +235,13 @@ impl Effects {
         let host = NetNs::current()?;
         let devices: Vec<_> = plan.devices.iter().collect();
         self.faults.reached("unprepare:link:before");
+        let mut patience = KERNEL_RETURN;
         if let Some(pod) = self.namespaces.find(uid, record.namespace) {
             leave(&devices, &record.links, &host, &pod)?;
+            patience = Duration::ZERO;
         }
         self.faults.reached("unprepare:links:left");
-        Ok(restore(&devices, &host, |link, returned| self.report(plan, link, returned))?)
+        Ok(restore(&devices, &host, patience, |link, returned| self.report(plan, link, returned))?)
     }
 
     fn report(&self, plan: &Plan, link: &PlannedLink, returned: Returned) {

@@ -6,8 +6,10 @@
 //! can take shows when it is applied.
 
 mod check;
+mod guard;
 mod values;
 
+pub use guard::{ALL_NAMESPACES, may_set_guarded};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -5,7 +5,7 @@ use super::Intent;
 use crate::denial::Denial;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, annotation, attribute};
-use cluster_model::network_config::NetworkConfig;
+use cluster_model::network_config::{NetworkConfig, may_set_guarded};
 use k8s_openapi::api::resource::v1::{DeviceClaimConfiguration, OpaqueDeviceConfiguration};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use std::error::Error;
@@ -47,20 +47,9 @@ pub(crate) fn check_namespace(
     allowed: &[String],
 ) -> Result<(), Denial> {
     let Some(config) = parsed(intent) else { return Ok(()) };
-    let fields = [
-        ("interface.addresses", !config.interface.addresses.is_empty()),
-        ("interface.addressRange", config.interface.address_range.is_some()),
-        ("interface.dhcp", config.interface.dhcp == Some(true)),
-        ("interface.disableEbpfPrograms", config.interface.disable_ebpf_programs == Some(true)),
-        ("interface.hardwareAddr", config.interface.hardware_addr.is_some()),
-        ("interface.forwarding", config.interface.forwarding == Some(true)),
-        ("interface.vrf", config.interface.vrf.is_some()),
-        ("routes", !config.routes.is_empty()),
-        ("rules", !config.rules.is_empty()),
-        ("neighbors", !config.neighbors.is_empty()),
-    ];
-    let Some((field, _)) = fields.iter().find(|(_, is_set)| *is_set) else { return Ok(()) };
-    if allowed.iter().any(|name| name == namespace || name == "*") {
+    let fields = config.guarded_fields();
+    let Some(field) = fields.first() else { return Ok(()) };
+    if may_set_guarded(namespace, allowed) {
         return Ok(());
     }
     let there = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };

@@ -1,0 +1,88 @@
+//! Which fields reach beyond the pod that has them, so that only namespaces may set them
+//! which the operator names. Admission holds the annotation to it, the driver the claims.
+
+use super::{InterfaceConfig, NetworkConfig};
+
+/// Stands for all namespaces.
+pub const ALL_NAMESPACES: &str = "*";
+
+impl NetworkConfig {
+    /// The guarded fields that are set, by path.
+    pub fn guarded_fields(&self) -> Vec<&'static str> {
+        let Self { profile: _, interface, routes, rules, neighbors, ethtool: _ } = self;
+        let InterfaceConfig {
+            addresses,
+            address_range,
+            dhcp,
+            disable_ebpf_programs,
+            hardware_addr,
+            forwarding,
+            vrf,
+            ..
+        } = interface;
+        let fields = [
+            ("interface.addresses", !addresses.is_empty()),
+            ("interface.addressRange", address_range.is_some()),
+            ("interface.dhcp", *dhcp == Some(true)),
+            ("interface.disableEbpfPrograms", *disable_ebpf_programs == Some(true)),
+            ("interface.hardwareAddr", hardware_addr.is_some()),
+            ("interface.forwarding", *forwarding == Some(true)),
+            ("interface.vrf", vrf.is_some()),
+            ("routes", !routes.is_empty()),
+            ("rules", !rules.is_empty()),
+            ("neighbors", !neighbors.is_empty()),
+        ];
+        fields.into_iter().filter_map(|(field, is_set)| is_set.then_some(field)).collect()
+    }
+}
+
+/// Whether the operator lets this namespace set guarded fields.
+pub fn may_set_guarded(namespace: &str, allowed: &[String]) -> bool {
+    allowed.iter().any(|name| name == namespace || name == ALL_NAMESPACES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_field_that_reaches_beyond_the_pod_is_guarded_and_no_other() {
+        let interface = |field: &str, value| json!({"interface": {field: value}});
+        for (config, guarded) in [
+            (json!({}), None),
+            (interface("name", json!("net1")), None),
+            (interface("mtu", json!(9000)), None),
+            (interface("dhcp", json!(false)), None),
+            (json!({"ethtool": {"features": {"gro": false}}}), None),
+            (interface("addresses", json!(["10.0.0.5/24"])), Some("interface.addresses")),
+            (interface("addressRange", json!("10.0.0.5/32")), Some("interface.addressRange")),
+            (interface("dhcp", json!(true)), Some("interface.dhcp")),
+            (interface("disableEbpfPrograms", json!(true)), Some("interface.disableEbpfPrograms")),
+            (interface("hardwareAddr", json!("02:00:00:00:00:01")), Some("interface.hardwareAddr")),
+            (interface("forwarding", json!(true)), Some("interface.forwarding")),
+            (interface("vrf", json!({"name": "blue"})), Some("interface.vrf")),
+            (
+                json!({"routes": [{"destination": "10.0.0.0/8", "gateway": "10.1.0.1"}]}),
+                Some("routes"),
+            ),
+            (json!({"rules": [{"source": "10.0.0.0/8", "table": 100}]}), Some("rules")),
+            (
+                json!({"neighbors": [
+                    {"destination": "10.0.0.1", "hardwareAddr": "02:00:00:00:00:01"}
+                ]}),
+                Some("neighbors"),
+            ),
+        ] {
+            let parsed = NetworkConfig::parse(&config).unwrap();
+            assert_eq!(parsed.guarded_fields(), Vec::from_iter(guarded), "{config}");
+        }
+    }
+
+    #[test]
+    fn the_operator_names_namespaces_or_all() {
+        let allowed = ["net".to_owned()];
+        assert!(may_set_guarded("net", &allowed) && !may_set_guarded("team", &allowed));
+        assert!(!may_set_guarded("team", &[]) && may_set_guarded("team", &["*".to_owned()]));
+    }
+}

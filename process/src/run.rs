@@ -5,9 +5,13 @@ use crate::memory;
 use std::future::Future;
 use std::io;
 use std::process::{ExitCode, Termination};
+use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+/// Longest wait for work on other threads after the program has ended.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs a program to its end and turns the outcome into an exit code: what the
 /// program says, or 1 with the chain of causes on one line of standard error.
@@ -36,8 +40,13 @@ where
     F: Future<Output = anyhow::Result<T>>,
     T: Termination,
 {
-    let runtime = runtime.enable_all().build().map_err(anyhow::Error::from);
-    end(runtime.and_then(|runtime| runtime.block_on(program)))
+    let ended = runtime.enable_all().build().map_err(anyhow::Error::from).and_then(|runtime| {
+        let ended = runtime.block_on(program);
+        // A thread that the kernel keeps in a read must not keep the process.
+        runtime.shutdown_timeout(GRACE);
+        ended
+    });
+    end(ended)
 }
 
 /// A token that is cancelled by SIGTERM or SIGINT.

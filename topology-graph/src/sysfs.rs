@@ -25,6 +25,7 @@ mod source;
 mod tree;
 mod vpd;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 #[cfg(feature = "archive")]
@@ -48,6 +49,8 @@ pub struct HostRoot {
     sys: Option<PathBuf>,
     proc: Option<PathBuf>,
     nccl_file: Option<String>,
+    /// RDMA devices whose ports are not read.
+    unread_ports: BTreeSet<String>,
     /// In place of the directories, the same in an archive.
     #[cfg(feature = "archive")]
     archive: Option<(Arc<Archive>, String)>,
@@ -76,6 +79,7 @@ impl HostRoot {
             sys: None,
             proc: None,
             nccl_file: None,
+            unread_ports: BTreeSet::new(),
             #[cfg(feature = "archive")]
             archive: None,
         }
@@ -108,6 +112,19 @@ impl HostRoot {
     #[must_use]
     pub fn with_nccl_file(self, path: impl Into<String>) -> Self {
         Self { nccl_file: Some(path.into()), ..self }
+    }
+
+    /// The same without reading the ports of these RDMA devices: a read of a port waits
+    /// for the device, and of one that does not answer for a minute and more.
+    #[must_use]
+    pub fn without_ports_of(self, devices: BTreeSet<String>) -> Self {
+        Self { unread_ports: devices, ..self }
+    }
+
+    /// Whether a machine can be read from here at all.
+    pub fn check(&self) -> Result<(), ReadError> {
+        let [sys, ..] = self.sources();
+        sys.require("devices").map_err(|source| ReadError::NoSysfs { path: self.sys(), source })
     }
 
     /// Where sysfs is.
@@ -162,8 +179,8 @@ type Records = Vec<(&'static str, Record)>;
 
 /// The facts, and what they are from, if that is wanted.
 fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadError> {
+    host.check()?;
     let [sys, proc, root] = host.sources();
-    sys.require("devices").map_err(|source| ReadError::NoSysfs { path: host.sys(), source })?;
     let (mut sys, mut proc) = (Tree::new("sys", sys, record), Tree::new("proc", proc, record));
     let mut root = Tree::new("", root, record);
     let pci = pci::functions(&mut sys);
@@ -175,7 +192,7 @@ fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadEr
         gpus: gpus(&mut sys, &mut proc, kfd.gpus, &pci),
         xgmi: kfd.xgmi,
         nvidia_peer_memory: gpu::nvidia_peer_memory(&mut sys, &mut proc),
-        rdma: rdma::devices(&mut sys),
+        rdma: rdma::devices(&mut sys, &host.unread_ports),
         netdevs: net::netdevs(&mut sys),
         nvme: nvme::controllers(&mut sys),
         nccl_file: nccl::file(&mut root, host.nccl_file.as_deref()),

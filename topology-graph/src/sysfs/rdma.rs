@@ -1,7 +1,7 @@
 //! RDMA devices, their ports and their character devices, from
 //! `class/infiniband*` (`Documentation/ABI/stable/sysfs-class-infiniband`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::net::subfunction;
 use super::tree::{Tree, pci_parent};
@@ -16,13 +16,22 @@ const MANAGEMENT: &str = "class/infiniband_mad";
 /// Character devices by the RDMA device that they belong to.
 type CharDevices = BTreeMap<String, Vec<String>>;
 
-pub(super) fn devices(sys: &mut Tree) -> Vec<RdmaDevice> {
+/// All devices; those of `unread_ports` without ports.
+pub(super) fn devices(sys: &mut Tree, unread_ports: &BTreeSet<String>) -> Vec<RdmaDevice> {
     let verbs = char_devices(sys, VERBS);
     let management = char_devices(sys, MANAGEMENT);
     let names = sys.names(DEVICES);
-    names.into_iter().map(|name| device(sys, name, &verbs, &management)).collect()
+    let device = |name: String| {
+        let mut device = device(sys, name, &verbs, &management);
+        if !unread_ports.contains(&device.name) {
+            device.ports = ports(sys, &format!("{DEVICES}/{}/ports", device.name));
+        }
+        device
+    };
+    names.into_iter().map(device).collect()
 }
 
+/// A device without its ports.
 fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) -> RdmaDevice {
     let path = format!("{DEVICES}/{name}");
     let place = sys.link(&path).or_else(|| sys.link(&format!("{path}/device")));
@@ -35,7 +44,7 @@ fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) 
         part: place.as_deref().and_then(subfunction),
         node_guid: guid(sys, &format!("{path}/node_guid")),
         sys_image_guid: guid(sys, &format!("{path}/sys_image_guid")),
-        ports: ports(sys, &format!("{path}/ports")),
+        ports: Vec::new(),
         uverbs: named(verbs, "uverbs"),
         umad: named(mad, "umad"),
         issm: named(mad, "issm"),

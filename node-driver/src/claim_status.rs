@@ -57,17 +57,27 @@ fn conditions(device: &PlannedDevice, progress: Progress, now: Timestamp) -> Vec
             "lastTransitionTime": now,
         })
     };
-    if device.link.is_none() {
-        let message = "the container has its character devices";
-        return vec![condition("Ready", true, "RDMAOnlyDeviceReady", message)];
-    }
-    let attached = progress == Progress::Attached;
-    let (reason, message) = if attached {
-        ("NetworkDeviceReady", "the interface is in the pod")
-    } else {
-        ("NetworkDevicePrepared", "the interface goes into the pod when its container starts")
+    let attached = progress == Progress::Attached || !device.moves();
+    let rdma = device.moving_rdma().is_some();
+    let (reason, message) = match (device.link.is_some(), attached, rdma) {
+        (false, true, false) => ("RDMAOnlyDeviceReady", "the container has its character devices"),
+        (false, true, true) => ("RDMAOnlyDeviceReady", "the RDMA device is in the pod"),
+        (false, false, _) => (
+            "RDMAOnlyDevicePrepared",
+            "the RDMA device goes into the pod when its container starts",
+        ),
+        (true, true, _) => ("NetworkDeviceReady", "the interface is in the pod"),
+        (true, false, _) => {
+            ("NetworkDevicePrepared", "the interface goes into the pod when its container starts")
+        }
     };
-    ["Ready", "NetworkReady"].map(|kind| condition(kind, attached, reason, message)).into()
+    let kinds = [
+        Some("Ready"),
+        device.link.is_some().then_some("NetworkReady"),
+        rdma.then_some("RDMALinkReady"),
+    ];
+    let kinds = kinds.into_iter().flatten();
+    kinds.map(|kind| condition(kind, attached, reason, message)).collect()
 }
 
 /// An interface as the API tells it (`NetworkDeviceData`).

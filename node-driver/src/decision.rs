@@ -8,7 +8,7 @@ use crate::filter::Filter;
 use crate::health::taint::TaintArgs;
 use crate::health::{Problems, Vitals};
 use crate::network::NetworkFacts;
-use crate::nic::{self, LinkType, Nic};
+use crate::nic::{self, LinkType, Nic, device_name};
 use crate::order;
 use crate::sharing::Sharing;
 use k8s_openapi::api::resource::v1::Device;
@@ -51,6 +51,16 @@ impl Decision {
         self
     }
 
+    /// Notes the NICs whose RDMA devices do not answer.
+    #[must_use]
+    pub fn with_unresponsive(mut self, devices: &BTreeSet<String>, snapshot: &Snapshot) -> Self {
+        let stuck = snapshot.rdma.iter().filter(|device| devices.contains(&device.name));
+        for address in stuck.filter_map(|device| device.pci) {
+            self.vitals.entry(device_name(address)).or_default().unresponsive = true;
+        }
+        self
+    }
+
     /// Leaves out the NICs that the administrator does not want.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
@@ -83,7 +93,7 @@ impl Decision {
 fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
     let vitals = |nic: &Nic<'_>| {
         let link_degraded = nic.link_degraded;
-        let vitals = Vitals { port_up: port_up(nic), link_degraded, gone: false };
+        let vitals = Vitals { port_up: port_up(nic), link_degraded, ..Vitals::default() };
         (vitals != Vitals::default()).then(|| (nic.name.clone(), vitals))
     };
     nics.iter().filter_map(vitals).collect()

@@ -16,24 +16,33 @@ use crate::held::Claims;
 use crate::host;
 use crate::network::NetworkFacts;
 use crate::network::kernel::{Changes, Kernel, NetworkError};
-use crate::network::server::ApiServers;
 use crate::node::NodeIdentity;
-use crate::plugin::metrics::PluginMetrics;
-use crate::plugin::run::beside;
+use crate::plugin;
+use crate::plugin::health::DeviceHealth;
+use crate::plugin::run::{Shared, beside};
+use crate::ports::KnownPorts;
+use crate::prepare::inventory::Inventory;
 use crate::publish::{Published, Publisher};
 use crate::seen::Seen;
 use crate::sharing::Sharing;
 use crate::watch::Known;
+use anyhow::Context;
 use cluster_model::names::DRIVER;
 use kube::Client;
 use process::chain::Chain;
 use process::client::Server;
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant, SystemTime};
 use steady::{Operations, Surroundings};
+use tokio::sync::watch::Sender;
+use tokio::time::timeout;
 use topology_graph::{HostRoot, Snapshot};
 
 /// The file with what NICs were before pods got them.
 const SEEN: &str = "nics.json";
+/// Longest that one read of the machine may take: devices that do not answer are found
+/// sooner, and read without their ports.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The form of that file.
 const SEEN_VERSION: u32 = 1;
 
@@ -43,20 +52,20 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let host = host_root(&args);
     // A root without a sysfs is a wrong flag: said before anything is asked of
     // the cluster.
-    topology_graph::read(&host)?;
+    host.check()?;
     let (client, server) = process::client::connect_to(&args.kube).await?;
     if args.cleanup || args.once {
         let node = NodeIdentity::get(&client, &args.node_name).await?;
-        let servers = &ApiServers::default();
+        let shared = &Shared::default();
         let (args, host, client, server) = (&args, &host, &client, &server);
-        return Start { args, host, client, server, servers, node }.once().await;
+        return Start { args, host, client, server, shared, node }.once().await;
     }
-    let (plugin, servers) = (PluginMetrics::default(), ApiServers::default());
-    let operations = Operations::start(&args, &plugin)?;
+    let shared = Shared::default();
+    let operations = Operations::start(&args, &shared.metrics)?;
     let readiness = operations.readiness.clone();
     // In this order: what the plugin waits for is waited for before anything is published.
-    let plugin = beside(&args, &client, &host, &servers, &plugin, &readiness);
-    let publication = publish_steadily(&args, &host, &client, (&server, &servers), operations);
+    let plugin = beside(&args, &client, &host, &shared, &readiness);
+    let publication = publish_steadily(&args, &host, &client, (&server, &shared), operations);
     tokio::try_join!(plugin, publication)?;
     Ok(())
 }
@@ -66,12 +75,12 @@ async fn publish_steadily(
     args: &Args,
     host: &HostRoot,
     client: &Client,
-    (server, servers): (&Server, &ApiServers),
+    (server, shared): (&Server, &Shared),
     mut operations: Operations,
 ) -> anyhow::Result<()> {
     let node = arrival::node(client, &args.node_name, &operations.stop).await?;
     if let Some(node) = node {
-        let start = Start { args, host, client, server, servers, node };
+        let start = Start { args, host, client, server, shared, node };
         let (driver, surroundings) = start.driver().await?;
         steady::run(driver, surroundings, &mut operations, args).await;
     }
@@ -84,7 +93,7 @@ struct Start<'a> {
     host: &'a HostRoot,
     client: &'a Client,
     server: &'a Server,
-    servers: &'a ApiServers,
+    shared: &'a Shared,
     node: NodeIdentity,
 }
 
@@ -103,7 +112,8 @@ impl Start<'_> {
     }
 
     async fn driver(self) -> Result<(Driver, Surroundings), NetworkError> {
-        let Self { args, host, client, server, servers, node } = self;
+        let Self { args, host, client, server, shared, node } = self;
+        let Shared { servers, ports, health, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
         servers.look(client, server).await;
         let kernel = kernel.map(|kernel| kernel.reaching(servers.clone()));
@@ -115,6 +125,8 @@ impl Start<'_> {
             host: host.clone(),
             kernel,
             cloud,
+            ports,
+            device_health: health,
             health: Health::default(),
             problems: Problems::default(),
             memory: Memory::of(host),
@@ -158,6 +170,9 @@ struct Driver {
     host: HostRoot,
     kernel: Option<Kernel>,
     cloud: CloudMetadata,
+    ports: KnownPorts,
+    /// What the kubelet is told of the devices.
+    device_health: Sender<Vec<DeviceHealth>>,
     health: Health,
     /// What was wrong at the last look.
     problems: Problems,
@@ -216,13 +231,25 @@ impl From<&Args> for Settings {
 impl Driver {
     /// Reads the machine and decides what to say of it.
     async fn look(&mut self) -> anyhow::Result<Decision> {
-        let snapshot = host::snapshot(&self.host)?;
+        let snapshot = self.snapshot().await?;
         let network = self.network().await?;
         Ok(self.decide(snapshot, network))
     }
 
+    /// Reads the machine on a thread of its own, as a device that does not answer keeps it.
+    async fn snapshot(&self) -> anyhow::Result<Snapshot> {
+        let (host, ports) = (self.host.clone(), self.ports.clone());
+        let read = tokio::task::spawn_blocking(move || host::snapshot(&host, &ports));
+        let read = timeout(PATIENCE, read).await;
+        read.with_context(|| format!("the machine could not be read within {PATIENCE:?}"))??
+            .map_err(Into::into)
+    }
+
     fn decide(&mut self, snapshot: Snapshot, network: NetworkFacts) -> Decision {
-        let mut facts = Facts { snapshot, network, cloud: self.cloud.clone() };
+        let unresponsive = self.ports.unresponsive();
+        self.tell_health(&snapshot, &unresponsive);
+        let cloud = self.cloud.clone();
+        let mut facts = Facts { snapshot, network, cloud };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
         let decision = decide(&facts);
@@ -234,8 +261,17 @@ impl Driver {
         seen.remember(&decision.devices, &facts, &held);
         self.memory.set(seen);
         let Settings { filter, sharing, .. } = &self.settings;
+        let decision = decision.with_unresponsive(&unresponsive, &facts.snapshot);
         let wanted = decision.with_gone(gone).filtered(filter).shared(*sharing);
         self.judge(wanted, Instant::now())
+    }
+
+    /// Tells the kubelet what it shows of each device.
+    fn tell_health(&self, snapshot: &Snapshot, unresponsive: &BTreeSet<String>) {
+        let inventory = Inventory::with(snapshot, &self.host);
+        let pool = &self.publisher.node().name;
+        let list = plugin::health::of(&inventory, unresponsive, pool, SystemTime::now());
+        self.device_health.send_replace(list);
     }
 
     /// What is wrong with the NICs, and what follows from it.

@@ -89,6 +89,13 @@ fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'st
             ),
             ("NICLinkRestored", "the PCIe link runs as fast as the NIC can"),
         ),
+        Problem::Unresponsive => (
+            (
+                "NICUnresponsive",
+                "the RDMA device does not answer the kernel; look at the kernel's log, reset the device",
+            ),
+            ("NICResponsive", "the RDMA device answers again"),
+        ),
         Problem::Gone => (
             (
                 "NICGone",

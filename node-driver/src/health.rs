@@ -21,6 +21,8 @@ pub enum Problem {
     PortFlapping,
     /// Its `PCIe` link is slower or narrower than the function could.
     LinkDegraded,
+    /// Its RDMA device does not answer the kernel.
+    Unresponsive,
     /// A pod has it, and the machine has it no more.
     Gone,
 }
@@ -35,6 +37,8 @@ pub struct Vitals {
     pub port_up: Option<bool>,
     /// Whether the link runs below what it could.
     pub link_degraded: Option<bool>,
+    /// Whether its RDMA device does not answer.
+    pub unresponsive: bool,
     /// Whether the device is gone although a pod has it.
     pub gone: bool,
 }
@@ -49,12 +53,14 @@ pub struct Health {
 struct Nic {
     port: Option<Signal>,
     link: Option<Signal>,
+    unresponsive: bool,
     gone: bool,
 }
 
 impl Problem {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::PortDown, Self::PortFlapping, Self::LinkDegraded, Self::Gone];
+    pub const ALL: [Self; 5] =
+        [Self::PortDown, Self::PortFlapping, Self::LinkDegraded, Self::Unresponsive, Self::Gone];
 
     /// The word for it, in metrics and after `dranet.io/` in taints.
     pub fn word(self) -> &'static str {
@@ -62,6 +68,7 @@ impl Problem {
             Self::PortDown => "port-down",
             Self::PortFlapping => "port-flapping",
             Self::LinkDegraded => "link-degraded",
+            Self::Unresponsive => "unresponsive",
             Self::Gone => "gone",
         }
     }
@@ -78,11 +85,11 @@ impl Health {
     pub fn observe(&mut self, seen: &BTreeMap<String, Vitals>, now: Instant) {
         self.nics.retain(|device, _| seen.contains_key(device));
         for (device, vitals) in seen {
-            let Vitals { port_up, link_degraded, gone } = *vitals;
+            let Vitals { port_up, link_degraded, unresponsive, gone } = *vitals;
             let nic = self.nics.entry(device.clone()).or_default();
             observe(&mut nic.port, port_up.map(|is_up| !is_up), now);
             observe(&mut nic.link, link_degraded, now);
-            nic.gone = gone;
+            (nic.unresponsive, nic.gone) = (unresponsive, gone);
         }
     }
 
@@ -117,6 +124,7 @@ impl Nic {
             (Problem::PortDown, is(&self.port, Signal::is_bad)),
             (Problem::PortFlapping, is(&self.port, Signal::is_flapping)),
             (Problem::LinkDegraded, is(&self.link, Signal::is_bad)),
+            (Problem::Unresponsive, self.unresponsive),
             (Problem::Gone, self.gone),
         ];
         found.into_iter().filter_map(|(problem, is_so)| is_so.then_some(problem)).collect()

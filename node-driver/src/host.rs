@@ -1,5 +1,6 @@
 //! Which boot of which machine a root is, and what its kernel tells of it.
 
+use crate::ports::KnownPorts;
 use crate::rdma;
 use process::chain::Chain;
 use std::fs;
@@ -20,11 +21,13 @@ pub(crate) fn is_this_machine(host: &HostRoot) -> bool {
     boot_id(host).is_some_and(|boot| read(Path::new("/proc")) == Some(boot))
 }
 
-/// What sysfs tells of a machine, and RDMA netlink where the root is this machine.
-pub(crate) fn snapshot(host: &HostRoot) -> Result<Snapshot, ReadError> {
-    let mut snapshot = topology_graph::read(host)?;
+/// What sysfs tells of a machine, and RDMA netlink where the root is this machine. Of RDMA
+/// devices that do not answer the ports are as they were last. Blocks.
+pub(crate) fn snapshot(host: &HostRoot, ports: &KnownPorts) -> Result<Snapshot, ReadError> {
+    let unread = ports.unresponsive();
+    let mut snapshot = topology_graph::read(&host.clone().without_ports_of(unread.clone()))?;
     if is_this_machine(host) {
-        match rdma::read() {
+        match rdma::read(&unread) {
             Ok(devices) => {
                 let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
                 tracing::debug!(?names, "RDMA netlink tells of devices");
@@ -35,6 +38,7 @@ pub(crate) fn snapshot(host: &HostRoot) -> Result<Snapshot, ReadError> {
             }
         }
     }
+    ports.complete(&mut snapshot, &unread);
     Ok(snapshot)
 }
 

@@ -35,7 +35,7 @@ pub mod order;
 mod pace;
 mod pci_names;
 pub mod plugin;
-mod ports;
+pub mod ports;
 pub mod prepare;
 pub mod probe;
 pub mod publish;

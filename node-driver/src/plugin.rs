@@ -26,7 +26,7 @@ use crate::nri;
 use crate::plugin::dra::DraService;
 use crate::plugin::health::{HealthService, Watched};
 use crate::plugin::registration::RegistrationService;
-use crate::plugin::socket::{Socket, name};
+use crate::plugin::socket::{Socket, name, remove_dead};
 use crate::plugin::wire::{dra_v1, dra_v1beta1, health_v1, health_v1alpha1, registration_v1};
 use crate::prepare::durable::FileError;
 use crate::prepare::error::PrepareError;
@@ -121,6 +121,7 @@ impl Plugin {
             reconciling.reconcile()?;
             reconciling.alone(|| install::install(&hook))
         };
+        remove_dead_sockets(&paths);
         tokio::task::spawn_blocking(begin).await???;
         let suffix = instance.as_deref();
         let endpoint = Socket::bind(&paths.plugin(), &name("dra", suffix))?;
@@ -169,6 +170,14 @@ impl Plugin {
     }
 }
 
+/// Those under hidden names are let be: one that is bound may not listen yet.
+fn remove_dead_sockets(paths: &Paths) {
+    let is_of = |name: &str, stem: &str, end: &str| name.starts_with(stem) && name.ends_with(end);
+    remove_dead(&paths.plugin(), |name| is_of(name, "dra", ".sock"));
+    remove_dead(&paths.registry(), |name| is_of(name, &paths.driver, "-reg.sock"));
+    remove_dead(&paths.run, |name| is_of(name, "probe-", ".sock"));
+}
+
 fn registry_name(paths: &Paths, instance: Option<&str>) -> String {
     let stem = instance
         .map_or_else(|| paths.driver.clone(), |instance| format!("{}-{instance}", paths.driver));
@@ -190,8 +199,8 @@ async fn serve_dra(
 ) -> Result<(), PluginError> {
     let dra = DraService::new(preparer);
     let health = HealthService::new(health, stop.clone());
+    // The kubelet dials this one as `unix:…`, and its client then sends a plain authority.
     let (incoming, _removal) = socket.into_incoming();
-    let incoming = incoming.map(|client| client.map(authority::readable));
     Server::builder()
         .add_service(dra_v1::dra_plugin_server::DraPluginServer::new(dra.clone()))
         .add_service(dra_v1beta1::dra_plugin_server::DraPluginServer::new(dra))

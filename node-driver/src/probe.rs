@@ -99,11 +99,11 @@ mod tests {
         let (old, new) = (Readiness::default(), Readiness::default());
         let publication = new.wait_for("the first publication");
         let registration = new.wait_for("the kubelet's registration");
-        let serve = |instance: &str, readiness: &Readiness| {
+        let answer = |instance: &str, readiness: &Readiness| {
             let socket = socket(run.path(), instance).unwrap();
-            tokio::spawn(super::serve(socket, readiness.clone(), stop.clone()))
+            tokio::spawn(serve(socket, readiness.clone(), stop.clone()))
         };
-        let tasks = [serve("old", &old), serve("new", &new)];
+        let tasks = [answer("old", &old), answer("new", &new)];
         let probe = async |instance: &str, question| {
             let (instance, run_dir) = (instance.to_owned(), run.path().to_owned());
             let args = ProbeArgs { question, run_dir, instance };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use topology_graph::{HostRoot, NodeTopology};
+use topology_graph::NodeTopology;
 
 /// What this node's objects are on the server, as last heard.
 #[derive(Clone, Debug)]
@@ -141,14 +141,19 @@ fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
 
 /// Starts to look at what nobody tells of: the ports of RDMA devices, and which
 /// devices pods have.
-pub(crate) fn polled(tasks: &mut JoinSet<()>, host: &HostRoot, claims: Claims, wake: &Arc<Notify>) {
-    let (mut ports, mut stamp, wake) = (Ports::of(host), claims.stamp(), Arc::clone(wake));
+pub(crate) fn polled(
+    tasks: &mut JoinSet<()>,
+    mut ports: Ports,
+    claims: Claims,
+    wake: &Arc<Notify>,
+) {
+    let (mut stamp, wake) = (claims.stamp(), Arc::clone(wake));
     tasks.spawn(async move {
         let mut tick = tokio::time::interval(ports::PERIOD);
         loop {
             tick.tick().await;
             let before = mem::replace(&mut stamp, claims.stamp());
-            if ports.changed() || stamp != before {
+            if ports.changed().await || stamp != before {
                 wake.notify_one();
             }
         }

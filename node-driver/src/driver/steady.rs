@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::network::kernel::Changes;
 use crate::pace::Pace;
 use crate::plugin::metrics::PluginMetrics;
+use crate::ports::Ports;
 use crate::probe;
 use crate::watch::{self, Known};
 use futures::future::BoxFuture;
@@ -106,7 +107,8 @@ pub(super) async fn run(
     if let Some(changes) = changes {
         watch::kernel(&mut tasks, changes, &wake);
     }
-    watch::polled(&mut tasks, &driver.host, driver.claims.clone(), &wake);
+    let ports = Ports::of(&driver.host, driver.ports.clone());
+    watch::polled(&mut tasks, ports, driver.claims.clone(), &wake);
     let (sender, metadata) = value::channel(driver.cloud.clone());
     if !cloud_answered {
         tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));

@@ -5,7 +5,11 @@ use crate::checkpoint::{Checkpoint, Phase, Record};
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
 use crate::filter;
 use crate::live;
+use crate::plugin::health::HealthState;
+use crate::ports::Ports;
 use cluster_model::names::attribute;
+use k8s_openapi::api::resource::v1::Device;
+use rustix::fs::{self as kernel_fs, CWD, FileType, mknodat};
 use serde_json::json;
 use std::fs;
 use tempfile::TempDir;
@@ -33,6 +37,8 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         host: HostRoot::at(root.path()),
         kernel: None,
         cloud,
+        ports: KnownPorts::default(),
+        device_health: Sender::default(),
         health: Health::default(),
         problems: Problems::default(),
         memory: Memory::of(&HostRoot::at(root.path())),
@@ -143,4 +149,39 @@ async fn a_nic_that_is_gone_is_tainted_while_a_pod_has_it() {
     assert_eq!(taints[0].key, "dranet.io/gone");
     hold(&root, None);
     assert_eq!(names(&driver.look().await.unwrap()), (3, vec![]));
+}
+
+/// A FIFO that nobody writes to stands for a file of a device that does not answer.
+#[tokio::test]
+async fn a_nic_that_does_not_answer_is_tainted_and_the_others_are_published() {
+    let (server, root) = (FakeServer::with_node(NODE), live::plant("aks-gb300"));
+    let mut driver = driver(&server, &root, CloudMetadata::default()).await;
+    let before = driver.look().await.unwrap();
+    let health = driver.device_health.subscribe();
+    let state = root.path().join("sys/class/infiniband/mlx5_2/ports/1/state");
+    fs::remove_file(&state).unwrap();
+    mknodat(CWD, &state, FileType::Fifo, kernel_fs::Mode::RUSR | kernel_fs::Mode::WUSR, 0).unwrap();
+    let mut ports = Ports::of(&driver.host, driver.ports.clone());
+    assert!(ports.changed().await);
+
+    let decision = driver.look().await.unwrap();
+    let tainted: Vec<_> =
+        decision.devices.iter().filter_map(|it| Some((&it.name, it.taints.as_ref()?))).collect();
+    let [(name, taints)] = &tainted[..] else { panic!("{tainted:?}") };
+    assert_eq!(
+        (name.as_str(), taints[0].key.as_str()),
+        ("pci-0103-00-00-0", "dranet.io/unresponsive")
+    );
+    let untainted = |decision: &Decision| {
+        let devices = decision.devices.iter().cloned();
+        devices.map(|device| Device { taints: None, ..device }).collect::<Vec<_>>()
+    };
+    assert_eq!(untainted(&decision), untainted(&before), "all else as it was");
+    let unhealthy = |list: &[DeviceHealth]| {
+        let bad = list.iter().filter(|it| it.state == HealthState::Unhealthy);
+        bad.map(|it| it.message.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(unhealthy(&health.borrow()), ["mlx5_2 does not answer"]);
+    // Whoever waits for it is let go.
+    drop(fs::OpenOptions::new().write(true).open(&state).unwrap());
 }

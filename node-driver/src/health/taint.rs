@@ -17,6 +17,9 @@ pub struct TaintArgs {
     /// the port above it both could
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::None)]
     pub link_degraded_taint: TaintEffect,
+    /// What a NIC is tainted with while its RDMA device does not answer the kernel
+    #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
+    pub unresponsive_taint: TaintEffect,
     /// What a NIC is tainted with that a pod has and the machine has no more
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub gone_taint: TaintEffect,
@@ -52,6 +55,7 @@ impl TaintArgs {
             Problem::PortDown => self.port_down_taint,
             Problem::PortFlapping => self.port_flapping_taint,
             Problem::LinkDegraded => self.link_degraded_taint,
+            Problem::Unresponsive => self.unresponsive_taint,
             Problem::Gone => self.gone_taint,
         }
     }
@@ -63,6 +67,7 @@ impl Default for TaintArgs {
             port_down_taint: TaintEffect::NoSchedule,
             port_flapping_taint: TaintEffect::NoSchedule,
             link_degraded_taint: TaintEffect::None,
+            unresponsive_taint: TaintEffect::NoSchedule,
             gone_taint: TaintEffect::NoSchedule,
         }
     }
@@ -107,6 +112,7 @@ mod tests {
             [
                 "dranet.io/port-down:NoSchedule",
                 "dranet.io/port-flapping:NoSchedule",
+                "dranet.io/unresponsive:NoSchedule",
                 "dranet.io/gone:NoSchedule"
             ]
         );
@@ -114,6 +120,7 @@ mod tests {
             "--port-down-taint=none",
             "--port-flapping-taint=no-execute",
             "--link-degraded-taint=no-schedule",
+            "--unresponsive-taint=none",
             "--gone-taint=no-execute",
         ];
         assert_eq!(

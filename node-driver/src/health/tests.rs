@@ -1,13 +1,14 @@
 use super::*;
 use std::time::Duration;
 
-/// What a step of a walk shows: `up`, `down`, `fast`, `slow`, `gone`; `absent` is
+/// What a step of a walk shows: `up`, `down`, `fast`, `slow`, `silent`, `gone`; `absent` is
 /// a NIC of which nothing is seen.
 fn vitals(what: &str) -> BTreeMap<String, Vitals> {
     let vitals = match what {
         "absent" => return BTreeMap::new(),
         "up" | "down" => Vitals { port_up: Some(what == "up"), ..Vitals::default() },
         "fast" | "slow" => Vitals { link_degraded: Some(what == "slow"), ..Vitals::default() },
+        "silent" => Vitals { unresponsive: true, ..Vitals::default() },
         "gone" => Vitals { gone: true, ..Vitals::default() },
         _ => Vitals::default(),
     };
@@ -55,6 +56,11 @@ fn a_problem_comes_at_once_and_goes_slowly() {
     insta::assert_snapshot!(walk(&[(0, "down"), (1, "absent"), (2, "up")]), @"
     0 down: port-down
     1 absent: well
+    2 up: well
+    ");
+    insta::assert_snapshot!(walk(&[(0, "up"), (1, "silent"), (2, "up")]), @"
+    0 up: well
+    1 silent: unresponsive
     2 up: well
     ");
     insta::assert_snapshot!(walk(&[(0, "up"), (1, "gone"), (2, "up")]), @"

@@ -53,6 +53,10 @@ pub struct PluginArgs {
     /// Tell containers their devices' attributes in metadata files (KEP-5304)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub device_metadata: bool,
+    /// Namespace whose claims may set addresses, routes, rules, neighbors, forwarding, routing
+    /// domains and eBPF programs; repeatable, `*` for all
+    #[arg(long = "network-namespace", value_name = "NAMESPACE")]
+    pub network_namespaces: Vec<String>,
     /// What pods may have besides
     #[command(flatten)]
     pub policy: Policy,

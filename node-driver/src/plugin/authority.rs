@@ -5,6 +5,8 @@
 //! sign there, and hyper refuses the stream (`PROTOCOL_ERROR`). So the value is
 //! replaced on its way in. Nothing is decoded: HPACK (RFC 7541) is walked field
 //! by field, and fields keep their order, so both sides' dynamic tables agree.
+//!
+//! For the registration socket alone: the plugin's own is dialled by a URI.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split};

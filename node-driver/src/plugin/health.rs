@@ -4,13 +4,20 @@
 
 use crate::plugin::wire::{health_v1, health_v1alpha1};
 use crate::prepare::inventory::{Inventory, NicFacts};
+use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
+use tokio::time::{Instant, interval_at};
+use tokio_stream::wrappers::{IntervalStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
+
+/// How often the list is told again although nothing changed: to the kubelet a device that
+/// it has not heard of for 30 s is unknown (`DefaultHealthTimeout` in
+/// `pkg/kubelet/cm/dra/healthinfo.go`).
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// Longest message that the kubelet keeps.
 const MESSAGE_MAX: usize = 1024;
@@ -42,11 +49,20 @@ pub enum HealthState {
 }
 
 /// The health of all devices: a NIC works while any of its ports is active, as the taint
-/// `dranet.io/port-down` has it. Of one without RDMA nothing is known.
-pub fn of(inventory: &Inventory, pool: &str, at: SystemTime) -> Vec<DeviceHealth> {
+/// `dranet.io/port-down` has it, and its RDMA device answers. Of one without RDMA nothing
+/// is known.
+pub fn of(
+    inventory: &Inventory,
+    unresponsive: &BTreeSet<String>,
+    pool: &str,
+    at: SystemTime,
+) -> Vec<DeviceHealth> {
     let health = |(name, nic): (&String, &NicFacts)| {
         let (state, message) = match &nic.rdma {
             None => (HealthState::Unknown, String::new()),
+            Some(rdma) if unresponsive.contains(&rdma.name) => {
+                (HealthState::Unhealthy, format!("{} does not answer", rdma.name))
+            }
             Some(rdma) if rdma.inactive.is_empty() => (HealthState::Healthy, String::new()),
             Some(rdma) => {
                 let ports: Vec<_> = rdma.inactive.iter().map(u32::to_string).collect();
@@ -59,13 +75,6 @@ pub fn of(inventory: &Inventory, pool: &str, at: SystemTime) -> Vec<DeviceHealth
         DeviceHealth { pool: pool.to_owned(), device: name.clone(), state, message, at }
     };
     inventory.devices.iter().map(health).collect()
-}
-
-/// Whether two lists tell the same, at whatever time.
-pub fn is_same(one: &[DeviceHealth], other: &[DeviceHealth]) -> bool {
-    let facts =
-        |health: &DeviceHealth| DeviceHealth { at: SystemTime::UNIX_EPOCH, ..health.clone() };
-    one.iter().map(facts).eq(other.iter().map(facts))
 }
 
 /// The list as it is now, and its changes.
@@ -83,11 +92,15 @@ impl HealthService {
         Self { devices, stop }
     }
 
-    /// Ends with the driver: a stream that never ends would hold up its stop.
+    /// The list as it is, at each change, and each [`PERIOD`] again. Ends with the driver: a
+    /// stream that never ends would hold up its stop.
     fn lists(&self) -> impl Stream<Item = Vec<DeviceHealth>> + Send + use<> {
-        let lists = WatchStream::new(self.devices.clone());
+        let changes = WatchStream::new(self.devices.clone());
+        let devices = self.devices.clone();
+        let again = IntervalStream::new(interval_at(Instant::now() + PERIOD, PERIOD))
+            .map(move |_| devices.borrow().clone());
         let stop = self.stop.clone();
-        futures::StreamExt::take_until(lists, stop.cancelled_owned())
+        futures::StreamExt::take_until(changes.merge(again), stop.cancelled_owned())
     }
 }
 
@@ -167,10 +180,15 @@ mod tests {
                 chars: vec![],
                 missing: vec![],
             };
-            let nic = NicFacts { address: None, rdma: Some(rdma), netdev: None };
+            let nic =
+                NicFacts { address: None, rdma: Some(rdma), netdev: None, physical_mtu: None };
             let inventory = Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None };
-            let health = of(&inventory, "node", SystemTime::UNIX_EPOCH).remove(0);
-            assert_eq!((health.state, health.message.as_str()), (expected, message));
+            let health = of(&inventory, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
+            assert_eq!((health[0].state, health[0].message.as_str()), (expected, message));
+            let silent = BTreeSet::from(["mlx4_0".to_owned()]);
+            let health = of(&inventory, &silent, "node", SystemTime::UNIX_EPOCH);
+            assert_eq!(health[0].state, HealthState::Unhealthy);
+            assert_eq!(health[0].message, "mlx4_0 does not answer");
         }
     }
 }

@@ -3,15 +3,27 @@
 //! upgrade runs the old one or the new one, whole.
 
 use crate::prepare::durable::FileError;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Copies the running binary.
+/// Why the container runtime cannot start the hook.
+const NO_EXEC: &str =
+    "its file system is mounted `noexec`; mount it without, or choose another --kubelet-dir";
+
+/// Copies the running binary to where the container runtime can start it.
 pub(super) fn install(target: &Path) -> Result<(), FileError> {
     copy(Path::new("/proc/self/exe"), target)
+        .and_then(|()| check_executable(target))
         .map_err(|source| FileError::new("install", target, source))
+}
+
+/// Said here, and not by each container that does not start.
+fn check_executable(target: &Path) -> io::Result<()> {
+    let is_noexec = statvfs(target)?.f_flag.contains(StatVfsMountFlags::NOEXEC);
+    if is_noexec { Err(io::Error::other(NO_EXEC)) } else { Ok(()) }
 }
 
 fn copy(source: &Path, target: &Path) -> io::Result<()> {

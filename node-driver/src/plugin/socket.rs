@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -107,6 +108,24 @@ impl Drop for Removal {
         // Another instance may have put its own there meanwhile.
         if self.inode.is_some() && inode(&self.path) == self.inode {
             let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes sockets of `folder` on which nobody listens: of instances that were killed. A
+/// kubelet that starts dials each registration socket that it finds. `is_ours` is asked with
+/// a name.
+pub(crate) fn remove_dead(folder: &Path, is_ours: impl Fn(&str) -> bool) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
+        let is_dead = || {
+            let answer = std::os::unix::net::UnixStream::connect(&path);
+            answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        if is_socket && entry.file_name().to_str().is_some_and(&is_ours) && is_dead() {
+            tracing::info!(path = %path.display(), "Removing the socket of an earlier instance");
+            let _ = fs::remove_file(&path);
         }
     }
 }

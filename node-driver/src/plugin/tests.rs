@@ -13,6 +13,7 @@ use crate::plugin::wire::dra_v1beta1::dra_plugin_client::DraPluginClient as Clie
 use crate::plugin::wire::health_v1::dra_resource_health_client::DraResourceHealthClient;
 use crate::plugin::wire::registration_v1::registration_client::RegistrationClient;
 use crate::plugin::wire::registration_v1::{InfoRequest, RegistrationStatus};
+use crate::ports::KnownPorts;
 use crate::prepare::effects::{Effects, Faults};
 use crate::prepare::lacking::Lacking;
 use crate::prepare::plan::Policy;
@@ -81,8 +82,10 @@ impl Bench {
         let host = HostRoot::at(folder.path().join("root"));
         let node = Arc::new(Node {
             host,
+            ports: KnownPorts::default(),
             servers: ApiServers::default(),
             policy: Policy::default(),
+            network_namespaces: Vec::new(),
             effects,
             metrics: PluginMetrics::default(),
         });
@@ -110,7 +113,7 @@ impl Bench {
                 look.tick().await;
             }
         };
-        let waited = tokio::time::timeout(Duration::from_secs(20), there).await;
+        let waited = timeout(Duration::from_secs(20), there).await;
         assert!(waited.is_ok(), "`{}` does not appear", path.display());
     }
 
@@ -380,6 +383,33 @@ async fn two_instances_serve_side_by_side() {
         assert_eq!(unprepare(&mut through_new, name).await, "");
     }
     assert_eq!(files(&paths.cdi), [""; 0]);
+    stop.cancel();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn sockets_of_killed_instances_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = paths(&folder);
+    let dead = |folder: &Path, name: &str| {
+        fs::create_dir_all(folder).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(folder.join(name)).unwrap());
+    };
+    dead(&paths.registry(), "dra.net-killed-reg.sock");
+    dead(&paths.registry(), "gpu.example.com-reg.sock");
+    dead(&paths.plugin(), "dra-killed.sock");
+    dead(&paths.run, "probe-killed.sock");
+    let (task, stop, _health, _) = Bench::run(&folder, Some("new"));
+    let there = async {
+        while !paths.registry().join("dra.net-new-reg.sock").exists() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(20), there).await.unwrap();
+    let sockets = ["dra.net-new-reg.sock", "gpu.example.com-reg.sock"];
+    assert_eq!(files(&paths.registry()), sockets, "those of others are theirs");
+    assert!(!files(&paths.plugin()).contains(&"dra-killed.sock".to_owned()));
+    assert!(!files(&paths.run).contains(&"probe-killed.sock".to_owned()));
     stop.cancel();
     task.await.unwrap().unwrap();
 }

@@ -3,7 +3,7 @@
 //!
 //! Follows `k8s.io/api/resource/v1` and the rules of the kubelet's DRA manager.
 
-use cluster_model::network_config::IpPrefix;
+use cluster_model::network_config::{IpPrefix, NetworkConfig, may_set_guarded};
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
@@ -81,6 +81,8 @@ pub struct AllocatedDevice {
     pub admin_access: bool,
     /// The opaque parameters that apply to it.
     pub parameters: Option<serde_json::Value>,
+    /// Whether they are the device class's, and so the operator's.
+    pub are_parameters_of_class: bool,
     /// What it was given of the range that its parameters name.
     pub address: Option<IpPrefix>,
 }
@@ -142,6 +144,18 @@ pub enum ClaimError {
         /// This node.
         node: String,
     },
+    /// Its namespace may not set what its parameters set.
+    #[error(
+        "claim `{claim}` sets `{field}`, which only namespaces may that the operator names by --network-namespace ({allowed})"
+    )]
+    Guarded {
+        /// Which claim.
+        claim: Box<ClaimRef>,
+        /// The field.
+        field: &'static str,
+        /// The namespaces, or `none`.
+        allowed: String,
+    },
 }
 
 impl AllocatedClaim {
@@ -182,6 +196,21 @@ impl AllocatedClaim {
         })
     }
 
+    /// Refuses parameters that a user of this namespace may not set. Those of a device class
+    /// are the operator's; those that cannot be read are refused by the plan.
+    pub fn check_namespace(&self, allowed: &[String]) -> Result<(), ClaimError> {
+        if may_set_guarded(&self.claim.namespace, allowed) {
+            return Ok(());
+        }
+        let of_user = self.devices.iter().filter(|device| !device.are_parameters_of_class);
+        let configs = of_user.filter_map(|it| NetworkConfig::parse(it.parameters.as_ref()?).ok());
+        let Some(field) = configs.flat_map(|config| config.guarded_fields()).next() else {
+            return Ok(());
+        };
+        let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+        Err(ClaimError::Guarded { claim: Box::new(self.claim.clone()), field, allowed })
+    }
+
     fn devices(
         ours: Vec<&DeviceRequestAllocationResult>,
         allocation: &AllocationResult,
@@ -198,13 +227,15 @@ impl AllocatedClaim {
                     node: node.to_owned(),
                 });
             }
+            let (parameters, from_claim) = parameters(allocation, driver, &result.request).unzip();
             Ok(AllocatedDevice {
                 request: result.request.clone(),
                 pool: result.pool.clone(),
                 device: result.device.clone(),
                 share_id: result.share_id.clone(),
                 admin_access: result.admin_access.unwrap_or_default(),
-                parameters: parameters(allocation, driver, &result.request),
+                parameters,
+                are_parameters_of_class: from_claim == Some(false),
                 address: None,
             })
         };
@@ -234,12 +265,13 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
 }
 
 /// The parameters that apply to a request: the claim's before its class's, and
-/// among equals the last. No requests named means all of them.
+/// among equals the last; and whether they are the claim's. No requests named means all
+/// of them.
 fn parameters(
     allocation: &AllocationResult,
     driver: &str,
     request: &str,
-) -> Option<serde_json::Value> {
+) -> Option<(serde_json::Value, bool)> {
     let devices = allocation.devices.as_ref();
     let configs = devices.and_then(|devices| devices.config.as_ref()).into_iter().flatten();
     let applies = |config: &&DeviceAllocationConfiguration| {
@@ -252,7 +284,7 @@ fn parameters(
         .filter_map(|config| Some((config.source == "FromClaim", config.opaque.as_ref()?)))
         .filter(|(_, opaque)| opaque.driver == driver)
         .max_by_key(|(from_claim, _)| *from_claim)
-        .map(|(_, opaque)| opaque.parameters.0.clone())
+        .map(|(from_claim, opaque)| (opaque.parameters.0.clone(), from_claim))
 }
 
 /// The pods that a claim is reserved for.

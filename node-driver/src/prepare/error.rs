@@ -62,6 +62,14 @@ pub enum PrepareError {
         /// Why not.
         source: Box<kube::Error>,
     },
+    /// The same took too long.
+    #[error(
+        "claim `{claim}`: the API server took too long to tell which addresses are taken; it is tried again"
+    )]
+    AddressesLate {
+        /// Which claim.
+        claim: ClaimRef,
+    },
     /// Every address of a range is another claim's.
     #[error(
         "claim `{claim}`: no address of `interface.addressRange` is free; widen it, or delete claims that are not used"
@@ -75,6 +83,18 @@ pub enum PrepareError {
     RangeContended {
         /// Which claim.
         claim: ClaimRef,
+    },
+    /// A device of the claim is stuck.
+    #[error(
+        "claim `{claim}`: device `{device}` cannot be given, as its RDMA device `{rdma}` does not answer the kernel; look at the kernel's log, reset the device"
+    )]
+    Unresponsive {
+        /// Which claim.
+        claim: ClaimRef,
+        /// The device.
+        device: String,
+        /// Its RDMA device.
+        rdma: String,
     },
     /// The machine could not be read.
     #[error(transparent)]

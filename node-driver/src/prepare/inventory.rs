@@ -4,6 +4,7 @@
 use crate::host;
 use crate::network::{Interface, NetworkFacts};
 use crate::nic::{device_name, virtual_interfaces};
+use crate::ports::KnownPorts;
 use rustix::fs::{FileType, major, minor, stat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +35,8 @@ pub struct NicFacts {
     pub rdma: Option<RdmaFacts>,
     /// Its network interface, where it is in the host's namespace.
     pub netdev: Option<String>,
+    /// Of a virtual function: the MTU of its physical function's interface.
+    pub physical_mtu: Option<u32>,
 }
 
 /// An RDMA device.
@@ -66,8 +69,8 @@ pub struct CharDevice {
 
 impl Inventory {
     /// Reads the machine.
-    pub fn read(host: &HostRoot) -> Result<Self, ReadError> {
-        Ok(Self::with(&host::snapshot(host)?, host))
+    pub fn read(host: &HostRoot, ports: &KnownPorts) -> Result<Self, ReadError> {
+        Ok(Self::with(&host::snapshot(host, ports)?, host))
     }
 
     /// The NICs of a machine that was read, with the character devices that are there.
@@ -83,9 +86,24 @@ impl Inventory {
             address: None,
             rdma: None,
             netdev: Some(interface.name.clone()),
+            physical_mtu: None,
         };
         let virtuals = virtual_interfaces(network).into_iter();
         self.devices.extend(virtuals.map(|(name, interface)| (name, nic(interface))));
+        self
+    }
+
+    /// With the MTU of each physical function at its virtual ones.
+    #[must_use]
+    pub fn with_physical_mtus(mut self, snapshot: &Snapshot, network: &NetworkFacts) -> Self {
+        for function in &snapshot.pci {
+            let Some(physical) = function.physical_function else { continue };
+            let netdev = snapshot.netdevs_of(physical).next();
+            let interface = netdev.and_then(|netdev| network.interface(&netdev.name));
+            if let Some(nic) = self.devices.get_mut(&device_name(function.address)) {
+                nic.physical_mtu = interface.and_then(|interface| interface.mtu);
+            }
+        }
         self
     }
 
@@ -108,7 +126,7 @@ impl Inventory {
             });
             let netdev = netdev.map(|netdev| netdev.name.clone());
             let address = Some(function.address);
-            (device_name(function.address), NicFacts { address, rdma, netdev })
+            (device_name(function.address), NicFacts { address, rdma, netdev, physical_mtu: None })
         };
         let devices = snapshot
             .pci

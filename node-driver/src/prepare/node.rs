@@ -17,6 +17,7 @@ use crate::cloud;
 use crate::host::{self, is_this_machine};
 use crate::network::server::ApiServers;
 use crate::plugin::metrics::PluginMetrics;
+use crate::ports::KnownPorts;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
 use crate::prepare::companions::joined;
 use crate::prepare::effects::Effects;
@@ -49,10 +50,14 @@ pub struct PreparedDevice {
 pub struct Node {
     /// Where the machine is read.
     pub host: HostRoot,
+    /// The ports of RDMA devices that do not answer.
+    pub ports: KnownPorts,
     /// Where the API servers are, to which the host keeps its way.
     pub servers: ApiServers,
     /// What the operator lets pods have.
     pub policy: Policy,
+    /// The namespaces whose claims may set what reaches beyond their pods.
+    pub network_namespaces: Vec<String>,
     /// What plans do.
     pub effects: Effects,
     /// What is counted.
@@ -74,7 +79,7 @@ impl Node {
 
     /// Reads the machine.
     pub fn read(&self) -> Result<Snapshot, PrepareError> {
-        Ok(host::snapshot(&self.host)?)
+        Ok(host::snapshot(&self.host, &self.ports)?)
     }
 
     /// Prepares a claim, on a machine that was read a moment ago. What a failed effect
@@ -154,7 +159,11 @@ impl Node {
     ) -> Result<(Plan, Vec<Plan>), PrepareError> {
         let host = NetNs::current()?;
         let network = HostNetwork::read(&host, &self.servers.now())?;
-        let inventory = Inventory::with(machine, &self.host).with_virtual(&network.facts());
+        let interfaces = network.facts();
+        let inventory = Inventory::with(machine, &self.host)
+            .with_virtual(&interfaces)
+            .with_physical_mtus(machine, &interfaces);
+        self.check_answers(claim, &inventory)?;
         let netdev =
             |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
@@ -181,6 +190,27 @@ impl Node {
         let (topology, _) = Topology::build(machine, overlay.as_ref());
         let driver = &self.effects.paths.driver;
         Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, &topology, published)))
+    }
+
+    /// A pod would hang on a device that does not answer, and so would what is done here.
+    fn check_answers(
+        &self,
+        claim: &AllocatedClaim,
+        inventory: &Inventory,
+    ) -> Result<(), PrepareError> {
+        let unresponsive = self.ports.unresponsive();
+        for device in &claim.devices {
+            let nic = inventory.devices.get(&device.device);
+            let rdma = nic.and_then(|nic| nic.rdma.as_ref());
+            if let Some(rdma) = rdma.filter(|rdma| unresponsive.contains(&rdma.name)) {
+                return Err(PrepareError::Unresponsive {
+                    claim: claim.claim.clone(),
+                    device: device.device.clone(),
+                    rdma: rdma.name.clone(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// What the cloud calls this machine, where it has said so during this boot.

@@ -77,6 +77,7 @@ impl Preparer {
     ) -> Result<Plan, PrepareError> {
         let driver = &self.node.effects.paths.driver;
         let mut allocated = AllocatedClaim::read(object, claim, driver, &self.name)?;
+        allocated.check_namespace(&self.node.network_namespaces)?;
         let (published, machine) = facts?;
         addresses::reserve(&self.client, driver, &mut allocated).await?;
         self.on_node(move |node| node.prepare(&allocated, &published, &machine)).await

@@ -1,7 +1,7 @@
 //! From replies to devices and their ports.
 
 use super::wire::{self, Nldev, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use topology_graph::{LinkLayer, PortState};
 
@@ -31,18 +31,21 @@ pub struct Port {
     pub netdev: Option<String>,
 }
 
-/// All devices; none where the kernel has no RDMA.
-pub(crate) fn read() -> io::Result<Vec<Device>> {
-    match replies() {
+/// All devices, those of `unread_ports` without ports; none where the kernel has no RDMA.
+pub(crate) fn read(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Device>> {
+    match replies(unread_ports) {
         Err(error) if wire::has_no_rdma(&error) => Ok(Vec::new()),
         replies => Ok(devices(&replies?)),
     }
 }
 
-fn replies() -> io::Result<Vec<Reply>> {
+fn replies(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Reply>> {
     let nldev = Nldev::open()?;
     let mut replies = nldev.dump(wire::GET, &[])?;
-    let indices: Vec<u32> = replies.iter().filter_map(|reply| reply.number(wire::INDEX)).collect();
+    let is_read =
+        |reply: &&Reply| reply.text(wire::NAME).is_none_or(|name| !unread_ports.contains(name));
+    let read = replies.iter().filter(is_read);
+    let indices: Vec<u32> = read.filter_map(|reply| reply.number(wire::INDEX)).collect();
     for index in indices {
         match nldev.dump(wire::PORT_GET, &[(wire::INDEX, index.to_ne_bytes())]) {
             Ok(ports) => replies.extend(ports),

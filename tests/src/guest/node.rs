@@ -172,7 +172,7 @@ impl GuestNode {
     pub async fn restart_driver(&self) -> anyhow::Result<()> {
         let command = format!(
             "/run/node-driver --node-name {} --kubeconfig {DRIVER_KUBECONFIG} --cloud none \
-            --kubelet-dir {FOLDER}/kubelet --cdi-dir {CDI}",
+            --kubelet-dir {FOLDER}/kubelet --cdi-dir {CDI} --network-namespace '*'",
             self.name
         );
         self.guest.start("node-driver", &command).await

@@ -66,6 +66,8 @@ pub struct Machine {
     containerd: Option<Process>,
     /// What the driver may do; everything where nothing is said.
     capabilities: Option<String>,
+    /// Whose claims may set what reaches beyond their pods.
+    namespaces: Vec<String>,
     /// The host's interfaces when it began.
     before: Value,
     /// How often it was booted again.
@@ -101,6 +103,7 @@ impl Machine {
             kubelet: Some(kubelet),
             containerd: Some(containerd),
             capabilities: None,
+            namespaces: vec!["*".to_owned()],
             before: links::state()?,
             boots: 0,
             folder,
@@ -124,6 +127,7 @@ impl Machine {
             kubelet: None,
             containerd: None,
             capabilities: None,
+            namespaces: vec!["*".to_owned()],
             before: links::state()?,
             boots: 0,
             folder,
@@ -134,6 +138,12 @@ impl Machine {
     pub fn limit_driver(&mut self, capabilities: &[&str]) {
         let kept = capabilities.iter().map(|capability| format!(",+{capability}"));
         self.capabilities = Some(format!("-all{}", kept.collect::<String>()));
+    }
+
+    /// From now on the driver lets claims of these namespaces alone set what reaches beyond
+    /// their pods; before, those of all.
+    pub fn limit_namespaces(&mut self, namespaces: &[&str]) {
+        self.namespaces = namespaces.iter().map(|&name| name.to_owned()).collect();
     }
 
     /// From now on the driver asks the API server that this file names, and so does the
@@ -214,6 +224,7 @@ impl Machine {
                 "--operations-listen".to_owned(),
                 format!("127.0.0.1:{}", ports::free()?),
             ])
+            .args(self.namespaces.iter().map(|name| format!("--network-namespace={name}")))
             .args(more.iter().copied())
             .spawn()?;
         (self.driver, self.instance) = (Some(driver), None);

@@ -10,6 +10,8 @@ use std::{
 };
 
 use anyhow::Context;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
 use node_driver::plugin::wire::dra_v1::Claim;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -36,6 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
         without_a_dhcp_server_the_container_does_not_start,
         the_claims_status_follows_the_lease,
         what_the_hook_alone_can_do_it_does_beside_nri,
+        a_claim_sets_what_the_operator_lets_its_namespace_set,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -409,6 +412,36 @@ async fn what_the_hook_alone_can_do_it_does_beside_nri(
         server.has(0).await?;
         sandbox.close()?;
         shell("ip addr del 10.66.0.1/24 dev rail0-peer").map(drop)
+    })
+    .await
+}
+
+async fn a_claim_sets_what_the_operator_lets_its_namespace_set(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_played_machine(&plane, "guarded", &[NIC], async |machine, scope| {
+        machine.limit_namespaces(&["net"]);
+        machine.start_driver(&[]).await?;
+        let interface = json!({"name": "net1", "addressRange": "10.9.3.5/32"});
+        let claim = on_nic(scope, machine, "guarded", json!({"interface": interface})).await?;
+        let error = plugin::prepare(machine, &claim).await.refused()?;
+        let said = "sets `interface.addressRange`, which only namespaces may that the operator \
+                    names by --network-namespace (net)";
+        assert!(error.contains(said), "{error}");
+        let claims: Api<ResourceClaim> = scope.api();
+        let status = claims.get("guarded").await?.status.unwrap_or_default();
+        assert!(status.devices.is_none(), "no address is kept for it: {:?}", status.devices);
+
+        machine.kill_driver();
+        machine.limit_namespaces(&["net", scope.namespace()]);
+        machine.start_driver(&[]).await?;
+        let sandbox = Sandbox::open("guarded")?;
+        plugin::prepare(machine, &claim).await.done()?;
+        plugin::starts(machine, &claim, &sandbox).await?;
+        let inside = sandbox.addresses()?;
+        assert!(inside.contains("10.9.3.5/32"), "{inside}");
+        plugin::unprepare(machine, &claim).await.done()?;
+        sandbox.close()
     })
     .await
 }

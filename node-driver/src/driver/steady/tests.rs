@@ -31,7 +31,8 @@ async fn start_with(rescan: Duration) -> Running {
     let driver = driver(&server, &root, CloudMetadata::default()).await;
     let events = NodeEvents::new(&client, NodeIdentity::get(&client, NODE).await.unwrap());
     let (cloud, metadata) = value::channel(CloudMetadata::default());
-    watch::polled(&mut tasks, &driver.host, driver.claims.clone(), &wake);
+    let ports = Ports::of(&driver.host, driver.ports.clone());
+    watch::polled(&mut tasks, ports, driver.claims.clone(), &wake);
     let looked = CancellationToken::new();
     let known = watch::objects(&mut tasks, &client, NODE, &wake, &looked);
     let first = Some(Readiness::default().wait_for("the first publication"));

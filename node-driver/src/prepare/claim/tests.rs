@@ -89,3 +89,25 @@ fn a_uid_that_climbs_out_of_its_folder_is_none() {
     }
     assert!(is_safe_uid("0f9d7a53-5b7e-4f0e-a4c5-7a2b8f6f3c11"));
 }
+
+#[test]
+fn a_user_sets_what_the_operator_lets_the_namespace_set_and_a_class_anything() {
+    let guarded = json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}});
+    let with = |source: &str| {
+        let mut claim = allocated();
+        let config = json!([{"source": source,
+            "opaque": {"driver": "dra.net", "parameters": guarded.clone()}}]);
+        claim["status"]["allocation"]["devices"]["config"] = config;
+        read(claim).expect("allocated here")
+    };
+    let (net, team) = (["net".to_owned()], ["net".to_owned(), "team".to_owned()]);
+    with("FromClass").check_namespace(&net).expect("the operator's");
+    with("FromClaim").check_namespace(&team).expect("its namespace is named");
+    with("FromClaim").check_namespace(&["*".to_owned()]).expect("all are");
+    let refusals =
+        [with("FromClaim").check_namespace(&net), with("FromClaim").check_namespace(&[])];
+    insta::assert_snapshot!(refusals.map(|it| it.expect_err("refused").to_string()).join("\n"), @r"
+    claim `team/nics` sets `interface.hardwareAddr`, which only namespaces may that the operator names by --network-namespace (net)
+    claim `team/nics` sets `interface.hardwareAddr`, which only namespaces may that the operator names by --network-namespace (none)
+    ");
+}

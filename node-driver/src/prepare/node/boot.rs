@@ -38,8 +38,11 @@ impl Node {
         let boot = host::boot_id(&self.host);
         let is_known = |plan: &Plan| plan.boot_id.is_some() && boot.is_some();
         let mut plans = checkpoint.claims.values().map(|record| &record.plan);
-        let inventory =
-            if plans.all(is_known) { Inventory::default() } else { Inventory::read(&self.host)? };
+        let inventory = if plans.all(is_known) {
+            Inventory::default()
+        } else {
+            Inventory::read(&self.host, &self.ports)?
+        };
         let mut stale = BTreeSet::new();
         let mut is_noted = true;
         for (uid, Record { plan, .. }) in &mut checkpoint.claims {

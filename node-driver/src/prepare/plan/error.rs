@@ -149,6 +149,18 @@ pub enum PlanError {
         /// What is asked for, and what it has.
         source: EthtoolError,
     },
+    /// Packets of that size would be lost.
+    #[error(
+        "device `{device}` is a virtual function: `interface.mtu` {mtu} is larger than the {physical} of its physical function; lower it, or raise that one's"
+    )]
+    LargerMtu {
+        /// The device.
+        device: String,
+        /// What is asked for, in bytes.
+        mtu: u32,
+        /// What its physical function has, in bytes.
+        physical: u32,
+    },
     /// DHCP knows it not.
     #[error(
         "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; name an address by `interface.addresses`"

@@ -49,6 +49,7 @@ pub(super) fn link(
     if config.interface.dhcp == Some(true) && is_infiniband(host) {
         return Err(PlanError::DhcpOverInfiniBand { device: name(), link: host.name.clone() });
     }
+    refuse_larger_mtu(device, nic, &config)?;
     let pod_name = pod_name(host, &config);
     let (host, config) = match child {
         None => with_features(device, host.clone(), completed(host, config), facts)?,
@@ -56,6 +57,21 @@ pub(super) fn link(
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };
     Ok(Some(PlannedLink { host, child, name: pod_name, config }))
+}
+
+/// A virtual function sends no packet that its physical function does not: drivers take a
+/// larger MTU, and the packets are lost.
+fn refuse_larger_mtu(
+    device: &AllocatedDevice,
+    nic: &NicFacts,
+    config: &NetworkConfig,
+) -> Result<(), PlanError> {
+    match (config.interface.mtu, nic.physical_mtu) {
+        (Some(mtu), Some(physical)) if mtu > physical => {
+            Err(PlanError::LargerMtu { device: device.device.clone(), mtu, physical })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether it is IP over InfiniBand: beside the NIC, which needs none. What the host mounts

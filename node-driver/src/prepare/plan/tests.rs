@@ -45,6 +45,7 @@ fn inventory() -> Inventory {
         address: Some(format!("{bus}:00:00.0").parse().expect("an address")),
         rdma,
         netdev: netdev.map(str::to_owned),
+        physical_mtu: None,
     };
     let devices = [
         ("ib-0", nic("0101", Some(rdma(0, true)), None)),
@@ -142,6 +143,7 @@ fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
         share_id: None,
         admin_access: false,
         parameters,
+        are_parameters_of_class: false,
         address: None,
     }
 }
@@ -543,4 +545,28 @@ fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
 
     let own = decide(Some(json!({"interface": {"addresses": ["192.168.7.5/24"]}})));
     assert_eq!((routes(&own).len(), own.rules.len(), own.neighbors.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_virtual_function_has_at_most_the_mtu_of_its_physical_function() {
+    let decide = |mtu: u32| {
+        let (mut inventory, links) = (inventory(), links());
+        inventory.devices.get_mut("eth-0").expect("it is there").physical_mtu = Some(4200);
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: POLICY,
+            boot_id: None,
+        };
+        let parameters = Some(json!({"interface": {"mtu": mtu}}));
+        plan(&claim("u-1", vec![device("eth-0", parameters)]), &facts)
+    };
+    decide(4200).expect("as large as it");
+    insta::assert_snapshot!(
+        decide(9000).expect_err("refused"),
+        @"device `eth-0` is a virtual function: `interface.mtu` 9000 is larger than the 4200 of its physical function; lower it, or raise that one's"
+    );
 }

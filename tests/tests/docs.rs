@@ -19,6 +19,7 @@ const PAGES: [&str; 6] = [
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
+    "node-driver/UPSTREAM.md",
     "scheduler-ext/SCORES.md",
 ];
 
@@ -341,6 +342,27 @@ fn documented_denials_are_in_the_code() {
     let checks = literals_after(&read("admission/src/lint.rs"), "=> ");
     for check in checks.iter().filter(|check| check.contains('-')) {
         assert!(documented.contains(check), "{page} does not list the check {check}");
+    }
+}
+
+/// A row of what upstream does has the test that shows it here, or a sentence why not.
+#[test]
+fn tests_that_show_what_upstream_does_exist() {
+    let page = read("node-driver/UPSTREAM.md");
+    let all: String = files(&repository(), ".rs").iter().map(read).collect();
+    let rows: Vec<_> = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| Upstream"))
+        .collect();
+    assert!(rows.len() > 30, "{} rows", rows.len());
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches([' ', '|']).split(" | ").collect();
+        let [_, here, shown] = cells[..] else { panic!("{} cells: {row}", cells.len()) };
+        assert!(!here.is_empty() && !shown.is_empty(), "a cell is empty: {row}");
+        let names = shown.split('`').skip(1).step_by(2).filter(|name| name.contains('_'));
+        for name in names {
+            assert!(all.contains(&format!("fn {name}(")), "no test `{name}`: {row}");
+        }
     }
 }
 

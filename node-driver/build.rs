@@ -1,4 +1,4 @@
-//! Writes the PCI ID database as one text with an index, for `src/pci_names.rs`: a table
+//! Writes the PCI ID database as one text with an index, for `src/facts/pci_names.rs`: a table
 //! of strings would be some 20,000 pointers, which every start of the driver relocates
 //! and holds in memory for the few names that it wants.
 

@@ -1,10 +1,10 @@
 //! The command line.
 
-use crate::cloud::CloudProvider;
-use crate::filter::{self, Filter};
-use crate::health::taint::TaintArgs;
-use crate::plugin::args::PluginArgs;
-use crate::sharing::Sharing;
+use crate::decide::filter::{self, Filter};
+use crate::decide::health::taint::TaintArgs;
+use crate::decide::sharing::Sharing;
+use crate::facts::cloud::CloudProvider;
+use crate::kubelet::args::PluginArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
 use process::args::{KubeArgs, LogArgs};

@@ -5,27 +5,27 @@ mod arrival;
 mod steady;
 
 use crate::args::{Args, Mode};
-use crate::boot_file::BootFile;
-use crate::cloud::CloudMetadata;
-use crate::cloud::source::CloudSource;
-use crate::decision::{Decision, Facts, decide};
-use crate::filter::Filter;
-use crate::health::taint::TaintArgs;
-use crate::health::{Health, Problems};
-use crate::held::Claims;
-use crate::host;
-use crate::network::NetworkFacts;
-use crate::network::kernel::{Changes, Kernel, NetworkError};
-use crate::node::NodeIdentity;
-use crate::plugin;
-use crate::plugin::health::DeviceHealth;
-use crate::plugin::run::{Shared, beside};
-use crate::ports::KnownPorts;
+use crate::decide::decision::{Decision, Facts, decide};
+use crate::decide::filter::Filter;
+use crate::decide::health::taint::TaintArgs;
+use crate::decide::health::{Health, Problems};
+use crate::decide::sharing::Sharing;
+use crate::facts::boot_file::BootFile;
+use crate::facts::cloud::CloudMetadata;
+use crate::facts::cloud::source::CloudSource;
+use crate::facts::held::Claims;
+use crate::facts::host;
+use crate::facts::network::NetworkFacts;
+use crate::facts::network::kernel::{Changes, Kernel, NetworkError};
+use crate::facts::node::NodeIdentity;
+use crate::facts::ports::KnownPorts;
+use crate::facts::seen::Seen;
+use crate::facts::watch::Known;
+use crate::kubelet;
+use crate::kubelet::health::DeviceHealth;
+use crate::kubelet::run::{Shared, beside};
 use crate::prepare::inventory::Inventory;
-use crate::publish::{Published, Publisher};
-use crate::seen::Seen;
-use crate::sharing::Sharing;
-use crate::watch::Known;
+use crate::publish::publisher::{Published, Publisher};
 use anyhow::Context;
 use cluster_model::names::DRIVER;
 use kube::Client;
@@ -270,7 +270,7 @@ impl Driver {
     fn tell_health(&self, snapshot: &Snapshot, unresponsive: &BTreeSet<String>) {
         let inventory = Inventory::with(snapshot, &self.host);
         let pool = &self.publisher.node().name;
-        let list = plugin::health::of(&inventory, unresponsive, pool, SystemTime::now());
+        let list = kubelet::health::of(&inventory, unresponsive, pool, SystemTime::now());
         self.device_health.send_replace(list);
     }
 

@@ -1,49 +1,23 @@
-//! Finds the RDMA NICs of a node, publishes them and the node's topology.
+//! Finds the RDMA NICs of a node, publishes them and the node's topology, and gives them to
+//! the containers of claims.
 //!
-//! Facts ([`topology_graph::read`], [`cloud`]) → model ([`nic`]) → decision
-//! ([`attributes`], [`decision`], [`slices`]) → effect ([`publish`]). Only the
-//! first and the last do IO.
+//! The folders are the map. To publish: [`facts`] → [`decide`] → [`publish`]. To give to a
+//! container: the [`kubelet`] asks, [`prepare`] plans and writes, [`kernel`] moves interfaces,
+//! and the container [`runtime`] starts the hook or calls. `driver` runs all of it.
 
 pub mod args;
-pub mod attach;
-pub mod attribute;
-pub mod attributes;
-mod boot_file;
-pub mod cdi;
-pub mod checkpoint;
-pub mod claim_status;
-pub mod cloud;
-pub mod decision;
+pub mod decide;
 mod driver;
-mod events;
-mod fabric;
+pub mod facts;
 #[cfg(test)]
 mod fake_server;
-pub mod filter;
-pub mod health;
-pub mod held;
-mod host;
+pub mod kernel;
+pub mod kubelet;
 #[cfg(test)]
 mod live;
-mod metrics;
-mod netlink;
-pub mod network;
-pub mod nic;
-pub mod node;
-pub mod nri;
-pub mod order;
-mod pace;
-mod pci_names;
-pub mod plugin;
-pub mod ports;
 pub mod prepare;
 pub mod probe;
 pub mod publish;
-pub mod rdma;
-pub mod seen;
-pub mod sharing;
-pub mod slices;
-mod uevents;
-mod watch;
+pub mod runtime;
 
 pub use driver::run;

@@ -1,9 +1,9 @@
 //! For tests: machines whose ResourceSlices were published by upstream DRANET,
 //! and the facts behind them.
 
-use crate::cloud::CloudMetadata;
-use crate::decision::Facts;
-use crate::network::NetworkFacts;
+use crate::decide::decision::Facts;
+use crate::facts::cloud::CloudMetadata;
+use crate::facts::network::NetworkFacts;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The node driver's process.
 
-use node_driver::attach::hook;
-use node_driver::plugin::command::Command;
+use node_driver::kernel::attach::hook;
+use node_driver::kubelet::command::Command;
 use node_driver::probe;
 use std::process::ExitCode;
 

@@ -2,11 +2,12 @@
 //! effects that make it so, and their undoing.
 //!
 //! Facts ([`inventory`], [`host_link`], the claim itself) → decision ([`plan`])
-//! → effects ([`effects`]), with the [checkpoint](crate::checkpoint) before and
+//! → effects ([`effects`]), with the [checkpoint] before and
 //! after. Keyed by claim UID and idempotent, as the kubelet demands: either call
 //! may be repeated after a failure, by a kubelet or a driver that was restarted.
 
 mod addresses;
+pub mod checkpoint;
 pub mod claim;
 pub mod companions;
 pub mod durable;

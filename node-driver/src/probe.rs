@@ -5,8 +5,8 @@
 //! has a socket that bears its pod's UID, and `node-driver probe` asks that one. It
 //! says what the instance still waits for, one a line, and nothing when it is ready.
 
-use crate::plugin::SocketError;
-use crate::plugin::socket::{Published, Socket, name};
+use crate::kubelet::SocketError;
+use crate::kubelet::socket::{Published, Socket, name};
 use anyhow::Context;
 use serve::readiness::Readiness;
 use std::io::{self, Read};

@@ -18,8 +18,8 @@ const RUNTIME: [&str; 2] = ["nri-v1alpha1/api.proto", "ttrpc/request.proto"];
 
 #[test]
 fn generated_code_is_current() {
-    is_current(&KUBELET, "src/plugin/generated");
-    is_current(&RUNTIME, "src/nri/generated");
+    is_current(&KUBELET, "src/kubelet/generated");
+    is_current(&RUNTIME, "src/runtime/nri/generated");
 }
 
 fn is_current(sources: &[&str], folder: &str) {

@@ -10,9 +10,9 @@
 use futures::TryStreamExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
-use node_driver::network::kernel::{Changes, Kernel};
-use node_driver::network::server::ApiServers;
-use node_driver::network::{DefaultRoute, Encapsulation, NetworkFacts, Withheld};
+use node_driver::facts::network::kernel::{Changes, Kernel};
+use node_driver::facts::network::server::ApiServers;
+use node_driver::facts::network::{DefaultRoute, Encapsulation, NetworkFacts, Withheld};
 use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
 use rtnetlink::{Handle, LinkBridge, LinkMacVlan, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::collections::BTreeSet;

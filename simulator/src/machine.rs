@@ -7,10 +7,10 @@ use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{self, attribute, label};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use node_driver::attribute::Text;
-use node_driver::cloud::CloudMetadata;
-use node_driver::decision::{Facts, decide};
-use node_driver::network::NetworkFacts;
+use node_driver::decide::attribute::Text;
+use node_driver::decide::decision::{Facts, decide};
+use node_driver::facts::cloud::CloudMetadata;
+use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
 use topology_graph::{
     Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, fixture, read,

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use clap::Parser;
 use cluster_model::names::object;
-use node_driver::{args::Args, plugin::NEEDED};
+use node_driver::{args::Args, kubelet::NEEDED};
 use serde_json::Value;
 use tests::{binaries::in_tests, generated::assert_current, manifest, rig::manifests};
 

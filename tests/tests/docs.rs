@@ -313,8 +313,8 @@ fn every_reason_is_documented() {
     let files = [
         "fabric-controller/src/controller/report.rs",
         "fabric-controller/src/waiting.rs",
-        "node-driver/src/events.rs",
-        "node-driver/src/plugin/lacking.rs",
+        "node-driver/src/publish/events.rs",
+        "node-driver/src/kubelet/lacking.rs",
         "node-driver/src/prepare/pod_events.rs",
         "scheduler-ext/src/events.rs",
     ];

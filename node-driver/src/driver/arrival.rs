@@ -3,7 +3,7 @@
 //! kubelet.
 
 use super::steady::pause_after;
-use crate::node::{NodeError, NodeIdentity};
+use crate::facts::node::{NodeError, NodeIdentity};
 use kube::Client;
 use process::chain::Chain;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! A whole run: a planted machine in, objects on an API server in process out.
 
 use super::*;
-use crate::checkpoint::{Checkpoint, Phase, Record};
+use crate::decide::filter;
+use crate::facts::ports::Ports;
 use crate::fake_server::{FakeServer, SLICES, TOPOLOGIES};
-use crate::filter;
+use crate::kubelet::health::HealthState;
 use crate::live;
-use crate::plugin::health::HealthState;
-use crate::ports::Ports;
+use crate::prepare::checkpoint::{Checkpoint, Phase, Record};
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::Device;
 use rustix::fs::{self as kernel_fs, CWD, FileType, mknodat};

@@ -4,7 +4,7 @@
 //! whichever of them the runtime takes last. Which devices a container was given say
 //! its variables `DRANET_…`, one for each device.
 
-use crate::checkpoint::{Checkpoint, Phase};
+use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::plan::{Companion, Plan, Wiring};
 
 /// The plans of a pod's claims, each with what all of them are told: the new one, then

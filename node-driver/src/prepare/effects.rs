@@ -3,13 +3,12 @@
 //! A spec is written last and removed first: while the runtime can see it, the
 //! files that it names are there.
 
-use crate::attach::AttachError;
-use crate::attach::dhcp::keeper::Keepers;
-use crate::attach::leave::{KERNEL_RETURN, Returned, leave, restore};
-use crate::attach::namespaces::Namespaces;
-use crate::attach::netns::NetNs;
-use crate::attach::record::AttachRecord;
-use crate::cdi;
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::dhcp::keeper::Keepers;
+use crate::kernel::attach::leave::{KERNEL_RETURN, Returned, leave, restore};
+use crate::kernel::attach::namespaces::Namespaces;
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::record::AttachRecord;
 use crate::prepare::claim::{ClaimRef, OtherDevice};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::lacking::Lacking;
@@ -17,6 +16,7 @@ use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use crate::prepare::plan::{PlannedGpu, Wiring};
+use crate::runtime::cdi;
 use process::chain::Chain;
 use serde::Serialize;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Why a claim is not prepared.
 
-use crate::attach::AttachError;
-use crate::checkpoint::CheckpointError;
+use crate::kernel::attach::AttachError;
+use crate::prepare::checkpoint::CheckpointError;
 use crate::prepare::claim::{ClaimError, ClaimRef};
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::EffectError;

@@ -1,10 +1,10 @@
 //! The devices of this node as preparation needs them: character devices,
 //! RDMA device and interface of each, by the name that the slice gives it.
 
-use crate::host;
-use crate::network::{Interface, NetworkFacts};
-use crate::nic::{device_name, virtual_interfaces};
-use crate::ports::KnownPorts;
+use crate::decide::nic::{device_name, virtual_interfaces};
+use crate::facts::host;
+use crate::facts::network::{Interface, NetworkFacts};
+use crate::facts::ports::KnownPorts;
 use rustix::fs::{FileType, major, minor, stat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

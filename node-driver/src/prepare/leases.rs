@@ -1,9 +1,9 @@
 //! Claims whose interfaces have an address by DHCP: what the hook was given is told in
 //! the claim's status, and renewed for as long as it is there.
 
-use crate::attach::dhcp::keeper::Kept;
-use crate::attach::record::AttachRecord;
-use crate::checkpoint::Checkpoint;
+use crate::kernel::attach::dhcp::keeper::Kept;
+use crate::kernel::attach::record::AttachRecord;
+use crate::prepare::checkpoint::Checkpoint;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::Plan;

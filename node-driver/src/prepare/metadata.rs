@@ -5,9 +5,9 @@
 //! Kubernetes' documentation: a stream of the same object, once per version, newest
 //! first.
 
-use crate::claim_status::network_data;
 use crate::prepare::claim::base_request;
 use crate::prepare::plan::{Plan, PlannedDevice};
+use crate::publish::claim_status::network_data;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 

@@ -2,8 +2,8 @@
 //! first. The kubelet says it too, in one event with all drivers' failures; this one
 //! stays when another driver fails later, and is said once and not at each try.
 
-use crate::events::{Notice, event};
 use crate::prepare::claim::{ClaimRef, PodRef};
+use crate::publish::events::{Notice, event};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;

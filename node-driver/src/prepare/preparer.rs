@@ -1,10 +1,8 @@
 //! Prepares and unprepares claims: [`Node`] does what is the machine's, [`Preparer`]
 //! adds the claim itself, from the API server.
 
-use crate::claim_status::{Progress, StatusWriter};
-use crate::events::{NodeEvents, Notice};
-use crate::node::NodeIdentity;
-use crate::plugin::metrics::PluginMetrics;
+use crate::facts::node::NodeIdentity;
+use crate::kubelet::metrics::PluginMetrics;
 use crate::prepare::addresses;
 use crate::prepare::claim::{self, AllocatedClaim, ClaimError, ClaimRef};
 use crate::prepare::error::{API_PATIENCE, PrepareError};
@@ -12,6 +10,8 @@ use crate::prepare::node::{Node, PreparedDevice};
 use crate::prepare::plan::Plan;
 use crate::prepare::pod_events::PodEvents;
 use crate::prepare::published::Published;
+use crate::publish::claim_status::{Progress, StatusWriter};
+use crate::publish::events::{NodeEvents, Notice};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client};

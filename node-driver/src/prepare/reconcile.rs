@@ -1,7 +1,7 @@
 //! At start: what the checkpoint says against what is there. Pure decisions;
 //! their effects are those of preparing and unpreparing.
 
-use crate::checkpoint::{Checkpoint, Phase};
+use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::inventory::Inventory;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
 use std::collections::BTreeSet;

@@ -1,16 +1,16 @@
 //! Pods' sandboxes, as the container runtime tells of them by NRI: what their pods'
 //! claims have goes in when one runs, and back when it stops.
 
-use crate::attach::netns::NetNs;
-use crate::attach::record::{AttachRecord, attach_recorded};
-use crate::attach::{AttachMode, is_separate};
-use crate::cdi;
-use crate::checkpoint::{Checkpoint, Phase};
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::record::{AttachRecord, attach_recorded};
+use crate::kernel::attach::{AttachMode, is_separate};
+use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::effects::Effects;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::{Plan, PlannedDevice};
+use crate::runtime::cdi;
 use process::chain::Chain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -4,6 +4,7 @@
 
 use std::{
     fs::File,
+    net::Ipv4Addr,
     os::fd::AsRawFd,
     process::ExitCode,
     time::{Duration, Instant},
@@ -13,9 +14,13 @@ use anyhow::Context;
 use clap::Parser;
 use futures::TryStreamExt;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
-use kube::{Api, api::ListParams};
-use node_driver::plugin::wire::dra_v1::Claim;
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams},
+};
+use node_driver::kubelet::wire::dra_v1::Claim;
 use rtnetlink::LinkUnspec;
+use serde_json::json;
 use tests::{
     ControlPlane, Options, Scope,
     figures::{megabytes, memory, refuse, say},
@@ -47,6 +52,9 @@ struct Args {
     /// Lives of the claim.
     #[arg(long, default_value_t = 100)]
     times: usize,
+    /// Claims with an address of the range from which another takes one.
+    #[arg(long, default_value_t = 1000)]
+    pods: u32,
 }
 
 fn main() -> ExitCode {
@@ -75,7 +83,8 @@ async fn run(args: Args) -> anyhow::Result<()> {
         let devices = NICS.map(|nic| nic.device());
         let devices = devices.each_ref().map(String::as_str);
         let claim = plugin::claim_of(scope, "eight", NODE, &devices).await?;
-        measure(scope, &machine, &claim, args.times).await
+        measure(scope, &machine, &claim, args.times).await?;
+        ranges(scope, &machine, args).await
     })
     .await
 }
@@ -121,6 +130,49 @@ async fn measure(
     let pid = machine.driver().context("the driver runs")?.pid();
     let [now, peak] = [memory(pid, "VmRSS")?, memory(pid, "VmHWM")?].map(megabytes);
     say(&format!("driver's memory: {now:.1} MB resident, {peak:.1} MB at most"));
+    Ok(())
+}
+
+/// The rest of a share's UUID.
+const SHARE: &str = "0000-4000-8000-000000000000";
+
+/// A claim that takes an address of a range of which many have one.
+async fn ranges(scope: &Scope, machine: &Machine, args: Args) -> anyhow::Result<()> {
+    let Args { times, pods } = args;
+    let claims: Api<ResourceClaim> = scope.api();
+    let device = NICS[0].device();
+    let interface = json!({"name": "net1", "addressRange": "10.8.0.0/16"});
+    let parameters = json!({ "interface": interface });
+    let new = async |name: &str, number: u32| {
+        let share = format!("{number:08x}-{SHARE}");
+        let claim = plugin::share(scope, name, [NODE, &device, &share], parameters.clone());
+        claim.await.map(|claim| (claim, share))
+    };
+    for number in 0..pods {
+        let (Claim { name, .. }, share) = new(&format!("held-{number}"), number).await?;
+        let ip = Ipv4Addr::from_bits(0x0a08_0001 + number);
+        let entry = json!({
+            "driver": "dra.net", "pool": NODE, "device": device, "shareID": share,
+            "networkData": {"ips": [format!("{ip}/16")]},
+        });
+        let status = Patch::Merge(json!({"status": {"devices": [entry]}}));
+        claims.patch_status(&name, &PatchParams::default(), &status).await?;
+    }
+    let mut took = Vec::new();
+    for round in 0..u32::try_from(times)? {
+        let (claim, _) = new(&format!("range-{round}"), pods + round).await?;
+        let begin = Instant::now();
+        plugin::prepare(machine, &claim).await.done()?;
+        took.push(begin.elapsed());
+        plugin::unprepare(machine, &claim).await.done()?;
+    }
+    say(&format!(
+        "prepare with an address of a range, beside {pods} claims: {}",
+        spread(&mut took)
+    ));
+    let pid = machine.driver().context("the driver runs")?.pid();
+    let [now, peak] = [memory(pid, "VmRSS")?, memory(pid, "VmHWM")?].map(megabytes);
+    say(&format!("driver's memory then: {now:.1} MB resident, {peak:.1} MB at most"));
     Ok(())
 }
 

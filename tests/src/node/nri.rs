@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use node_driver::nri::{
+use node_driver::runtime::nri::{
     message::{Kind, Message, MessageReader},
     trunk::{PLUGIN, RUNTIME, TrunkReader, frames},
     wire::{

@@ -17,11 +17,11 @@ use anyhow::Context;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
 use kube::Api;
 use node_driver::{
-    nri::wire::nri::{LinuxNamespace, LinuxPodSandbox, PodSandbox},
-    plugin::wire::dra_v1::{
+    kubelet::wire::dra_v1::{
         Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
         dra_plugin_client::DraPluginClient,
     },
+    runtime::nri::wire::nri::{LinuxNamespace, LinuxPodSandbox, PodSandbox},
 };
 use rustix::{
     fd::AsFd,

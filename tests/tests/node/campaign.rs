@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
 use mortal::{ANY_MOMENT, Mortal};
-use node_driver::plugin::wire::dra_v1::Claim;
+use node_driver::kubelet::wire::dra_v1::Claim;
 use serde_json::json;
 use tests::{
     ControlPlane, Scope,

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
-use node_driver::plugin::wire::dra_v1::Claim;
+use node_driver::kubelet::wire::dra_v1::Claim;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context;
-use node_driver::plugin::{NEEDED, wire::dra_v1::Claim};
+use node_driver::kubelet::{NEEDED, wire::dra_v1::Claim};
 use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope, eventually,

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tests::{
-    Check, ControlPlane, Scope, eventually,
+    Check, ControlPlane, Scope,
+    binaries::in_tests,
+    eventually,
     floor::Test,
     node::{Machine, Nic, pods, with_machine},
 };
@@ -85,7 +87,10 @@ async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Re
 async fn an_instance_is_ready_when_it_is_registered_whatever_another_says(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    let whole = with_machine(&plane, "probes", &[], async |machine, _| {
+    let whole = with_machine(&plane, "probes", &[], async |machine, scope| {
+        // Without it the first publication is never whole.
+        let definition = in_tests("../deploy/manifests/crd-nodetopologies.yaml");
+        scope.apply_file(&definition).await?;
         machine.start_driver(&[]).await?;
         let first = machine.replace_driver("one", &[]).await?;
         becomes_ready(machine, "one").await?;

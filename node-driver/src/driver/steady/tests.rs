@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::driver::tests::{NODE, driver};
+use crate::facts::node::NodeIdentity;
 use crate::fake_server::{EVENTS, FakeServer, Objects, SLICES, TOPOLOGIES};
 use crate::live;
-use crate::node::NodeIdentity;
 use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;

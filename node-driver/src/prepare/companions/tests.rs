@@ -1,13 +1,13 @@
 use super::*;
-use crate::attach::AttachMode;
-use crate::cdi;
-use crate::checkpoint::Record;
+use crate::kernel::attach::AttachMode;
+use crate::prepare::checkpoint::Record;
 use crate::prepare::claim::ClaimRef;
 use crate::prepare::claim::PodRef;
 use crate::prepare::effects::devices_file;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::PlannedDevice;
 use crate::prepare::plan::PlannedRdma;
+use crate::runtime::cdi;
 use serde_json::Value;
 
 fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {

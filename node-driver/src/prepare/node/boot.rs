@@ -1,8 +1,8 @@
 //! What is set right after a start.
 
-use crate::attach::record::AttachRecord;
-use crate::checkpoint::{Checkpoint, Record};
-use crate::host;
+use crate::facts::host;
+use crate::kernel::attach::record::AttachRecord;
+use crate::prepare::checkpoint::{Checkpoint, Record};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::error::PrepareError;
 use crate::prepare::inventory::Inventory;

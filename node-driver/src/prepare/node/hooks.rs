@@ -1,9 +1,9 @@
 //! The driver's answers to the hooks that the runtime starts.
 
-use crate::attach::AttachError;
-use crate::attach::namespaces::{self, Message};
-use crate::attach::netns::NetNsId;
-use crate::attach::record::AttachRecord;
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::namespaces::{self, Message};
+use crate::kernel::attach::netns::NetNsId;
+use crate::kernel::attach::record::AttachRecord;
 use crate::prepare::durable::FileError;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;

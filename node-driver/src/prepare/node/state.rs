@@ -1,6 +1,6 @@
 //! What the driver knows of its claims, on disk: the checkpoint, and the turn to change it.
 
-use crate::checkpoint::{Checkpoint, Loaded, Phase, Record};
+use crate::prepare::checkpoint::{Checkpoint, Loaded, Phase, Record};
 use crate::prepare::claim::is_safe_uid;
 use crate::prepare::durable::FileError;
 use crate::prepare::error::PrepareError;

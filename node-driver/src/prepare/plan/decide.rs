@@ -1,9 +1,9 @@
 //! The decision, device by device.
 
 use super::link::link;
-use crate::attach::ethtool::Abilities;
-use crate::attach::host_links::HostLinks;
-use crate::attach::rdma::NetnsMode;
+use crate::kernel::attach::ethtool::Abilities;
+use crate::kernel::attach::host_links::HostLinks;
+use crate::kernel::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::{CharDevice, Inventory, NicFacts};
 use crate::prepare::plan::Wiring;

@@ -1,6 +1,6 @@
 //! Why a claim cannot have what it asks for, in words that its author can act on.
 
-use crate::attach::ethtool::EthtoolError;
+use crate::kernel::attach::ethtool::EthtoolError;
 use crate::prepare::claim::ClaimRef;
 use crate::prepare::plan::Child;
 use cluster_model::network_config::{ConfigError, LinkName};

@@ -1,7 +1,7 @@
 //! What becomes of a device's interface: the pod's with a configuration that is whole, or
 //! the host's, with a child of it in the pod.
 
-use crate::network::Withheld;
+use crate::facts::network::Withheld;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::inventory::NicFacts;

@@ -1,17 +1,17 @@
 //! The decision over a machine with two InfiniBand NICs and two Ethernet ones.
 
 use super::*;
-use crate::attach::AttachMode;
-use crate::attach::ethtool::{Abilities, Feature};
-use crate::attach::host_links::HostLinks;
-use crate::attach::rdma::NetnsMode;
-use crate::cdi;
-use crate::network::Withheld;
+use crate::facts::network::Withheld;
+use crate::kernel::attach::AttachMode;
+use crate::kernel::attach::ethtool::{Abilities, Feature};
+use crate::kernel::attach::host_links::HostLinks;
+use crate::kernel::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
 use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
 use crate::prepare::inventory::{Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
+use crate::runtime::cdi;
 use cluster_model::network_config::{EthtoolConfig, MacAddress, NeighborConfig, RouteConfig};
 use process::chain::Chain;
 use serde_json::{Value, json};
@@ -458,7 +458,7 @@ fn a_plan_survives_its_text() {
 
 #[test]
 fn what_the_claims_status_says() {
-    use crate::claim_status::{Progress, render};
+    use crate::publish::claim_status::{Progress, render};
     let config = json!({"interface": {"name": "net1", "addresses": ["10.9.0.1/24"]}});
     let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", Some(config))]);
     let plan = decide(&claim, &[]).expect("possible");

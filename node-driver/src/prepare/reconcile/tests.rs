@@ -1,7 +1,7 @@
 //! What holds over a boot, and what follows from it.
 
 use super::*;
-use crate::checkpoint::Record;
+use crate::prepare::checkpoint::Record;
 use crate::prepare::inventory::{CharDevice, NicFacts, RdmaFacts};
 use serde_json::json;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::checkpoint::Record;
+use crate::prepare::checkpoint::Record;
 use crate::prepare::claim::{ClaimRef, PodRef};
 use crate::prepare::plan::PlannedRdma;
 use crate::prepare::plan::Wiring;

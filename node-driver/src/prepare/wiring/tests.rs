@@ -2,11 +2,11 @@
 //! what a container reads then.
 
 use super::*;
-use crate::attach::AttachMode;
-use crate::cdi;
+use crate::kernel::attach::AttachMode;
 use crate::live;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
+use crate::runtime::cdi;
 use serde_json::{Value, json};
 use topology_graph::Overlay;
 

@@ -1,0 +1,13 @@
+//! What decides what is published: from facts to NICs, their attributes, taints and slices.
+//! Pure; time is an argument.
+
+pub mod attribute;
+pub mod attributes;
+pub mod decision;
+pub(crate) mod fabric;
+pub mod filter;
+pub mod health;
+pub mod nic;
+pub mod order;
+pub mod sharing;
+pub mod slices;

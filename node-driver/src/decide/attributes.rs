@@ -1,0 +1,156 @@
+//! Which attributes a NIC has: the decision, as one table per link type.
+//!
+//! Pure. Upstream DRANET's names and values are unchanged, so that templates
+//! written for it go on working; the standard attributes, the joins with the
+//! GPU drivers that are present and our own come on top. One attribute's
+//! presence never depends on another's, and the table is the same for every
+//! device of a type, so that what a claim may rely on can be read here.
+
+mod ethernet;
+mod infiniband;
+mod slots;
+mod verbs;
+mod virtual_interface;
+
+use crate::decide::attribute::{Attributes, Value};
+use crate::decide::nic::{LinkType, Nic};
+use crate::facts::cloud::CloudMetadata;
+use cluster_model::gpu_drivers::{self, GpuDriver, NIC_KIND};
+use k8s_openapi::api::resource::v1::Device;
+use std::collections::BTreeMap;
+use topology_graph::{Level, NumaNode, PciAddress, Topology};
+
+/// One attribute of a table: its name, and how its value follows from the facts.
+pub(crate) struct Slot {
+    name: &'static str,
+    value: fn(&Nic<'_>, &Machine<'_>) -> Option<Value>,
+}
+
+/// What a NIC's attributes depend on beside the NIC itself.
+#[derive(Debug)]
+pub struct Machine<'a> {
+    topology: &'a Topology,
+    cloud: &'a CloudMetadata,
+    /// The driver of the GPUs that are present; of several, the first one known:
+    /// a table has room for the joins of one.
+    gpu_driver: Option<&'static GpuDriver>,
+    /// Driver and UUID of the GPU that the graph pairs with a NIC.
+    partners: BTreeMap<PciAddress, (&'static GpuDriver, &'a str)>,
+    /// The switch of each NIC that hangs off one.
+    switches: BTreeMap<PciAddress, String>,
+    /// The number of each physical NIC among those of its type.
+    rails: BTreeMap<PciAddress, u32>,
+}
+
+impl<'a> Machine<'a> {
+    /// The machine of a graph and of these NICs.
+    pub fn new(topology: &'a Topology, cloud: &'a CloudMetadata, nics: &[Nic<'_>]) -> Self {
+        let present =
+            |driver: &&GpuDriver| topology.gpus().iter().any(|gpu| gpu.vendor == driver.pci_vendor);
+        Self {
+            topology,
+            cloud,
+            gpu_driver: gpu_drivers::GPU_DRIVERS.iter().find(present),
+            partners: partners(topology),
+            switches: switches(topology),
+            rails: rails(nics),
+        }
+    }
+
+    /// The NUMA node of a NIC's CPUs, from the graph: firmware, or what is known
+    /// of the virtual machine's size.
+    fn numa(&self, nic: &Nic<'_>) -> Option<NumaNode> {
+        self.topology.nic(nic.address()?)?.numa
+    }
+}
+
+/// The partner GPU of each NIC that has one with a UUID.
+fn partners(topology: &Topology) -> BTreeMap<PciAddress, (&'static GpuDriver, &str)> {
+    let partner = |pair: topology_graph::Pair| {
+        let gpu = topology.gpu(pair.gpu)?;
+        Some((pair.nic, (gpu_drivers::by_pci_vendor(gpu.vendor)?, gpu.uuid.as_deref()?)))
+    };
+    topology.pairs().into_iter().filter_map(partner).collect()
+}
+
+fn switches(topology: &Topology) -> BTreeMap<PciAddress, String> {
+    let cells = topology.cells(Level::Switch).into_iter();
+    cells.flat_map(|cell| cell.nics.into_iter().map(move |nic| (nic, cell.key.clone()))).collect()
+}
+
+/// Numbers the NICs with verbs of each type from 0; a virtual function has the
+/// number of its physical function.
+fn rails(nics: &[Nic<'_>]) -> BTreeMap<PciAddress, u32> {
+    let mut next: BTreeMap<LinkType, u32> = BTreeMap::new();
+    let mut rails = BTreeMap::new();
+    let functions =
+        nics.iter().filter(|nic| nic.rdma.is_some()).filter_map(|nic| Some((nic, nic.function?)));
+    for (nic, function) in
+        functions.clone().filter(|(_, function)| function.physical_function.is_none())
+    {
+        let rail = next.entry(nic.link_type).or_default();
+        rails.insert(function.address, *rail);
+        *rail += 1;
+    }
+    for (_, function) in functions {
+        let rail = function.physical_function.and_then(|physical| rails.get(&physical).copied());
+        rails.extend(rail.map(|rail| (function.address, rail)));
+    }
+    rails
+}
+
+/// The devices of a machine as the API server takes them.
+pub fn devices(nics: &[Nic<'_>], machine: &Machine<'_>) -> Vec<Device> {
+    nics.iter().map(|nic| device(nic, machine)).collect()
+}
+
+fn device(nic: &Nic<'_>, machine: &Machine<'_>) -> Device {
+    let attributes = attributes(nic, machine);
+    let attributes = attributes.into_iter().map(|(name, value)| (name, value.into())).collect();
+    Device { name: nic.name.clone(), attributes: Some(attributes), ..Device::default() }
+}
+
+/// All attributes of a NIC.
+pub fn attributes(nic: &Nic<'_>, machine: &Machine<'_>) -> Attributes {
+    let mut attributes = Attributes::new();
+    for slot in table(nic.link_type) {
+        attributes.extend((slot.value)(nic, machine).map(|value| (slot.name.to_owned(), value)));
+    }
+    let cloud = machine.cloud.iter();
+    attributes.extend(cloud.map(|(name, text)| (name.to_owned(), Value::Text(text.clone()))));
+    attributes.extend(joins(nic, machine));
+    attributes
+}
+
+/// The table of a link type.
+fn table(link_type: LinkType) -> &'static [Slot] {
+    match link_type {
+        LinkType::InfiniBand => infiniband::SLOTS,
+        LinkType::Ethernet => ethernet::SLOTS,
+        LinkType::Verbs => verbs::SLOTS,
+        LinkType::Virtual => virtual_interface::SLOTS,
+    }
+}
+
+/// What a claim can hold equal, or tell apart, between this NIC and the GPUs.
+fn joins(nic: &Nic<'_>, machine: &Machine<'_>) -> Attributes {
+    let mut joins = Attributes::new();
+    let (Some(driver), Some(address)) = (machine.gpu_driver, nic.address()) else { return joins };
+    let mut join = |name: &str, value: Option<Value>| {
+        joins.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    if let Some(name) = driver.kind_attribute {
+        join(name, Value::text(NIC_KIND));
+    }
+    if let Some(name) = driver.numa_attribute {
+        join(name, machine.numa(nic).map(|node| Value::Int(node.0)));
+    }
+    if let Some(name) = driver.uuid_attribute {
+        let partner = machine.partners.get(&address).filter(|(of, _)| *of == driver);
+        join(name, partner.and_then(|(_, uuid)| Value::text(uuid)));
+    }
+    joins
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! From the facts of a machine to what is said of it. Pure: the same facts
+//! always give the same devices and the same topology.
+
+use crate::decide::attributes::{self, Machine};
+use crate::decide::fabric::fabric;
+use crate::decide::filter::Filter;
+use crate::decide::health::taint::TaintArgs;
+use crate::decide::health::{Problems, Vitals};
+use crate::decide::nic::{self, LinkType, Nic, device_name};
+use crate::decide::order;
+use crate::decide::sharing::Sharing;
+use crate::facts::cloud::CloudMetadata;
+use crate::facts::network::NetworkFacts;
+use k8s_openapi::api::resource::v1::Device;
+use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::{Anomaly, NodeTopologySpec, Overlay, PortState, Snapshot, Topology};
+
+/// All that is known of the machine.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// What its kernel tells.
+    pub snapshot: Snapshot,
+    /// What its network interfaces are.
+    pub network: NetworkFacts,
+    /// What its cloud tells.
+    pub cloud: CloudMetadata,
+}
+
+/// What is published.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// The NICs.
+    pub devices: Vec<Device>,
+    /// What is seen of each NIC's health.
+    pub vitals: BTreeMap<String, Vitals>,
+    /// The graph.
+    pub topology: NodeTopologySpec,
+    /// What is strange about the machine.
+    pub anomalies: Vec<Anomaly>,
+}
+
+impl Decision {
+    /// Adds devices that pods have and the machine has no more.
+    #[must_use]
+    pub fn with_gone(mut self, gone: Vec<Device>) -> Self {
+        for device in gone {
+            let vitals = Vitals { gone: true, ..Vitals::default() };
+            self.vitals.insert(device.name.clone(), vitals);
+            self.devices.push(device);
+        }
+        self
+    }
+
+    /// Notes the NICs whose RDMA devices do not answer.
+    #[must_use]
+    pub fn with_unresponsive(mut self, devices: &BTreeSet<String>, snapshot: &Snapshot) -> Self {
+        let stuck = snapshot.rdma.iter().filter(|device| devices.contains(&device.name));
+        for address in stuck.filter_map(|device| device.pci) {
+            self.vitals.entry(device_name(address)).or_default().unresponsive = true;
+        }
+        self
+    }
+
+    /// Leaves out the NICs that the administrator does not want.
+    #[must_use]
+    pub fn filtered(mut self, filter: &Filter) -> Self {
+        self.devices.retain(|device| filter.keeps(device));
+        let kept: BTreeSet<&str> = self.devices.iter().map(|device| device.name.as_str()).collect();
+        self.vitals.retain(|name, _| kept.contains(name.as_str()));
+        self
+    }
+
+    /// Lets claims share the NICs, or not.
+    #[must_use]
+    pub fn shared(mut self, sharing: Sharing) -> Self {
+        self.devices = self.devices.into_iter().map(|device| sharing.apply(device)).collect();
+        self
+    }
+
+    /// Taints the NICs that have problems.
+    #[must_use]
+    pub fn tainted(mut self, problems: &Problems, effects: TaintArgs) -> Self {
+        for device in &mut self.devices {
+            let Some(problems) = problems.get(&device.name) else { continue };
+            let taints = effects.taints(problems);
+            device.taints = Some(taints).filter(|taints| !taints.is_empty());
+        }
+        self
+    }
+}
+
+/// What is seen of each NIC's health, where anything is.
+fn vitals(nics: &[Nic<'_>]) -> BTreeMap<String, Vitals> {
+    let vitals = |nic: &Nic<'_>| {
+        let link_degraded = nic.link_degraded;
+        let vitals = Vitals { port_up: port_up(nic), link_degraded, ..Vitals::default() };
+        (vitals != Vitals::default()).then(|| (nic.name.clone(), vitals))
+    };
+    nics.iter().filter_map(vitals).collect()
+}
+
+/// Whether an InfiniBand NIC has a port that carries data.
+fn port_up(nic: &Nic<'_>) -> Option<bool> {
+    let rdma = nic.rdma.filter(|_| nic.link_type == LinkType::InfiniBand)?;
+    let mut states = rdma.ports.iter().filter_map(|port| port.state).peekable();
+    states.peek()?;
+    Some(states.any(|state| state == PortState::Active))
+}
+
+/// Decides.
+pub fn decide(facts: &Facts) -> Decision {
+    let Facts { snapshot, network, cloud } = facts;
+    let overlay = cloud.machine_type().and_then(Overlay::built_in);
+    let (topology, anomalies) = Topology::build(snapshot, overlay.as_ref());
+    let fabric = fabric(snapshot, cloud).map(|fabric| fabric.to_string());
+    let topology = topology.on_fabric(fabric);
+    let nics = nic::nics(snapshot, network);
+    let machine = Machine::new(&topology, cloud, &nics);
+    let nics = order::by_cells(nics, &topology);
+    let devices = attributes::devices(&nics, &machine);
+    Decision { devices, vitals: vitals(&nics), topology: topology.to_spec(), anomalies }
+}

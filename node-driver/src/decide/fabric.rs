@@ -1,0 +1,78 @@
+//! The network within which the machine's NICs reach those of others: what the cloud
+//! says, else the InfiniBand subnet.
+
+use crate::decide::attribute::Text;
+use crate::facts::cloud::CloudMetadata;
+use std::collections::BTreeSet;
+use topology_graph::{LinkLayer, PortState, RdmaPort, Snapshot, SubnetPrefix};
+
+/// Before the prefix of a subnet, so that nobody takes it for a group of a cloud.
+const SUBNET: &str = "ib-";
+
+/// The fabric's name; `None` where nothing tells it from others.
+pub(crate) fn fabric(snapshot: &Snapshot, cloud: &CloudMetadata) -> Option<Text> {
+    let subnet = || Text::new(&format!("{SUBNET}{}", subnet(snapshot)?));
+    cloud.fabric().cloned().or_else(subnet)
+}
+
+/// The one subnet of the InfiniBand ports. None where they are on several, as then
+/// nobody knows by which of them jobs talk, or where an active one has the default
+/// prefix. A port that is down keeps the prefix that it was given.
+fn subnet(snapshot: &Snapshot) -> Option<SubnetPrefix> {
+    let ports = snapshot.rdma.iter().flat_map(|device| &device.ports);
+    let counts = |port: &&RdmaPort| {
+        port.link_layer == Some(LinkLayer::InfiniBand)
+            && (port.subnet.is_some() || port.state == Some(PortState::Active))
+    };
+    let subnets: BTreeSet<_> = ports.filter(counts).map(|port| port.subnet).collect();
+    subnets.first().copied().filter(|_| subnets.len() == 1).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster_model::names::attribute;
+    use std::fmt::Write;
+    use topology_graph::{HostRoot, fixture};
+
+    /// One InfiniBand device a line: state and the first GID of its port.
+    fn machine(ports: &[(&str, &str)]) -> Snapshot {
+        let mut text = String::from("/sys/devices/system/node/online = 0\n");
+        for (index, (state, gid)) in ports.iter().enumerate() {
+            writeln!(text, "[sys/class/infiniband/mlx5_{index}/ports/1]").unwrap();
+            writeln!(text, "link_layer = InfiniBand\nstate = {state}\ngids/0 = {gid}").unwrap();
+        }
+        let root = tempfile::tempdir().unwrap();
+        fixture::plant(&text, root.path()).unwrap();
+        topology_graph::read(&HostRoot::at(root.path())).unwrap()
+    }
+
+    const EAST: &str = "fec0:0000:0000:0001:506b:4b03:00a1:b2c3";
+    const WEST: &str = "fec0:0000:0000:0002:506b:4b03:00a1:b2c3";
+    const DEFAULT: &str = "fe80:0000:0000:0000:506b:4b03:00a1:b2c3";
+
+    #[test]
+    fn a_subnet_is_a_fabric_where_all_ports_are_on_it() {
+        for (ports, expected) in [
+            (&[("4: ACTIVE", EAST), ("4: ACTIVE", EAST)][..], Some("ib-fec0000000000001")),
+            (&[("4: ACTIVE", EAST), ("1: DOWN", EAST)], Some("ib-fec0000000000001")),
+            (&[("4: ACTIVE", EAST), ("1: DOWN", DEFAULT)], Some("ib-fec0000000000001")),
+            (&[("1: DOWN", EAST)], Some("ib-fec0000000000001")),
+            (&[("4: ACTIVE", EAST), ("4: ACTIVE", WEST)], None),
+            (&[("4: ACTIVE", EAST), ("4: ACTIVE", DEFAULT)], None),
+            (&[("4: ACTIVE", DEFAULT)], None),
+            (&[], None),
+        ] {
+            let found = fabric(&machine(ports), &CloudMetadata::default());
+            assert_eq!(found.as_ref().map(Text::as_str), expected, "{ports:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_cloud_says_comes_first() {
+        let group = Text::new("group-1").unwrap();
+        let cloud = [(attribute::AZURE_PLACEMENT_GROUP.to_owned(), group.clone())];
+        let found = fabric(&machine(&[("4: ACTIVE", EAST)]), &cloud.into_iter().collect());
+        assert_eq!(found, Some(group));
+    }
+}

@@ -1,0 +1,152 @@
+//! Which NICs the administrator wants published: a CEL expression over a NIC's
+//! attributes, as upstream has it.
+//!
+//! `attributes` is a map of `resource.k8s.io/v1` device attributes by fully
+//! qualified name, with the fields of the Go type: `StringValue`, `IntValue`,
+//! `BoolValue`, `VersionValue`. An expression that fails on a NIC keeps it, one
+//! that gives no boolean drops it, as upstream does. Of CEL's functions those of times
+//! are left out: no attribute is one, and their time zones would be a part of the binary.
+
+use cel::objects::{Key, Map};
+use cel::parser::{Expression, PrattParser};
+use cel::{Context, Env, Value};
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Upstream's default: interfaces of pods are no NICs.
+pub const DEFAULT: &str =
+    r#"!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue != "veth""#;
+
+/// A compiled expression; the empty one keeps everything.
+#[derive(Clone)]
+pub struct Filter {
+    text: String,
+    compiled: Option<Arc<Compiled>>,
+}
+
+/// An expression, and the functions that it can call.
+struct Compiled {
+    expression: Expression,
+    functions: Arc<Env>,
+}
+
+/// An expression that is no CEL.
+#[derive(Debug, thiserror::Error)]
+#[error("`{text}` is no CEL expression: {reason}")]
+pub struct FilterError {
+    text: String,
+    reason: String,
+}
+
+impl Filter {
+    /// Whether a device is wanted.
+    pub fn keeps(&self, device: &Device) -> bool {
+        let Some(compiled) = &self.compiled else { return true };
+        let mut context = Context::with_env(Arc::clone(&compiled.functions));
+        context.add_variable_from_value("attributes", attributes(device));
+        match Value::resolve(&compiled.expression, &context) {
+            Ok(Value::Bool(keep)) => keep,
+            Ok(_) => false,
+            Err(_) => true,
+        }
+    }
+}
+
+fn attributes(device: &Device) -> Value {
+    let attributes = device.attributes.iter().flatten();
+    map(attributes.map(|(name, attribute)| (name.as_str(), fields(attribute))))
+}
+
+/// Go's fields are pointers: one that is not set is null.
+fn fields(attribute: &DeviceAttribute) -> Value {
+    let text = |text: &Option<String>| {
+        text.as_ref().map_or(Value::Null, |text| Value::String(Arc::new(text.clone())))
+    };
+    map([
+        ("StringValue", text(&attribute.string)),
+        ("VersionValue", text(&attribute.version)),
+        ("IntValue", attribute.int.map_or(Value::Null, Value::Int)),
+        ("BoolValue", attribute.bool.map_or(Value::Null, Value::Bool)),
+    ]
+    .into_iter())
+}
+
+fn map<'a>(entries: impl Iterator<Item = (&'a str, Value)>) -> Value {
+    let key = |name: &str| Key::String(Arc::new(name.to_owned()));
+    let map: HashMap<Key, Value> = entries.map(|(name, value)| (key(name), value)).collect();
+    Value::Map(Map { map: Arc::new(map) })
+}
+
+impl FromStr for Filter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        if text.trim().is_empty() {
+            return Ok(Self { text: String::new(), compiled: None });
+        }
+        let expression = PrattParser::new().parse(text).map_err(|error| FilterError {
+            text: text.to_owned(),
+            reason: error.to_string().lines().next().unwrap_or_default().to_owned(),
+        })?;
+        let compiled = Compiled { expression, functions: Arc::new(Env::stdlib()) };
+        Ok(Self { text: text.to_owned(), compiled: Some(Arc::new(compiled)) })
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Filter").field(&self.text).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::decision::decide;
+    use crate::live;
+
+    /// How many of p4d's seven NICs (four EFA, three ENA on Ethernet) are kept.
+    #[test]
+    fn expressions_on_a_live_machine() {
+        let devices = decide(&live::facts("eks-p4d")).devices;
+        for (expression, expected) in [
+            (DEFAULT, 7),
+            ("", 7),
+            ("true", 7),
+            ("false", 0),
+            (r#"attributes["dra.net/rdma"].BoolValue"#, 4),
+            (r#"attributes["dra.net/rdma"].BoolValue == false"#, 3),
+            (r#"attributes["dra.net/numaNode"].IntValue == 0"#, 3),
+            (r#"attributes["dra.net/pciDevice"].StringValue.startsWith("Elastic Fabric")"#, 4),
+            (
+                r#"!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue != "device""#,
+                4,
+            ),
+            (r#"attributes.exists(name, name.endsWith("/rdma"))"#, 7),
+            (r#"attributes["dra.net/pciDevice"].StringValue.matches("^Elastic F.*\\(EFA\\)$")"#, 4),
+            (r#"attributes["dra.net/numaNode"].IntValue in [0, 5] ? true : false"#, 3),
+            ("size(attributes) > 1000 || has(attributes.none)", 0),
+            // What cannot be told of a NIC keeps it, what is no answer drops it.
+            (r#"attributes["dra.net/ifName"].StringValue == "ens65""#, 5),
+            (r#"attributes["dra.net/rdma"].StringValue == "yes""#, 0),
+            (r#"attributes["dra.net/rdma"].StringValue != "yes""#, 7),
+            (r#""yes""#, 0),
+        ] {
+            let filter: Filter = expression.parse().unwrap();
+            let kept = devices.iter().filter(|device| filter.keeps(device)).count();
+            assert_eq!(kept, expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_expression_is_refused() {
+        for text in ["attributes[", "a ==", "\"", ")"] {
+            let error = text.parse::<Filter>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is no CEL expression")), "{error}");
+            assert_eq!(error.lines().count(), 1);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What finds out: the machine by sysfs, netlink and uevents, its cloud, and what of it pods
+//! have. Nothing here decides.
+
+pub(crate) mod boot_file;
+pub mod cloud;
+pub mod held;
+pub(crate) mod host;
+pub mod network;
+pub mod node;
+pub(crate) mod pci_names;
+pub mod ports;
+pub mod rdma;
+pub mod seen;
+pub(crate) mod uevents;
+pub(crate) mod watch;

@@ -1,0 +1,97 @@
+//! A file that holds for one boot of one machine: what was learnt during a boot
+//! is known again after a restart of the driver, and counts for nothing after
+//! another boot.
+
+use crate::facts::host;
+use crate::prepare::durable::{self, FileError};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use topology_graph::HostRoot;
+
+/// The file; it holds a value of one type.
+#[derive(Debug)]
+pub(crate) struct BootFile<T> {
+    path: PathBuf,
+    boot: String,
+    /// The form that this driver writes and reads.
+    version: u32,
+    content: PhantomData<fn() -> T>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Content<T> {
+    version: u32,
+    boot_id: String,
+    data: T,
+}
+
+impl<T> Clone for BootFile<T> {
+    fn clone(&self) -> Self {
+        let Self { path, boot, version, content } = self;
+        Self { path: path.clone(), boot: boot.clone(), version: *version, content: *content }
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> BootFile<T> {
+    /// The file of this name and this boot; none where the root does not tell
+    /// its boot.
+    pub(crate) fn of(host: &HostRoot, name: &str, version: u32) -> Option<Self> {
+        let path = host.run().join("dranet").join(name);
+        Some(Self { path, boot: host::boot_id(host)?, version, content: PhantomData })
+    }
+
+    /// What was stored during this boot, if anything was.
+    pub(crate) fn load(&self) -> Option<T> {
+        let text = fs::read_to_string(&self.path).ok()?;
+        let content: Content<T> = serde_json::from_str(&text).ok()?;
+        let is_current = content.version == self.version && content.boot_id == self.boot;
+        is_current.then_some(content.data)
+    }
+
+    /// Keeps it.
+    pub(crate) fn store(&self, data: &T) -> Result<(), FileError> {
+        let content = Content { version: self.version, boot_id: self.boot.clone(), data };
+        let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));
+        durable::create_dir(directory)?;
+        durable::write_json(&self.path, &content)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root in its n-th boot.
+    fn boot(root: &Path, number: u32) -> BootFile<Vec<u32>> {
+        let file = root.join("proc/sys/kernel/random/boot_id");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, format!("1b1c2d3e-0000-4000-8000-00000000000{number}\n")).unwrap();
+        BootFile::of(&HostRoot::at(root), "file.json", 1).unwrap()
+    }
+
+    #[test]
+    fn holds_for_one_boot() {
+        let root = tempfile::tempdir().unwrap();
+        let none = BootFile::<Vec<u32>>::of(&HostRoot::at(root.path()), "file.json", 1);
+        assert!(none.is_none(), "no boot, no file");
+        let first = boot(root.path(), 1);
+        assert_eq!(first.load(), None);
+        let said = vec![1, 2];
+        first.store(&said).unwrap();
+        first.store(&said).unwrap();
+        assert_eq!(boot(root.path(), 1).load(), Some(said.clone()));
+        assert_eq!(boot(root.path(), 2).load(), None, "another boot may be elsewhere");
+        for (what, damage) in
+            [("half a file", r#"{"version":1,"bootId"#), ("another form", r#"{"version":2}"#)]
+        {
+            fs::write(&first.path, damage).unwrap();
+            assert_eq!(first.load(), None, "{what}");
+        }
+        first.store(&said).unwrap();
+        assert_eq!(first.load(), Some(said));
+    }
+}

@@ -1,0 +1,129 @@
+//! What the cloud says of the virtual machine: its size and the fabric it is
+//! on. Facts only; which NIC carries which attribute is decided elsewhere.
+//!
+//! A metadata service that is away never stops the driver: its attributes are
+//! then absent, never empty. It is waited for only where it has not answered during this
+//! boot: the first slices of a machine shall say where it is.
+
+mod alibaba;
+mod aws;
+mod azure;
+mod dmi;
+mod gce;
+pub mod http;
+mod oci;
+pub mod source;
+
+use crate::decide::attribute::Text;
+use cluster_model::names::attribute;
+use http::{MetadataError, MetadataService, Patience};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Which cloud to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloudProvider {
+    /// Alibaba Cloud.
+    Alibaba,
+    /// Amazon Web Services.
+    Aws,
+    /// Azure.
+    Azure,
+    /// Google Compute Engine.
+    Gce,
+    /// Oracle Cloud.
+    Oci,
+    /// None: bare metal, or a cloud that says nothing of its fabric.
+    None,
+}
+
+impl CloudProvider {
+    /// Where its metadata service is.
+    fn metadata_url(self) -> &'static str {
+        match self {
+            Self::Alibaba => "http://100.100.100.200",
+            _ => "http://169.254.169.254",
+        }
+    }
+}
+
+/// The most attributes that any cloud gives a machine; the tables of a NIC's
+/// attributes leave room for as many.
+pub const MAX_ATTRIBUTES: usize = 5;
+
+/// Attributes that name the network within which NICs reach each other.
+const FABRICS: [&str; 5] = [
+    attribute::AZURE_INTERCONNECT_GROUP,
+    attribute::AZURE_PLACEMENT_GROUP,
+    attribute::AWS_PLACEMENT_GROUP,
+    attribute::GCE_BLOCK,
+    attribute::OKE_HPC_ISLAND,
+];
+
+/// Attributes that say what type of machine this is.
+const MACHINE_TYPES: [&str; 4] = [
+    attribute::AZURE_VM_SIZE,
+    attribute::AWS_INSTANCE_TYPE,
+    attribute::GCE_MACHINE_TYPE,
+    attribute::ALIBABA_INSTANCE_TYPE,
+];
+
+/// Attributes of the whole machine by fully qualified name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CloudMetadata(BTreeMap<String, Text>);
+
+impl CloudMetadata {
+    /// Names with what a service said under them; what it left empty is left out.
+    fn of<const N: usize>(said: [(&str, Option<String>); N]) -> Self {
+        let said = said.into_iter();
+        said.filter_map(|(name, text)| Some((name.to_owned(), Text::new(&text?)?))).collect()
+    }
+
+    /// One attribute's value.
+    pub fn get(&self, name: &str) -> Option<&Text> {
+        self.0.get(name)
+    }
+
+    /// Names and values, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Text)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The network within which the machine's NICs reach others, by the cloud: the
+    /// widest group that it tells.
+    pub fn fabric(&self) -> Option<&Text> {
+        FABRICS.iter().find_map(|name| self.get(name))
+    }
+
+    /// The machine type, which says what a hypervisor hides of the topology.
+    pub fn machine_type(&self) -> Option<&str> {
+        MACHINE_TYPES.iter().find_map(|name| self.get(name)).map(Text::as_str)
+    }
+}
+
+impl FromIterator<(String, Text)> for CloudMetadata {
+    fn from_iter<I: IntoIterator<Item = (String, Text)>>(attributes: I) -> Self {
+        Self(attributes.into_iter().collect())
+    }
+}
+
+/// Asks the metadata service of a cloud.
+pub async fn read(
+    provider: CloudProvider,
+    base: &str,
+    patience: Patience,
+) -> Result<CloudMetadata, MetadataError> {
+    let service = MetadataService::at(base, patience);
+    match provider {
+        CloudProvider::Alibaba => alibaba::read(&service).await,
+        CloudProvider::Aws => aws::read(&service).await,
+        CloudProvider::Azure => azure::read(&service).await,
+        CloudProvider::Gce => gce::read(&service).await,
+        CloudProvider::Oci => oci::read(&service).await,
+        CloudProvider::None => Ok(CloudMetadata::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+//! The metadata service of Alibaba Cloud, in its hardened mode.
+//!
+//! Follows "Instance metadata" of its documents: a token by PUT, then one text
+//! per path.
+
+use crate::facts::cloud::CloudMetadata;
+use crate::facts::cloud::http::{MetadataError, MetadataService};
+use cluster_model::names::attribute;
+
+pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
+    let token = service
+        .token(
+            "/latest/api/token",
+            "x-aliyun-ecs-metadata-token-ttl-seconds",
+            "x-aliyun-ecs-metadata-token",
+        )
+        .await?;
+    let instance_type = service.text("/latest/meta-data/instance/instance-type", &[token]).await?;
+    Ok(CloudMetadata::of([(attribute::ALIBABA_INSTANCE_TYPE, instance_type)]))
+}

@@ -1,0 +1,26 @@
+//! The Instance Metadata Service of AWS, version 2.
+//!
+//! Follows "Use the Instance Metadata Service to access instance metadata" of
+//! its documents: a token by PUT, then one text per path. Which EFA devices are
+//! wired together it does not say; which placement group the instance is in, it
+//! does.
+
+use crate::facts::cloud::CloudMetadata;
+use crate::facts::cloud::http::{MetadataError, MetadataService};
+use cluster_model::names::attribute;
+
+pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
+    let token = service
+        .token(
+            "/latest/api/token",
+            "x-aws-ec2-metadata-token-ttl-seconds",
+            "x-aws-ec2-metadata-token",
+        )
+        .await?;
+    let headers = [token];
+    let text = async |path| service.text(path, &headers).await;
+    Ok(CloudMetadata::of([
+        (attribute::AWS_INSTANCE_TYPE, text("/latest/meta-data/instance-type").await?),
+        (attribute::AWS_PLACEMENT_GROUP, text("/latest/meta-data/placement/group-name").await?),
+    ]))
+}

@@ -1,0 +1,27 @@
+//! The metadata server of Google Compute Engine.
+//!
+//! Follows "About VM metadata" and "View the physical location of a VM" of its
+//! documents: every request needs `Metadata-Flavor: Google`; the machine type is
+//! the end of a resource name; the physical host is `/block/subblock/host`, and
+//! only of machines with a compact placement.
+
+use crate::facts::cloud::CloudMetadata;
+use crate::facts::cloud::http::{MetadataError, MetadataService, header};
+use cluster_model::names::attribute;
+
+pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
+    let headers = [header("metadata-flavor", "Google")];
+    let text = async |path: &str| {
+        service.text(&format!("/computeMetadata/v1/instance/{path}"), &headers).await
+    };
+    let machine_type = text("machine-type").await?;
+    let machine_type = machine_type.and_then(|name| Some(name.rsplit('/').next()?.to_owned()));
+    let physical_host = text("attributes/physical_host").await?.unwrap_or_default();
+    let mut place = physical_host.trim_matches('/').split('/').map(str::to_owned);
+    Ok(CloudMetadata::of([
+        (attribute::GCE_MACHINE_TYPE, machine_type),
+        (attribute::GCE_BLOCK, place.next()),
+        (attribute::GCE_SUB_BLOCK, place.next()),
+        (attribute::GCE_HOST, place.next()),
+    ]))
+}

@@ -1,0 +1,51 @@
+//! Which devices pods have, as the plugin's checkpoint tells: read only, and
+//! never waited for.
+
+use crate::prepare::checkpoint::Checkpoint;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// What of a device is in a pod, or on its way there or back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Its network interface.
+    pub interface: bool,
+    /// Its RDMA device.
+    pub rdma: bool,
+}
+
+/// The devices that claims have, by device name.
+pub type Held = BTreeMap<String, Holding>;
+
+/// The checkpoint of the plugin; none where the driver prepares no claims.
+#[derive(Clone, Debug)]
+pub(crate) struct Claims {
+    checkpoint: Option<PathBuf>,
+}
+
+impl Claims {
+    /// Of this checkpoint.
+    pub(crate) fn of(checkpoint: Option<PathBuf>) -> Self {
+        Self { checkpoint }
+    }
+
+    /// The devices now.
+    pub(crate) fn held(&self) -> Held {
+        let checkpoint = self.checkpoint.as_deref().and_then(Checkpoint::peek).unwrap_or_default();
+        let plans = checkpoint.claims.into_values().map(|record| record.plan);
+        let mut held = Held::new();
+        for device in plans.flat_map(|plan| plan.devices).filter(|device| !device.admin_access) {
+            let holding = held.entry(device.device.clone()).or_default();
+            holding.interface |= device.link.is_some();
+            holding.rdma |= device.moving_rdma().is_some();
+        }
+        held
+    }
+
+    /// Differs where the checkpoint was written in between.
+    pub(crate) fn stamp(&self) -> Option<SystemTime> {
+        fs::metadata(self.checkpoint.as_ref()?).ok()?.modified().ok()
+    }
+}

@@ -1,0 +1,71 @@
+//! Hears of RDMA devices and of the interfaces of their ports, as they come, go
+//! and change: the group `RDMA_NL_GROUP_NOTIFY`, which kernels have from 6.12 on
+//! (`rdma_nl_notify_event` in `drivers/infiniband/core/nldev.c`).
+
+use super::wire::{MONITOR_MODE, Nldev, Reply, SYSTEM_GET, has_no_rdma};
+use bytes::BytesMut;
+use netlink_sys::protocols::NETLINK_RDMA;
+use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
+use std::io;
+
+/// `RDMA_NL_GROUP_NOTIFY`, as the bit of its number.
+const GROUP_NOTIFY: u32 = 1 << (4 - 1);
+/// More than any notification has.
+const MAX_EVENT_BYTES: usize = 4096;
+/// `include/uapi/asm-generic/errno.h`.
+const ENOBUFS: i32 = 105;
+
+/// A socket on which the kernel notifies.
+pub(crate) struct Monitor {
+    socket: TokioSocket,
+    buffer: BytesMut,
+}
+
+impl Monitor {
+    /// Opens the socket; none where the kernel notifies of nothing.
+    pub(crate) fn open() -> io::Result<Option<Self>> {
+        match Nldev::open().and_then(|nldev| nldev.ask(SYSTEM_GET, &[])) {
+            Ok(replies) if notifies(&replies) => {}
+            Ok(_) => return Ok(None),
+            Err(error) if has_no_rdma(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let mut socket = TokioSocket::new(NETLINK_RDMA)?;
+        socket.socket_mut().bind(&SocketAddr::new(0, GROUP_NOTIFY))?;
+        Ok(Some(Self { socket, buffer: BytesMut::with_capacity(MAX_EVENT_BYTES) }))
+    }
+
+    /// Waits for a notification. Those that were lost because there were too many
+    /// count as one.
+    pub(crate) async fn next(&mut self) -> io::Result<()> {
+        self.buffer.clear();
+        self.buffer.reserve(MAX_EVENT_BYTES);
+        match self.socket.recv(&mut self.buffer).await {
+            Err(error) if error.raw_os_error() == Some(ENOBUFS) => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+/// Whether the subsystem says that it has a monitor.
+fn notifies(replies: &[Reply]) -> bool {
+    replies.iter().any(|reply| reply.byte(MONITOR_MODE).is_some_and(|mode| mode != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::rdma::wire::{NETNS_MODE, collect};
+    use crate::kernel::netlink::tests::message;
+
+    #[test]
+    fn kernels_say_whether_they_notify() {
+        let old: &[(u16, &[u8])] = &[(NETNS_MODE, &[1])];
+        let new: &[(u16, &[u8])] = &[(NETNS_MODE, &[1]), (MONITOR_MODE, &[1])];
+        for (attributes, expected) in [(old, false), (new, true), (&[], false)] {
+            let mut replies = Vec::new();
+            collect(&message(SYSTEM_GET, attributes), &mut replies).unwrap();
+            assert_eq!(notifies(&replies), expected, "{attributes:?}");
+        }
+    }
+}

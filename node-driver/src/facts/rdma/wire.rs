@@ -1,0 +1,146 @@
+//! The messages of RDMA netlink's device interface: `RDMA_NL_NLDEV` of
+//! `include/uapi/rdma/rdma_netlink.h`, asked by one socket of the calling
+//! thread's network namespace.
+//!
+//! Replies are taken apart here and understood elsewhere; no bytes make that
+//! panic.
+
+use crate::kernel::netlink;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
+use netlink_sys::{Socket, protocols::NETLINK_RDMA};
+use std::io;
+
+/// `RDMA_NL_NLDEV << RDMA_NL_GET_CLIENT_SHIFT`: the subsystem of devices.
+const DEVICES: u16 = 5 << 10;
+/// `RDMA_NLDEV_CMD_GET`.
+pub(crate) const GET: u16 = DEVICES | 1;
+/// `RDMA_NLDEV_CMD_SET`.
+pub(crate) const SET: u16 = DEVICES | 2;
+/// `RDMA_NLDEV_CMD_PORT_GET`.
+pub(crate) const PORT_GET: u16 = DEVICES | 5;
+/// `RDMA_NLDEV_CMD_SYS_GET`.
+pub(crate) const SYSTEM_GET: u16 = DEVICES | 6;
+
+/// `RDMA_NLDEV_ATTR_DEV_INDEX`, 32 bits.
+pub(crate) const INDEX: u16 = 1;
+/// `RDMA_NLDEV_ATTR_DEV_NAME`, text that ends with a zero.
+pub(crate) const NAME: u16 = 2;
+/// `RDMA_NLDEV_ATTR_PORT_INDEX`, 32 bits: of a port its number, of a device how
+/// many it has.
+pub(super) const PORT: u16 = 3;
+/// `RDMA_NLDEV_ATTR_NODE_GUID`, 64 bits in the host's order.
+pub(super) const NODE_GUID: u16 = 6;
+/// `RDMA_NLDEV_ATTR_SYS_IMAGE_GUID`, 64 bits in the host's order.
+pub(super) const SYS_IMAGE_GUID: u16 = 7;
+/// `RDMA_NLDEV_ATTR_PORT_STATE`, 8 bits.
+pub(super) const PORT_STATE: u16 = 12;
+/// `RDMA_NLDEV_ATTR_NDEV_NAME`, text: the port's interface, where it is in the
+/// namespace of who asks.
+pub(super) const NETDEV: u16 = 51;
+/// `RDMA_NLDEV_SYS_ATTR_NETNS_MODE`, 8 bits.
+pub(crate) const NETNS_MODE: u16 = 66;
+/// `RDMA_NLDEV_ATTR_DEV_PROTOCOL`, text.
+pub(super) const PROTOCOL: u16 = 67;
+/// `RDMA_NLDEV_NET_NS_FD`, 32 bits.
+pub(crate) const NETNS_FD: u16 = 68;
+/// `RDMA_NLDEV_SYS_ATTR_MONITOR_MODE`, 8 bits: that there are notifications.
+pub(super) const MONITOR_MODE: u16 = 103;
+
+/// An attribute of a request, all of which have 32 bits.
+pub(crate) type Asked = (u16, [u8; 4]);
+
+/// The payload of a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reply(Vec<u8>);
+
+/// A socket of the calling thread's namespace.
+pub(crate) struct Nldev(Socket);
+
+impl Nldev {
+    /// Opens it. The kernel loads its RDMA subsystem, where it has one.
+    pub(crate) fn open() -> io::Result<Self> {
+        netlink::open(NETLINK_RDMA).map(Self)
+    }
+
+    /// Asks what has one reply.
+    pub(crate) fn ask(&self, command: u16, attributes: &[Asked]) -> io::Result<Vec<Reply>> {
+        self.exchange(command, 0, attributes)
+    }
+
+    /// Asks for all there are.
+    pub(crate) fn dump(&self, command: u16, attributes: &[Asked]) -> io::Result<Vec<Reply>> {
+        self.exchange(command, NLM_F_DUMP, attributes)
+    }
+
+    /// Changes something.
+    pub(crate) fn change(&self, command: u16, attributes: &[Asked]) -> io::Result<()> {
+        self.exchange(command, NLM_F_ACK, attributes).map(drop)
+    }
+
+    fn exchange(&self, command: u16, flags: u16, attributes: &[Asked]) -> io::Result<Vec<Reply>> {
+        let payload = attributes.iter().map(|(kind, value)| netlink::attribute(*kind, value));
+        let payload = payload.collect::<Vec<_>>().concat();
+        let replies = netlink::exchange(&self.0, command, flags, &payload)?;
+        Ok(replies.into_iter().map(Reply).collect())
+    }
+}
+
+/// Whether the kernel has no RDMA: no such family (`EPROTONOSUPPORT`), nobody who
+/// answers (`ECONNREFUSED`), or an unknown command (`EINVAL`, `EOPNOTSUPP`).
+pub(crate) fn has_no_rdma(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(93 | 111 | 22 | 95))
+}
+
+/// Takes the replies out of a datagram; true where it holds the last of them.
+pub(super) fn collect(datagram: &[u8], replies: &mut Vec<Reply>) -> io::Result<bool> {
+    let mut payloads = Vec::new();
+    let ended = netlink::collect(datagram, &mut payloads);
+    replies.extend(payloads.into_iter().map(Reply));
+    ended
+}
+
+impl Reply {
+    fn attribute(&self, kind: u16) -> Option<&[u8]> {
+        netlink::find(&self.0, kind)
+    }
+
+    /// An attribute of 8 bits.
+    pub(crate) fn byte(&self, kind: u16) -> Option<u8> {
+        self.attribute(kind)?.first().copied()
+    }
+
+    /// An attribute of 32 bits.
+    pub(crate) fn number(&self, kind: u16) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.attribute(kind)?.try_into().ok()?))
+    }
+
+    /// An attribute of 64 bits.
+    pub(super) fn long(&self, kind: u16) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.attribute(kind)?.try_into().ok()?))
+    }
+
+    /// A text without the zero at its end.
+    pub(crate) fn text(&self, kind: u16) -> Option<&str> {
+        let text = self.attribute(kind)?.strip_suffix(b"\0")?;
+        std::str::from_utf8(text).ok().filter(|text| !text.is_empty() && !text.contains('\0'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::netlink::tests::message;
+
+    #[test]
+    fn attributes_are_read_by_their_size() {
+        let first = message(GET, &[(INDEX, &1_u32.to_ne_bytes()), (NAME, b"mlx5_0\0")]);
+        let second = message(GET, &[(INDEX, &7_u32.to_ne_bytes()), (NAME, b"mlx5_10\0")]);
+        let mut replies = Vec::new();
+        assert!(!collect(&[first, second].concat(), &mut replies).unwrap());
+        let names: Vec<_> = replies.iter().map(|reply| reply.text(NAME)).collect();
+        assert_eq!(names, [Some("mlx5_0"), Some("mlx5_10")]);
+        assert_eq!(replies[1].number(INDEX), Some(7));
+        assert_eq!(replies[1].byte(NETNS_MODE), None);
+        assert_eq!(replies[1].long(INDEX), None, "it has four bytes");
+    }
+}

@@ -1,0 +1,155 @@
+//! What NICs were before pods got them. An interface in a pod's namespace, and
+//! in the exclusive mode of the RDMA subsystem an RDMA device, cannot be seen
+//! from the host; what is published of the NIC, and of the graph that all NICs
+//! share, stays as it was when the claim was prepared.
+//!
+//! Pure. A value that is kept over a restart of the driver; over a boot it is
+//! forgotten, as no pod has anything then.
+
+use crate::decide::decision::Facts;
+use crate::decide::nic::{device_name, interface_device_name};
+use crate::facts::held::{Held, Holding};
+use crate::facts::network::{Interface, NetworkFacts};
+use k8s_openapi::api::resource::v1::Device;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::{Netdev, PciAddress, RdmaDevice, Snapshot};
+
+/// The NICs as they were last seen in the host's hands, by device name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    nics: BTreeMap<String, SeenNic>,
+}
+
+/// One NIC.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SeenNic {
+    /// What was published of it.
+    device: Device,
+    interface: Option<Interface>,
+    netdev: Option<Netdev>,
+    rdma: Option<RdmaDevice>,
+}
+
+impl Seen {
+    /// Takes in what is published of the NICs that the host has now. What is
+    /// known of those that pods have stays; of what is in nobody's hands any
+    /// more, nothing does.
+    pub fn remember(&mut self, devices: &[Device], facts: &Facts, held: &Held) {
+        let of_host = devices.iter().filter(|device| !held.contains_key(&device.name));
+        let nics: Vec<_> = of_host.map(|device| SeenNic::of(device, facts)).collect();
+        self.nics.retain(|name, _| held.contains_key(name));
+        self.nics.extend(nics.into_iter().map(|nic| (nic.device.name.clone(), nic)));
+    }
+
+    /// Adds what pods have to the facts.
+    pub fn complete(&self, facts: &mut Facts, held: &Held) {
+        for (name, holding) in held {
+            let Some(nic) = self.nics.get(name) else { continue };
+            let function = function(&facts.snapshot, name);
+            if function.is_some() || !is_function(name) {
+                nic.complete(facts, function, *holding);
+            }
+        }
+    }
+
+    /// The devices of functions that pods have and the machine has no more, as
+    /// they were published.
+    pub fn gone(&self, snapshot: &Snapshot, held: &Held) -> Vec<Device> {
+        let present: BTreeSet<_> =
+            snapshot.pci.iter().map(|function| device_name(function.address)).collect();
+        let was_function = |nic: &&SeenNic| {
+            held.contains_key(&nic.device.name)
+                && is_function(&nic.device.name)
+                && !present.contains(&nic.device.name)
+        };
+        self.nics.values().filter(was_function).map(|nic| nic.device.clone()).collect()
+    }
+}
+
+impl SeenNic {
+    fn of(device: &Device, facts: &Facts) -> Self {
+        let Facts { snapshot, network, .. } = facts;
+        let address = function(snapshot, &device.name);
+        let netdev = address.and_then(|address| snapshot.netdevs_of(address).next());
+        let interface = match (address, netdev) {
+            (Some(_), netdev) => netdev.and_then(|netdev| network.interface(&netdev.name)),
+            (None, _) => virtual_interface(network, &device.name),
+        };
+        Self {
+            device: device.clone(),
+            interface: interface.cloned(),
+            netdev: netdev.cloned(),
+            rdma: address.and_then(|address| snapshot.rdma_of(address).next()).cloned(),
+        }
+    }
+
+    fn complete(&self, facts: &mut Facts, function: Option<PciAddress>, holding: Holding) {
+        let Facts { snapshot, network, .. } = facts;
+        if let Some(rdma) = &self.rdma
+            && holding.rdma
+            && !snapshot.rdma.iter().any(|there| there.pci == rdma.pci || there.name == rdma.name)
+        {
+            snapshot.rdma.push(rdma.clone());
+            snapshot.rdma.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        if holding.interface {
+            self.complete_interface(snapshot, network, function);
+        }
+    }
+
+    /// The interface as it was before, also where the host has it still, or
+    /// again: its way into the pod and back changes it, and is nobody's concern.
+    fn complete_interface(
+        &self,
+        snapshot: &mut Snapshot,
+        network: &mut NetworkFacts,
+        function: Option<PciAddress>,
+    ) {
+        let Some(before) = &self.interface else { return };
+        let is_own = |netdev: &Netdev| function.is_some() && netdev.pci == function;
+        let own: Vec<String> = match function {
+            Some(_) => snapshot.netdevs.iter().filter(|it| is_own(it)).map(name_of).collect(),
+            None => vec![before.name.clone()],
+        };
+        let there = network.interfaces.iter().find(|interface| own.contains(&interface.name));
+        let (index, master) = there.map_or((0, None), |there| (there.index, there.master));
+        let is_taken = network
+            .interfaces
+            .iter()
+            .any(|other| other.name == before.name && !own.contains(&other.name));
+        if is_taken {
+            return;
+        }
+        network.interfaces.retain(|interface| !own.contains(&interface.name));
+        network.interfaces.push(Interface { index, master, lower: None, ..before.clone() });
+        network.interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(netdev) = &self.netdev {
+            snapshot.netdevs.retain(|other| !is_own(other) && other.name != netdev.name);
+            snapshot.netdevs.push(netdev.clone());
+            snapshot.netdevs.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+    }
+}
+
+/// Whether a device's name is that of a PCI function.
+fn is_function(device: &str) -> bool {
+    device.starts_with("pci-")
+}
+
+fn name_of(netdev: &Netdev) -> String {
+    netdev.name.clone()
+}
+
+fn function(snapshot: &Snapshot, device: &str) -> Option<PciAddress> {
+    let mut addresses = snapshot.pci.iter().map(|function| function.address);
+    addresses.find(|address| device_name(*address) == device)
+}
+
+fn virtual_interface<'a>(network: &'a NetworkFacts, device: &str) -> Option<&'a Interface> {
+    network.interfaces.iter().find(|interface| interface_device_name(&interface.name) == device)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+use super::*;
+use crate::decide::decision::decide;
+use crate::live;
+use std::slice;
+
+/// A machine with Ethernet NICs, verbs on them, and GPUs.
+const MACHINE: &str = "oke-gb200";
+
+const BOTH: Holding = Holding { interface: true, rdma: true };
+
+/// Its facts, what is published of them, and what is remembered then.
+fn start() -> (Facts, Vec<Device>, Seen) {
+    let facts = live::facts(MACHINE);
+    let devices = decide(&facts).devices;
+    let mut seen = Seen::default();
+    seen.remember(&devices, &facts, &Held::new());
+    (facts, devices, seen)
+}
+
+fn held(devices: &[Device]) -> Held {
+    devices.iter().map(|device| (device.name.clone(), BOTH)).collect()
+}
+
+/// The machine as the host sees it while pods have all of these.
+fn without(facts: &Facts, held: &Held) -> Facts {
+    let mut facts = facts.clone();
+    let in_pod = |pci: Option<PciAddress>| {
+        pci.is_some_and(|address| held.contains_key(&device_name(address)))
+    };
+    let Facts { snapshot, network, .. } = &mut facts;
+    snapshot.rdma.retain(|rdma| !in_pod(rdma.pci));
+    snapshot.netdevs.retain(|netdev| !in_pod(netdev.pci));
+    let left = &snapshot.netdevs;
+    network.interfaces.retain(|interface| left.iter().any(|netdev| netdev.name == interface.name));
+    facts
+}
+
+#[test]
+fn what_pods_have_stays_published_as_it_was() {
+    let (facts, devices, seen) = start();
+    let all = held(&devices);
+    let singles = all.iter().map(|(name, holding)| Held::from([(name.clone(), *holding)]));
+    for held in singles.chain([all.clone()]) {
+        let mut now = without(&facts, &held);
+        assert_ne!(decide(&now).devices, devices, "{held:?}: something is not seen");
+        seen.complete(&mut now, &held);
+        let decision = decide(&now);
+        assert_eq!(decision.devices, devices, "{held:?}");
+        assert_eq!(decision.topology, decide(&facts).topology, "{held:?}");
+        let mut later = seen.clone();
+        later.remember(&decision.devices, &now, &held);
+        assert_eq!(later, seen, "{held:?}");
+    }
+}
+
+#[test]
+fn the_way_into_a_pod_is_not_published() {
+    let (mut facts, devices, seen) = start();
+    let interface = facts.network.interfaces.iter_mut().find(|it| it.name == "rdma0").unwrap();
+    interface.mtu = Some(1500);
+    interface.state = Some("down".to_owned());
+    let name = "rdma0-leaves".to_owned();
+    interface.name.clone_from(&name);
+    facts.snapshot.netdevs.iter_mut().find(|it| it.name == "rdma0").unwrap().name = name;
+    assert_ne!(decide(&facts).devices, devices);
+    seen.complete(&mut facts, &held(&devices));
+    assert_eq!(decide(&facts).devices, devices);
+}
+
+#[test]
+fn what_no_pod_has_is_as_it_is() {
+    let (facts, devices, seen) = start();
+    let all = held(&devices);
+    let bare = without(&facts, &all);
+    let mut now = bare.clone();
+    seen.complete(&mut now, &Held::new());
+    assert_eq!(now.network, bare.network);
+    assert_eq!(now.snapshot, bare.snapshot);
+    let mut later = seen;
+    later.remember(&decide(&bare).devices, &bare, &Held::new());
+    let mut now = bare.clone();
+    later.complete(&mut now, &all);
+    assert_eq!(now.snapshot, bare.snapshot, "what went away in the host's hands is forgotten");
+}
+
+#[test]
+fn another_interface_of_the_same_name_is_not_the_nics() {
+    let (facts, devices, seen) = start();
+    let all = held(&devices);
+    let mut now = without(&facts, &all);
+    let other = Interface { index: 77, name: "rdma0".to_owned(), ..Interface::default() };
+    now.network.interfaces.push(other.clone());
+    seen.complete(&mut now, &all);
+    assert_eq!(now.network.interface("rdma0"), Some(&other));
+    assert!(!now.snapshot.netdevs.iter().any(|netdev| netdev.name == "rdma0"));
+}
+
+#[test]
+fn a_function_that_is_gone_is_published_as_it_was() {
+    let (facts, devices, seen) = start();
+    let all = held(&devices);
+    assert!(seen.gone(&facts.snapshot, &all).is_empty());
+    let mut now = facts.clone();
+    let first = &devices[0];
+    now.snapshot.pci.retain(|function| device_name(function.address) != first.name);
+    let mut now = without(&now, &all);
+    assert_eq!(seen.gone(&now.snapshot, &all), slice::from_ref(first));
+    assert!(seen.gone(&now.snapshot, &Held::new()).is_empty(), "nobody has it");
+    seen.complete(&mut now, &all);
+    assert_eq!(decide(&now).devices.len(), devices.len() - 1, "the graph does not have it");
+}
+
+#[test]
+fn it_is_kept_as_text() {
+    let (_, _, seen) = start();
+    let text = serde_json::to_string(&seen).unwrap();
+    assert_eq!(serde_json::from_str::<Seen>(&text).unwrap(), seen);
+}

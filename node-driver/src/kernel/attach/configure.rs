@@ -1,0 +1,228 @@
+//! What an interface in a pod has: properties, addresses, routes and the rest, in the
+//! order in which the kernel takes them. Every step sees first whether it is done, since
+//! each container of the pod, and each restart of one, runs the hook again.
+
+use crate::kernel::attach::dhcp::{Lease, Leases};
+use crate::kernel::attach::enter::Indices;
+use crate::kernel::attach::identity::{in_pod, name_of};
+use crate::kernel::attach::link::{
+    add_address, add_neighbor, add_route, all, by_name, has_lease, set_attributes,
+};
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::{AttachError, dhcp, ebpf, ethtool, sysctl};
+use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
+use crate::prepare::plan::{Plan, PlannedLink};
+use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::rule::RuleAction;
+use rtnetlink::{Handle, LinkUnspec, LinkVrf};
+use std::net::IpAddr;
+use tokio::time::Instant;
+
+/// `IFA_F_NODAD`: the address is one device's by the claim, and is used at once.
+const NO_DAD: u32 = 0x02;
+/// `RTPROT_STATIC`.
+const PROTOCOL_STATIC: u8 = 4;
+/// `EEXIST`.
+const EXISTS: i32 = 17;
+/// `RT_SCOPE_LINK`.
+const SCOPE_LINK: u8 = 253;
+
+/// What is asked of DHCP servers.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// What they have given already.
+    known: &'a Leases,
+    /// Until when they may answer.
+    deadline: Instant,
+}
+
+/// Configures the claim's interfaces, which are in the pod.
+///
+/// Returns what DHCP servers have given now; `known` is what they had given before.
+/// `links` are which interfaces of the pod's they are: one that the pod has renamed keeps
+/// its name.
+pub(super) fn configure(
+    plan: &Plan,
+    known: &Leases,
+    links: &Indices,
+    pod: &NetNs,
+) -> Result<Leases, AttachError> {
+    let asked = Asked { known, deadline: Instant::now() + dhcp::PATIENCE };
+    pod.run(async |handle| {
+        let inside = all(&handle).await?;
+        let mut leases = Leases::new();
+        for link in plan.links() {
+            let gone = || AttachError::Gone { link: link.name.to_string() };
+            let found = in_pod(&inside, link, links).ok_or_else(gone)?;
+            let lease = configure_link(&handle, link, found, asked).await?;
+            leases.extend(lease.map(|lease| (link.name.clone(), lease)));
+        }
+        Ok(leases)
+    })
+}
+
+/// Returns a lease that was given, not one that it had.
+async fn configure_link(
+    handle: &Handle,
+    link: &PlannedLink,
+    found: &LinkMessage,
+    asked: Asked<'_>,
+) -> Result<Option<Lease>, AttachError> {
+    let (name, index) = (name_of(found), found.header.index);
+    let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool } = &link.config;
+    if interface.disable_ebpf_programs == Some(true) {
+        ebpf::detach_all(handle, name, found).await?;
+    }
+    set_properties(handle, link, found).await?;
+    ethtool.as_ref().map_or(Ok(()), |asked| ethtool::apply(name, asked))?;
+    sysctl::apply(name, interface)?;
+    if let Some(vrf) = &interface.vrf {
+        join_vrf(handle, name, index, vrf).await?;
+        sysctl::accept_in_domains()?;
+    }
+    for prefix in &interface.addresses {
+        add_address(handle, name, index, &pod_address(*prefix)).await?;
+    }
+    if !found.header.flags.contains(LinkFlags::Up) {
+        let up = LinkUnspec::new_with_index(index).up().build();
+        let wrap = |source| AttachError::netlink(name, "set it up", source);
+        handle.link().set(up).execute().await.map_err(wrap)?;
+    }
+    let lease = obtain(handle, link, index, asked).await?;
+    add_routes(handle, link, index, routes).await?;
+    for rule in rules {
+        add_rule(handle, name, rule).await?;
+    }
+    for neighbor in neighbors {
+        add_neighbor(handle, name, index, neighbor).await?;
+    }
+    Ok(lease)
+}
+
+/// An address by DHCP, where it is asked for and not there yet. One that is there and
+/// not known was given to a hook that was killed: the server gives it again.
+async fn obtain(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    Asked { known, deadline }: Asked<'_>,
+) -> Result<Option<Lease>, AttachError> {
+    let has_it =
+        known.contains_key(&link.name) && has_lease(handle, link.name.as_str(), index).await?;
+    if link.config.interface.dhcp != Some(true) || has_it {
+        return Ok(None);
+    }
+    dhcp::lease(handle, link, index, deadline).await.map(Some)
+}
+
+/// MTU, hardware address and segment sizes, those that are asked for. The
+/// interface is down at the first time, and has them already at the others.
+async fn set_properties(
+    handle: &Handle,
+    link: &PlannedLink,
+    found: &LinkMessage,
+) -> Result<(), AttachError> {
+    let interface = &link.config.interface;
+    let address = interface.hardware_addr.as_ref().map(|address| address.bytes().to_vec());
+    let attributes = [
+        interface.mtu.map(LinkAttribute::Mtu),
+        address.map(LinkAttribute::Address),
+        interface.gso_max_size.map(LinkAttribute::GsoMaxSize),
+        interface.gro_max_size.map(LinkAttribute::GroMaxSize),
+        interface.gso_ipv4_max_size.map(LinkAttribute::GsoIpv4MaxSize),
+        interface.gro_ipv4_max_size.map(LinkAttribute::GroIpv4MaxSize),
+    ];
+    let attributes = attributes.into_iter().flatten();
+    set_attributes(handle, name_of(found), found, attributes).await.into_iter().collect()
+}
+
+fn pod_address(prefix: IpPrefix) -> HostAddress {
+    let flags = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
+    HostAddress { flags, ..HostAddress::of(prefix) }
+}
+
+/// Those of link scope first: they lead to the gateways of the others.
+async fn add_routes(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    routes: &[RouteConfig],
+) -> Result<(), AttachError> {
+    let table = link.config.interface.vrf.as_ref().map_or(TABLE_MAIN, VrfConfig::table_id);
+    let (direct, via): (Vec<_>, Vec<_>) =
+        routes.iter().partition(|route| route.scope == SCOPE_LINK);
+    for route in direct.into_iter().chain(via) {
+        let onlink = link.host.routes.iter().any(|former| {
+            let of = |table: u32| if table == TABLE_MAIN { 0 } else { table };
+            former.onlink
+                && (former.destination, former.gateway) == (route.destination, route.gateway)
+                && of(former.table) == of(route.table)
+        });
+        let route = HostRoute {
+            destination: route.destination,
+            gateway: route.gateway,
+            source: route.source,
+            priority: None,
+            table: if route.table == 0 { table } else { route.table },
+            scope: route.scope,
+            protocol: PROTOCOL_STATIC,
+            onlink,
+            message: None,
+        };
+        add_route(handle, link.name.as_str(), index, &route).await?;
+    }
+    Ok(())
+}
+
+async fn join_vrf(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    vrf: &VrfConfig,
+) -> Result<(), AttachError> {
+    let domain = vrf.name.as_str();
+    if by_name(handle, domain).await?.is_none() {
+        let message = LinkVrf::new(domain, vrf.table_id()).up().build();
+        let made = handle.link().add(message).execute().await;
+        made.map_err(|source| AttachError::netlink(domain, "make the routing domain", source))?;
+    }
+    let found = by_name(handle, domain).await?;
+    let found = found.ok_or_else(|| AttachError::Gone { link: domain.to_owned() })?;
+    let join = LinkUnspec::new_with_index(index).controller(found.header.index).build();
+    let wrap = |source| AttachError::netlink(name, format!("join `{domain}`"), source);
+    handle.link().set(join).execute().await.map_err(wrap)
+}
+
+async fn add_rule(handle: &Handle, name: &str, rule: &RuleConfig) -> Result<(), AttachError> {
+    let RuleConfig { priority, source, destination, table } = rule;
+    let table = if *table == 0 { TABLE_MAIN } else { *table };
+    let mut base = handle.rule().add().table_id(table).action(RuleAction::ToTable);
+    if *priority != 0 {
+        base = base.priority(*priority);
+    }
+    let is_v4 = source.or(*destination).is_none_or(|prefix| prefix.address.is_ipv4());
+    let outcome = if is_v4 {
+        let mut request = base.v4();
+        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = source {
+            request = request.source_prefix(*address, *prefix_len);
+        }
+        if let Some(IpPrefix { address: IpAddr::V4(address), prefix_len }) = destination {
+            request = request.destination_prefix(*address, *prefix_len);
+        }
+        request.execute().await
+    } else {
+        let mut request = base.v6();
+        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = source {
+            request = request.source_prefix(*address, *prefix_len);
+        }
+        if let Some(IpPrefix { address: IpAddr::V6(address), prefix_len }) = destination {
+            request = request.destination_prefix(*address, *prefix_len);
+        }
+        request.execute().await
+    };
+    match outcome {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == EXISTS => Ok(()),
+        other => other.map_err(|source| AttachError::netlink(name, "add a rule", source)),
+    }
+}

@@ -1,0 +1,248 @@
+//! An address by DHCP (RFC 2131), for an interface in a pod. The protocol is
+//! mozim's; here is what becomes of a lease.
+//!
+//! The address has the lease's lifetime: where nobody renews it, the kernel takes
+//! it away when it is another's to have. The driver renews it ([`keeper`]) and
+//! gives it back. Of the routes those of option 121 (RFC 3442) are set. A default
+//! route is the pod's own network's, save in a routing domain, which has none.
+
+pub mod keeper;
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::identity::name_of;
+use crate::kernel::attach::link::{add_address, add_route, by_index};
+use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
+use crate::prepare::plan::PlannedLink;
+use cluster_model::network_config::{IpPrefix, LinkName, VrfConfig};
+use mozim::{DhcpError, DhcpV4Client, DhcpV4Config, DhcpV4Lease, DhcpV4State};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::{Handle, LinkUnspec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use tokio::time::{Instant, interval, timeout_at};
+
+/// Longest that all interfaces of a claim may take, below the hook's 30 s.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// How often is looked whether the interface has a carrier.
+const LOOK: Duration = Duration::from_millis(20);
+/// `RTPROT_DHCP`.
+const PROTOCOL_DHCP: u8 = 16;
+
+/// The leases of a claim's interfaces, by their names in the pod.
+pub type Leases = BTreeMap<LinkName, Lease>;
+
+/// What a server has given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The address and its network.
+    pub prefix: IpPrefix,
+    /// Who gave it.
+    pub server: Ipv4Addr,
+    /// For how long, in seconds.
+    pub seconds: u32,
+    /// After how many it is renewed there.
+    pub renew: u32,
+    /// After how many it is renewed anywhere.
+    pub rebind: u32,
+    /// The network's MTU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// Where to, and by which router.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<(IpPrefix, Ipv4Addr)>,
+}
+
+/// Nobody has given an address.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// The link is not up.
+    #[error(
+        "interface `{link}` has no carrier after {} s, and `interface.dhcp` needs one; is its cable or switch port down?",
+        PATIENCE.as_secs()
+    )]
+    NoCarrier {
+        /// The interface.
+        link: LinkName,
+    },
+    /// No answer.
+    #[error(
+        "interface `{link}`: no DHCP server has given an address within {} s; name one by `interface.addresses`, or look at the server",
+        PATIENCE.as_secs()
+    )]
+    NoAnswer {
+        /// The interface.
+        link: LinkName,
+    },
+    /// It cannot be asked for.
+    #[error("interface `{link}`: failed to ask for an address by DHCP")]
+    Protocol {
+        /// The interface.
+        link: LinkName,
+        /// Why not.
+        source: DhcpError,
+    },
+}
+
+impl Lease {
+    /// What is of use of an answer.
+    fn of(lease: &DhcpV4Lease) -> Self {
+        let mask = lease.subnet_mask.to_bits();
+        // Without one the server knows of no other host there.
+        let length = if mask == 0 { 32 } else { mask.leading_ones() };
+        Self {
+            prefix: prefix(lease.yiaddr, length),
+            server: lease.srv_id,
+            seconds: lease.lease_time_sec,
+            renew: lease.t1_sec,
+            rebind: lease.t2_sec,
+            mtu: lease.mtu,
+            routes: routes(lease),
+        }
+    }
+
+    /// As the protocol has it, for a client that takes it over.
+    fn known(&self) -> DhcpV4Lease {
+        let mut lease = DhcpV4Lease::default();
+        if let IpAddr::V4(address) = self.prefix.address {
+            lease.yiaddr = address;
+        }
+        lease.srv_id = self.server;
+        lease.lease_time_sec = self.seconds;
+        (lease.t1_sec, lease.t2_sec) = (self.renew, self.rebind);
+        lease
+    }
+
+    fn address(&self) -> HostAddress {
+        HostAddress { seconds: Some(self.seconds), ..HostAddress::of(self.prefix) }
+    }
+}
+
+fn prefix(address: Ipv4Addr, length: u32) -> IpPrefix {
+    IpPrefix { address: IpAddr::V4(address), prefix_len: u8::try_from(length).unwrap_or(32) }
+}
+
+/// Option 121 makes option 3 void (RFC 3442).
+fn routes(lease: &DhcpV4Lease) -> Vec<(IpPrefix, Ipv4Addr)> {
+    let default = || {
+        let gateway = lease.gateways.as_ref().and_then(|gateways| gateways.first());
+        gateway.map(|gateway| (prefix(Ipv4Addr::UNSPECIFIED, 0), *gateway)).into_iter().collect()
+    };
+    lease.classless_routes.as_ref().map_or_else(default, |routes| {
+        let route = |route: &mozim::DhcpV4ClasslessRoute| {
+            (prefix(route.destination, route.prefix_length.into()), route.router)
+        };
+        routes.iter().map(route).collect()
+    })
+}
+
+/// Asks for an address and sets what is given.
+pub(super) async fn lease(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    deadline: Instant,
+) -> Result<Lease, AttachError> {
+    let name = &link.name;
+    let no_carrier = |_| LeaseError::NoCarrier { link: name.clone() };
+    let found =
+        timeout_at(deadline, with_carrier(handle, name, index)).await.map_err(no_carrier)??;
+    let no_answer = |_| LeaseError::NoAnswer { link: name.clone() };
+    let wrap = |source| LeaseError::Protocol { link: name.clone(), source };
+    let given = timeout_at(deadline, ask(&found)).await.map_err(no_answer)?.map_err(wrap)?;
+    let lease = Lease::of(&given);
+    set(handle, link, index, &lease).await?;
+    Ok(lease)
+}
+
+/// The interface, once the other end of its cable is there.
+async fn with_carrier(
+    handle: &Handle,
+    name: &LinkName,
+    index: u32,
+) -> Result<LinkMessage, AttachError> {
+    let mut look = interval(LOOK);
+    loop {
+        look.tick().await;
+        let found = by_index(handle, index).await?;
+        let found = found.ok_or_else(|| AttachError::Gone { link: name.to_string() })?;
+        if found.header.flags.contains(LinkFlags::LowerUp) {
+            return Ok(found);
+        }
+    }
+}
+
+fn config(found: &LinkMessage) -> Result<DhcpV4Config, DhcpError> {
+    let address = found.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(bytes) => Some(bytes.as_slice()),
+        _ => None,
+    });
+    let mut config = DhcpV4Config::new(name_of(found));
+    config.set_iface_index(found.header.index);
+    config.set_iface_mac_raw(address.unwrap_or_default())?.use_mac_as_client_id();
+    Ok(config)
+}
+
+async fn ask(found: &LinkMessage) -> Result<DhcpV4Lease, DhcpError> {
+    let mut client = DhcpV4Client::init(config(found)?, None).await?;
+    loop {
+        if let DhcpV4State::Done(lease) = client.run().await? {
+            return Ok(*lease);
+        }
+    }
+}
+
+/// Address, MTU and routes of a lease; what the configuration names has precedence.
+async fn set(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    lease: &Lease,
+) -> Result<(), AttachError> {
+    let name = link.name.as_str();
+    if let Some(mtu) = lease.mtu.filter(|_| link.config.interface.mtu.is_none()) {
+        let wrap =
+            |source| AttachError::netlink(name, format!("set the DHCP server's MTU {mtu}"), source);
+        let message = LinkUnspec::new_with_index(index).mtu(mtu.into()).build();
+        handle.link().set(message).execute().await.map_err(wrap)?;
+    }
+    add_address(handle, name, index, &lease.address()).await?;
+    for route in routes_for(link, lease) {
+        add_route(handle, name, index, &route).await?;
+    }
+    Ok(())
+}
+
+/// Those of a lease that the link gets.
+fn routes_for(link: &PlannedLink, lease: &Lease) -> Vec<HostRoute> {
+    let table = link.config.interface.vrf.as_ref().map(VrfConfig::table_id);
+    let is_asked = |destination: IpPrefix| {
+        link.config.routes.iter().any(|route| route.destination == destination)
+    };
+    let routes = lease.routes.iter().filter(|(destination, _)| {
+        let is_default = destination.prefix_len == 0;
+        !is_asked(*destination) && (table.is_some() || !is_default)
+    });
+    routes.map(|(destination, router)| route(*destination, *router, table)).collect()
+}
+
+/// A router at no address is the link itself (RFC 3442).
+fn route(destination: IpPrefix, router: Ipv4Addr, table: Option<u32>) -> HostRoute {
+    let is_direct = router.is_unspecified();
+    HostRoute {
+        destination,
+        gateway: (!is_direct).then_some(IpAddr::V4(router)),
+        source: None,
+        priority: None,
+        table: table.unwrap_or(TABLE_MAIN),
+        scope: if is_direct { 253 } else { 0 },
+        protocol: PROTOCOL_DHCP,
+        onlink: false,
+        message: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! One lease in the place of another, on an interface that is in use.
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::dhcp::{Lease, routes_for, set};
+use crate::kernel::attach::link::{add_address, del_address, del_route};
+use crate::prepare::plan::PlannedLink;
+use rtnetlink::Handle;
+
+/// The length of a network of one address.
+const ALONE: u8 = 32;
+
+/// Sets what the second lease gives, and takes away what the first alone gave.
+///
+/// The interface is never without an address: its routes and neighbours would go with
+/// the last one. And an address in the network of another is secondary to it and goes
+/// with it (`promote_secondaries`), so that the new one is in a network of its own until
+/// the old one is away.
+pub(super) async fn exchange(
+    handle: &Handle,
+    link: &PlannedLink,
+    index: u32,
+    [was, is]: [&Lease; 2],
+) -> Result<(), AttachError> {
+    let name = link.name.as_str();
+    let mut alone = is.address();
+    (alone.prefix.prefix_len, alone.broadcast) = (ALONE, None);
+    let is_other = was.prefix != is.prefix;
+    if is_other {
+        add_address(handle, name, index, &alone).await?;
+        del_address(handle, name, index, was.prefix).await?;
+    }
+    set(handle, link, index, is).await?;
+    if is_other && alone.prefix != is.prefix {
+        del_address(handle, name, index, alone.prefix).await?;
+    }
+    let routes = routes_for(link, is);
+    for old in routes_for(link, was) {
+        if routes.iter().all(|route| route.destination != old.destination) {
+            del_route(handle, name, index, &old).await?;
+        }
+    }
+    Ok(())
+}

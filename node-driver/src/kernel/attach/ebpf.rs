@@ -1,0 +1,86 @@
+//! The host's eBPF programs off an interface that a pod gets: XDP, and TCX, which
+//! is what `tc` is from Linux 6.6 on. Filters of the `clsact` and `ingress`
+//! queueing disciplines need nothing: they end when an interface leaves its
+//! namespace (`__dev_change_net_namespace` in `net/core/dev.c`).
+//!
+//! They do not come back with the interface: whoever attached a program has it,
+//! and attaches it again; a link of theirs (`bpf_link`) stays, detached.
+
+mod bpf;
+
+use crate::kernel::attach::AttachError;
+use bpf::{TcxHook, XDP_LINK};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
+use rtnetlink::{Handle, LinkUnspec};
+use std::io;
+
+/// `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_HW_MODE`.
+const SKB: u32 = 1 << 1;
+const DRIVER: u32 = 1 << 2;
+const HARDWARE: u32 = 1 << 3;
+/// `EBUSY`: a link holds the program there.
+const BUSY: i32 = 16;
+
+/// Detaches them from an interface of the calling thread's namespace.
+pub(super) async fn detach_all(
+    handle: &Handle,
+    name: &str,
+    found: &LinkMessage,
+) -> Result<(), AttachError> {
+    let index = found.header.index;
+    for program in xdp_programs(found) {
+        detach_xdp(handle, name, index, program).await?;
+    }
+    for hook in [TcxHook::Ingress, TcxHook::Egress] {
+        let wrap = |source| {
+            AttachError::system(format!("detach TCX programs from interface `{name}`"), source)
+        };
+        bpf::detach_tcx(index, hook).map_err(wrap)?;
+    }
+    Ok(())
+}
+
+/// An XDP program of an interface.
+struct Xdp {
+    /// Where it runs.
+    mode: u32,
+    id: u32,
+}
+
+fn xdp_programs(link: &LinkMessage) -> Vec<Xdp> {
+    let xdp = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Xdp(xdp) => Some(xdp.as_slice()),
+        _ => None,
+    });
+    let program = |attribute: &LinkXdp| match attribute {
+        LinkXdp::SkbProgId(id) => Some(Xdp { mode: SKB, id: *id }),
+        LinkXdp::DrvProgId(id) => Some(Xdp { mode: DRIVER, id: *id }),
+        LinkXdp::HwProgId(id) => Some(Xdp { mode: HARDWARE, id: *id }),
+        _ => None,
+    };
+    xdp.unwrap_or_default().iter().filter_map(program).collect()
+}
+
+async fn detach_xdp(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    Xdp { mode, id }: Xdp,
+) -> Result<(), AttachError> {
+    let none = LinkAttribute::Xdp(vec![LinkXdp::Fd(-1), LinkXdp::Flags(mode)]);
+    let message = LinkUnspec::new_with_index(index).append_extra_attribute(none).build();
+    match handle.link().set(message).execute().await {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == BUSY => {
+            let detached = bpf::detach_links(XDP_LINK, id, index);
+            let verb = || format!("detach the XDP program of a link from interface `{name}`");
+            let at_all = detached.and_then(|count| {
+                let none = || io::Error::other("the link is not found");
+                if count == 0 { Err(none()) } else { Ok(()) }
+            });
+            at_all.map_err(|source| AttachError::system(verb(), source))
+        }
+        other => {
+            other.map_err(|source| AttachError::netlink(name, "detach its XDP program", source))
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Into the pod: what the claim's devices have in the host's namespace moves into the
+//! pod's, or is made there.
+//!
+//! Each namespace is entered once for all devices, since entering takes a thread and a
+//! socket. What is there decides first what is due, so that what cannot be done is refused
+//! before anything has moved.
+
+use crate::kernel::attach::dhcp::Leases;
+use crate::kernel::attach::identity::{at_home, in_pod, name_of};
+use crate::kernel::attach::link::all;
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::{AttachError, children, configure, leave, rdma};
+use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
+use cluster_model::network_config::LinkName;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::{Handle, LinkUnspec};
+use rustix::fd::{AsFd, AsRawFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Indices of interfaces in the pod's namespace, by the names that they get there.
+pub type Indices = BTreeMap<LinkName, u32>;
+
+/// What is known of a pod's interfaces from before.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// What DHCP servers have given.
+    pub leases: &'a Leases,
+    /// Which interfaces they are.
+    pub links: &'a Indices,
+}
+
+/// Moves what the claim's devices have in the host's namespace into the pod's,
+/// and configures it. What moved is moved back where a later step fails.
+///
+/// `journal` keeps which interfaces will be the claim's in the pod, before the first of
+/// them moves. Returns what DHCP servers have given now.
+pub fn attach(
+    plan: &Plan,
+    known: Known<'_>,
+    host: &NetNs,
+    pod: &NetNs,
+    journal: impl FnOnce(&Indices) -> Result<(), AttachError> + Send,
+) -> Result<Leases, AttachError> {
+    let mut entered = Entered { devices: Vec::new(), links: known.links.clone() };
+    let attached = enter(plan, [host, pod], &mut entered, journal);
+    let attached =
+        attached.and_then(|()| configure::configure(plan, known.leases, &entered.links, pod));
+    if attached.is_err() {
+        // The first error is the one to tell; what cannot go back now goes back when the
+        // claim is unprepared.
+        let _ = leave::leave(&entered.devices, &entered.links, host, pod);
+        let _ = leave::restore(&entered.devices, host, Duration::ZERO, |_, _| {});
+    }
+    attached
+}
+
+/// What has moved, or may have.
+struct Entered<'p> {
+    devices: Vec<&'p PlannedDevice>,
+    links: Indices,
+}
+
+fn enter<'p>(
+    plan: &'p Plan,
+    [host, pod]: [&NetNs; 2],
+    entered: &mut Entered<'p>,
+    journal: impl FnOnce(&Indices) -> Result<(), AttachError> + Send,
+) -> Result<(), AttachError> {
+    let inside = pod.run(async |handle| Inside::see(&handle, plan).await)?;
+    host.run(async |handle| {
+        let outside = all(&handle).await?;
+        let Due { steps, links } = due(plan, &entered.links, &inside, &outside)?;
+        if links != entered.links {
+            journal(&links)?;
+        }
+        entered.links = links;
+        for (device, step) in steps {
+            entered.devices.push(device);
+            step.take(&handle, pod).await?;
+        }
+        Ok(())
+    })
+}
+
+/// What is in the pod's namespace.
+#[derive(Debug, Default)]
+struct Inside {
+    links: Vec<LinkMessage>,
+    /// Of the claim's RDMA devices those that are there.
+    rdma: BTreeSet<String>,
+}
+
+impl Inside {
+    async fn see(handle: &Handle, plan: &Plan) -> Result<Self, AttachError> {
+        let mut rdma = BTreeSet::new();
+        for moving in plan.devices.iter().filter_map(PlannedDevice::moving_rdma) {
+            if rdma::is_here(&moving.name)? {
+                rdma.insert(moving.name.clone());
+            }
+        }
+        Ok(Self { links: all(handle).await?, rdma })
+    }
+
+    fn named(&self, name: &LinkName) -> Option<&LinkMessage> {
+        self.links.iter().find(|link| name_of(link) == name.as_str())
+    }
+
+    /// The index that an interface of this name can keep in the pod, else one that no
+    /// interface has.
+    fn free_index(&self, name: &LinkName, own: u32, taken: &Indices) -> u32 {
+        let is_free = |index: &u32| {
+            let is_it = |link: &LinkMessage| link.header.index == *index;
+            let mut others = taken.iter().filter(|(other, _)| *other != name);
+            !self.links.iter().any(is_it) && !others.any(|(_, taken)| taken == index)
+        };
+        (own..=u32::MAX).find(is_free).unwrap_or(own)
+    }
+}
+
+/// One effect.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'p> {
+    /// The RDMA device moves.
+    Rdma(&'p str),
+    /// The interface of this index moves, and has the other index in the pod.
+    Link(&'p PlannedLink, [u32; 2]),
+    /// A child is made on the interface of this index.
+    Child(&'p PlannedLink, Child, u32),
+}
+
+/// What is to be done, and which interfaces are the claim's in the pod then.
+#[derive(Debug)]
+struct Due<'p> {
+    steps: Vec<(&'p PlannedDevice, Step<'p>)>,
+    links: Indices,
+}
+
+/// Decides what is to be done, in this order: of a device the RDMA device first, since one
+/// that is made on an interface may not outlive the interface's move.
+fn due<'p>(
+    plan: &'p Plan,
+    known: &Indices,
+    inside: &Inside,
+    outside: &[LinkMessage],
+) -> Result<Due<'p>, AttachError> {
+    let mut due = Due { steps: Vec::new(), links: known.clone() };
+    for device in &plan.devices {
+        let moving = device.moving_rdma().filter(|rdma| !inside.rdma.contains(&rdma.name));
+        due.steps.extend(moving.map(|rdma| (device, Step::Rdma(&rdma.name))));
+        if let Some(link) = &device.link {
+            let step = step_of(link, &due.links, inside, outside)?;
+            if let Some(Step::Link(_, [_, index])) = &step {
+                due.links.insert(link.name.clone(), *index);
+            }
+            due.steps.extend(step.map(|step| (device, step)));
+        }
+    }
+    // The kernel chooses the indices of children: among those that are left.
+    due.steps.sort_by_key(|(_, step)| matches!(step, Step::Child(..)));
+    Ok(due)
+}
+
+/// An interface that the host has is not in the pod, whatever the pod has made.
+fn step_of<'p>(
+    link: &'p PlannedLink,
+    known: &Indices,
+    inside: &Inside,
+    outside: &[LinkMessage],
+) -> Result<Option<Step<'p>>, AttachError> {
+    let gone = || AttachError::Gone { link: link.host.name.clone() };
+    let here = at_home(outside, &link.host).map(|here| here.header.index);
+    let (Some(index), there) = (here, inside.named(&link.name)) else {
+        let there = in_pod(&inside.links, link, known).filter(|_| link.child.is_none());
+        return there.map(|_| None).ok_or_else(gone);
+    };
+    match (link.child, there) {
+        (None, None) => {
+            let in_pod = inside.free_index(&link.name, index, known);
+            Ok(Some(Step::Link(link, [index, in_pod])))
+        }
+        (Some(child), None) => Ok(Some(Step::Child(link, child, index))),
+        (Some(child), Some(there)) if children::is_child(there, child, index) => Ok(None),
+        (_, Some(_)) => Err(AttachError::NameTaken { name: link.name.clone() }),
+    }
+}
+
+impl Step<'_> {
+    /// Takes it, in the host's namespace.
+    async fn take(self, host: &Handle, pod: &NetNs) -> Result<(), AttachError> {
+        match self {
+            Self::Rdma(name) => {
+                let moved = rdma::send(name, pod, "pod's")?;
+                moved.then_some(()).ok_or_else(|| AttachError::NoRdma { name: name.to_owned() })
+            }
+            Self::Link(link, indices) => move_link(host, link, indices, pod).await,
+            Self::Child(link, child, parent) => {
+                children::make(host, link, child, parent, pod).await
+            }
+        }
+    }
+}
+
+/// One message that moves and renames, so that no third name exists in between. The kernel
+/// sets the interface down meanwhile.
+async fn move_link(
+    host: &Handle,
+    link: &PlannedLink,
+    [index, in_pod]: [u32; 2],
+    pod: &NetNs,
+) -> Result<(), AttachError> {
+    let new_index = i32::try_from(in_pod).ok().map(LinkAttribute::NewIfIndex);
+    let mut message = LinkUnspec::new_with_index(index)
+        .setns_by_fd(pod.as_fd().as_raw_fd())
+        .name(link.name.as_str())
+        .build();
+    message.attributes.extend(new_index);
+    let verb = "move it into the pod's network namespace";
+    let wrap = |source| AttachError::netlink(&link.host.name, verb, source);
+    host.link().set(message).execute().await.map_err(wrap)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Features and private flags of an interface's driver, by the names that
+//! `ethtool -k` and `ethtool --show-priv-flags` show.
+//!
+//! What is asked for is held against what the interface has before anything is
+//! set, since the kernel passes over in silence what it cannot change
+//! (`net/ethtool/features.c`). The decision is pure; `netlink` asks the kernel.
+
+mod names;
+mod netlink;
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::netns::NetNs;
+use cluster_model::network_config::EthtoolConfig;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+/// What an interface's driver can do, and does now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Every feature that the kernel knows, by its own name for it.
+    pub features: BTreeMap<String, Feature>,
+    /// The driver's own flags.
+    pub private_flags: BTreeMap<String, bool>,
+}
+
+/// One feature of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Feature {
+    /// Whether somebody wants it.
+    pub wanted: bool,
+    /// Whether it is on.
+    pub active: bool,
+    /// Whether it can be changed.
+    pub changeable: bool,
+}
+
+/// An interface cannot have the features that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EthtoolError {
+    /// No such feature.
+    #[error("`ethtool.features` names `{name}`, which no interface has; `{link}` can change {has}")]
+    UnknownFeature {
+        /// The interface.
+        link: String,
+        /// What was asked for.
+        name: String,
+        /// What it could be asked for.
+        has: Words,
+    },
+    /// It is as it is.
+    #[error(
+        "`ethtool.features` asks for `{name}` {asked}, which interface `{link}` cannot change; it can change {has}"
+    )]
+    FixedFeature {
+        /// The interface.
+        link: String,
+        /// What was asked for.
+        name: String,
+        /// How.
+        asked: OnOff,
+        /// What it could be asked for.
+        has: Words,
+    },
+    /// The kernel took it and it is not so.
+    #[error(
+        "`ethtool.features` asks for `{name}` {asked}, and interface `{link}` keeps it otherwise, because of another feature that is on or off; see `ethtool -k`"
+    )]
+    KeptFeature {
+        /// The interface.
+        link: String,
+        /// What was asked for.
+        name: String,
+        /// How.
+        asked: OnOff,
+    },
+    /// The driver has no such flag.
+    #[error(
+        "`ethtool.privateFlags` names `{name}`, which interface `{link}` has not; it has {has}"
+    )]
+    UnknownFlag {
+        /// The interface.
+        link: String,
+        /// What was asked for.
+        name: String,
+        /// Those that it has.
+        has: Words,
+    },
+}
+
+/// A list for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words(Vec<String>);
+
+/// How a feature is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnOff(bool);
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let quoted: Vec<_> = self.0.iter().map(|word| format!("`{word}`")).collect();
+        f.write_str(&quoted.join(", "))
+    }
+}
+
+impl fmt::Display for OnOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "on" } else { "off" })
+    }
+}
+
+impl Abilities {
+    /// What is asked for by the kernel's own names, where the interface `link`
+    /// can have it. Of the features behind one of `ethtool`'s names those that
+    /// can be changed are meant, as `ethtool -K` does it.
+    pub fn resolve(
+        &self,
+        link: &str,
+        asked: &EthtoolConfig,
+    ) -> Result<EthtoolConfig, EthtoolError> {
+        let mut resolved = EthtoolConfig::default();
+        for (name, on) in &asked.features {
+            for found in self.features_of(link, name, *on)? {
+                resolved.features.insert(found.clone(), *on);
+            }
+        }
+        for (name, on) in &asked.private_flags {
+            if !self.private_flags.contains_key(name) {
+                let has = Words(self.private_flags.keys().cloned().collect());
+                let (link, name) = (link.to_owned(), name.clone());
+                return Err(EthtoolError::UnknownFlag { link, name, has });
+            }
+            resolved.private_flags.insert(name.clone(), *on);
+        }
+        Ok(resolved)
+    }
+
+    fn features_of(&self, link: &str, name: &str, on: bool) -> Result<Vec<&String>, EthtoolError> {
+        let of_name = self.features.iter().filter(|(it, _)| names::is_meant(name, it));
+        let known: Vec<_> = of_name.collect();
+        let changeable: Vec<_> =
+            known.iter().filter(|(_, it)| it.changeable).map(|(name, _)| *name).collect();
+        let is_so = known.iter().any(|(_, it)| it.active == on);
+        let (link, name) = (link.to_owned(), name.to_owned());
+        if known.is_empty() {
+            return Err(EthtoolError::UnknownFeature { link, name, has: self.changeable() });
+        }
+        if changeable.is_empty() && !is_so {
+            let (asked, has) = (OnOff(on), self.changeable());
+            return Err(EthtoolError::FixedFeature { link, name, asked, has });
+        }
+        Ok(changeable)
+    }
+
+    fn changeable(&self) -> Words {
+        let names = self.features.iter().filter(|(_, feature)| feature.changeable);
+        Words(names.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// How the interface has now what these settings name.
+    pub fn former(&self, settings: &EthtoolConfig) -> EthtoolConfig {
+        let wanted = |name: &String| Some((name.clone(), self.features.get(name)?.wanted));
+        let flag = |name: &String| Some((name.clone(), *self.private_flags.get(name)?));
+        EthtoolConfig {
+            features: settings.features.keys().filter_map(wanted).collect(),
+            private_flags: settings.private_flags.keys().filter_map(flag).collect(),
+        }
+    }
+
+    /// Of these settings, those that can be made and are not so.
+    fn missing(&self, settings: &EthtoolConfig) -> EthtoolConfig {
+        let mut missing = settings.clone();
+        missing.features.retain(|name, on| {
+            self.features.get(name).is_some_and(|it| it.changeable && it.wanted != *on)
+        });
+        missing
+            .private_flags
+            .retain(|name, on| self.private_flags.get(name).is_some_and(|is_on| is_on != on));
+        missing
+    }
+
+    /// After the kernel has taken them: whether all are so.
+    fn check(&self, link: &str, settings: &EthtoolConfig) -> Result<(), EthtoolError> {
+        let is_other =
+            |name: &String, on: bool| self.features.get(name).is_some_and(|it| it.active != on);
+        let kept = settings.features.iter().find(|(name, on)| is_other(name, **on));
+        kept.map_or(Ok(()), |(name, on)| {
+            let (link, name) = (link.to_owned(), name.clone());
+            Err(EthtoolError::KeptFeature { link, name, asked: OnOff(*on) })
+        })
+    }
+}
+
+/// What these interfaces of a namespace can do, by name.
+pub fn read_all(
+    namespace: &NetNs,
+    links: Vec<String>,
+) -> Result<BTreeMap<String, Abilities>, AttachError> {
+    if links.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    namespace.run(async move |_| {
+        let read = |link: String| netlink::read(&link).map(|abilities| (link.clone(), abilities));
+        let wrap = |source| AttachError::system(READ, source);
+        links.into_iter().map(|link| read(link).map_err(wrap)).collect()
+    })
+}
+
+const READ: &str = "read the features of an interface (ethtool netlink)";
+
+/// Sets them on an interface of the calling thread's namespace, or sees that
+/// they are so.
+pub(super) fn apply(link: &str, asked: &EthtoolConfig) -> Result<(), AttachError> {
+    let read = || netlink::read(link).map_err(|source| AttachError::system(READ, source));
+    let before = read()?;
+    let settings = before.resolve(link, asked)?;
+    set(link, &before.missing(&settings))?;
+    Ok(read()?.check(link, &settings)?)
+}
+
+/// Sets those that the interface can still have: another may be in its place.
+pub(super) fn restore(link: &str, former: &EthtoolConfig) -> Result<(), AttachError> {
+    let now = netlink::read(link).map_err(|source| AttachError::system(READ, source))?;
+    set(link, &now.missing(former))
+}
+
+fn set(link: &str, settings: &EthtoolConfig) -> Result<(), AttachError> {
+    let wrap = |source: io::Error| {
+        let names = settings.features.keys().chain(settings.private_flags.keys());
+        let names: Vec<_> = names.map(String::as_str).collect();
+        AttachError::system(format!("set {} of interface `{link}`", names.join(", ")), source)
+    };
+    netlink::write(link, settings).map_err(wrap)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Ethtool netlink (`Documentation/networking/ethtool-netlink.rst`,
+//! `include/uapi/linux/ethtool_netlink_generated.h`): features and private flags
+//! as lists of bits with names.
+//!
+//! On the calling thread's namespace.
+
+use super::{Abilities, Feature};
+use crate::kernel::netlink::{attribute, attributes, exchange, find, nest, open};
+use cluster_model::network_config::EthtoolConfig;
+use netlink_packet_core::NLM_F_ACK;
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_GENERIC;
+use std::collections::BTreeMap;
+use std::io;
+
+/// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, and the attributes for it and of its answer.
+const CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+
+/// `ETHTOOL_MSG_…`.
+const FEATURES_GET: u8 = 11;
+const FEATURES_SET: u8 = 12;
+const PRIVFLAGS_GET: u8 = 13;
+const PRIVFLAGS_SET: u8 = 14;
+
+/// `ETHTOOL_A_…_HEADER`, the first attribute of every message.
+const MESSAGE_HEADER: u16 = 1;
+/// `ETHTOOL_A_HEADER_DEV_NAME`.
+const DEVICE_NAME: u16 = 2;
+/// `ETHTOOL_A_HEADER_FLAGS`, 32 bits.
+const FLAGS: u16 = 3;
+/// `ETHTOOL_FLAG_OMIT_REPLY`.
+const OMIT_REPLY: u32 = 2;
+/// `ETHTOOL_A_FEATURES_…`.
+const HARDWARE: u16 = 2;
+const WANTED: u16 = 3;
+const ACTIVE: u16 = 4;
+const NO_CHANGE: u16 = 5;
+/// `ETHTOOL_A_PRIVFLAGS_FLAGS`.
+const PRIVATE_FLAGS: u16 = 2;
+/// `ETHTOOL_A_BITSET_BITS`, and `ETHTOOL_A_BITSET_BITS_BIT` in it.
+const BITS: u16 = 3;
+const BIT: u16 = 1;
+/// `ETHTOOL_A_BITSET_NOMASK`: each bit that is listed is set.
+const NO_MASK: u16 = 1;
+/// `ETHTOOL_A_BITSET_BIT_…`.
+const BIT_NAME: u16 = 2;
+const BIT_VALUE: u16 = 3;
+
+/// Length of `struct genlmsghdr`.
+const GENERIC_HEADER: usize = 4;
+/// `EOPNOTSUPP`: the driver has no private flags.
+const NOT_SUPPORTED: i32 = 95;
+
+/// What an interface has.
+pub(super) fn read(link: &str) -> io::Result<Abilities> {
+    let ethtool = Ethtool::open()?;
+    let features = ethtool.ask(FEATURES_GET, link)?;
+    let private_flags = match ethtool.ask(PRIVFLAGS_GET, link) {
+        Err(error) if error.raw_os_error() == Some(NOT_SUPPORTED) => BTreeMap::new(),
+        answer => find(&answer?, PRIVATE_FLAGS).map(bits).unwrap_or_default(),
+    };
+    Ok(Abilities { features: features_of(&features), private_flags })
+}
+
+/// Sets what is named.
+pub(super) fn write(link: &str, settings: &EthtoolConfig) -> io::Result<()> {
+    let EthtoolConfig { features, private_flags } = settings;
+    let all = [(FEATURES_SET, WANTED, features), (PRIVFLAGS_SET, PRIVATE_FLAGS, private_flags)];
+    let mut all = all.into_iter().filter(|(_, _, bits)| !bits.is_empty()).peekable();
+    if all.peek().is_none() {
+        return Ok(());
+    }
+    let ethtool = Ethtool::open()?;
+    all.try_for_each(|(command, kind, bits)| ethtool.tell(command, link, nest_bits(kind, bits)))
+}
+
+/// A socket, and the family's number.
+struct Ethtool {
+    socket: Socket,
+    family: u16,
+}
+
+impl Ethtool {
+    fn open() -> io::Result<Self> {
+        let socket = open(NETLINK_GENERIC)?;
+        let payload = generic(GET_FAMILY, &[attribute(FAMILY_NAME, b"ethtool\0")]);
+        let replies = exchange(&socket, CONTROLLER, 0, &payload)?;
+        let id = replies.first().and_then(|reply| find(reply.get(GENERIC_HEADER..)?, FAMILY_ID));
+        let family = id.and_then(|id| id.try_into().ok()).map(u16::from_ne_bytes);
+        let family = family.ok_or_else(|| io::Error::other("malformed answer of the kernel"))?;
+        Ok(Self { socket, family })
+    }
+
+    /// The attributes of the answer.
+    fn ask(&self, command: u8, link: &str) -> io::Result<Vec<u8>> {
+        let payload = generic(command, &[header(link, 0)]);
+        let replies = exchange(&self.socket, self.family, 0, &payload)?;
+        let answer = replies.into_iter().next().unwrap_or_default();
+        Ok(answer.get(GENERIC_HEADER..).unwrap_or_default().to_vec())
+    }
+
+    fn tell(&self, command: u8, link: &str, bits: Vec<u8>) -> io::Result<()> {
+        let payload = generic(command, &[header(link, OMIT_REPLY), bits]);
+        exchange(&self.socket, self.family, NLM_F_ACK, &payload).map(drop)
+    }
+}
+
+/// `struct genlmsghdr` of version 1, and attributes.
+fn generic(command: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
+    let mut payload = vec![command, 1, 0, 0];
+    payload.extend(attributes.concat());
+    payload
+}
+
+fn header(link: &str, flags: u32) -> Vec<u8> {
+    let name = attribute(DEVICE_NAME, format!("{link}\0").as_bytes());
+    nest(MESSAGE_HEADER, &[name, attribute(FLAGS, &flags.to_ne_bytes())])
+}
+
+/// Bits by name; those that are not named stay.
+fn nest_bits(kind: u16, bits: &BTreeMap<String, bool>) -> Vec<u8> {
+    let bit = |(name, on): (&String, &bool)| {
+        let mut parts = vec![attribute(BIT_NAME, format!("{name}\0").as_bytes())];
+        parts.extend(on.then(|| attribute(BIT_VALUE, &[])));
+        nest(BIT, &parts)
+    };
+    let bits: Vec<_> = bits.iter().map(bit).collect();
+    nest(kind, &[nest(BITS, &bits)])
+}
+
+/// The bits of a set that are listed, by name.
+fn bits(set: &[u8]) -> BTreeMap<String, bool> {
+    let is_list = find(set, NO_MASK).is_some();
+    let bit = |(_, bit)| {
+        let name = find(bit, BIT_NAME)?;
+        let name = String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(name)).into_owned();
+        Some((name, is_list || find(bit, BIT_VALUE).is_some()))
+    };
+    let all = find(set, BITS).map(attributes).into_iter().flatten();
+    all.filter(|(kind, _)| *kind == BIT).filter_map(bit).collect()
+}
+
+/// The kernel lists all its features with those of the hardware's that can be
+/// changed, of the others those that are set.
+fn features_of(answer: &[u8]) -> BTreeMap<String, Feature> {
+    let set = |kind| find(answer, kind).map(bits).unwrap_or_default();
+    let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE].map(set);
+    let is_set = |set: &BTreeMap<String, bool>, name: &str| set.get(name).copied().unwrap_or(false);
+    let feature = |(name, changeable): (&String, &bool)| {
+        let changeable = *changeable && !is_set(&fixed, name);
+        let (wanted, active) = (is_set(&wanted, name), is_set(&active, name));
+        (name.clone(), Feature { wanted, active, changeable })
+    };
+    hardware.iter().map(feature).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(kind: u16, names: &[&str]) -> Vec<u8> {
+        let name = |name: &&str| nest(BIT, &[attribute(BIT_NAME, format!("{name}\0").as_bytes())]);
+        let bits: Vec<_> = names.iter().map(name).collect();
+        nest(kind, &[attribute(NO_MASK, &[]), nest(BITS, &bits)])
+    }
+
+    fn answer() -> Vec<u8> {
+        let hardware = [("rx-gro", true), ("highdma", false), ("loopback", true)];
+        let hardware = hardware.map(|(name, on)| (name.to_owned(), on)).into();
+        [
+            nest_bits(HARDWARE, &hardware),
+            listed(WANTED, &["rx-gro"]),
+            listed(ACTIVE, &["rx-gro", "highdma"]),
+            listed(NO_CHANGE, &["loopback"]),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn four_sets_are_one_table() {
+        let feature = |wanted, active, changeable| Feature { wanted, active, changeable };
+        let expected = [
+            ("rx-gro", feature(true, true, true)),
+            ("highdma", feature(false, true, false)),
+            ("loopback", feature(false, false, false)),
+        ];
+        let expected = expected.map(|(name, feature)| (name.to_owned(), feature));
+        assert_eq!(features_of(&answer()), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn no_answer_makes_it_panic() {
+        let whole = answer();
+        for end in 0..whole.len() {
+            let _ = features_of(&whole[..end]);
+        }
+        for byte in 0..whole.len() {
+            let mut other = whole.clone();
+            other[byte] ^= 0xff;
+            let _ = features_of(&other);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `node-driver attach`: the OCI hook. It reads the container's state from
+//! standard input, finds the pod's network namespace, and carries out the plan.
+//!
+//! Complete in itself: it works while the driver is away or being replaced.
+//! Follows the hooks of the OCI runtime specification, `config.md` and
+//! `runtime.md`.
+
+use crate::kernel::attach::namespaces::{hand_over, tell_attached};
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::record::{AttachRecord, attach_recorded};
+use crate::kernel::attach::{AttachError, is_separate};
+use crate::prepare::paths::namespaces_socket;
+use crate::prepare::plan::Plan;
+use anyhow::Context;
+use clap::Parser;
+use serde::Deserialize;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Largest state that is read.
+const STATE_MAX: u64 = 1 << 20;
+
+/// Move a claim's interfaces into the pod of the container whose OCI state is on
+/// standard input
+#[derive(Clone, Debug, Parser)]
+#[command(name = "node-driver attach", version)]
+pub struct AttachArgs {
+    /// What the driver has planned for the claim
+    #[arg(long, value_name = "FILE")]
+    pub plan: PathBuf,
+    /// The driver's directory of what lasts until the next boot
+    #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
+    pub run_dir: PathBuf,
+}
+
+/// The part of the OCI state that is of use here.
+#[derive(Deserialize)]
+struct State {
+    pid: u32,
+}
+
+/// Runs the hook.
+pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
+    let mut text = String::new();
+    io::stdin().take(STATE_MAX).read_to_string(&mut text).context("failed to read the state")?;
+    let state: State = serde_json::from_str(&text).context("malformed container state")?;
+    let plan = read_plan(&args.plan)?;
+    let host = NetNs::current()?;
+    let pod = NetNs::open(Path::new(&format!("/proc/{}/ns/net", state.pid)))?;
+    let namespace = pod.id()?;
+    if !is_separate(&plan, &host, &pod)? {
+        return Ok(());
+    }
+    let uid = &plan.claim.uid;
+    // Before the record changes: the driver takes back what an earlier sandbox
+    // of this pod still has. While it is away, the kernel does.
+    let held = hand_over(&namespaces_socket(&args.run_dir), uid, &pod);
+    if held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+        return Err(AttachError::InUse { claim: plan.claim }.into());
+    }
+    let path = args.run_dir.join(format!("attached/{uid}.json"));
+    let mut record = AttachRecord::begin(&path, namespace, None);
+    record.store(&path)?;
+    let given = attach_recorded(&plan, &mut record, &path, [&host, &pod])?;
+    record.attached(given, &path)?;
+    let socket = namespaces_socket(&args.run_dir);
+    if let Err(error) = held.and_then(|()| tell_attached(&socket, uid)) {
+        report(&format!("going on without the driver, which did not answer: {error}"));
+    }
+    Ok(())
+}
+
+fn read_plan(path: &Path) -> anyhow::Result<Plan> {
+    let text = fs::read(path).with_context(|| format!("failed to read `{}`", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("malformed plan `{}`", path.display()))
+}
+
+#[expect(clippy::print_stderr, reason = "a hook's log is what the runtime keeps of it")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}

@@ -1,0 +1,333 @@
+//! The host's interfaces, whole: what a pod's plan begins with, and what the host has
+//! again afterwards. Follows `rtnetlink(7)`.
+
+use crate::facts::network::dump::dump;
+use crate::facts::network::kernel::Dump;
+use crate::facts::network::{NetworkFacts, Withheld};
+use crate::kernel::attach::identity::{identity, name_of};
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::{AttachError, settings};
+use crate::prepare::host_link::{
+    HostAddress, HostLink, HostRoute, HostRule, LinkSettings, SegmentSizes,
+};
+use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
+use netlink_packet_core::Emitable;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteProtocol,
+    RouteType, RouteVia,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::Handle;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// `IFA_F_NODAD`, `IFA_F_HOMEADDRESS`, `IFA_F_NOPREFIXROUTE`, `IFA_F_MCAUTOJOIN`:
+/// what a person sets; the others are the kernel's state.
+const SETTABLE_ADDRESS_FLAGS: u32 = 0x02 | 0x10 | 0x200 | 0x400;
+/// `IFA_F_TEMPORARY`: the kernel makes another in time.
+const TEMPORARY: u32 = 0x01;
+/// `IFA_F_PERMANENT`.
+const PERMANENT: u32 = 0x80;
+/// `IFAPROT_KERNEL_LO`, `IFAPROT_KERNEL_RA`, `IFAPROT_KERNEL_LL`.
+const KERNEL_ADDRESS_PROTOCOLS: [u8; 3] = [1, 2, 3];
+/// `RT_SCOPE_LINK` of an IPv6 address is `fe80::/10`.
+const SCOPE_LINK: u8 = 253;
+/// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN`, `RT_TABLE_LOCAL`: those of the kernel's own rules.
+const KERNEL_TABLES: [u32; 3] = [253, 254, 255];
+
+/// Interfaces of the host, and which of them stay with it.
+#[derive(Clone, Debug, Default)]
+pub struct HostLinks {
+    /// By name, as the host shall have them again.
+    pub links: BTreeMap<String, HostLink>,
+    /// Why those of these names stay with the host.
+    pub withheld: BTreeMap<String, Withheld>,
+}
+
+/// What the kernel tells of the host's namespace at one moment.
+#[derive(Debug)]
+pub struct HostNetwork {
+    dump: Dump,
+    rules: Vec<HostRule>,
+    neighbors: Vec<NeighbourMessage>,
+}
+
+impl HostNetwork {
+    /// Asks. `servers` are the API servers, to which the host keeps its way.
+    pub fn read(host: &NetNs, servers: &BTreeSet<IpAddr>) -> Result<Self, AttachError> {
+        host.run(async move |handle| {
+            let dump = Dump::read(&handle, servers).await?;
+            let (rules, neighbors) = (rules(&handle).await?, neighbors(&handle).await?);
+            Ok(Self { dump, rules, neighbors })
+        })
+    }
+
+    /// What is published of it.
+    pub fn facts(&self) -> NetworkFacts {
+        self.dump.facts()
+    }
+
+    /// The interfaces of these names.
+    pub fn links(&self, host: &NetNs, names: &[String]) -> Result<HostLinks, AttachError> {
+        host.run(async move |_| {
+            let is_named = |link: &&LinkMessage| names.iter().any(|name| name == name_of(link));
+            let links = self.dump.links.iter().filter(is_named).map(|link| {
+                let host = host_link(link, self);
+                (host.name.clone(), host)
+            });
+            Ok(HostLinks { links: links.collect(), withheld: withheld(&self.facts()) })
+        })
+    }
+}
+
+fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
+    let withheld = network.withheld();
+    let of = |name: &str, index| Some((name.to_owned(), withheld.get(&index)?.clone()));
+    network.interfaces.iter().filter_map(|link| of(&link.name, link.index)).collect()
+}
+
+/// On a thread in the host's namespace.
+fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
+    let HostNetwork { dump, rules, neighbors } = network;
+    let index = link.header.index;
+    let routes: Vec<_> = dump.routes.iter().filter_map(|route| host_route(route, index)).collect();
+    let leads = |rule: &&HostRule| routes.iter().any(|route| route.table == rule.table);
+    let mut host = HostLink {
+        name: name_of(link).to_owned(),
+        parent: None,
+        hardware_addr: None,
+        mtu: 0,
+        up: link.header.flags.contains(LinkFlags::Up),
+        sizes: SegmentSizes::default(),
+        addresses: dump.addresses.iter().filter_map(|it| host_address(it, index)).collect(),
+        rules: rules.iter().filter(leads).cloned().collect(),
+        routes,
+        neighbors: neighbors.iter().filter_map(|it| permanent(it, index)).collect(),
+        identity: Some(identity(link)),
+        settings: LinkSettings::default(),
+        ethtool: None,
+    };
+    host.settings = settings::read(&host.name, link);
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::ParentDevName(name) => host.parent = Some(name.clone()),
+            LinkAttribute::Address(bytes) => host.hardware_addr = MacAddress::from_bytes(bytes),
+            LinkAttribute::Mtu(mtu) => host.mtu = *mtu,
+            LinkAttribute::GsoMaxSize(size) => host.sizes.gso = Some(*size),
+            LinkAttribute::GroMaxSize(size) => host.sizes.gro = Some(*size),
+            LinkAttribute::GsoIpv4MaxSize(size) => host.sizes.gso_ipv4 = Some(*size),
+            LinkAttribute::GroIpv4MaxSize(size) => host.sizes.gro_ipv4 = Some(*size),
+            _ => {}
+        }
+    }
+    host
+}
+
+/// An address of this interface that somebody gave it, for good or for a while.
+fn host_address(message: &AddressMessage, index: u32) -> Option<HostAddress> {
+    if message.header.index != index {
+        return None;
+    }
+    let (mut address, mut local, mut broadcast, mut label) = (None, None, None, None);
+    let mut flags = u32::from(message.header.flags.bits());
+    let (mut by_kernel, mut lifetime) = (false, None);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(ip) => address = Some(*ip),
+            AddressAttribute::Local(ip) => local = Some(*ip),
+            AddressAttribute::Broadcast(ip) => broadcast = Some(*ip),
+            AddressAttribute::Label(text) => label = Some(text.clone()),
+            AddressAttribute::Flags(all) => flags = all.bits(),
+            AddressAttribute::CacheInfo(cache) => lifetime = Some(cache.ifa_valid),
+            AddressAttribute::Protocol(protocol) => {
+                by_kernel = KERNEL_ADDRESS_PROTOCOLS.contains(&u8::from(*protocol));
+            }
+            _ => {}
+        }
+    }
+    let own = local.or(address)?;
+    let scope = u8::from(message.header.scope);
+    let link_local_v6 = own.is_ipv6() && scope == SCOPE_LINK;
+    if by_kernel || link_local_v6 || flags & TEMPORARY != 0 && own.is_ipv6() {
+        return None;
+    }
+    Some(HostAddress {
+        prefix: IpPrefix { address: own, prefix_len: message.header.prefix_len },
+        scope,
+        peer: address.filter(|address| *address != own),
+        broadcast,
+        label,
+        flags: flags & SETTABLE_ADDRESS_FLAGS,
+        seconds: (flags & PERMANENT == 0).then(|| lifetime.unwrap_or_default()),
+    })
+}
+
+/// A route that somebody set: the kernel's own come back with the addresses,
+/// a router's with its next advertisement.
+fn host_route(message: &RouteMessage, index: u32) -> Option<HostRoute> {
+    let header = &message.header;
+    let automatic = matches!(
+        header.protocol,
+        RouteProtocol::Kernel | RouteProtocol::Ra | RouteProtocol::IcmpRedirect
+    );
+    if automatic || header.kind != RouteType::Unicast {
+        return None;
+    }
+    let unspecified = match header.address_family {
+        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => return None,
+    };
+    let destination =
+        IpPrefix { address: unspecified, prefix_len: header.destination_prefix_length };
+    let mut route = HostRoute {
+        destination,
+        gateway: None,
+        source: None,
+        priority: None,
+        table: header.table.into(),
+        scope: header.scope.into(),
+        protocol: header.protocol.into(),
+        onlink: header.flags.contains(RouteFlags::Onlink),
+        message: hexadecimal(message),
+    };
+    let mut leads_here = false;
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(found) => leads_here |= *found == index,
+            RouteAttribute::MultiPath(hops) => {
+                let hop = hops.iter().find(|hop| hop.interface_index == index);
+                leads_here |= hop.is_some();
+                route.onlink |=
+                    hop.is_some_and(|hop| hop.flags.contains(RouteNextHopFlags::Onlink));
+                let mut gateway = hop.into_iter().flat_map(|hop| &hop.attributes);
+                route.gateway = gateway.find_map(gateway_in).or(route.gateway);
+            }
+            RouteAttribute::Destination(address) => {
+                route.destination.address = ip(address).unwrap_or(unspecified);
+            }
+            RouteAttribute::PrefSource(address) => route.source = ip(address),
+            RouteAttribute::Priority(priority) => route.priority = Some(*priority),
+            RouteAttribute::Table(table) => route.table = *table,
+            other => route.gateway = gateway_in(other).or(route.gateway),
+        }
+    }
+    leads_here.then_some(route)
+}
+
+fn gateway_in(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some(IpAddr::V6(*address)),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some(IpAddr::V4(*address)),
+        _ => None,
+    }
+}
+
+/// The whole message; none of more than a route has by far.
+fn hexadecimal(message: &RouteMessage) -> Option<String> {
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
+    let mut text = String::with_capacity(2 * bytes.len());
+    bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}")).ok()?;
+    Some(text)
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
+        RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
+        _ => None,
+    }
+}
+
+/// The rules that somebody set and that say no more than a pod's configuration can.
+async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError> {
+    let mut all = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        let found = dump(handle, RouteNetlinkMessage::GetRule(message)).await;
+        let wrap = |source| AttachError::netlink("any", "read the routing rules", source);
+        all.extend(found.map_err(wrap)?.into_iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewRule(rule) => host_rule(&rule),
+            _ => None,
+        }));
+    }
+    Ok(all)
+}
+
+fn host_rule(message: &RuleMessage) -> Option<HostRule> {
+    let header = &message.header;
+    if header.action != RuleAction::ToTable || header.tos != 0 {
+        return None;
+    }
+    let mut rule =
+        HostRule { priority: 0, source: None, destination: None, table: header.table.into() };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(priority) => rule.priority = *priority,
+            RuleAttribute::Table(table) => rule.table = *table,
+            RuleAttribute::Source(address) => {
+                rule.source = Some(IpPrefix { address: *address, prefix_len: header.src_len });
+            }
+            RuleAttribute::Destination(address) => {
+                rule.destination = Some(IpPrefix { address: *address, prefix_len: header.dst_len });
+            }
+            // A rule of interfaces, marks or ports leads elsewhere without them.
+            RuleAttribute::Iifname(_)
+            | RuleAttribute::Oifname(_)
+            | RuleAttribute::FwMark(_)
+            | RuleAttribute::IpProtocol(_)
+            | RuleAttribute::SourcePortRange(_)
+            | RuleAttribute::DestinationPortRange(_)
+            | RuleAttribute::TunId(_)
+            | RuleAttribute::UidRange(_) => return None,
+            _ => {}
+        }
+    }
+    let is_for_some = rule.source.is_some() || rule.destination.is_some();
+    (is_for_some && !KERNEL_TABLES.contains(&rule.table)).then_some(rule)
+}
+
+async fn neighbors(handle: &Handle) -> Result<Vec<NeighbourMessage>, AttachError> {
+    let wrap = |source| AttachError::netlink("any", "read the neighbours", source);
+    let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
+    let neighbor = |message| match message {
+        RouteNetlinkMessage::NewNeighbour(neighbor) => Some(neighbor),
+        _ => None,
+    };
+    Ok(found.filter_map(neighbor).collect())
+}
+
+/// A neighbour of this interface that somebody set for good.
+fn permanent(message: &NeighbourMessage, index: u32) -> Option<NeighborConfig> {
+    let header = &message.header;
+    if header.ifindex != index || header.state != NeighbourState::Permanent {
+        return None;
+    }
+    let (mut destination, mut hardware_addr) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
+                destination = Some(IpAddr::V4(*address));
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
+                destination = Some(IpAddr::V6(*address));
+            }
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                hardware_addr = MacAddress::from_bytes(bytes);
+            }
+            _ => {}
+        }
+    }
+    Some(NeighborConfig { destination: destination?, hardware_addr: hardware_addr? })
+}

@@ -1,0 +1,72 @@
+//! Which interface is a claim's: by what the kernel tells of it, never by a name that a pod
+//! can change. Pure.
+
+use crate::facts::network::kernel::kind;
+use crate::kernel::attach::enter::Indices;
+use crate::prepare::host_link::{HostLink, LinkIdentity};
+use crate::prepare::plan::PlannedLink;
+use cluster_model::network_config::MacAddress;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+
+/// What tells this interface from others.
+pub(super) fn identity(link: &LinkMessage) -> LinkIdentity {
+    let mut identity = LinkIdentity { index: link.header.index, ..LinkIdentity::default() };
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::LinkInfo(infos) => identity.kind = kind(infos),
+            LinkAttribute::ParentDevName(name) => identity.parent = Some(name.clone()),
+            LinkAttribute::PermAddress(bytes) => identity.permanent = MacAddress::from_bytes(bytes),
+            LinkAttribute::PhysPortName(name) => identity.port = Some(name.clone()),
+            _ => {}
+        }
+    }
+    identity
+}
+
+/// Its name.
+pub(super) fn name_of(link: &LinkMessage) -> &str {
+    let name = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name.as_str()),
+        _ => None,
+    });
+    name.unwrap_or_default()
+}
+
+/// The host's interface among those of its namespace. One without a device behind it is
+/// known by its kind with its index or its name: names there are the host's to give.
+pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
+    let has_name = |link: &&LinkMessage| name_of(link) == host.name;
+    let Some(identity) = &host.identity else {
+        let is_parent = |link: &&LinkMessage| identity_of_parent(link, host);
+        return links.iter().find(is_parent).or_else(|| links.iter().find(has_name));
+    };
+    let has_index = |link: &&LinkMessage| link.header.index == identity.index;
+    let candidates = || links.iter().filter(|link| identity.is(&self::identity(link)));
+    let nearest = candidates().find(has_index).or_else(|| candidates().find(has_name));
+    nearest.or_else(|| candidates().next().filter(|_| identity.is_of_hardware()))
+}
+
+fn identity_of_parent(link: &LinkMessage, host: &HostLink) -> bool {
+    host.parent.is_some() && identity(link).parent == host.parent
+}
+
+/// The claim's interface among those of the pod's namespace, where it has the recorded
+/// index; by the name that it had at first where an earlier driver recorded none. A child
+/// has its name, as it ends with the pod.
+pub(super) fn in_pod<'l>(
+    links: &'l [LinkMessage],
+    link: &PlannedLink,
+    indices: &Indices,
+) -> Option<&'l LinkMessage> {
+    let has_name = |found: &&LinkMessage| name_of(found) == link.name.as_str();
+    let identity = link.host.identity.as_ref().filter(|_| link.child.is_none());
+    let Some(identity) = identity else { return links.iter().find(has_name) };
+    let index = indices.get(&link.name).copied();
+    let has_index = |found: &&LinkMessage| Some(found.header.index) == index;
+    let candidates = || links.iter().filter(|found| identity.is(&self::identity(found)));
+    let by_hardware = || candidates().next().filter(|_| identity.is_of_hardware());
+    candidates().find(has_index).or_else(by_hardware)
+}
+
+#[cfg(test)]
+mod tests;

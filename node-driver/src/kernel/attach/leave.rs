@@ -1,0 +1,227 @@
+//! Back to the host, with the name, MTU, hardware address, features, settings, addresses,
+//! routes, neighbours and up/down state that the plan recorded.
+//!
+//! An interface that is not home is an error, and is tried again. Once it is home nobody
+//! waits for the rest: what cannot be again is told.
+
+use crate::kernel::attach::enter::Indices;
+use crate::kernel::attach::identity::{at_home, in_pod, name_of};
+use crate::kernel::attach::link::{
+    add_address, add_neighbor, add_route, all, by_index, set_attributes,
+};
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::{AttachError, children, ethtool, rdma, settings};
+use crate::prepare::host_link::{HostLink, HostRoute};
+use crate::prepare::plan::{PlannedDevice, PlannedLink};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::{Handle, LinkUnspec};
+use rustix::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the kernel may take to give back the devices of a namespace that
+/// has ended; it does so in its own time (`cleanup_net`).
+pub const KERNEL_RETURN: Duration = Duration::from_secs(3);
+/// How often is looked meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What became of an interface.
+#[derive(Debug)]
+pub enum Returned {
+    /// The host has it, as it was but for what these say.
+    Home(Vec<AttachError>),
+    /// It was made for the pod, and is no more.
+    Removed,
+    /// It is nowhere: it was unplugged, or ended with its namespace as a
+    /// virtual one does.
+    Gone,
+}
+
+/// From the pod's namespace to the host's, what of the claim's is in it; the host has it as
+/// it was after [`restore`]. A device that stays keeps no other there. `indices` are which
+/// interfaces of the namespace they are: another of the same name is the pod's own.
+pub fn leave(
+    devices: &[&PlannedDevice],
+    indices: &Indices,
+    host: &NetNs,
+    pod: &NetNs,
+) -> Result<(), AttachError> {
+    if host.id()? == pod.id()? {
+        return Ok(());
+    }
+    pod.run(async |handle| {
+        let inside = all(&handle).await?;
+        let mut left = Ok(());
+        for device in devices {
+            left = left.and(leave_one(&handle, device, (&inside, indices), host).await);
+        }
+        left
+    })
+}
+
+/// What entered, in reverse.
+async fn leave_one(
+    handle: &Handle,
+    device: &PlannedDevice,
+    (inside, indices): (&[LinkMessage], &Indices),
+    host: &NetNs,
+) -> Result<(), AttachError> {
+    match &device.link {
+        Some(link @ PlannedLink { child: None, .. }) => {
+            if let Some(found) = in_pod(inside, link, indices) {
+                move_home(handle, found, &link.host, host).await?;
+            }
+        }
+        Some(link @ PlannedLink { child: Some(child), .. }) => {
+            children::remove(handle, link, *child).await?;
+        }
+        None => {}
+    }
+    let moving = device.moving_rdma();
+    moving.map_or(Ok(()), |moving| rdma::send(&moving.name, host, "host's").map(drop))
+}
+
+/// With the name and the index that it had, else without what another interface of the
+/// host's has by now.
+async fn move_home(
+    handle: &Handle,
+    found: &LinkMessage,
+    former: &HostLink,
+    host: &NetNs,
+) -> Result<(), AttachError> {
+    let (name, index) = (name_of(found), found.header.index);
+    let wrap = |verb: &'static str| move |source| AttachError::netlink(name, verb, source);
+    let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
+    handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
+    let former_index = former.identity.as_ref().and_then(|it| i32::try_from(it.index).ok());
+    let mut moved = Ok(());
+    for (with_name, with_index) in [(true, true), (true, false), (false, false)] {
+        let to = LinkUnspec::new_with_index(index).setns_by_fd(host.as_fd().as_raw_fd());
+        let to = if with_name { to.name(&former.name) } else { to };
+        let mut message = to.build();
+        let asked = former_index.filter(|_| with_index).map(LinkAttribute::NewIfIndex);
+        message.attributes.extend(asked);
+        moved = handle.link().set(message).execute().await;
+        // The kernel may have moved it and refused the name.
+        if moved.is_ok() || by_index(handle, index).await?.is_none() {
+            return Ok(());
+        }
+    }
+    moved.map_err(wrap("move it to the host's network namespace"))
+}
+
+/// Makes the host's interfaces what they were, wherever the kernel put them, and tells what
+/// became of each. Waits so long for devices of the machine that are not there: what left a
+/// namespace that is there still is home at once.
+pub fn restore(
+    devices: &[&PlannedDevice],
+    host: &NetNs,
+    patience: Duration,
+    mut tell: impl FnMut(&PlannedLink, Returned) + Send,
+) -> Result<(), AttachError> {
+    let deadline = Instant::now() + patience;
+    host.run(async |handle| {
+        for link in devices.iter().filter_map(|device| device.link.as_ref()) {
+            let returned = match link.child {
+                // It was removed, or ended with the pod's namespace.
+                Some(_) => Returned::Removed,
+                None => match find(&handle, &link.host, deadline).await? {
+                    Some(found) => Returned::Home(restore_one(&handle, &link.host, &found).await),
+                    None => Returned::Gone,
+                },
+            };
+            tell(link, returned);
+        }
+        Ok(())
+    })
+}
+
+/// The interface; a device of the machine may come late, and under the name that the pod
+/// gave it. All that are late are late together.
+async fn find(
+    handle: &Handle,
+    host: &HostLink,
+    deadline: Instant,
+) -> Result<Option<LinkMessage>, AttachError> {
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        look.tick().await;
+        if let Some(found) = at_home(&all(handle).await?, host) {
+            return Ok(Some(found.clone()));
+        }
+        if host.parent.is_none() || Instant::now() >= deadline {
+            return Ok(None);
+        }
+    }
+}
+
+/// Returns what could not be done.
+async fn restore_one(handle: &Handle, host: &HostLink, found: &LinkMessage) -> Vec<AttachError> {
+    let index = found.header.index;
+    let mut lacking = Vec::new();
+    let mut tried = |outcome: Result<(), AttachError>| lacking.extend(outcome.err());
+    tried(rename(handle, host, found).await);
+    for outcome in set_properties(handle, host, found).await {
+        tried(outcome);
+    }
+    if let Some(former) = &host.ethtool {
+        tried(ethtool::restore(&host.name, former));
+    }
+    for outcome in settings::restore(handle, host, found).await {
+        tried(outcome);
+    }
+    for address in host.addresses.iter().filter(|address| address.seconds.is_none()) {
+        tried(add_address(handle, &host.name, index, address).await);
+    }
+    if host.up {
+        let up = LinkUnspec::new_with_index(index).up().build();
+        let wrap = |source| AttachError::netlink(&host.name, "set it up", source);
+        tried(handle.link().set(up).execute().await.map_err(wrap));
+        for route in in_order(&host.routes) {
+            tried(add_route(handle, &host.name, index, route).await);
+        }
+    }
+    for neighbor in &host.neighbors {
+        tried(add_neighbor(handle, &host.name, index, neighbor).await);
+    }
+    lacking
+}
+
+async fn rename(handle: &Handle, host: &HostLink, found: &LinkMessage) -> Result<(), AttachError> {
+    let name = name_of(found);
+    if name == host.name {
+        return Ok(());
+    }
+    let verb = format!("rename it to `{}`", host.name);
+    let wrap = |source| AttachError::netlink(name, verb, source);
+    let rename = LinkUnspec::new_with_index(found.header.index).down().name(&host.name).build();
+    handle.link().set(rename).execute().await.map_err(wrap)
+}
+
+async fn set_properties(
+    handle: &Handle,
+    host: &HostLink,
+    found: &LinkMessage,
+) -> Vec<Result<(), AttachError>> {
+    let address = host.hardware_addr.as_ref().map(|address| address.bytes().to_vec());
+    let attributes = [
+        Some(LinkAttribute::Mtu(host.mtu)),
+        address.map(LinkAttribute::Address),
+        host.sizes.gso.map(LinkAttribute::GsoMaxSize),
+        host.sizes.gro.map(LinkAttribute::GroMaxSize),
+        host.sizes.gso_ipv4.map(LinkAttribute::GsoIpv4MaxSize),
+        host.sizes.gro_ipv4.map(LinkAttribute::GroIpv4MaxSize),
+    ];
+    set_attributes(handle, &host.name, found, attributes.into_iter().flatten()).await
+}
+
+/// Direct routes first: they lead to the gateways of the others. What a DHCP client of the
+/// host set comes again with its lease.
+fn in_order(routes: &[HostRoute]) -> impl Iterator<Item = &HostRoute> {
+    let kept = || routes.iter().filter(|route| route.protocol != PROTOCOL_DHCP);
+    let direct = kept().filter(|route| route.is_direct());
+    direct.chain(kept().filter(|route| !route.is_direct()))
+}
+
+/// `RTPROT_DHCP`.
+const PROTOCOL_DHCP: u8 = 16;

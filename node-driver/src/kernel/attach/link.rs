@@ -1,0 +1,263 @@
+//! One interface by route netlink: finding it, and the messages that change it.
+//! Follows `rtnetlink(7)`.
+
+use crate::facts::network::dump::dump;
+use crate::kernel::attach::AttachError;
+use crate::prepare::host_link::{HostAddress, HostRoute};
+use cluster_model::network_config::{IpPrefix, NeighborConfig};
+use futures::TryStreamExt;
+use netlink_packet_core::{DecodeError, Parseable};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::neighbour::NeighbourState;
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+/// Bytes of `struct rtmsg`.
+const ROUTE_HEADER: usize = 12;
+/// `ENODEV`.
+const NO_DEVICE: i32 = 19;
+/// `ESRCH`.
+const NO_ROUTE: i32 = 3;
+
+/// The interface of this name.
+pub(super) async fn by_name(
+    handle: &Handle,
+    name: &str,
+) -> Result<Option<LinkMessage>, AttachError> {
+    let found = handle.link().get().match_name(name.to_owned()).execute().try_next().await;
+    match found {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_DEVICE => {
+            Ok(None)
+        }
+        other => other.map_err(|source| AttachError::netlink(name, "look it up", source)),
+    }
+}
+
+/// The interface of this index.
+pub(super) async fn by_index(
+    handle: &Handle,
+    index: u32,
+) -> Result<Option<LinkMessage>, AttachError> {
+    let found = handle.link().get().match_index(index).execute().try_next().await;
+    match found {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_DEVICE => {
+            Ok(None)
+        }
+        other => other.map_err(|source| AttachError::netlink("any", "look it up", source)),
+    }
+}
+
+/// All interfaces of a namespace.
+pub(super) async fn all(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError> {
+    let wrap = |source| AttachError::netlink("any", "look it up", source);
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    let found = dump(handle, request).await.map_err(wrap)?.into_iter();
+    let link = |message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(link),
+        _ => None,
+    };
+    Ok(found.filter_map(link).collect())
+}
+
+/// Adds an address, or sees that it is there.
+pub(super) async fn add_address(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    address: &HostAddress,
+) -> Result<(), AttachError> {
+    let HostAddress { prefix, scope, peer, broadcast, label, flags, seconds } = address;
+    let mut request = handle.address().add(index, prefix.address, prefix.prefix_len).replace();
+    let message = request.message_mut();
+    message.header.scope = (*scope).into();
+    message.attributes.retain(|attribute| !matches!(attribute, AddressAttribute::Broadcast(_)));
+    message.attributes.extend(broadcast.map(AddressAttribute::Broadcast));
+    message.attributes.extend(label.clone().map(AddressAttribute::Label));
+    if let Some(peer) = peer {
+        message.attributes.retain(|attribute| !matches!(attribute, AddressAttribute::Address(_)));
+        message.attributes.push(AddressAttribute::Address(*peer));
+    }
+    if *flags != 0 {
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::from_bits_retain(*flags)));
+    }
+    if let Some(seconds) = seconds {
+        let mut lifetime = CacheInfo::default();
+        (lifetime.ifa_valid, lifetime.ifa_preferred) = (*seconds, *seconds);
+        message.attributes.push(AddressAttribute::CacheInfo(lifetime));
+    }
+    let wrap = |source| AttachError::netlink(name, format!("add address `{prefix}`"), source);
+    request.execute().await.map_err(wrap)
+}
+
+/// Takes an IPv4 address away, where the interface has it with this prefix.
+pub(super) async fn del_address(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    prefix: IpPrefix,
+) -> Result<(), AttachError> {
+    let local = AddressAttribute::Local(prefix.address);
+    let wrap = |source| AttachError::netlink(name, format!("take `{prefix}` away"), source);
+    let mut addresses = handle.address().get().set_link_index_filter(index).execute();
+    while let Some(address) = addresses.try_next().await.map_err(wrap)? {
+        let is_it = address.header.prefix_len == prefix.prefix_len;
+        if is_it && address.attributes.contains(&local) {
+            handle.address().del(address).execute().await.map_err(wrap)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the interface has an IPv4 address that somebody gave it for a while.
+pub(super) async fn has_lease(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+) -> Result<bool, AttachError> {
+    let wrap = |source| AttachError::netlink(name, "read its addresses", source);
+    let addresses = handle.address().get().set_link_index_filter(index).execute();
+    let is_leased = |address: AddressMessage| async move {
+        let is_v4 = address.header.family == AddressFamily::Inet;
+        is_v4 && !address.header.flags.contains(AddressHeaderFlags::Permanent)
+    };
+    addresses.try_any(is_leased).await.map_err(wrap)
+}
+
+/// Adds a route, or sees that it is there.
+pub(super) async fn add_route(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    route: &HostRoute,
+) -> Result<(), AttachError> {
+    let wrap = |source| {
+        AttachError::netlink(name, format!("add route to `{}`", route.destination), source)
+    };
+    handle.route().add(route_message(index, route)?).replace().execute().await.map_err(wrap)
+}
+
+/// Takes a route away, where it is there.
+pub(super) async fn del_route(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    route: &HostRoute,
+) -> Result<(), AttachError> {
+    match handle.route().del(route_message(index, route)?).execute().await {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_ROUTE => Ok(()),
+        other => other.map_err(|source| {
+            let verb = format!("take the route to `{}` away", route.destination);
+            AttachError::netlink(name, verb, source)
+        }),
+    }
+}
+
+fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachError> {
+    if let Some(text) = &route.message {
+        return recorded(index, text).map_err(|error| invalid(route, &error));
+    }
+    let mut message = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(route.destination.address, route.destination.prefix_len)
+        .map_err(|error| invalid(route, &error))?
+        .output_interface(index)
+        .table_id(route.table)
+        .scope(route.scope.into())
+        .protocol(route.protocol.into());
+    let via = route.gateway.filter(|it| it.is_ipv6() && route.destination.address.is_ipv4());
+    if let Some(gateway) = route.gateway.filter(|_| via.is_none()) {
+        message = message.gateway(gateway).map_err(|error| invalid(route, &error))?;
+    }
+    if let Some(source) = route.source {
+        message = message.pref_source(source).map_err(|error| invalid(route, &error))?;
+    }
+    if let Some(priority) = route.priority {
+        message = message.priority(priority);
+    }
+    let mut message = message.build();
+    if let Some(IpAddr::V6(gateway)) = via {
+        message.attributes.push(RouteAttribute::Via(RouteVia::Inet6(gateway)));
+    }
+    message.header.flags.set(RouteFlags::Onlink, route.onlink);
+    Ok(message)
+}
+
+/// The kernel's own message as it takes it again, through the interface that has this
+/// index now.
+fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
+    let digits: Vec<u8> = text.bytes().collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok();
+    let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
+    let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
+    let bytes = bytes.ok_or_else(|| DecodeError::from("it is no message"))?;
+    let mut message = RouteMessage::parse(bytes.as_slice())?;
+    // The others say how the route was when it was read.
+    message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
+    message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
+    let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
+    if message.attributes.iter().any(is_only) {
+        message.attributes.retain(|attribute| !is_only(attribute));
+        message.attributes.push(RouteAttribute::Oif(index));
+    }
+    for attribute in &mut message.attributes {
+        if let RouteAttribute::MultiPath(hops) = attribute {
+            for hop in hops {
+                hop.flags &= RouteNextHopFlags::Onlink | RouteNextHopFlags::Pervasive;
+            }
+        }
+    }
+    Ok(message)
+}
+
+/// Sets those attributes that the interface has otherwise. Some drivers take a hardware
+/// address only while down: what is so stays. Returns what came of each that was set.
+pub(super) async fn set_attributes(
+    handle: &Handle,
+    name: &str,
+    found: &LinkMessage,
+    attributes: impl Iterator<Item = LinkAttribute>,
+) -> Vec<Result<(), AttachError>> {
+    let mut outcomes = Vec::new();
+    for attribute in attributes.filter(|attribute| !found.attributes.contains(attribute)) {
+        let verb = format!("set {attribute:?}");
+        let message = LinkUnspec::new_with_index(found.header.index);
+        let message = message.append_extra_attribute(attribute).build();
+        let set = handle.link().set(message).execute().await;
+        outcomes.push(set.map_err(|source| AttachError::netlink(name, verb, source)));
+    }
+    outcomes
+}
+
+/// Adds a permanent neighbour, or replaces it.
+pub(super) async fn add_neighbor(
+    handle: &Handle,
+    name: &str,
+    index: u32,
+    neighbor: &NeighborConfig,
+) -> Result<(), AttachError> {
+    let NeighborConfig { destination, hardware_addr } = neighbor;
+    let wrap =
+        |source| AttachError::netlink(name, format!("add neighbour `{destination}`"), source);
+    handle
+        .neighbours()
+        .add(index, *destination)
+        .link_layer_address(hardware_addr.bytes())
+        .state(NeighbourState::Permanent)
+        .replace()
+        .execute()
+        .await
+        .map_err(wrap)
+}
+
+fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {
+    let source = io::Error::other(error.to_string());
+    AttachError::system(format!("build the route to `{}`", route.destination), source)
+}

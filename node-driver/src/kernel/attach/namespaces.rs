@@ -1,0 +1,160 @@
+//! The network namespaces of pods that have an interface of ours, held open by
+//! the driver until their claims are unprepared.
+//!
+//! The kubelet ends a pod's sandbox before it unprepares the pod's claims, and
+//! a namespace that nobody holds takes its virtual interfaces with it. So the
+//! hook hands the namespace over on a socket (`SCM_RIGHTS`, `unix(7)`). While
+//! the driver is away nobody holds it: then the kernel gives devices of the
+//! machine back to the host by itself, and the driver puts them right.
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::netns::{NetNs, NetNsId};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Longest that the hook waits for the driver: it can do without.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest UID, as in [`crate::prepare::claim::is_safe_uid`].
+const UID_MAX: usize = 64;
+/// What the driver answers.
+const HELD: &[u8; 1] = b"+";
+/// What it answers where another pod, which runs, has the claim's interfaces.
+const IN_USE: &[u8; 1] = b"-";
+
+/// The namespaces by claim UID.
+#[derive(Debug)]
+pub struct Namespaces {
+    held: Mutex<BTreeMap<String, Arc<NetNs>>>,
+    /// Where the host's named namespaces are, `/run/netns`.
+    named: PathBuf,
+}
+
+impl Namespaces {
+    /// None held yet.
+    pub fn new(named: impl Into<PathBuf>) -> Self {
+        Self { held: Mutex::default(), named: named.into() }
+    }
+
+    /// Holds a claim's namespace, and returns the one held before.
+    pub fn hold(&self, uid: &str, namespace: Arc<NetNs>) -> Option<Arc<NetNs>> {
+        self.lock().insert(uid.to_owned(), namespace)
+    }
+
+    /// Lets a claim's namespace go.
+    pub fn release(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// The claims of which one is held, by UID.
+    pub fn claims(&self) -> BTreeSet<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// How many are held.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// A claim's namespace: the one held, if it is the one recorded, else the
+    /// recorded one where it has a name still.
+    pub fn find(&self, uid: &str, recorded: NetNsId) -> Option<Arc<NetNs>> {
+        let held = self.lock().get(uid).cloned();
+        let is_recorded = |namespace: &NetNs| namespace.id().is_ok_and(|id| id == recorded);
+        held.filter(|namespace| is_recorded(namespace))
+            .or_else(|| self.find_named(recorded).map(Arc::new))
+    }
+
+    /// Whether it has a name still: it has until its sandbox is stopped.
+    pub fn is_named(&self, recorded: NetNsId) -> bool {
+        self.find_named(recorded).is_some()
+    }
+
+    fn find_named(&self, recorded: NetNsId) -> Option<NetNs> {
+        let entries = fs::read_dir(&self.named).ok()?;
+        let mut namespaces = entries.flatten().filter_map(|entry| NetNs::open(&entry.path()).ok());
+        namespaces.find(|namespace| namespace.id().is_ok_and(|id| id == recorded))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<NetNs>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hands a namespace to the driver. An error means that nobody holds it, and
+/// [`io::ErrorKind::ResourceBusy`] that the claim is another pod's.
+pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let fds = [namespace.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(&stream, &[IoSlice::new(uid.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    let mut answer = [0; HELD.len()];
+    stream.read_exact(&mut answer)?;
+    if answer == *IN_USE { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
+}
+
+/// Tells the driver that the interfaces are in the pod. An error means that it
+/// is away.
+pub fn tell_attached(socket: &Path, uid: &str) -> io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(uid.as_bytes())?;
+    let mut answer = [0; HELD.len()];
+    stream.read_exact(&mut answer)
+}
+
+/// What a hook says.
+#[derive(Debug)]
+pub enum Message {
+    /// The pod of this claim has this namespace, and its interfaces will move.
+    Namespace(String, NetNs),
+    /// They have.
+    Attached(String),
+}
+
+/// Receives one message.
+pub fn receive(stream: &UnixStream) -> Result<Message, AttachError> {
+    let wrap = |source: io::Error| AttachError::system("receive a network namespace", source);
+    stream.set_read_timeout(Some(PATIENCE)).map_err(wrap)?;
+    let mut text = [0; UID_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut text)], &mut control, flags)
+        .map_err(|errno| wrap(errno.into()))?;
+    let fd: Option<OwnedFd> = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    let uid = String::from_utf8_lossy(&text[..received.bytes]).into_owned();
+    Ok(match fd {
+        Some(fd) => Message::Namespace(uid, NetNs::from_fd(fd)),
+        None => Message::Attached(uid),
+    })
+}
+
+/// Tells the hook that another pod has the claim's interfaces.
+pub fn refuse(mut stream: &UnixStream) -> io::Result<()> {
+    stream.write_all(IN_USE)
+}
+
+/// Tells the hook that it was heard.
+pub fn acknowledge(mut stream: &UnixStream) -> io::Result<()> {
+    stream.write_all(HELD)
+}

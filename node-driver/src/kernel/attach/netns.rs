@@ -1,0 +1,118 @@
+//! Network namespaces: the one place that enters them.
+//!
+//! A namespace belongs to a thread. Each entry therefore has a thread of its
+//! own, with its own runtime, that ends with the work: no worker of a shared
+//! runtime ever stands in a foreign namespace (`setns(2)`).
+
+use crate::kernel::attach::AttachError;
+use process::chain::Chain;
+use rtnetlink::Handle;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::fstat;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+/// A network namespace, alive as long as this value.
+#[derive(Debug)]
+pub struct NetNs(OwnedFd);
+
+/// What tells one namespace from another: device and inode of its `nsfs` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct NetNsId {
+    device: u64,
+    inode: u64,
+}
+
+impl NetNs {
+    /// The namespace behind a file: `/proc/<pid>/ns/net`, `/run/netns/<name>`.
+    pub fn open(path: &Path) -> Result<Self, AttachError> {
+        let file = File::open(path);
+        let verb = || format!("open network namespace `{}`", path.display());
+        file.map(|file| Self(file.into())).map_err(|source| AttachError::system(verb(), source))
+    }
+
+    /// The namespace of the calling thread.
+    pub fn current() -> Result<Self, AttachError> {
+        Self::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// One that came over a socket.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// What tells it from others.
+    pub fn id(&self) -> Result<NetNsId, AttachError> {
+        let status = fstat(&self.0)
+            .map_err(|errno| AttachError::system("look at a network namespace", errno.into()))?;
+        Ok(NetNsId { device: status.st_dev, inode: status.st_ino })
+    }
+
+    /// Runs work in it on a thread of its own, for as long as the work goes on.
+    pub fn inhabit<F>(&self, work: F) -> Result<JoinHandle<()>, AttachError>
+    where
+        F: AsyncFnOnce(Handle) + Send + 'static,
+    {
+        let wrap = |source| AttachError::system("start a thread", source);
+        let fd = self.0.try_clone().map_err(wrap)?;
+        let inside = move || {
+            let work = async move |handle: Handle| {
+                work(handle).await;
+                Ok(())
+            };
+            if let Err(error) = enter_and_run(fd.as_fd(), work) {
+                tracing::warn!(error = %Chain(&error), "No work in a network namespace");
+            }
+        };
+        thread::Builder::new().name("netns".to_owned()).spawn(inside).map_err(wrap)
+    }
+
+    /// Runs work in it, with a route netlink socket that belongs to it.
+    pub fn run<T, F>(&self, work: F) -> Result<T, AttachError>
+    where
+        T: Send,
+        F: AsyncFnOnce(Handle) -> Result<T, AttachError> + Send,
+    {
+        let fd = self.0.as_fd();
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("netns".to_owned());
+            let inside = thread
+                .spawn_scoped(scope, move || enter_and_run(fd, work))
+                .map_err(|source| AttachError::system("start a thread", source))?;
+            inside.join().unwrap_or_else(|_| {
+                let source = io::Error::other("the thread panicked");
+                Err(AttachError::system("work in a network namespace", source))
+            })
+        })
+    }
+}
+
+impl AsFd for NetNs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn enter_and_run<T, F>(fd: BorrowedFd<'_>, work: F) -> Result<T, AttachError>
+where
+    F: AsyncFnOnce(Handle) -> Result<T, AttachError>,
+{
+    move_into_link_name_space(fd, Some(LinkNameSpaceType::Network)).map_err(|errno| {
+        let verb = "enter a network namespace (needs CAP_SYS_ADMIN)";
+        AttachError::system(verb, errno.into())
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| AttachError::system("start a runtime", source))?;
+    runtime.block_on(async {
+        let connection = rtnetlink::new_connection();
+        let (connection, handle, _) =
+            connection.map_err(|source| AttachError::system("open a netlink socket", source))?;
+        let connection = tokio::spawn(connection);
+        let outcome = work(handle).await;
+        connection.abort();
+        outcome
+    })
+}

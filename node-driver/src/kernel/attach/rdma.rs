@@ -1,0 +1,30 @@
+//! RDMA devices of a machine whose RDMA subsystem is in exclusive mode: there a
+//! device is in one network namespace, and only processes in that namespace can
+//! open it (`rdma-system(8)`, `rdma-dev(8)`). Into a pod's namespace and back; each
+//! function works on the calling thread's namespace.
+
+mod netlink;
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::netns::NetNs;
+pub use netlink::NetnsMode;
+pub(crate) use netlink::netns_mode;
+
+/// Whether a device is here.
+pub(super) fn is_here(name: &str) -> Result<bool, AttachError> {
+    index_of(name).map(|index| index.is_some())
+}
+
+/// From here into another namespace; whose it is, is for the error. False where it is not
+/// here: from a namespace that has ended the kernel moves it by itself.
+pub(super) fn send(name: &str, to: &NetNs, whose: &str) -> Result<bool, AttachError> {
+    let Some(index) = index_of(name)? else { return Ok(false) };
+    let verb = || format!("move RDMA device `{name}` into the {whose} network namespace");
+    let moved = netlink::move_to(index, to);
+    moved.map(|()| true).map_err(|source| AttachError::system(verb(), source))
+}
+
+fn index_of(name: &str) -> Result<Option<u32>, AttachError> {
+    let verb = || format!("look for RDMA device `{name}`");
+    netlink::index_of(name).map_err(|source| AttachError::system(verb(), source))
+}

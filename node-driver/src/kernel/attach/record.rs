@@ -1,0 +1,111 @@
+//! What was attached for a claim, for the driver that undoes it. Lies below a
+//! directory that is empty after a boot, as are the namespaces then.
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::dhcp::{Lease, Leases};
+use crate::kernel::attach::enter::{Indices, Known, attach};
+use crate::kernel::attach::netns::{NetNs, NetNsId};
+use crate::prepare::durable::{self, FileError};
+use crate::prepare::plan::Plan;
+use cluster_model::network_config::LinkName;
+use process::chain::Chain;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+
+/// Where a claim's interfaces are. Written before the first of them moves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachRecord {
+    /// The pod's network namespace.
+    pub namespace: NetNsId,
+    /// The runtime's name of the sandbox, where the runtime told of it (NRI).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// What DHCP servers have given to its interfaces.
+    #[serde(default, skip_serializing_if = "Leases::is_empty")]
+    pub leases: Leases,
+    /// Which interfaces of that namespace they are: their indices, by the names that they
+    /// got. Written before they move.
+    #[serde(default, skip_serializing_if = "Indices::is_empty")]
+    pub links: Indices,
+    /// Whether all of them have been there, configured.
+    #[serde(default)]
+    pub is_attached: bool,
+}
+
+impl AttachRecord {
+    /// Reads it; `None` where nothing was attached, or the text is damaged,
+    /// which says no more.
+    pub fn load(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    /// The record of what is about to be attached in this namespace: what was given
+    /// there is still there when another container of the pod starts.
+    pub fn begin(path: &Path, namespace: NetNsId, sandbox: Option<String>) -> Self {
+        let known = Self::load(path).filter(|record| record.namespace == namespace);
+        let Some(known) = known else {
+            let (leases, links) = (Leases::new(), Indices::new());
+            return Self { namespace, sandbox, leases, links, is_attached: false };
+        };
+        Self { sandbox, ..known }
+    }
+
+    /// Notes which interfaces will be the claim's.
+    pub fn journal(&mut self, links: &Indices, path: &Path) -> Result<(), FileError> {
+        self.links.clone_from(links);
+        self.store(path)
+    }
+
+    /// Notes that all is there, and what was given.
+    pub fn attached(&mut self, given: Leases, path: &Path) -> Result<(), FileError> {
+        if self.is_attached && given.is_empty() {
+            return Ok(());
+        }
+        self.leases.extend(given);
+        self.is_attached = true;
+        self.store(path)
+    }
+
+    /// Notes another lease. The old one is as good where it cannot be written: it is
+    /// what is asked for next time.
+    pub fn note_lease(path: &Path, link: &LinkName, lease: &Lease) {
+        let Some(mut record) = Self::load(path) else { return };
+        record.leases.insert(link.clone(), lease.clone());
+        if let Err(error) = record.store(path) {
+            tracing::warn!(%link, error = %Chain(&error), "Lease not noted");
+        }
+    }
+
+    /// The plan with the addresses that were given.
+    pub fn complete(&self, mut plan: Plan) -> Plan {
+        for link in plan.devices.iter_mut().filter_map(|device| device.link.as_mut()) {
+            if let Some(lease) = self.leases.get(&link.name) {
+                link.config.interface.addresses = vec![lease.prefix];
+            }
+        }
+        plan
+    }
+
+    /// Writes it.
+    pub fn store(&self, path: &Path) -> Result<(), FileError> {
+        if let Some(folder) = path.parent() {
+            durable::create_dir(folder)?;
+        }
+        durable::write_json(path, self)
+    }
+}
+
+/// Attaches what the plan says, with the record of it: which interfaces it will be is
+/// written before they move.
+pub fn attach_recorded(
+    plan: &Plan,
+    record: &mut AttachRecord,
+    path: &Path,
+    [host, pod]: [&NetNs; 2],
+) -> Result<Leases, AttachError> {
+    let AttachRecord { leases, links, .. } = record.clone();
+    let known = Known { leases: &leases, links: &links };
+    let journal = |links: &Indices| Ok(record.journal(links, path)?);
+    attach(plan, known, host, pod, journal)
+}

@@ -1,0 +1,123 @@
+//! The kernel's settings of the host's interfaces, which it forgets when an interface
+//! leaves its namespace: what they are, and how they are again.
+//!
+//! Those of IPv4 by route netlink (`IFLA_INET_CONF`, `net/ipv4/devinet.c`), which needs no
+//! file. Those of IPv6 by the calling thread's `/proc/sys`, where it may be written.
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::link::by_index;
+use crate::prepare::host_link::{HostLink, LinkSettings};
+use netlink_packet_core::{DefaultNla, Emitable, Nla};
+use netlink_packet_route::link::{AfSpecInet, AfSpecUnspec, LinkAttribute, LinkMessage};
+use rtnetlink::{Handle, LinkUnspec};
+use std::fs;
+
+/// Those of IPv6 that people set.
+const IPV6: [&str; 14] = [
+    "accept_dad",
+    "accept_ra",
+    "accept_ra_defrtr",
+    "accept_ra_pinfo",
+    "accept_ra_rt_info_max_plen",
+    "accept_redirects",
+    "addr_gen_mode",
+    "autoconf",
+    "dad_transmits",
+    "disable_ipv6",
+    "forwarding",
+    "keep_addr_on_down",
+    "proxy_ndp",
+    "use_tempaddr",
+];
+/// `IFLA_AF_SPEC`.
+const AF_SPEC: u16 = 26;
+/// `AF_INET`.
+const INET: u16 = 2;
+/// `IFLA_INET_CONF`.
+const INET_CONF: u16 = 1;
+
+/// The settings of an interface of the calling thread's namespace.
+pub(super) fn read(name: &str, link: &LinkMessage) -> LinkSettings {
+    let value = |setting: &str| {
+        let text = fs::read_to_string(path(name, setting)).ok()?;
+        Some((setting.to_owned(), text.trim().to_owned()))
+    };
+    LinkSettings { ipv4: ipv4(link), ipv6: IPV6.into_iter().filter_map(value).collect() }
+}
+
+/// Sets what is not as it was. Returns what came of each.
+pub(super) async fn restore(
+    handle: &Handle,
+    host: &HostLink,
+    found: &LinkMessage,
+) -> Vec<Result<(), AttachError>> {
+    let name = host.name.as_str();
+    let mut outcomes = Vec::new();
+    for (setting, former) in &host.settings.ipv6 {
+        let path = path(name, setting);
+        let is_so = fs::read_to_string(&path).is_ok_and(|now| now.trim() == former);
+        if !is_so {
+            let wrap = |source| AttachError::system(format!("write `{path}`"), source);
+            outcomes.push(fs::write(&path, former).map_err(wrap));
+        }
+    }
+    outcomes.push(restore_ipv4(handle, host, found.header.index).await);
+    outcomes
+}
+
+async fn restore_ipv4(handle: &Handle, host: &HostLink, index: u32) -> Result<(), AttachError> {
+    let Some(now) = by_index(handle, index).await? else { return Ok(()) };
+    let changed = changed(&host.settings.ipv4, &ipv4(&now));
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let message = LinkUnspec::new_with_index(index).append_extra_attribute(af_spec(&changed));
+    let wrap = |source| AttachError::netlink(&host.name, "set its settings of IPv4", source);
+    handle.link().set(message.build()).execute().await.map_err(wrap)
+}
+
+/// Number and former value of those that are others now.
+fn changed(former: &[i32], now: &[i32]) -> Vec<(u16, i32)> {
+    let numbered = (1u16..).zip(former.iter().zip(now));
+    numbered.filter(|(_, (was, is))| was != is).map(|(number, (was, _))| (number, *was)).collect()
+}
+
+fn ipv4(link: &LinkMessage) -> Vec<i32> {
+    let specs = link.attributes.iter().filter_map(|attribute| match attribute {
+        LinkAttribute::AfSpecUnspec(specs) => Some(specs),
+        _ => None,
+    });
+    let inet = specs.flatten().filter_map(|spec| match spec {
+        AfSpecUnspec::Inet(inet) => Some(inet),
+        _ => None,
+    });
+    let conf = inet.flatten().find_map(|inet| match inet {
+        AfSpecInet::DevConf(conf) => Some(conf),
+        _ => None,
+    });
+    let Some(conf) = conf else { return Vec::new() };
+    let mut bytes = vec![0; conf.buffer_len()];
+    conf.emit(&mut bytes);
+    let values = bytes.chunks_exact(4).filter_map(|chunk| chunk.try_into().ok());
+    values.map(i32::from_ne_bytes).collect()
+}
+
+/// As the kernel takes it, other than it tells: each value an attribute of its number.
+fn af_spec(values: &[(u16, i32)]) -> LinkAttribute {
+    let value =
+        |(number, value): &(u16, i32)| DefaultNla::new(*number, value.to_ne_bytes().to_vec());
+    let conf = values.iter().map(value).collect::<Vec<_>>();
+    let inet = DefaultNla::new(INET_CONF, bytes(&conf));
+    let family = DefaultNla::new(INET, bytes(&[inet]));
+    LinkAttribute::Other(DefaultNla::new(AF_SPEC, bytes(&[family])))
+}
+
+fn bytes<N: Nla>(attributes: &[N]) -> Vec<u8> {
+    let mut bytes = vec![0; attributes.buffer_len()];
+    attributes.emit(&mut bytes);
+    bytes
+}
+
+fn path(name: &str, setting: &str) -> String {
+    format!("/proc/sys/net/ipv6/conf/{name}/{setting}")
+}

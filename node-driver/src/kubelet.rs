@@ -1,0 +1,253 @@
+//! The kubelet's side: registration, the DRA services and the health streams,
+//! by gRPC over unix sockets.
+//!
+//! Follows `k8s.io/dynamic-resource-allocation/kubeletplugin` where it matters
+//! to the kubelet: the service is up before the registration socket appears,
+//! both appear by rename, and an instance with a suffix of its own runs beside
+//! the one that it replaces.
+
+pub mod args;
+mod authority;
+mod capabilities;
+pub mod command;
+mod dra;
+pub mod health;
+mod hooks;
+mod install;
+mod lacking;
+mod leases;
+pub mod metrics;
+mod registration;
+pub mod run;
+pub(crate) mod socket;
+pub mod wire;
+
+use crate::kubelet::dra::DraService;
+use crate::kubelet::health::{HealthService, Watched};
+use crate::kubelet::registration::RegistrationService;
+use crate::kubelet::socket::{Socket, name, remove_dead};
+use crate::kubelet::wire::{dra_v1, dra_v1beta1, health_v1, health_v1alpha1, registration_v1};
+use crate::prepare::durable::FileError;
+use crate::prepare::error::PrepareError;
+use crate::prepare::node::Node;
+use crate::prepare::paths::Paths;
+use crate::prepare::preparer::Preparer;
+use crate::runtime::nri;
+use serve::readiness::{Readiness, Wait};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+pub use capabilities::{NEEDED, Needed};
+pub use registration::Registered;
+pub use socket::SocketError;
+
+/// The services that the kubelet may ask for, newest first: it takes the first
+/// that it knows of each kind.
+pub const SUPPORTED_VERSIONS: [&str; 4] =
+    ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
+
+/// The plugin could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// A socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A server ended.
+    #[error("failed to serve the kubelet")]
+    Serve(#[from] tonic::transport::Error),
+    /// The state of an earlier run could not be made consistent.
+    #[error("failed to reconcile with what an earlier run left")]
+    Reconcile(#[from] PrepareError),
+    /// The hook could not be put in its place.
+    #[error(transparent)]
+    Install(#[from] FileError),
+    /// The kubelet refused the plugin.
+    #[error("the kubelet refused the registration: {0}")]
+    Refused(String),
+    /// A task panicked.
+    #[error("a task of the plugin ended")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// What is served.
+#[derive(Debug)]
+pub struct Plugin {
+    /// Where the sockets and everything else go.
+    pub paths: Paths,
+    /// What tells this instance's sockets from another's, the pod's UID.
+    pub instance: Option<String>,
+    /// The socket of the container runtime's NRI, where interfaces go by that.
+    pub nri: Option<PathBuf>,
+    /// The machine's side.
+    pub node: Arc<Node>,
+    /// The claims.
+    pub preparer: Preparer,
+    /// The devices' health.
+    pub health: Watched,
+    /// What the process's readiness waits for.
+    pub awaited: Awaited,
+}
+
+/// The registrations without which no pod can be served.
+#[derive(Debug)]
+pub struct Awaited {
+    readiness: Readiness,
+    kubelet: Wait,
+    runtime: Option<Wait>,
+}
+
+impl Awaited {
+    /// Makes readiness wait for the kubelet, and with NRI for the container runtime.
+    pub fn new(readiness: &Readiness, with_nri: bool) -> Self {
+        Self {
+            readiness: readiness.clone(),
+            kubelet: readiness.wait_for("the registration with the kubelet"),
+            runtime: with_nri.then(|| readiness.wait_for(nri::REGISTRATION)),
+        }
+    }
+}
+
+impl Plugin {
+    /// Puts right what an earlier run left, then serves until told to stop.
+    pub async fn serve(self, stop: CancellationToken) -> Result<(), PluginError> {
+        let Self { paths, instance, nri, node, preparer, health, awaited } = self;
+        let Awaited { readiness, kubelet, runtime } = awaited;
+        let (reconciling, hook) = (Arc::clone(&node), paths.hook());
+        let begin = move || {
+            reconciling.reconcile()?;
+            reconciling.alone(|| install::install(&hook))
+        };
+        remove_dead_sockets(&paths);
+        tokio::task::spawn_blocking(begin).await???;
+        let suffix = instance.as_deref();
+        let endpoint = Socket::bind(&paths.plugin(), &name("dra", suffix))?;
+        let registration = Socket::bind(&paths.registry(), &registry_name(&paths, suffix))?;
+        let hooks = Socket::bind(&paths.run, "namespaces.sock")?;
+        let hooked = preparer.clone();
+        let registered = Registered::default();
+        let registrar =
+            RegistrationService::new(&paths.driver, endpoint.path(), registered.clone());
+
+        let mut tasks: JoinSet<Result<(), PluginError>> = JoinSet::new();
+        // What hooks tell from now on is told here; what they told before is recorded.
+        let hooks = hooks.publish()?;
+        let recorded = Arc::clone(&node);
+        tokio::task::spawn_blocking(move || recorded.take_over()).await??;
+        // The kubelet dials the service as soon as it has seen the registration.
+        let service = endpoint.publish()?;
+        tasks.spawn(serve_dra(service, preparer, health, stop.clone()));
+        if let Some(socket) = nri {
+            let (node, preparer) = (Arc::clone(&node), hooked.clone());
+            let state = nri::Registered::new(readiness, runtime);
+            let served = nri::serve(socket, node, preparer, state, stop.clone());
+            tasks.spawn(async {
+                served.await;
+                Ok(())
+            });
+        }
+        let told = leases::serve(Arc::clone(&node), hooked.clone(), stop.clone());
+        tasks.spawn(async {
+            told.await;
+            Ok(())
+        });
+        let lacked = lacking::serve(Arc::clone(&node), hooked.clone(), stop.clone());
+        tasks.spawn(async {
+            lacked.await;
+            Ok(())
+        });
+        tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));
+        let registration = registration.publish()?;
+        tasks.spawn(serve_registration(registration, registrar, stop.clone()));
+        tasks.spawn(follow(registered, kubelet, stop.clone()));
+        let outcome = first_failure(&mut tasks).await;
+        stop.cancel();
+        while tasks.join_next().await.is_some() {}
+        outcome
+    }
+}
+
+/// Those under hidden names are let be: one that is bound may not listen yet.
+fn remove_dead_sockets(paths: &Paths) {
+    let is_of = |name: &str, stem: &str, end: &str| name.starts_with(stem) && name.ends_with(end);
+    remove_dead(&paths.plugin(), |name| is_of(name, "dra", ".sock"));
+    remove_dead(&paths.registry(), |name| is_of(name, &paths.driver, "-reg.sock"));
+    remove_dead(&paths.run, |name| is_of(name, "probe-", ".sock"));
+}
+
+fn registry_name(paths: &Paths, instance: Option<&str>) -> String {
+    let stem = instance
+        .map_or_else(|| paths.driver.clone(), |instance| format!("{}-{instance}", paths.driver));
+    format!("{stem}-reg.sock")
+}
+
+async fn first_failure(tasks: &mut JoinSet<Result<(), PluginError>>) -> Result<(), PluginError> {
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn serve_dra(
+    socket: socket::Published,
+    preparer: Preparer,
+    health: Watched,
+    stop: CancellationToken,
+) -> Result<(), PluginError> {
+    let dra = DraService::new(preparer);
+    let health = HealthService::new(health, stop.clone());
+    // The kubelet dials this one as `unix:…`, and its client then sends a plain authority.
+    let (incoming, _removal) = socket.into_incoming();
+    Server::builder()
+        .add_service(dra_v1::dra_plugin_server::DraPluginServer::new(dra.clone()))
+        .add_service(dra_v1beta1::dra_plugin_server::DraPluginServer::new(dra))
+        .add_service(health_v1::dra_resource_health_server::DraResourceHealthServer::new(
+            health.clone(),
+        ))
+        .add_service(health_v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(
+            health,
+        ))
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+        .await?;
+    Ok(())
+}
+
+async fn serve_registration(
+    socket: socket::Published,
+    registrar: RegistrationService,
+    stop: CancellationToken,
+) -> Result<(), PluginError> {
+    let (incoming, _removal) = socket.into_incoming();
+    let incoming = incoming.map(|client| client.map(authority::readable));
+    Server::builder()
+        .add_service(registration_v1::registration_server::RegistrationServer::new(registrar))
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+        .await?;
+    Ok(())
+}
+
+/// Is ready from when the kubelet has taken the plugin. A driver that the kubelet refuses
+/// serves nobody: it ends, and says why.
+async fn follow(
+    registered: Registered,
+    kubelet: Wait,
+    stop: CancellationToken,
+) -> Result<(), PluginError> {
+    let refused = async {
+        tokio::select! {
+            () = registered.accepted() => drop(kubelet),
+            reason = registered.refused() => return reason,
+        }
+        registered.refused().await
+    };
+    tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        reason = refused => Err(PluginError::Refused(reason)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! The flags of the kubelet's side.
+
+use crate::kernel::attach::AttachMode;
+use crate::prepare::paths::Paths;
+use crate::prepare::plan::Policy;
+use std::path::PathBuf;
+
+/// Where the kubelet and the container runtime are.
+#[derive(clap::Args, Clone, Debug)]
+#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct PluginArgs {
+    /// Kubelet's root directory, /var/lib/kubelet on most nodes; with it claims
+    /// are prepared here, without it devices are only published
+    #[arg(long, value_name = "DIR")]
+    pub kubelet_dir: Option<PathBuf>,
+    /// Directory in which the container runtime looks for CDI specs
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
+    pub cdi_dir: PathBuf,
+    /// How interfaces get into pods: by a hook that the container runtime starts, or by
+    /// this driver as an NRI plugin of the container runtime
+    #[arg(long, value_enum, default_value_t = AttachMode::Hook)]
+    pub attach: AttachMode,
+    /// Socket of the container runtime's NRI, with --attach=nri
+    #[arg(long, value_name = "FILE", default_value = "/var/run/nri/nri.sock")]
+    pub nri_socket: PathBuf,
+    /// Directory for what lasts until the next boot
+    #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
+    pub run_dir: PathBuf,
+    /// Directory of the host's named network namespaces
+    #[arg(long, value_name = "DIR", default_value = "/run/netns")]
+    pub netns_dir: PathBuf,
+    /// Directory below which the container runtime finds the host's dev
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub runtime_root: PathBuf,
+    /// What tells this instance's sockets from those of the one that it
+    /// replaces: the UID of its pod
+    #[arg(long, value_name = "UID", env = "POD_UID")]
+    pub instance: Option<String>,
+    /// Tell containers their RDMA devices by NCCL_IB_HCA
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub nccl_ib_hca: bool,
+    /// Tell containers their RDMA devices by UCX_NET_DEVICES
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub ucx_net_devices: bool,
+    /// Tell containers the way between their devices by NCCL_TOPO_FILE
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub container_nccl_topo_file: bool,
+    /// Tell containers their devices, and which NIC goes with which GPU, in
+    /// /etc/dranet/devices.json
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub devices_file: bool,
+    /// Tell containers their devices' attributes in metadata files (KEP-5304)
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub device_metadata: bool,
+    /// Namespace whose claims may set addresses, routes, rules, neighbors, forwarding, routing
+    /// domains and eBPF programs; repeatable, `*` for all
+    #[arg(long = "network-namespace", value_name = "NAMESPACE")]
+    pub network_namespaces: Vec<String>,
+    /// What pods may have besides
+    #[command(flatten)]
+    pub policy: Policy,
+    /// Kill the driver at this point of its work, for tests of restarts
+    #[cfg(feature = "faults")]
+    #[arg(long, value_name = "POINT")]
+    pub kill_at: Option<String>,
+}
+
+impl PluginArgs {
+    /// The paths, where claims are prepared at all.
+    pub fn paths(&self, driver: &str) -> Option<Paths> {
+        Some(Paths {
+            kubelet: self.kubelet_dir.clone()?,
+            driver: driver.to_owned(),
+            cdi: self.cdi_dir.clone(),
+            run: self.run_dir.clone(),
+            netns: self.netns_dir.clone(),
+        })
+    }
+
+    /// The socket of NRI, where it is of use.
+    pub fn nri(&self) -> Option<PathBuf> {
+        (self.attach == AttachMode::Nri).then(|| self.nri_socket.clone())
+    }
+}

@@ -1,0 +1,30 @@
+//! Which of its programs the binary is.
+
+use crate::args::Args;
+use crate::kernel::attach::hook::AttachArgs;
+use crate::probe::ProbeArgs;
+use clap::Parser;
+use std::ffi::OsString;
+
+/// What the binary is asked to be.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// The driver.
+    Drive(Box<Args>),
+    /// The hook, `node-driver attach`.
+    Attach(AttachArgs),
+    /// The probe, `node-driver probe`.
+    Probe(ProbeArgs),
+}
+
+impl Command {
+    /// From the process's arguments.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Self {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        match arguments.get(1).and_then(|argument| argument.to_str()) {
+            Some("attach") => Self::Attach(AttachArgs::parse_from(&arguments[1..])),
+            Some("probe") => Self::Probe(ProbeArgs::parse_from(&arguments[1..])),
+            _ => Self::Drive(Box::new(Args::parse_from(arguments))),
+        }
+    }
+}

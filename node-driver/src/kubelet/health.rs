@@ -1,0 +1,194 @@
+//! The health of the devices as a stream of complete lists, in both versions
+//! (`dra-health/v1`, `v1alpha1`). The kubelet shows it in the pod's status; to
+//! evict is the business of device taints.
+
+use crate::kubelet::wire::{health_v1, health_v1alpha1};
+use crate::prepare::inventory::{Inventory, NicFacts};
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+use tokio::time::{Instant, interval_at};
+use tokio_stream::wrappers::{IntervalStream, WatchStream};
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+/// How often the list is told again although nothing changed: to the kubelet a device that
+/// it has not heard of for 30 s is unknown (`DefaultHealthTimeout` in
+/// `pkg/kubelet/cm/dra/healthinfo.go`).
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Longest message that the kubelet keeps.
+const MESSAGE_MAX: usize = 1024;
+
+/// What is known of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceHealth {
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub device: String,
+    /// Its state.
+    pub state: HealthState,
+    /// Why, for a person.
+    pub message: String,
+    /// When it was looked at.
+    pub at: SystemTime,
+}
+
+/// The states that the kubelet knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthState {
+    /// Nothing is known.
+    Unknown,
+    /// It works.
+    Healthy,
+    /// It does not.
+    Unhealthy,
+}
+
+/// The health of all devices: a NIC works while any of its ports is active, as the taint
+/// `dranet.io/port-down` has it, and its RDMA device answers. Of one without RDMA nothing
+/// is known.
+pub fn of(
+    inventory: &Inventory,
+    unresponsive: &BTreeSet<String>,
+    pool: &str,
+    at: SystemTime,
+) -> Vec<DeviceHealth> {
+    let health = |(name, nic): (&String, &NicFacts)| {
+        let (state, message) = match &nic.rdma {
+            None => (HealthState::Unknown, String::new()),
+            Some(rdma) if unresponsive.contains(&rdma.name) => {
+                (HealthState::Unhealthy, format!("{} does not answer", rdma.name))
+            }
+            Some(rdma) if rdma.inactive.is_empty() => (HealthState::Healthy, String::new()),
+            Some(rdma) => {
+                let ports: Vec<_> = rdma.inactive.iter().map(u32::to_string).collect();
+                let message = format!("{}: port {} is not active", rdma.name, ports.join(", "));
+                let is_down = rdma.inactive.len() == rdma.ports.len();
+                let state = if is_down { HealthState::Unhealthy } else { HealthState::Healthy };
+                (state, message)
+            }
+        };
+        DeviceHealth { pool: pool.to_owned(), device: name.clone(), state, message, at }
+    };
+    inventory.devices.iter().map(health).collect()
+}
+
+/// The list as it is now, and its changes.
+pub type Watched = watch::Receiver<Vec<DeviceHealth>>;
+
+/// The service; clones share all.
+#[derive(Clone)]
+pub(super) struct HealthService {
+    devices: Watched,
+    stop: CancellationToken,
+}
+
+impl HealthService {
+    pub(super) fn new(devices: Watched, stop: CancellationToken) -> Self {
+        Self { devices, stop }
+    }
+
+    /// The list as it is, at each change, and each [`PERIOD`] again. Ends with the driver: a
+    /// stream that never ends would hold up its stop.
+    fn lists(&self) -> impl Stream<Item = Vec<DeviceHealth>> + Send + use<> {
+        let changes = WatchStream::new(self.devices.clone());
+        let devices = self.devices.clone();
+        let again = IntervalStream::new(interval_at(Instant::now() + PERIOD, PERIOD))
+            .map(move |_| devices.borrow().clone());
+        let stop = self.stop.clone();
+        futures::StreamExt::take_until(changes.merge(again), stop.cancelled_owned())
+    }
+}
+
+fn seconds(at: SystemTime) -> i64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn cut(message: &str) -> String {
+    message[..message.floor_char_boundary(MESSAGE_MAX)].to_owned()
+}
+
+macro_rules! serve_version {
+    ($version:ident) => {
+        impl From<DeviceHealth> for $version::DeviceHealth {
+            fn from(health: DeviceHealth) -> Self {
+                let DeviceHealth { pool, device, state, message, at } = health;
+                let state = match state {
+                    HealthState::Unknown => $version::HealthStatus::Unknown,
+                    HealthState::Healthy => $version::HealthStatus::Healthy,
+                    HealthState::Unhealthy => $version::HealthStatus::Unhealthy,
+                };
+                Self {
+                    device: Some($version::DeviceIdentifier {
+                        pool_name: pool,
+                        device_name: device,
+                    }),
+                    health: state.into(),
+                    last_updated_time: seconds(at),
+                    // The kubelet's own default.
+                    health_check_timeout_seconds: 0,
+                    message: cut(&message),
+                }
+            }
+        }
+
+        #[tonic::async_trait]
+        impl $version::dra_resource_health_server::DraResourceHealth for HealthService {
+            type NodeWatchResourcesStream = Pin<
+                Box<dyn Stream<Item = Result<$version::NodeWatchResourcesResponse, Status>> + Send>,
+            >;
+
+            async fn node_watch_resources(
+                &self,
+                _: Request<$version::NodeWatchResourcesRequest>,
+            ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+                let lists = self.lists().map(|list| {
+                    let devices = list.into_iter().map(Into::into).collect();
+                    Ok($version::NodeWatchResourcesResponse { devices })
+                });
+                Ok(Response::new(Box::pin(lists)))
+            }
+        }
+    };
+}
+
+serve_version!(health_v1);
+serve_version!(health_v1alpha1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prepare::inventory::RdmaFacts;
+
+    #[test]
+    fn a_nic_works_while_any_of_its_ports_is_active() {
+        for (inactive, expected, message) in [
+            (&[][..], HealthState::Healthy, ""),
+            (&[2], HealthState::Healthy, "mlx4_0: port 2 is not active"),
+            (&[1, 2], HealthState::Unhealthy, "mlx4_0: port 1, 2 is not active"),
+        ] {
+            let rdma = RdmaFacts {
+                name: "mlx4_0".to_owned(),
+                ports: vec![1, 2],
+                inactive: inactive.to_vec(),
+                is_infiniband: true,
+                chars: vec![],
+                missing: vec![],
+            };
+            let nic =
+                NicFacts { address: None, rdma: Some(rdma), netdev: None, physical_mtu: None };
+            let inventory = Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None };
+            let health = of(&inventory, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
+            assert_eq!((health[0].state, health[0].message.as_str()), (expected, message));
+            let silent = BTreeSet::from(["mlx4_0".to_owned()]);
+            let health = of(&inventory, &silent, "node", SystemTime::UNIX_EPOCH);
+            assert_eq!(health[0].state, HealthState::Unhealthy);
+            assert_eq!(health[0].message, "mlx4_0 does not answer");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How the kubelet learns of the plugin (`pluginregistration/v1`): it finds the
+//! socket, asks who is there, dials the endpoint, and says whether it worked.
+//! A kubelet that was restarted does it again.
+
+use crate::kubelet::SUPPORTED_VERSIONS;
+use crate::kubelet::wire::registration_v1::registration_server::Registration;
+use crate::kubelet::wire::registration_v1::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+/// The kind of plugin, as the kubelet spells it.
+const DRA_PLUGIN: &str = "DRAPlugin";
+
+/// What the kubelet said last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Unknown,
+    Registered,
+    Refused(String),
+}
+
+/// Whether the kubelet has taken the plugin; clones see the same.
+#[derive(Clone, Debug)]
+pub struct Registered(Arc<watch::Sender<State>>);
+
+impl Default for Registered {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::default()))
+    }
+}
+
+impl Registered {
+    /// Waits until the kubelet has taken it.
+    pub(super) async fn accepted(&self) {
+        // Its sender is this value's, so it does not end before.
+        let _ = self.0.subscribe().wait_for(|state| *state == State::Registered).await;
+    }
+
+    /// Waits until the kubelet refuses, and tells its reason.
+    pub(super) async fn refused(&self) -> String {
+        let mut state = self.0.subscribe();
+        let refused = state.wait_for(|state| matches!(state, State::Refused(_))).await;
+        match refused.as_deref() {
+            Ok(State::Refused(reason)) => reason.clone(),
+            _ => "no reason given".to_owned(),
+        }
+    }
+}
+
+/// The service.
+pub(super) struct RegistrationService {
+    info: PluginInfo,
+    registered: Registered,
+}
+
+impl RegistrationService {
+    /// For a driver whose service is at `endpoint`.
+    pub(super) fn new(driver: &str, endpoint: &Path, registered: Registered) -> Self {
+        let info = PluginInfo {
+            r#type: DRA_PLUGIN.to_owned(),
+            name: driver.to_owned(),
+            endpoint: endpoint.display().to_string(),
+            supported_versions: SUPPORTED_VERSIONS.map(str::to_owned).to_vec(),
+        };
+        Self { info, registered }
+    }
+}
+
+#[tonic::async_trait]
+impl Registration for RegistrationService {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let RegistrationStatus { plugin_registered, error } = request.into_inner();
+        let state = if plugin_registered {
+            tracing::info!("Registered with the kubelet");
+            State::Registered
+        } else {
+            tracing::error!(error, "The kubelet refused the registration");
+            State::Refused(error)
+        };
+        self.registered.0.send_replace(state);
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}

@@ -1,0 +1,82 @@
+//! The plugin beside the publication of devices, in one process.
+
+use crate::args::Args;
+use crate::facts::network::server::ApiServers;
+use crate::facts::ports::KnownPorts;
+use crate::kernel::attach::dhcp::keeper::Keepers;
+use crate::kernel::attach::namespaces::Namespaces;
+use crate::kubelet::args::PluginArgs;
+use crate::kubelet::health::DeviceHealth;
+use crate::kubelet::metrics::PluginMetrics;
+use crate::kubelet::{Awaited, Plugin, capabilities};
+use crate::prepare::effects::{Effects, Faults};
+use crate::prepare::lacking::Lacking;
+use crate::prepare::node::Node;
+use crate::prepare::paths::Paths;
+use crate::prepare::preparer::Preparer;
+use crate::runtime::cdi;
+use anyhow::Context;
+use cluster_model::names::DRIVER;
+use kube::Client;
+use serve::readiness::Readiness;
+use std::sync::Arc;
+use tokio::sync::watch::Sender;
+use topology_graph::HostRoot;
+
+/// What the plugin and the publication share.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    /// What is counted.
+    pub metrics: PluginMetrics,
+    /// The API servers, to which the host keeps its way.
+    pub servers: ApiServers,
+    /// The ports of RDMA devices that do not answer.
+    pub ports: KnownPorts,
+    /// The devices' health, as publication sees it.
+    pub health: Sender<Vec<DeviceHealth>>,
+}
+
+/// Serves the kubelet until a signal; nothing where no kubelet is named.
+pub async fn beside(
+    args: &Args,
+    client: &Client,
+    host: &HostRoot,
+    shared: &Shared,
+    readiness: &Readiness,
+) -> anyhow::Result<()> {
+    let Some(paths) = args.plugin.paths(DRIVER) else { return Ok(()) };
+    let nri = args.plugin.nri();
+    let awaited = Awaited::new(readiness, nri.is_some());
+    capabilities::check().context("failed to read this process's capabilities")?;
+    let stop = process::run::stop_on_signal()?;
+    let node = Arc::new(node(&args.plugin, host.clone(), paths.clone(), shared));
+    let health = shared.health.subscribe();
+    let preparer = Preparer::new(client.clone(), &args.node_name, Arc::clone(&node));
+    let instance = args.plugin.instance.clone();
+    Plugin { paths, instance, nri, node, preparer, health, awaited }.serve(stop).await?;
+    Ok(())
+}
+
+/// The machine's side, as the flags say.
+fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Node {
+    let environment = cdi::Environment {
+        nccl_ib_hca: args.nccl_ib_hca,
+        ucx_net_devices: args.ucx_net_devices,
+        nccl_topo_file: args.container_nccl_topo_file,
+        devices_file: args.devices_file,
+        device_metadata: args.device_metadata,
+    };
+    #[cfg(feature = "faults")]
+    let faults = Faults::kill_at(args.kill_at.clone());
+    #[cfg(not(feature = "faults"))]
+    let faults = Faults::default();
+    let namespaces = Arc::new(Namespaces::new(&paths.netns));
+    let (runtime_root, attach) = (args.runtime_root.clone(), args.attach);
+    let settings = cdi::Settings { runtime_root, attach, environment };
+    let leases = Keepers::default();
+    let lacking = Lacking::default();
+    let effects = Effects { paths, settings, namespaces, leases, lacking, faults };
+    let Shared { metrics, servers, ports, .. } = shared.clone();
+    let network_namespaces = args.network_namespaces.clone();
+    Node { host, ports, servers, policy: args.policy, network_namespaces, effects, metrics }
+}

@@ -1,0 +1,220 @@
+//! Events on the Node: what happened to its NICs, in words for a person. What to
+//! say is a pure comparison; to say it may fail, and is then not tried again.
+//!
+//! [`event`] is what events on other objects are made by, too.
+
+use crate::decide::health::{Problem, Problems};
+use crate::facts::node::NodeIdentity;
+use cluster_model::names::DRIVER;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use process::chain::Chain;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where events on objects without a namespace are, as the kubelet has it.
+const NAMESPACE: &str = "default";
+
+/// Longest note that the API takes (`NoteLengthLimit` of `events.k8s.io/v1`).
+const NOTE_MAX: usize = 1024;
+
+/// One event before it is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Notice {
+    is_warning: bool,
+    reason: &'static str,
+    note: String,
+}
+
+impl Notice {
+    /// Something that a person may have to look at.
+    pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
+        Self { is_warning: true, reason, note: cut(note) }
+    }
+}
+
+/// As long as the API takes it.
+fn cut(note: &str) -> String {
+    note[..note.floor_char_boundary(NOTE_MAX)].to_owned()
+}
+
+/// What is to be said where one set of problems followed another: one notice
+/// for each kind of change, which names the NICs.
+pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for problem in Problem::ALL {
+        let (was, is) = (with(before, problem), with(now, problem));
+        let (came, went) = words(problem);
+        let mut notice = |is_warning, (reason, text), devices: Vec<&str>| {
+            if !devices.is_empty() {
+                let note = cut(&format!("{}: {text}", devices.join(", ")));
+                notices.push(Notice { is_warning, reason, note });
+            }
+        };
+        notice(true, came, is.difference(&was).copied().collect());
+        notice(false, went, was.difference(&is).copied().collect());
+    }
+    notices
+}
+
+fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTreeSet<&str> {
+    let has = problems.iter().filter(|(_, problems)| problems.contains(&problem));
+    has.map(|(device, _)| device.as_str()).collect()
+}
+
+/// Reason and text of a problem that came, and of one that went.
+fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'static str)) {
+    match problem {
+        Problem::PortDown => (
+            (
+                "NICPortDown",
+                "no port is active; look at the cable, the switch and the subnet manager",
+            ),
+            ("NICPortUp", "a port is active again"),
+        ),
+        Problem::PortFlapping => (
+            (
+                "NICPortFlapping",
+                "the port goes down again and again; look at the cable and the switch",
+            ),
+            ("NICPortSteady", "the port has stayed as it is for two minutes"),
+        ),
+        Problem::LinkDegraded => (
+            (
+                "NICLinkDegraded",
+                "the PCIe link runs slower or narrower than the NIC could; look at slot and riser",
+            ),
+            ("NICLinkRestored", "the PCIe link runs as fast as the NIC can"),
+        ),
+        Problem::Unresponsive => (
+            (
+                "NICUnresponsive",
+                "the RDMA device does not answer the kernel; look at the kernel's log, reset the device",
+            ),
+            ("NICResponsive", "the RDMA device answers again"),
+        ),
+        Problem::Gone => (
+            (
+                "NICGone",
+                "a pod has it, and it is on the machine no more; look at the kernel's log, delete the pod",
+            ),
+            ("NICGoneNoMore", "it is back, or no pod has it any more"),
+        ),
+    }
+}
+
+/// Says what happened on one Node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeEvents {
+    events: Api<Event>,
+    node: NodeIdentity,
+}
+
+impl NodeEvents {
+    /// Says it as a client.
+    pub(crate) fn new(client: &Client, node: NodeIdentity) -> Self {
+        Self { events: Api::namespaced(client.clone(), NAMESPACE), node }
+    }
+
+    /// Says these.
+    pub(crate) async fn say(&self, notices: Vec<Notice>) {
+        for notice in notices {
+            let regarding = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(self.node.name.clone()),
+                uid: Some(self.node.uid.clone()),
+                ..ObjectReference::default()
+            };
+            let event = event(regarding, &self.node.name, "Watching", &notice);
+            if let Err(error) = self.events.create(&PostParams::default(), &event).await {
+                let (reason, note) = (notice.reason, &notice.note);
+                tracing::warn!(reason, note, error = %Chain(&error), "Event not said");
+            }
+        }
+    }
+}
+
+/// A notice as the API has it: of an object, by the driver of a node, while it was
+/// about something.
+pub(crate) fn event(
+    regarding: ObjectReference,
+    node: &str,
+    action: &str,
+    notice: &Notice,
+) -> Event {
+    let Notice { is_warning, reason, note } = notice;
+    let namespace = regarding.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned());
+    let metadata = ObjectMeta {
+        // The server takes no prefix that ends with a dot.
+        generate_name: regarding.name.as_ref().map(|name| format!("{name}-")),
+        namespace: Some(namespace),
+        ..ObjectMeta::default()
+    };
+    Event {
+        metadata,
+        event_time: Some(MicroTime(Timestamp::now())),
+        action: Some(action.to_owned()),
+        reason: Some((*reason).to_owned()),
+        note: Some(note.clone()),
+        type_: Some(if *is_warning { "Warning" } else { "Normal" }.to_owned()),
+        regarding: Some(regarding),
+        reporting_controller: Some(DRIVER.to_owned()),
+        reporting_instance: Some(node.to_owned()),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(all: &[(&str, &[Problem])]) -> Problems {
+        let own = |(device, problems): &(&str, &[Problem])| {
+            ((*device).to_owned(), problems.iter().copied().collect())
+        };
+        all.iter().map(own).collect()
+    }
+
+    #[test]
+    fn changes_in_words() {
+        let before = problems(&[("a", &[Problem::PortDown]), ("b", &[Problem::Gone])]);
+        let now = problems(&[
+            ("a", &[Problem::PortDown, Problem::PortFlapping]),
+            ("c", &[Problem::PortDown, Problem::LinkDegraded]),
+            ("d", &[Problem::PortDown]),
+        ]);
+        assert!(notices(&now, &now).is_empty());
+        let said = |before, now| {
+            let line = |notice: &Notice| {
+                let kind = if notice.is_warning { "Warning" } else { "Normal" };
+                format!("{kind} {} {}\n", notice.reason, notice.note)
+            };
+            notices(before, now).iter().map(line).collect::<String>()
+        };
+        insta::assert_snapshot!(said(&before, &now), @"
+        Warning NICPortDown c, d: no port is active; look at the cable, the switch and the subnet manager
+        Warning NICPortFlapping a: the port goes down again and again; look at the cable and the switch
+        Warning NICLinkDegraded c: the PCIe link runs slower or narrower than the NIC could; look at slot and riser
+        Normal NICGoneNoMore b: it is back, or no pod has it any more
+        ");
+        insta::assert_snapshot!(said(&now, &Problems::new()), @"
+        Normal NICPortUp a, c, d: a port is active again
+        Normal NICPortSteady a: the port has stayed as it is for two minutes
+        Normal NICLinkRestored c: the PCIe link runs as fast as the NIC can
+        ");
+    }
+
+    #[test]
+    fn a_note_has_the_length_that_the_api_takes() {
+        let names: Vec<_> = (0..64).map(|index| format!("pci-000{index:02}-00-00-0-ä")).collect();
+        let down: Vec<_> =
+            names.iter().map(|name| (name.as_str(), &[Problem::PortDown][..])).collect();
+        let notices = notices(&Problems::new(), &problems(&down));
+        assert_eq!(notices.len(), 1);
+        assert!((NOTE_MAX - 3..=NOTE_MAX).contains(&notices[0].note.len()));
+    }
+}

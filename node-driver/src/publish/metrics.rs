@@ -1,0 +1,97 @@
+//! What an operator sees of the driver at `/metrics`.
+
+use crate::decide::health::Problem;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+/// The figures of one driver.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    /// NICs in the slices.
+    pub(crate) devices: Gauge,
+    /// NICs among them that are tainted.
+    pub(crate) tainted_devices: Gauge,
+    /// NICs by what is wrong with them.
+    problems: Family<ProblemLabel, Gauge>,
+    /// Problems that came or went.
+    pub(crate) notices: Counter,
+    /// What is strange about the machine.
+    pub(crate) anomalies: Gauge,
+    /// Looks at the machine.
+    pub(crate) looks: Counter,
+    /// Objects written.
+    pub(crate) writes: Counter,
+    /// Publications that failed.
+    pub(crate) failures: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProblemLabel {
+    problem: Problem,
+}
+
+impl EncodeLabelValue for Problem {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        EncodeLabelValue::encode(&self.word(), encoder)
+    }
+}
+
+impl Metrics {
+    /// The gauge of a problem.
+    pub(crate) fn problems_of(&self, problem: Problem) -> Gauge {
+        self.problems.get_or_create(&ProblemLabel { problem }).clone()
+    }
+
+    /// Makes the figures part of what is served.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let registry = registry.sub_registry_with_prefix("dranet_driver");
+        registry.register(
+            "published_devices",
+            "NICs in the ResourceSlices",
+            metrics.devices.clone(),
+        );
+        registry.register(
+            "tainted_devices",
+            "NICs that are tainted",
+            metrics.tainted_devices.clone(),
+        );
+        registry.register(
+            "device_problems",
+            "NICs by what is wrong with them",
+            metrics.problems.clone(),
+        );
+        registry.register(
+            "problem_changes",
+            "Problems of NICs that came or went",
+            metrics.notices.clone(),
+        );
+        registry.register("anomalies", "Strange facts of the machine", metrics.anomalies.clone());
+        registry.register("looks", "Looks at the machine", metrics.looks.clone());
+        registry.register("writes", "Objects written to the API", metrics.writes.clone());
+        registry.register("failures", "Publications that failed", metrics.failures.clone());
+        metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+
+    #[test]
+    fn as_served() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        metrics.devices.set(4);
+        metrics.writes.inc_by(2);
+        metrics.problems_of(Problem::PortDown).set(1);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        insta::assert_snapshot!(text);
+    }
+}

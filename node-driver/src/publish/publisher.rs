@@ -1,0 +1,305 @@
+//! Makes the server say what was decided: the one place of this crate that
+//! writes to the API. Every write is preceded by a comparison with what is
+//! there, so that a run with nothing new writes nothing.
+
+use crate::decide::slices::{self, Memory, SlicePlan};
+use crate::facts::node::NodeIdentity;
+use cluster_model::names::DRIVER;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::core::Status;
+use kube::{Api, Client};
+use std::fmt;
+use topology_graph::{NodeTopology, NodeTopologySpec, NodeTopologyStatus, conditions};
+
+/// How often a publication starts over after someone else wrote in between.
+const ATTEMPTS: u32 = 5;
+
+/// How many requests changed something on the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Creations, updates and deletions.
+    pub writes: usize,
+}
+
+/// Something could not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The server refused, or did not answer.
+    #[error("failed to {verb} {what}")]
+    Request {
+        /// What was asked: `list`, `get`, `create`, `update`, `delete`.
+        verb: Verb,
+        /// Of what.
+        what: String,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// The custom resource is not installed.
+    #[error(
+        "the cluster has no NodeTopology resource (topology.dranet.io/v1alpha1); \
+         install its CustomResourceDefinition"
+    )]
+    NoTopologyResource,
+}
+
+/// What was asked of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Read many.
+    List,
+    /// Read one.
+    Get,
+    /// Make one.
+    Create,
+    /// Change one.
+    Update,
+    /// Remove one.
+    Delete,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+impl PublishError {
+    fn request(verb: Verb, what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Request { verb, what, source: Box::new(source) }
+    }
+
+    /// Whether someone else wrote in between, so that a new look may help.
+    fn is_race(&self) -> bool {
+        let Self::Request { verb, source, .. } = self else { return false };
+        let kube::Error::Api(status) = &**source else { return false };
+        *verb != Verb::List && (status.code == 409 || (status.code == 404 && *verb == Verb::Update))
+    }
+}
+
+/// Publishes for one node.
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    node: NodeIdentity,
+    slices: Api<ResourceSlice>,
+    topologies: Api<NodeTopology>,
+    memory: Memory,
+}
+
+impl Publisher {
+    /// Publishes as a client for a node.
+    pub fn new(client: &Client, node: NodeIdentity) -> Self {
+        Self {
+            node,
+            slices: Api::all(client.clone()),
+            topologies: Api::all(client.clone()),
+            memory: Memory::default(),
+        }
+    }
+
+    /// The node.
+    pub fn node(&self) -> &NodeIdentity {
+        &self.node
+    }
+
+    /// Makes the node's slices hold these devices.
+    pub async fn slices(&mut self, devices: &[Device]) -> Result<Published, PublishError> {
+        let mut published = Published::default();
+        let mut attempt = 1;
+        loop {
+            let existing = self.list().await?;
+            self.memory.saw(&self.node, &existing);
+            let plan = slices::plan(&self.node, devices, &existing, &self.memory);
+            match self.carry_out(plan, &mut published).await {
+                Err(error) if error.is_race() && attempt < ATTEMPTS => {
+                    tracing::debug!(node = self.node.name, attempt, "Slices changed meanwhile");
+                }
+                outcome => return outcome.map(|()| published),
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Whether these slices of the server hold these devices.
+    pub fn slices_say(&self, existing: &[ResourceSlice], devices: &[Device]) -> bool {
+        slices::plan(&self.node, devices, existing, &self.memory).writes() == 0
+    }
+
+    /// Whether this NodeTopology of the server says this.
+    pub fn topology_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
+        self.spec_says(there, spec) && new_status(there, spec).is_none()
+    }
+
+    fn spec_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
+        let owners = there.metadata.owner_references.as_deref().unwrap_or_default();
+        there.spec == *spec && *owners == [self.node.owner_reference()]
+    }
+
+    /// Removes what was published for the node.
+    pub async fn remove(&self) -> Result<Published, PublishError> {
+        let mut published = Published::default();
+        for slice in self.list().await? {
+            let Some(name) = slice.metadata.name else { continue };
+            let failed = PublishError::request(Verb::Delete, format!("ResourceSlice `{name}`"));
+            let deleted = self.slices.delete(&name, &DeleteParams::default()).await;
+            published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
+        }
+        let name = &self.node.name;
+        let failed = PublishError::request(Verb::Delete, format!("NodeTopology `{name}`"));
+        let deleted = self.topologies.delete(name, &DeleteParams::default()).await;
+        published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
+        Ok(published)
+    }
+
+    /// This driver's slices for this node.
+    async fn list(&self) -> Result<Vec<ResourceSlice>, PublishError> {
+        let selector = format!("spec.driver={DRIVER},spec.nodeName={}", self.node.name);
+        let params = ListParams::default().fields(&selector);
+        let what = || format!("the ResourceSlices of node `{}`", self.node.name);
+        let list = self.slices.list(&params).await;
+        Ok(list.map_err(PublishError::request(Verb::List, what()))?.items)
+    }
+
+    async fn carry_out(
+        &mut self,
+        plan: SlicePlan,
+        published: &mut Published,
+    ) -> Result<(), PublishError> {
+        let SlicePlan { delete, update, create } = plan;
+        for name in delete {
+            let failed = PublishError::request(Verb::Delete, format!("ResourceSlice `{name}`"));
+            let deleted = self.slices.delete(&name, &DeleteParams::default()).await;
+            published.writes += usize::from(was_there(deleted.map(drop)).map_err(failed)?);
+        }
+        for slice in update {
+            let name = slice.metadata.name.clone().unwrap_or_default();
+            let failed = PublishError::request(Verb::Update, format!("ResourceSlice `{name}`"));
+            let params = PostParams::default();
+            let kept = self.slices.replace(&name, &params, &slice).await.map_err(failed)?;
+            self.wrote(&slice, &kept, published);
+        }
+        for slice in create {
+            let what = format!("a ResourceSlice of node `{}`", self.node.name);
+            let failed = PublishError::request(Verb::Create, what);
+            let params = PostParams::default();
+            let kept = self.slices.create(&params, &slice).await.map_err(failed)?;
+            self.wrote(&slice, &kept, published);
+        }
+        Ok(())
+    }
+
+    fn wrote(&mut self, sent: &ResourceSlice, kept: &ResourceSlice, published: &mut Published) {
+        if self.memory.wrote(&sent.spec, &kept.spec) {
+            let slice = kept.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(slice, "The server dropped fields that it does not know");
+        }
+        published.writes += 1;
+    }
+
+    /// Makes the node's NodeTopology say this.
+    pub async fn topology(&self, spec: &NodeTopologySpec) -> Result<Published, PublishError> {
+        let mut attempt = 1;
+        loop {
+            match self.write_topology(spec).await {
+                Err(error) if error.is_race() && attempt < ATTEMPTS => {
+                    tracing::debug!(
+                        node = self.node.name,
+                        attempt,
+                        "NodeTopology changed meanwhile"
+                    );
+                }
+                outcome => return outcome,
+            }
+            attempt += 1;
+        }
+    }
+
+    /// The object first, since the server takes its status only by itself.
+    async fn write_topology(&self, spec: &NodeTopologySpec) -> Result<Published, PublishError> {
+        let (there, wrote_spec) = self.write_spec(spec).await?;
+        let wrote_status = self.write_status(there, spec).await?;
+        Ok(Published { writes: usize::from(wrote_spec) + usize::from(wrote_status) })
+    }
+
+    /// The object as it is afterwards, and whether it was written.
+    async fn write_spec(
+        &self,
+        spec: &NodeTopologySpec,
+    ) -> Result<(NodeTopology, bool), PublishError> {
+        let name = &self.node.name;
+        let failed = |verb| PublishError::request(verb, format!("NodeTopology `{name}`"));
+        let owners = Some(vec![self.node.owner_reference()]);
+        let params = PostParams::default();
+        match self.topologies.get(name).await {
+            Ok(there) if self.spec_says(&there, spec) => Ok((there, false)),
+            Ok(mut there) => {
+                there.metadata.owner_references = owners;
+                there.metadata.managed_fields = None;
+                there.spec = spec.clone();
+                let written = self.topologies.replace(name, &params, &there).await;
+                Ok((written.map_err(failed(Verb::Update))?, true))
+            }
+            Err(kube::Error::Api(status)) if is_object_absent(&status) => {
+                let mut topology = NodeTopology::new(name, spec.clone());
+                topology.metadata = ObjectMeta { owner_references: owners, ..topology.metadata };
+                let written = self.topologies.create(&params, &topology).await;
+                Ok((written.map_err(failed(Verb::Create))?, true))
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                Err(PublishError::NoTopologyResource)
+            }
+            Err(error) => Err(failed(Verb::Get)(error)),
+        }
+    }
+
+    /// Whether the status had to be written.
+    async fn write_status(
+        &self,
+        mut there: NodeTopology,
+        spec: &NodeTopologySpec,
+    ) -> Result<bool, PublishError> {
+        let Some(status) = new_status(&there, spec) else { return Ok(false) };
+        let name = &self.node.name;
+        let failed =
+            PublishError::request(Verb::Update, format!("the status of NodeTopology `{name}`"));
+        there.metadata.managed_fields = None;
+        there.status = Some(status);
+        let written = self.topologies.replace_status(name, &PostParams::default(), &there).await;
+        written.map(|_| true).map_err(failed)
+    }
+}
+
+/// The status that an object should have, where it has another.
+fn new_status(there: &NodeTopology, spec: &NodeTopologySpec) -> Option<NodeTopologyStatus> {
+    let before = there.status.clone().unwrap_or_default();
+    let conditions = conditions(spec, &before.conditions, &Time(Timestamp::now()));
+    (conditions != before.conditions).then_some(NodeTopologyStatus { conditions })
+}
+
+/// A 404 names the object where only the object is absent, and nothing where
+/// the server does not know the resource at all.
+fn is_object_absent(status: &Status) -> bool {
+    let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && named
+}
+
+/// Whether a deletion found something; nothing there is as good.
+fn was_there(deleted: Result<(), kube::Error>) -> Result<bool, kube::Error> {
+    match deleted {
+        Ok(()) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! The Container Device Interface: what a container runtime adds to a container
+//! that has one of our devices.
+//!
+//! The types follow the CDI specification 0.5 as far as this driver writes it.
+//! Devices go in per container and by the runtime itself, so a container
+//! without them does not start.
+
+use crate::kernel::attach::AttachMode;
+use crate::prepare::claim::base_request;
+use crate::prepare::inventory::CharDevice;
+use crate::prepare::metadata;
+use crate::prepare::paths::Paths;
+use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// The lowest version that knows all that is used here (`hostPath`).
+const CDI_VERSION: &str = "0.5.0";
+/// Where containers find RDMA devices.
+const INFINIBAND: &str = "/dev/infiniband";
+/// Where containers find the list of their devices.
+const DEVICES_FILE: &str = "/etc/dranet/devices.json";
+/// Where containers find the topology file for NCCL.
+const NCCL_FILE: &str = "/etc/dranet/nccl-topology.xml";
+/// Where containers find a name of their pod's network namespace, by claim. Of no use
+/// to them, but without it they do not start.
+const NETWORK_DIR: &str = "/etc/dranet/network";
+/// Longest that the hook may take before the runtime gives up.
+const HOOK_TIMEOUT_SECONDS: u32 = 30;
+
+/// What the environment of a container tells, each switchable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct Environment {
+    /// `NCCL_IB_HCA`.
+    pub nccl_ib_hca: bool,
+    /// `UCX_NET_DEVICES`.
+    pub ucx_net_devices: bool,
+    /// `NCCL_TOPO_FILE`, where the machine's graph tells anything of the devices.
+    pub nccl_topo_file: bool,
+    /// `/etc/dranet/devices.json`.
+    pub devices_file: bool,
+    /// Device metadata files (KEP-5304).
+    pub device_metadata: bool,
+}
+
+impl Default for Environment {
+    fn default() -> Self {
+        Self {
+            nccl_ib_hca: true,
+            ucx_net_devices: true,
+            nccl_topo_file: true,
+            devices_file: true,
+            device_metadata: true,
+        }
+    }
+}
+
+/// One file below the runtime's CDI directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec {
+    cdi_version: &'static str,
+    kind: String,
+    devices: Vec<Device>,
+    #[serde(skip_serializing_if = "Edits::is_empty")]
+    container_edits: Edits,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    name: String,
+    container_edits: Edits,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Edits {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    env: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    device_nodes: Vec<DeviceNode>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<Mount>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hooks: Vec<Hook>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeviceNode {
+    path: String,
+    host_path: PathBuf,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    major: u32,
+    minor: u32,
+    permissions: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Mount {
+    host_path: PathBuf,
+    container_path: String,
+    options: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Hook {
+    #[serde(rename = "hookName")]
+    name: &'static str,
+    path: PathBuf,
+    args: Vec<String>,
+    timeout: u32,
+}
+
+/// Where the runtime finds things, and what it shall tell.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Root below which the runtime finds `dev`.
+    pub runtime_root: PathBuf,
+    /// How interfaces get into pods.
+    pub attach: AttachMode,
+    /// Variables and files.
+    pub environment: Environment,
+}
+
+impl Edits {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The name by which the kubelet hands a device to the runtime.
+pub fn device_id(driver: &str, plan: &Plan, device: &PlannedDevice) -> String {
+    format!("{}={}", kind(driver), device_name(plan, device))
+}
+
+/// The kind of all of a driver's devices.
+pub fn kind(driver: &str) -> String {
+    format!("{driver}/claim")
+}
+
+fn device_name(plan: &Plan, device: &PlannedDevice) -> String {
+    format!("{}-{}", plan.claim.uid, device.device)
+}
+
+/// A file of the host that a container may read.
+fn mount(host_path: PathBuf, container_path: impl Into<String>) -> Mount {
+    let options = vec!["ro", "nosuid", "nodev", "bind"];
+    Mount { host_path, container_path: container_path.into(), options }
+}
+
+/// The spec of one claim.
+pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
+    // Two shares of one device are one CDI device.
+    let mut seen = BTreeSet::new();
+    let mut told = BTreeSet::new();
+    let devices = plan
+        .devices
+        .iter()
+        .filter(|device| seen.insert(device_name(plan, device)))
+        .map(|device| Device {
+            name: device_name(plan, device),
+            container_edits: Edits {
+                // Which devices a container has, where it has not all of the
+                // claim's; and a device without any edit would be refused.
+                env: vec![own_variable(device)],
+                device_nodes: device_nodes(device.rdma.as_ref(), settings),
+                mounts: metadata_mount(plan, device, paths, settings, &mut told),
+                ..Edits::default()
+            },
+        })
+        .collect();
+    Spec {
+        cdi_version: CDI_VERSION,
+        kind: kind(&paths.driver),
+        devices,
+        container_edits: edits_of_claim(plan, paths, settings),
+    }
+}
+
+/// `DRANET_PCI_0101_00_00_0=0101:00:00.0`, or `DRANET_VLAN7=vlan7`: where it is, or the
+/// interface in the pod of what is nowhere.
+fn own_variable(device: &PlannedDevice) -> String {
+    let name = device.device.to_uppercase().replace('-', "_");
+    let link = device.link.as_ref().filter(|_| device.pci_bus_id.is_empty());
+    let place = link.map_or(device.pci_bus_id.as_str(), |link| link.name.as_str());
+    format!("DRANET_{name}={place}")
+}
+
+fn device_nodes(rdma: Option<&PlannedRdma>, settings: &Settings) -> Vec<DeviceNode> {
+    rdma.into_iter().flat_map(|rdma| &rdma.chars).map(|char| node(char, settings)).collect()
+}
+
+fn node(char: &CharDevice, settings: &Settings) -> DeviceNode {
+    let path = format!("{INFINIBAND}/{}", char.name);
+    let host_path = settings.runtime_root.join(path.trim_start_matches('/'));
+    let (major, minor) = (char.major, char.minor);
+    DeviceNode { path, host_path, kind: "c", major, minor, permissions: "rw" }
+}
+
+/// The metadata file of a request comes with the request's first device.
+fn metadata_mount<'p>(
+    plan: &'p Plan,
+    device: &'p PlannedDevice,
+    paths: &Paths,
+    settings: &Settings,
+    told: &mut BTreeSet<&'p str>,
+) -> Vec<Mount> {
+    let request = base_request(&device.request);
+    let is_told = settings.environment.device_metadata
+        && metadata::requests(plan).contains(request)
+        && told.insert(request);
+    let inside = is_told.then(|| metadata::container_path(plan, &paths.driver, request));
+    let file = |inside| mount(paths.metadata(&plan.claim.uid, request), inside);
+    inside.flatten().map(file).into_iter().collect()
+}
+
+/// What any device of the claim brings, once.
+fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
+    let uid = &plan.claim.uid;
+    let moves = plan.devices.iter().any(PlannedDevice::moves);
+    let mode = settings.attach.of(plan);
+    let hook = (moves && mode == AttachMode::Hook).then(|| Hook {
+        name: "createRuntime",
+        path: paths.hook(),
+        args: vec![
+            "node-driver".to_owned(),
+            "attach".to_owned(),
+            "--plan".to_owned(),
+            paths.plan(uid).display().to_string(),
+            "--run-dir".to_owned(),
+            paths.run.display().to_string(),
+        ],
+        timeout: HOOK_TIMEOUT_SECONDS,
+    });
+    let Environment { nccl_topo_file, devices_file, .. } = settings.environment;
+    let devices = devices_file.then(|| mount(paths.devices(uid), DEVICES_FILE));
+    let has_nccl = nccl_topo_file && plan.wiring.nccl.is_some();
+    let nccl = has_nccl.then(|| mount(paths.nccl(uid), NCCL_FILE));
+    let waits = moves && mode == AttachMode::Nri;
+    let network = waits.then(|| mount(paths.ready(uid), format!("{NETWORK_DIR}/{uid}")));
+    Edits {
+        env: variables(plan, settings.environment),
+        device_nodes: plan.rdma_cm.iter().map(|char| node(char, settings)).collect(),
+        mounts: devices.into_iter().chain(nccl).chain(network).collect(),
+        hooks: hook.into_iter().collect(),
+    }
+}
+
+/// NCCL takes exact names behind `=`; UCX takes devices with their ports.
+fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
+    let mut rdma: Vec<_> =
+        plan.told().into_iter().filter_map(|(_, device)| device.rdma.as_ref()).collect();
+    // Shares of one device.
+    rdma.dedup_by_key(|rdma| &rdma.name);
+    let has_rdma = !rdma.is_empty();
+    let has_nccl = plan.wiring.nccl.is_some();
+    let names: Vec<_> = rdma.iter().map(|rdma| rdma.name.as_str()).collect();
+    let ports: Vec<_> = rdma
+        .iter()
+        .flat_map(|rdma| rdma.ports.iter().map(|port| format!("{}:{port}", rdma.name)))
+        .collect();
+    [
+        (environment.nccl_ib_hca && has_rdma, format!("NCCL_IB_HCA=={}", names.join(","))),
+        (environment.ucx_net_devices && has_rdma, format!("UCX_NET_DEVICES={}", ports.join(","))),
+        (environment.nccl_topo_file && has_nccl, format!("NCCL_TOPO_FILE={NCCL_FILE}")),
+    ]
+    .into_iter()
+    .filter_map(|(is_on, variable)| is_on.then_some(variable))
+    .collect()
+}

@@ -1,0 +1,126 @@
+//! ttrpc's messages: ten bytes of header, then data. Follows `PROTOCOL.md` of
+//! github.com/containerd/ttrpc; calls are unary, as all of NRI's are.
+
+use crate::runtime::nri::ProtocolError;
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Length and stream, 32 bits each, type and flags, a byte each.
+pub const HEADER: usize = 10;
+/// Longest data (`messageLengthMax`).
+pub const DATA_MAX: usize = 4 << 20;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Begins a call.
+    Request,
+    /// Ends one.
+    Response,
+    /// More of a call that is not unary.
+    Data,
+}
+
+impl Kind {
+    const ALL: [(u8, Self); 3] = [(1, Self::Request), (2, Self::Response), (3, Self::Data)];
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Which call it belongs to; the caller counts in odd numbers.
+    pub stream: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Zero for all of a unary call.
+    pub flags: u8,
+    /// A call, or its outcome.
+    pub data: Bytes,
+}
+
+impl Message {
+    /// As it is sent.
+    pub fn encode(&self) -> Vec<u8> {
+        let length = u32::try_from(self.data.len()).unwrap_or(u32::MAX);
+        let number = Kind::ALL.iter().find(|(_, kind)| *kind == self.kind);
+        let mut bytes = Vec::with_capacity(HEADER + self.data.len());
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(self.stream.to_be_bytes());
+        bytes.push(number.map_or(0, |(number, _)| *number));
+        bytes.push(self.flags);
+        bytes.extend(&self.data);
+        bytes
+    }
+}
+
+/// Takes messages out of one connection's bytes.
+#[derive(Debug, Default)]
+pub struct MessageReader {
+    buffer: BytesMut,
+}
+
+impl MessageReader {
+    /// Takes bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole message.
+    pub fn next_message(&mut self) -> Result<Option<Message>, ProtocolError> {
+        let mut header = &self.buffer[..];
+        if header.len() < HEADER {
+            return Ok(None);
+        }
+        let (length, stream) = (header.get_u32(), header.get_u32());
+        let (number, flags) = (header.get_u8(), header.get_u8());
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > DATA_MAX {
+            return Err(ProtocolError::LongMessage { length });
+        }
+        let known = Kind::ALL.iter().find(|(known, _)| *known == number);
+        let (_, kind) = *known.ok_or(ProtocolError::Kind { number })?;
+        if header.len() < length {
+            return Ok(None);
+        }
+        self.buffer.advance(HEADER);
+        let data = self.buffer.split_to(length).freeze();
+        Ok(Some(Message { stream, kind, flags, data }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Message {
+        let data = Bytes::from_static(b"abc");
+        Message { stream: 7, kind: Kind::Request, flags: 0, data }
+    }
+
+    #[test]
+    fn as_the_protocol_draws_it() {
+        let bytes = [0, 0, 0, 3, 0, 0, 0, 7, 1, 0, b'a', b'b', b'c'];
+        assert_eq!(request().encode(), bytes);
+        let mut reader = MessageReader::default();
+        for byte in &bytes[..12] {
+            reader.push(&[*byte]);
+            assert_eq!(reader.next_message(), Ok(None));
+        }
+        reader.push(&bytes[12..]);
+        assert_eq!(reader.next_message(), Ok(Some(request())));
+        assert_eq!(reader.next_message(), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error_and_waits_for_no_more() {
+        let header = |length: u32, number| {
+            let mut reader = MessageReader::default();
+            reader.push(&length.to_be_bytes());
+            reader.push(&[0, 0, 0, 1, number, 0]);
+            reader.next_message()
+        };
+        assert_eq!(header(9, 4), Err(ProtocolError::Kind { number: 4 }));
+        let length = DATA_MAX + 1;
+        let long = u32::try_from(length).unwrap();
+        assert_eq!(header(long, 1), Err(ProtocolError::LongMessage { length }));
+    }
+}

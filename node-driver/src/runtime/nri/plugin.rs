@@ -1,0 +1,222 @@
+//! What the runtime asks, done: requests read, the node told, answers made. Of the
+//! events pods' sandboxes are of use, and the creation of containers, since a claim may
+//! come to its pod only then.
+
+use crate::kubelet::metrics::Method;
+use crate::prepare::error::PrepareError;
+use crate::prepare::node::Node;
+use crate::prepare::plan::Plan;
+use crate::prepare::preparer::Preparer;
+use crate::prepare::sandboxes::Sandbox;
+use crate::publish::claim_status::Progress;
+use crate::runtime::nri::session::{Answer, Call};
+use crate::runtime::nri::wire::nri::{
+    ConfigureRequest, ConfigureResponse, CreateContainerRequest, Empty, Event, PodSandbox,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StateChangeEvent, StopPodSandboxRequest,
+    SynchronizeRequest, SynchronizeResponse,
+};
+use process::chain::Chain;
+use prost::Message;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The events that are asked for.
+const EVENTS: [Event; 4] =
+    [Event::RunPodSandbox, Event::StopPodSandbox, Event::RemovePodSandbox, Event::CreateContainer];
+
+/// The plugin's side of one session.
+pub(super) struct SandboxPlugin {
+    node: Arc<Node>,
+    preparer: Preparer,
+    /// Parts of a list that goes on.
+    listed: Vec<Sandbox>,
+    /// A whole list, not acted upon yet.
+    due: Option<Vec<Sandbox>>,
+}
+
+impl SandboxPlugin {
+    pub(super) fn new(node: Arc<Node>, preparer: Preparer) -> Self {
+        Self { node, preparer, listed: Vec::new(), due: None }
+    }
+
+    /// As which it registers.
+    pub(super) fn name(&self) -> &str {
+        &self.node.effects.paths.driver
+    }
+
+    /// The outcome of one call.
+    pub(super) async fn answer(&mut self, call: &Call) -> Answer {
+        let payload = &call.payload[..];
+        match call.method.as_str() {
+            "Configure" => Ok(configure(&read(payload)?)),
+            "Synchronize" => Ok(self.synchronize(read(payload)?)),
+            "RunPodSandbox" => {
+                let RunPodSandboxRequest { pod } = read(payload)?;
+                self.run(pod).await
+            }
+            "StopPodSandbox" => {
+                let StopPodSandboxRequest { pod } = read(payload)?;
+                self.stop(pod).await
+            }
+            "RemovePodSandbox" => {
+                let RemovePodSandboxRequest { pod } = read(payload)?;
+                self.stop(pod).await
+            }
+            "CreateContainer" => self.create(read(payload)?).await,
+            "StateChange" => self.state_change(read(payload)?).await,
+            // Whatever else is not subscribed to, and asks for nothing.
+            _ => Ok(nothing()),
+        }
+    }
+
+    /// What a list of sandboxes leads to, after it was answered: the runtime waits two
+    /// seconds at most, and cares for no result.
+    pub(super) async fn settle(&mut self) {
+        let Some(sandboxes) = self.due.take() else { return };
+        tracing::info!(sandboxes = sandboxes.len(), "Synchronizing with the container runtime");
+        let settled = self.on_node(move |node| node.synchronize(&sandboxes)).await;
+        match settled {
+            Ok(plans) => self.publish(plans),
+            Err(error) => tracing::warn!(error, "Not synchronized with the container runtime"),
+        }
+    }
+
+    fn synchronize(&mut self, request: SynchronizeRequest) -> Vec<u8> {
+        let SynchronizeRequest { pods, more } = request;
+        self.listed.extend(pods.into_iter().map(Sandbox::from));
+        if !more {
+            self.due = Some(std::mem::take(&mut self.listed));
+        }
+        SynchronizeResponse { more }.encode_to_vec()
+    }
+
+    async fn run(&self, pod: Option<PodSandbox>) -> Answer {
+        let sandbox = Sandbox::from(pod.unwrap_or_default());
+        let plans = self.timed(Method::Attach, move |node| node.run_sandbox(&sandbox)).await?;
+        self.publish(plans);
+        Ok(nothing())
+    }
+
+    async fn stop(&self, pod: Option<PodSandbox>) -> Answer {
+        let sandbox = Sandbox::from(pod.unwrap_or_default());
+        self.timed(Method::Detach, move |node| node.stop_sandbox(&sandbox)).await?;
+        Ok(nothing())
+    }
+
+    async fn create(&self, request: CreateContainerRequest) -> Answer {
+        let CreateContainerRequest { pod, container } = request;
+        let sandbox = Sandbox::from(pod.unwrap_or_default());
+        let devices = container.unwrap_or_default().cdi_devices;
+        let devices: Vec<String> = devices.into_iter().map(|device| device.name).collect();
+        if devices.iter().any(|device| self.node.is_ours(device)) {
+            let work = move |node: &Node| node.create_container(&sandbox, &devices);
+            let plans = self.timed(Method::Attach, work).await?;
+            self.publish(plans);
+        }
+        Ok(nothing())
+    }
+
+    /// As runtimes before NRI 0.10 tell of sandboxes.
+    async fn state_change(&self, event: StateChangeEvent) -> Answer {
+        match event.event() {
+            Event::RunPodSandbox => self.run(event.pod).await,
+            Event::StopPodSandbox | Event::RemovePodSandbox => self.stop(event.pod).await,
+            Event::Unknown | Event::CreateContainer => Ok(nothing()),
+        }
+    }
+
+    fn publish(&self, plans: Vec<Plan>) {
+        for plan in plans {
+            self.preparer.publish_status(plan, Progress::Attached);
+        }
+    }
+
+    async fn timed<T: Send + 'static>(
+        &self,
+        method: Method,
+        work: impl FnOnce(&Node) -> Result<T, PrepareError> + Send + 'static,
+    ) -> Result<T, String> {
+        let begin = Instant::now();
+        let done = self.on_node(work).await;
+        self.node.metrics.observe(method, done.is_ok(), begin.elapsed());
+        if let Err(error) = &done {
+            tracing::warn!(error, "The container runtime is told of a failure");
+        }
+        done
+    }
+
+    async fn on_node<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Node) -> Result<T, PrepareError> + Send + 'static,
+    ) -> Result<T, String> {
+        self.preparer.on_node(work).await.map_err(|error| Chain(&error).to_string())
+    }
+}
+
+fn configure(request: &ConfigureRequest) -> Vec<u8> {
+    let ConfigureRequest { runtime_name, runtime_version, request_timeout } = request;
+    tracing::info!(runtime_name, runtime_version, request_timeout, "Configured by NRI");
+    // One bit for each event, from the first that there is (`EventMask.Set`).
+    let events = EVENTS.iter().fold(0, |mask, event| mask | (1 << (*event as i32 - 1)));
+    ConfigureResponse { events }.encode_to_vec()
+}
+
+fn nothing() -> Vec<u8> {
+    Empty {}.encode_to_vec()
+}
+
+fn read<M: Message + Default>(payload: &[u8]) -> Result<M, String> {
+    M::decode(payload).map_err(|error| format!("malformed request: {error}"))
+}
+
+impl From<PodSandbox> for Sandbox {
+    fn from(pod: PodSandbox) -> Self {
+        let PodSandbox { id, name, uid, namespace, linux, pid } = pod;
+        let namespaces = linux.unwrap_or_default().namespaces.into_iter();
+        let mut networks = namespaces.filter(|namespace| namespace.r#type == "network");
+        let network = networks.next().map(|namespace| namespace.path);
+        Self {
+            id,
+            pod_uid: uid,
+            pod: format!("{namespace}/{name}"),
+            network: network.filter(|path| !path.is_empty()).map(PathBuf::from),
+            is_running: pid != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::nri::wire::nri::{LinuxNamespace, LinuxPodSandbox};
+
+    #[test]
+    fn pods_events_and_containers_are_subscribed_to() {
+        let answer = configure(&ConfigureRequest::default());
+        let ConfigureResponse { events } = ConfigureResponse::decode(&answer[..]).unwrap();
+        assert_eq!(events, 0b1111);
+    }
+
+    #[test]
+    fn a_sandbox_has_the_network_that_its_specification_names() {
+        let namespace = |kind: &str, path: &str| LinuxNamespace {
+            r#type: kind.to_owned(),
+            path: path.to_owned(),
+        };
+        let pod = |namespaces| PodSandbox {
+            id: "s-1".to_owned(),
+            name: "user".to_owned(),
+            uid: "p-1".to_owned(),
+            namespace: "team".to_owned(),
+            linux: Some(LinuxPodSandbox { namespaces }),
+            pid: 7,
+        };
+        let own = vec![namespace("ipc", ""), namespace("network", "/run/netns/cni-1")];
+        let sandbox = Sandbox::from(pod(own));
+        assert_eq!(sandbox.network, Some("/run/netns/cni-1".into()));
+        assert_eq!((sandbox.pod.as_str(), sandbox.is_running), ("team/user", true));
+        assert_eq!(Sandbox::from(pod(vec![namespace("ipc", "")])).network, None);
+        assert_eq!(Sandbox::from(pod(vec![namespace("network", "")])).network, None);
+    }
+}

@@ -13,7 +13,7 @@ use std::{
 use tests::{binaries, manifest};
 
 /// Pages outside `docs`.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",

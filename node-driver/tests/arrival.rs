@@ -8,6 +8,8 @@
 mod fake_server;
 
 use fake_server::{FakeServer, SLICES};
+use node_driver::kubelet::wire::registration_v1::RegistrationStatus;
+use node_driver::kubelet::wire::registration_v1::registration_client::RegistrationClient;
 use serde_json::json;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -18,6 +20,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
+use tonic::transport::Endpoint;
 use topology_graph::fixture::{machine, plant};
 
 const NODE: &str = "n1";
@@ -129,7 +132,19 @@ async fn a_driver_that_is_earlier_than_its_server_waits() {
     // What it says when it becomes ready.
     driver.says("the first publication").await;
     let answer = ready(operations).await;
+    assert!(answer.contains("waiting for the registration with the kubelet"), "{answer}");
+    register(&registration).await;
+    driver.says("the registration with the kubelet").await;
+    let answer = ready(operations).await;
     assert!(answer.contains(" 200 "), "{answer}");
+}
+
+/// As the kubelet tells a plugin that it has taken it.
+async fn register(socket: &Path) {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
+    let mut client = RegistrationClient::new(endpoint.connect().await.unwrap());
+    let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+    client.notify_registration_status(status).await.unwrap();
 }
 
 #[tokio::test]

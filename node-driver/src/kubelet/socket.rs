@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -120,7 +121,7 @@ pub(crate) fn remove_dead(folder: &Path, is_ours: impl Fn(&str) -> bool) {
         let path = entry.path();
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
         let is_dead = || {
-            let answer = std::os::unix::net::UnixStream::connect(&path);
+            let answer = UnixStream::connect(&path);
             answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         };
         if is_socket && entry.file_name().to_str().is_some_and(&is_ours) && is_dead() {

@@ -24,6 +24,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
@@ -393,7 +394,7 @@ async fn sockets_of_killed_instances_are_removed() {
     let paths = paths(&folder);
     let dead = |folder: &Path, name: &str| {
         fs::create_dir_all(folder).unwrap();
-        drop(std::os::unix::net::UnixListener::bind(folder.join(name)).unwrap());
+        drop(UnixListener::bind(folder.join(name)).unwrap());
     };
     dead(&paths.registry(), "dra.net-killed-reg.sock");
     dead(&paths.registry(), "gpu.example.com-reg.sock");

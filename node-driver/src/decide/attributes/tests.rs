@@ -4,7 +4,7 @@ use super::*;
 use crate::decide::attribute::{MAX_ENTRIES, Text};
 use crate::decide::decision::{Facts, decide};
 use crate::facts::cloud::MAX_ATTRIBUTES;
-use crate::facts::network::NetworkFacts;
+use crate::facts::network::{Cidr, NetworkFacts};
 use crate::live;
 use cluster_model::names::attribute;
 use cluster_model::names::attribute::dranet;
@@ -240,9 +240,8 @@ fn devices_keep_the_limits_of_the_api() {
         for interface in &mut facts.network.interfaces {
             let address =
                 |last| format!("2001:db8:1234:5678:9abc:def0:1234:{last}").parse().unwrap();
-            interface.addresses = (1..9)
-                .map(|last| crate::facts::network::Cidr { address: address(last), prefix: 64 })
-                .collect();
+            interface.addresses =
+                (1..9).map(|last| Cidr { address: address(last), prefix: 64 }).collect();
         }
         for device in decide(&facts).devices {
             let attributes = device.attributes.unwrap();

@@ -81,7 +81,9 @@ impl Claims {
         loop {
             let request = request().list(&params).map_err(Error::BuildRequest)?;
             let Page { metadata, items } = client.request(request).await?;
-            items.into_iter().for_each(|claim| claims.put(claim, driver));
+            for claim in items {
+                claims.put(claim, driver);
+            }
             claims.version = metadata.resource_version;
             match metadata.r#continue.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),

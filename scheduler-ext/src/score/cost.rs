@@ -114,15 +114,13 @@ impl Changed<'_> {
         let mut last = None;
         let levels = before.iter().zip(after).zip(whole);
         for cells in levels.filter(|((before, after), _)| before != after) {
-            match known.last_mut().filter(|_| last == Some(cells)) {
-                Some(level) => level.levels += 1,
-                None => {
-                    let ((before, after), whole) = cells;
-                    let [before, after] =
-                        [before, after].map(|cells| Spread::of(cells, whole, unit));
-                    known.push(Level { before, after, levels: 1 });
-                }
+            if let Some(level) = known.last_mut().filter(|_| last == Some(cells)) {
+                level.levels += 1;
+                continue;
             }
+            let ((before, after), whole) = cells;
+            let [before, after] = [before, after].map(|cells| Spread::of(cells, whole, unit));
+            known.push(Level { before, after, levels: 1 });
             last = Some(cells);
         }
         known

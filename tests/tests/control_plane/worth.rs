@@ -30,7 +30,7 @@ use simulator::{
     claims::{ClaimError, Placer},
     cluster::{Cluster, fabric_name, node_name},
     compare::{Scene, claims, machines},
-    machine::Devices,
+    machine::{Devices, Machine},
     policies::{Kind, KubeScheduler, SchedulerExt, Strategy},
     policy::{Candidate, POD_CPUS_PER_GPU, POD_GIB_PER_GPU, Pod, Policy},
     replay::{Binder, replay},
@@ -143,7 +143,7 @@ async fn compare(
 /// Makes the nodes of the scene; their names.
 async fn cluster(scope: &Scope, scene: &Scene) -> anyhow::Result<Vec<String>> {
     let claims = &scene.claims;
-    for class in claims.machines.iter().flat_map(|machine| machine.classes()) {
+    for class in claims.machines.iter().flat_map(Machine::classes) {
         scope.apply(serde_json::from_value(serde_json::to_value(class)?)?).await?;
     }
     let mut names = Vec::new();
@@ -152,16 +152,16 @@ async fn cluster(scope: &Scope, scene: &Scene) -> anyhow::Result<Vec<String>> {
         let made = scope.node(&node_name(index)).await?;
         let owner = made.owner_ref(&()).context("a node has an identity")?;
         let name = made.metadata.name.context("a node has a name")?;
-        let owned = |metadata: ObjectMeta| ObjectMeta {
+        let with_owner = |metadata: ObjectMeta| ObjectMeta {
             owner_references: Some(vec![owner.clone()]),
             ..metadata
         };
         let mut graph = machine.node_topology(&name, &fabric_name(node.fabric));
-        graph.metadata = owned(graph.metadata);
+        graph.metadata = with_owner(graph.metadata);
         let params = PostParams::default();
         Api::<NodeTopology>::all(scope.client()).create(&params, &graph).await?;
         for mut slice in machine.slices(&name) {
-            slice.metadata = owned(slice.metadata);
+            slice.metadata = with_owner(slice.metadata);
             Api::<ResourceSlice>::all(scope.client()).create(&params, &slice).await?;
         }
         names.push(name);
@@ -185,7 +185,7 @@ impl Policy for Seen {
         all
     }
 
-    fn bound(&mut self, pod: Pod, chosen: &Candidate) -> Result<(), simulator::claims::ClaimError> {
+    fn bound(&mut self, pod: Pod, chosen: &Candidate) -> Result<(), ClaimError> {
         self.policy.bound(pod, chosen)
     }
 

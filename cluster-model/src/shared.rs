@@ -84,9 +84,10 @@ impl SharedView {
         self.settle(WAIT_MAX);
     }
 
-    /// Makes every change that waits now.
+    /// Makes every change that waits now, after those that another thread is making.
     pub(crate) fn settle_now(&self) {
-        self.settle(Duration::ZERO);
+        let _writer = lock(&self.0.writer);
+        self.settle_once(Duration::ZERO);
     }
 
     /// Looks after changes that wait for readers, for ever.

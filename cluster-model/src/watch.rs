@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use topology_graph::NodeTopology;
 
 /// How often the version is read again.
@@ -47,21 +48,41 @@ pub(crate) async fn settings(client: &Client) -> kube::Result<Settings> {
 /// Follows the cluster's version and every kind of the view for ever. `listed`
 /// makes, for the name of each, the value that is dropped when it is first in
 /// the view: when all are dropped, the view is whole.
-pub async fn follow<G: Send>(client: Client, view: SharedView, listed: impl Fn(&'static str) -> G) {
-    futures::join!(
-        follow_version(client.clone(), view.clone(), listed("version")),
-        follow_kind::<Node, _>(client.clone(), view.clone(), listed("nodes")),
-        follow_kind::<ResourceSlice, _>(client.clone(), view.clone(), listed("resourceslices")),
-        follow_kind::<DeviceClass, _>(client.clone(), view.clone(), listed("deviceclasses")),
-        follow_kind::<ResourceClaim, _>(client.clone(), view.clone(), listed("resourceclaims")),
-        follow_kind::<ResourceClaimTemplate, _>(
-            client.clone(),
-            view.clone(),
-            listed("resourceclaimtemplates")
-        ),
-        follow_kind::<NodeTopology, _>(client, view.clone(), listed("nodetopologies")),
-        view.keep_settled(),
-    );
+///
+/// Each kind has a task of its own: what the lists of a large cluster say takes seconds to
+/// read, and several processors read it together.
+pub async fn follow<G: Send + 'static>(
+    client: Client,
+    view: SharedView,
+    listed: impl Fn(&'static str) -> G,
+) {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow_version(client.clone(), view.clone(), listed("version")));
+    spawn::<Node, _>(&mut tasks, &client, &view, listed("nodes"));
+    spawn::<ResourceSlice, _>(&mut tasks, &client, &view, listed("resourceslices"));
+    spawn::<DeviceClass, _>(&mut tasks, &client, &view, listed("deviceclasses"));
+    spawn::<ResourceClaim, _>(&mut tasks, &client, &view, listed("resourceclaims"));
+    let templates = listed("resourceclaimtemplates");
+    spawn::<ResourceClaimTemplate, _>(&mut tasks, &client, &view, templates);
+    spawn::<NodeTopology, _>(&mut tasks, &client, &view, listed("nodetopologies"));
+    tasks.spawn(async move { view.keep_settled().await });
+    // A watch that panics ends the program, as it would without a task of its own.
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn spawn<K, G>(tasks: &mut JoinSet<()>, client: &Client, view: &SharedView, listed: G)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    ClusterView: Index<K>,
+    G: Send + 'static,
+{
+    tasks.spawn(follow_kind::<K, G>(client.clone(), view.clone(), listed));
 }
 
 /// Reads the version again now and then: control planes are upgraded in place.

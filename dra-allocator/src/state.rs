@@ -90,6 +90,12 @@ impl AllocatedState {
         self.pool(&device.pool_id()).is_shared(&device.device)
     }
 
+    /// Whether the device is in use, as a whole or any share of it.
+    pub fn is_taken(&self, device: &DeviceId) -> bool {
+        let pool = self.pool(&device.pool_id());
+        !pool.is_free() && (pool.contains(&device.device) || pool.is_shared(&device.device))
+    }
+
     /// The capacity of a device that is in use; none where none was ever recorded.
     pub fn capacity_in_use(&self, device: &DeviceId) -> Option<&[(QualifiedName, Quantity)]> {
         self.pool(&device.pool_id()).capacity_in_use(&device.device)

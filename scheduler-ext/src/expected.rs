@@ -49,7 +49,7 @@ pub(crate) struct NodeRoom {
 pub struct FabricRoom {
     /// Nodes on which nothing is in use.
     pub whole_nodes: u32,
-    /// How many more pods of each common shape find all their devices in one cell, by
+    /// How many more pods of each common shape find each GPU with its NICs in one cell, by
     /// level: those of [`topology_graph::Level::ALL`] and then the whole node. Of gangs
     /// there is one level: how many more find enough whole nodes on the fabric.
     pub pods: BTreeMap<Demand, Vec<u32>>,

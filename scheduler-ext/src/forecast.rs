@@ -47,7 +47,7 @@ impl Forecast {
         let (before, after) = (machine.room(in_use), machine.room_without(in_use, &taken));
         let path = machine.farthest_path(&devices);
         let gets = Gets { alternative, path, degraded: machine.degraded(&devices) };
-        Self { gets, cost: Cost::of(&before, &after, &machine.whole(), mix), taken }
+        Self { gets, cost: Cost::of(&before, &after, machine.whole(), mix), taken }
     }
 }
 

@@ -34,8 +34,8 @@ struct KindLabels {
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "How many more pods of a common shape, or gangs of them, find all their \
-                    devices in one cell of this level, over the nodes of the fabric";
+        let help = "How many more pods of a common shape, or gangs of them, find each GPU with \
+                    its NICs in one cell of this level, over the nodes of the fabric";
         let mut family = encoder.encode_descriptor("room_pods", help, None, MetricType::Gauge)?;
         for (labels, pods) in &room((self.expected)().as_ref()) {
             ConstGauge::new(*pods).encode(family.encode_family(labels)?)?;

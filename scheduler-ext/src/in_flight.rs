@@ -243,7 +243,7 @@ impl Asked {
         let now = view.node_version(node);
         let own = self.claims.len() as u64;
         basis.assumed.pods == 0
-            && now.devices == basis.node.devices
+            && (now.devices, now.classes) == (basis.node.devices, basis.node.classes)
             && now.claims == basis.node.claims + own
     }
 }

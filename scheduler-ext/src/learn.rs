@@ -121,7 +121,7 @@ impl Learning {
         let version = view.node_version(node);
         let before = self.before.rooms.get(node);
         let room = match before {
-            Some((of, known)) if *of == version => known.clone(),
+            Some((of, known)) if of.has_same_devices(version) => known.clone(),
             _ => {
                 let machine = machine(node);
                 let room = machine.room(view.inventory().state());

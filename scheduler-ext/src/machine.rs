@@ -5,21 +5,30 @@ use cluster_model::node_devices::{self, Role, is_true, text};
 use dra_allocator::device::DeviceTaint;
 use dra_allocator::{AllocatedState, Device, DeviceId};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{Level, PathKind, PciAddress, Topology};
 
 use crate::score::{Free, Room};
 
 /// The cells of a graph: what all nodes of a shape have in common. Without a graph
 /// there are none.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Cells {
     topology: Option<Arc<Topology>>,
     /// Number of the cell of each device, by level.
     places: HashMap<PciAddress, [Option<usize>; LEVELS]>,
     /// How many cells each level has.
     counts: [usize; LEVELS],
+    /// The farthest paths that were looked for: nodes of a shape are asked about the same
+    /// devices again and again.
+    paths: Mutex<HashMap<Addresses, Option<PathKind>>>,
 }
+
+/// GPUs and NICs.
+type Addresses = (Box<[PciAddress]>, Box<[PciAddress]>);
+
+/// How many paths a shape remembers, some hundred bytes each.
+const PATHS_MAX: usize = 4096;
 
 const LEVELS: usize = Level::ALL.len();
 
@@ -28,6 +37,8 @@ const LEVELS: usize = Level::ALL.len();
 pub struct Machine {
     cells: Arc<Cells>,
     parts: Vec<Part>,
+    /// With nothing in use.
+    whole: Room,
 }
 
 /// One GPU or NIC.
@@ -66,7 +77,24 @@ impl Cells {
                 }
             }
         }
-        Self { topology: Some(topology), places, counts }
+        Self { topology: Some(topology), places, counts, paths: Mutex::default() }
+    }
+
+    /// The farthest path among the pairs of these devices; unknown without a graph.
+    fn farthest_path(&self, gpus: Vec<PciAddress>, nics: Vec<PciAddress>) -> Option<PathKind> {
+        let Some(topology) = &self.topology else { return Some(PathKind::Unknown) };
+        let devices = (gpus.into(), nics.into());
+        if let Some(known) = lock(&self.paths).get(&devices) {
+            return *known;
+        }
+        let pairs = topology.pairs_of(&devices.0, &devices.1);
+        let path = pairs.iter().map(|pair| pair.path).max();
+        let mut paths = lock(&self.paths);
+        if paths.len() >= PATHS_MAX {
+            paths.clear();
+        }
+        paths.insert(devices, path);
+        path
     }
 }
 
@@ -93,20 +121,20 @@ impl Machine {
             }
         };
         let parts = devices.into_iter().map(part).collect();
-        Self { cells, parts }
+        let mut machine = Self { cells, parts, whole: Room::default() };
+        machine.whole = machine.room_of(|_| true);
+        machine
     }
 
     /// What is free, level by level, where `in_use` is in use. A NIC that pods share
     /// is not free.
     pub fn room(&self, in_use: &AllocatedState) -> Room {
-        self.room_of(|part| !in_use.contains(&part.id) && !in_use.is_shared(&part.id))
+        self.room_of(|part| !in_use.is_taken(&part.id))
     }
 
     /// The same without these devices.
     pub fn room_without(&self, in_use: &AllocatedState, taken: &[DeviceId]) -> Room {
-        self.room_of(|part| {
-            !taken.contains(&part.id) && !in_use.contains(&part.id) && !in_use.is_shared(&part.id)
-        })
+        self.room_of(|part| !part.is_among(taken) && !in_use.is_taken(&part.id))
     }
 
     fn room_of(&self, is_free: impl Fn(&Part) -> bool) -> Room {
@@ -136,8 +164,8 @@ impl Machine {
     }
 
     /// What would be free with nothing in use.
-    pub fn whole(&self) -> Room {
-        self.room_of(|_| true)
+    pub fn whole(&self) -> &Room {
+        &self.whole
     }
 
     /// The farthest path among the pairs of these devices; none without a GPU or without
@@ -145,7 +173,7 @@ impl Machine {
     pub fn farthest_path(&self, devices: &[DeviceId]) -> Option<PathKind> {
         let places = |kind| {
             let parts = self.parts.iter().filter(move |part| part.kind == kind);
-            let taken = parts.filter(|part| devices.contains(&part.id));
+            let taken = parts.filter(|part| part.is_among(devices));
             taken.map(|part| part.address).collect::<Vec<_>>()
         };
         let (gpus, nics) = (places(Kind::Gpu), places(Kind::Nic));
@@ -154,19 +182,24 @@ impl Machine {
         }
         let known =
             |places: Vec<Option<PciAddress>>| places.into_iter().collect::<Option<Vec<_>>>();
-        let (Some(gpus), Some(nics), Some(topology)) =
-            (known(gpus), known(nics), &self.cells.topology)
-        else {
+        let (Some(gpus), Some(nics)) = (known(gpus), known(nics)) else {
             return Some(PathKind::Unknown);
         };
-        topology.pairs_of(&gpus, &nics).iter().map(|pair| pair.path).max()
+        self.cells.farthest_path(gpus, nics)
     }
 
     /// How many of these devices are NICs that do not carry what they could.
     pub fn degraded(&self, devices: &[DeviceId]) -> u32 {
         let degraded = self.parts.iter().filter(|part| part.is_degraded);
-        let taken = degraded.filter(|part| devices.contains(&part.id)).count();
+        let taken = degraded.filter(|part| part.is_among(devices)).count();
         u32::try_from(taken).unwrap_or(u32::MAX)
+    }
+}
+
+impl Part {
+    /// Devices of a node differ in their names mostly: these are compared first.
+    fn is_among(&self, devices: &[DeviceId]) -> bool {
+        devices.iter().any(|device| device.device == self.id.device && *device == self.id)
     }
 }
 
@@ -178,6 +211,11 @@ impl Kind {
             Self::OtherNic => {}
         }
     }
+}
+
+/// What is remembered is whole at any moment, so that a panic elsewhere spoils nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_rdma(nic: &Device) -> bool {

@@ -56,7 +56,7 @@ struct StandardPod {
 struct Room {
     /// GPUs and NICs, `2x2`.
     shape: String,
-    /// By level, near to far: how many find all their devices in one cell of it.
+    /// By level, near to far: how many find each GPU with its NICs in one cell of it.
     pods: Vec<(String, u32)>,
 }
 
@@ -77,6 +77,8 @@ struct Row {
     /// Whole nodes of the node's fabric, where gangs are expected.
     whole_nodes: Option<u32>,
     left: Option<u32>,
+    /// As `loss`, for pods that want all their devices in one cell.
+    cells: Option<u64>,
     devices: Vec<String>,
     reason: Option<String>,
 }
@@ -179,6 +181,7 @@ impl Row {
             loss: outcome.map(|outcome| outcome.cost.loss),
             whole_nodes: outcome.map(|outcome| outcome.cost.whole_nodes),
             left: outcome.map(|outcome| outcome.cost.left),
+            cells: outcome.map(|outcome| outcome.cost.cells),
             devices: devices.map(ToString::to_string).collect(),
             reason,
         }
@@ -228,7 +231,7 @@ impl Page for NodePage {
 fn table(of: &str, rows: &[Row]) -> String {
     let mut text = format!(
         "<table><tr><th>{of}<th>score<th>basis<th>alternative<th>path<th>degraded<th>loss\
-         <th>whole nodes<th>left<th>devices"
+         <th>whole nodes<th>left<th>cells<th>devices"
     );
     let number = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     for node in rows {
@@ -242,6 +245,7 @@ fn table(of: &str, rows: &[Row]) -> String {
             number(node.loss),
             number(node.whole_nodes.map(u64::from)),
             number(node.left.map(u64::from)),
+            number(node.cells),
             node.reason.clone().unwrap_or_else(|| node.devices.join(" ")),
         ];
         row(&mut text, &cells);

@@ -1,4 +1,5 @@
 //! The comparison as a chart: one panel for each measure, in it a group of bars for each load.
+//! It is light or dark as the reader's screen is.
 
 use std::error::Error;
 
@@ -26,6 +27,16 @@ const COLOURS: [RGBColor; Kind::ALL.len()] = [
     RGBColor(0x00, 0x9e, 0x73),
 ];
 
+/// Where the reader's screen is dark: what is white is dark then, and what is black light.
+const DARK: &str = r##"
+<style>
+@media (prefers-color-scheme: dark) {
+  rect[fill="#FFFFFF"] { fill: #1b1b1f }
+  text { fill: #d8d8d8 }
+  line, polyline { stroke: #8c8c8c }
+}
+</style>"##;
+
 /// The chart could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to draw the chart: {0}")]
@@ -37,6 +48,9 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub fn svg(title: &str, scenes: &[Scene], comparisons: &[Comparison]) -> Result<String, PlotError> {
     let mut text = String::new();
     draw(title, scenes, comparisons, &mut text).map_err(|error| PlotError(error.to_string()))?;
+    // Rules of a style sheet go before the attributes that are drawn.
+    let head = text.find('>').map_or(0, |end| end + 1);
+    text.insert_str(head, DARK);
     Ok(text)
 }
 

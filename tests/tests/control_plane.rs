@@ -28,6 +28,7 @@ mod control_plane {
     pub(crate) mod thin_line;
     pub(crate) mod upstream_examples;
     pub(crate) mod webhook;
+    pub(crate) mod worth;
 }
 
 use std::{env, process::ExitCode};
@@ -35,7 +36,7 @@ use std::{env, process::ExitCode};
 use control_plane::{
     answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fabric_policy,
     faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pods, prediction, rights::Audit,
-    scheduling, thin_line, upstream_examples, webhook,
+    scheduling, thin_line, upstream_examples, webhook, worth,
 };
 use tests::{Options, floor};
 
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         driver_policy::tests(),
         driver_end::tests(),
         fleet::tests(),
+        worth::tests(),
     ];
     let audit = Audit::prepare().unwrap();
     let options = Options { apiserver_args: audit.flags(), ..Options::default() };

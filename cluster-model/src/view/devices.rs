@@ -25,7 +25,7 @@ impl Index<ResourceSlice> for ClusterView {
 impl Index<DeviceClass> for ClusterView {
     fn apply(&mut self, object: DeviceClass) -> Result<(), ViewError> {
         self.epoch += 1;
-        self.versions.everything_changed();
+        self.versions.classes_changed();
         let result = self.inventory.apply_class(&object);
         result.map_err(|source| inventory_error("DeviceClass", &object.metadata, source))?;
         let class = name(&object.metadata).to_owned();
@@ -39,7 +39,7 @@ impl Index<DeviceClass> for ClusterView {
 
     fn delete(&mut self, key: &ObjectKey) {
         self.epoch += 1;
-        self.versions.everything_changed();
+        self.versions.classes_changed();
         self.extended.remove(&key.name);
         self.inventory.delete_class(&key.name);
     }

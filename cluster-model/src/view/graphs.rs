@@ -3,17 +3,25 @@
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use topology_graph::{NodeTopology, ShapeHash, Topology};
+use topology_graph::{NodeTopology, NodeTopologySpec, ShapeHash, ShapeSpec, SpecError, Topology};
 
 /// Graphs by node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graphs {
     nodes: BTreeMap<String, Arc<Topology>>,
-    shapes: BTreeMap<ShapeHash, Arc<Topology>>,
+    shapes: BTreeMap<ShapeHash, Shape>,
     /// The fabrics of nodes, which are no part of their shapes.
     fabrics: BTreeMap<String, String>,
     /// What was published, where it is kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
+}
+
+/// What nodes of one shape have in common.
+#[derive(Clone, Debug)]
+struct Shape {
+    /// As it was published first.
+    spec: Arc<ShapeSpec>,
+    graph: Arc<Topology>,
 }
 
 impl Graphs {
@@ -44,13 +52,16 @@ impl Graphs {
     /// Whether the node had no graph, or one of another shape.
     fn put(&mut self, object: NodeTopology) -> Result<bool, ViewError> {
         let name = object.metadata.name.clone().unwrap_or_default();
-        let topology = Topology::from_spec(&object.spec)
+        let graph = self
+            .graph(&object.spec)
             .map_err(|source| ViewError::Topology { name: name.clone(), source })?;
-        let is_new = self.nodes.get(&name).is_none_or(|known| known.shape() != topology.shape());
+        let is_new = self.nodes.get(&name).is_none_or(|known| known.shape() != graph.shape());
         if is_new {
             self.remove(&name);
-            let graph = self.shapes.entry(topology.shape()).or_insert_with(|| Arc::new(topology));
-            self.nodes.insert(name.clone(), graph.clone());
+            let spec = || Arc::new(object.spec.shape.clone());
+            let shape = self.shapes.entry(graph.shape());
+            let shape = shape.or_insert_with(|| Shape { spec: spec(), graph });
+            self.nodes.insert(name.clone(), shape.graph.clone());
         }
         match &object.spec.fabric {
             Some(fabric) => self.fabrics.insert(name.clone(), fabric.clone()),
@@ -60,6 +71,17 @@ impl Graphs {
             objects.insert(name, object);
         }
         Ok(is_new)
+    }
+
+    /// The graph of a shape that is known, as thousands of nodes have few; to make one takes
+    /// far longer than to compare what it is made from.
+    fn graph(&self, spec: &NodeTopologySpec) -> Result<Arc<Topology>, SpecError> {
+        let hash = spec.shape.hash.parse::<ShapeHash>();
+        let known = hash.ok().and_then(|hash| self.shapes.get(&hash));
+        match known.filter(|known| *known.spec == spec.shape) {
+            Some(known) => Ok(known.graph.clone()),
+            None => Topology::from_spec(spec).map(Arc::new),
+        }
     }
 
     fn remove(&mut self, node: &str) {
@@ -132,6 +154,17 @@ mod tests {
         assert_eq!(view.graphs.shapes.len(), 1);
         delete(&mut view, "b");
         assert_eq!(view.graphs.shapes.len(), 0, "a shape that no node has is forgotten");
+    }
+
+    /// A shape that is known is believed only as it was published first.
+    #[test]
+    fn an_object_that_is_no_graph_is_refused_whatever_its_shape_is_called() {
+        let mut view = ClusterView::default();
+        view.apply(published("a")).unwrap();
+        let mut wrong = published("b");
+        wrong.spec.shape.vertices[0].at = "nowhere".to_owned();
+        assert!(view.apply(wrong).is_err());
+        assert!(view.topology("b").is_none());
     }
 
     #[test]

@@ -12,11 +12,21 @@ use std::sync::Arc;
 /// they never come again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeVersion {
-    /// Changes with its devices, its graph and the node itself, and with what holds
-    /// for all nodes: classes and the version of the cluster.
+    /// Changes with its devices, its graph and the node itself, and with the version of
+    /// the cluster.
     pub devices: u64,
+    /// Changes with the classes, which are the same for all nodes.
+    pub classes: u64,
     /// Changes with the claims that hold its devices.
     pub claims: u64,
+}
+
+impl NodeVersion {
+    /// Whether a node has the same devices and the same of them are in use, whatever the
+    /// classes say of them.
+    pub fn has_same_devices(self, other: Self) -> bool {
+        (self.devices, self.claims) == (other.devices, other.claims)
+    }
 }
 
 /// Versions of all nodes.
@@ -56,12 +66,17 @@ impl Versions {
         let own = self.nodes.get(node).copied().unwrap_or_default();
         NodeVersion {
             devices: self.all.devices + own.devices,
+            classes: self.all.classes,
             claims: self.all.claims + own.claims,
         }
     }
 
     pub(super) fn everything_changed(&mut self) {
         self.all.devices += 1;
+    }
+
+    pub(super) fn classes_changed(&mut self) {
+        self.all.classes += 1;
     }
 
     pub(super) fn devices_changed(&mut self, node: &str) {
@@ -192,8 +207,9 @@ mod tests {
         let text = |before: NodeVersion, after: NodeVersion| {
             assert!(before <= after, "versions only grow");
             let devices = if before.devices == after.devices { "" } else { "devices" };
+            let classes = if before.classes == after.classes { "" } else { "classes" };
             let claims = if before.claims == after.claims { "" } else { "claims" };
-            format!("{devices}{claims}")
+            format!("{devices}{classes}{claims}")
         };
         [text(before[0], after[0]), text(before[1], after[1])]
     }
@@ -220,7 +236,10 @@ mod tests {
         check(["", "devices"], &|view| view.apply(from::<Node>(&node)).unwrap());
         check(["", ""], &|view| view.apply(from::<Node>(&node)).unwrap());
         let class = json!({"metadata": {"name": "gpu"}, "spec": {}});
-        check(["devices", "devices"], &|view| view.apply(from::<DeviceClass>(&class)).unwrap());
+        check(["classes", "classes"], &|view| view.apply(from::<DeviceClass>(&class)).unwrap());
+        check(["classes", "classes"], &|view| {
+            Index::<DeviceClass>::delete(view, &ObjectKey::cluster_wide("gpu"));
+        });
         let older = Settings::defaults_of(MinorVersion::V1_35);
         check(["devices", "devices"], &|view| view.set_settings(older));
         check(["devices", ""], &|view| {

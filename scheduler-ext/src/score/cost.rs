@@ -7,7 +7,7 @@ use super::{Demand, Free, Mix, Room};
 pub struct Cost {
     /// Devices that pods of the mix can no longer get, in thousandths of a device: over
     /// shapes and levels, the share of the shape times its GPUs times how many pods of
-    /// it less are expected to find their devices in one cell of the level.
+    /// it less are expected to find each GPU with its NICs in one cell of the level.
     pub loss: u64,
     /// Nodes of the fabric on which nothing is in use, before the allocation; 0 where the
     /// node is on no fabric or no gangs are expected. Gangs need many on one fabric: the
@@ -16,6 +16,9 @@ pub struct Cost {
     /// GPUs, or NICs on a node without any, that are free on the node afterwards: a node
     /// that is nearly full is the last that could become whole again.
     pub left: u32,
+    /// The same as `loss` for pods that want all their devices in one cell, as things are
+    /// now: of nodes that are equal in all else, the one comes first that keeps its cells.
+    pub cells: u64,
 }
 
 /// Millionths of one.
@@ -29,22 +32,23 @@ const STEP: u128 = 1_000_000_000;
 /// more do not fit.
 const HELD_MAX: u32 = 60;
 
+/// Likelihoods are counted in parts of two to the power of this: what up to so many devices
+/// make is exact.
+const ONE: u32 = 60;
+
 impl Cost {
     /// What a node, free as `before`, loses by an allocation that leaves `after`; `whole`
     /// is what would be free with nothing in use. Its fabric is not counted.
     pub fn of(before: &Room, after: &Room, whole: &Room, mix: &Mix) -> Self {
-        let weighed = |(demand, share): &(Demand, u32)| {
-            let pods = lost_on_node([before, after, whole], *demand);
-            u128::from(*share) * u128::from(demand.worth()) * u128::from(pods)
-        };
-        let loss = mix.shares().iter().map(weighed).sum::<u128>();
-        let loss = loss.saturating_add(STEP / 2) / STEP;
+        let rooms = [before, after, whole].map(Room::levels);
+        let mut changed = Changed { rooms, units: Vec::new() };
         let left = after.node();
         let has_gpus = before.node().gpus > 0;
         Self {
-            loss: u64::try_from(loss).unwrap_or(u64::MAX),
+            loss: weighed(mix, |demand| changed.lost_pods(demand)),
             whole_nodes: 0,
             left: if has_gpus { left.gpus } else { left.nics },
+            cells: weighed(mix, |demand| lost_in_cells([before, after], demand)),
         }
     }
 
@@ -55,41 +59,128 @@ impl Cost {
     }
 }
 
-/// How many pods of a shape less are expected to fit, over all cells of all levels, in
-/// millionths.
-fn lost_on_node(rooms: [&Room; 3], demand: Demand) -> u64 {
-    let [before, after, whole] = rooms.map(|room| room.levels().iter().flatten());
-    let cells = before.zip(after).zip(whole);
-    let changed =
-        cells.filter(|((before, after), whole)| before != after && whole.fits(demand) > 0);
-    let lost = changed.map(|((before, after), whole)| {
-        expected(*before, *whole, demand).saturating_sub(expected(*after, *whole, demand))
-    });
-    lost.sum()
+/// The pods of each shape, in millionths, in thousandths of a device of the mix.
+fn weighed(mix: &Mix, mut pods: impl FnMut(Demand) -> u64) -> u64 {
+    let of = |(demand, share): &(Demand, u32)| {
+        u128::from(*share) * u128::from(demand.worth()) * u128::from(pods(*demand))
+    };
+    let loss = mix.shares().iter().map(of).sum::<u128>();
+    u64::try_from(loss.saturating_add(STEP / 2) / STEP).unwrap_or(u64::MAX)
 }
 
-/// How many pods of a shape are expected to find their devices in a cell by the time that
-/// one comes, in millionths: what is in use may be free again by then or not, which is
-/// counted as equally likely for each device, GPUs together with NICs.
+/// How many pods of a shape less find all their devices in one cell below the node.
+fn lost_in_cells(rooms: [&Room; 2], demand: Demand) -> u64 {
+    let pods = rooms.map(|room| {
+        let levels = room.levels().split_last().map_or(&[][..], |(_, inner)| inner);
+        levels.iter().flatten().map(|cell| u64::from(cell.fits(demand))).sum::<u64>()
+    });
+    pods[0].saturating_sub(pods[1]) * WHOLE
+}
+
+/// The levels of a node before and after an allocation, and with nothing in use.
+struct Changed<'r> {
+    rooms: [&'r [Vec<Free>]; 3],
+    /// By unit: how many of it the levels that change are expected to have.
+    units: Vec<(Demand, Vec<Level>)>,
+}
+
+/// How many of a unit are expected before and after an allocation on so many levels, which
+/// have the same cells.
+struct Level {
+    before: Spread,
+    after: Spread,
+    levels: u64,
+}
+
+impl Changed<'_> {
+    /// How many pods of a shape less are expected to fit, over all levels, in millionths.
+    fn lost_pods(&mut self, demand: Demand) -> u64 {
+        let (unit, count) = demand.units();
+        let known = self.units.iter().position(|(known, _)| *known == unit);
+        let number = known.unwrap_or_else(|| {
+            self.units.push((unit, self.levels(unit)));
+            self.units.len() - 1
+        });
+        let lost = |level: &Level| {
+            let [before, after] = [&level.before, &level.after].map(|it| it.expected(count));
+            before.saturating_sub(after) * level.levels
+        };
+        self.units[number].1.iter().map(lost).sum()
+    }
+
+    fn levels(&self, unit: Demand) -> Vec<Level> {
+        let [before, after, whole] = self.rooms;
+        let mut known: Vec<Level> = Vec::new();
+        let mut last = None;
+        let levels = before.iter().zip(after).zip(whole);
+        for cells in levels.filter(|((before, after), _)| before != after) {
+            if let Some(level) = known.last_mut().filter(|_| last == Some(cells)) {
+                level.levels += 1;
+                continue;
+            }
+            let ((before, after), whole) = cells;
+            let [before, after] = [before, after].map(|cells| Spread::of(cells, whole, unit));
+            known.push(Level { before, after, levels: 1 });
+            last = Some(cells);
+        }
+        known
+    }
+}
+
+/// How likely it is that a level has so many of a unit by the time that a pod comes: what is in use may be free again by then or not, which is counted as equally
+/// likely for each device, GPUs together with NICs.
 ///
 /// So a node that is nearly empty has more to lose for pods that need all of it than one
 /// that is nearly full, though neither has room for them now.
-fn expected(free: Free, whole: Free, demand: Demand) -> u64 {
-    let held = Free {
-        gpus: whole.gpus.saturating_sub(free.gpus),
-        nics: whole.nics.saturating_sub(free.nics),
-    };
-    let all = held.gpus.max(held.nics).min(HELD_MAX);
-    // Of `all` devices, `ways` choices of `freed`.
-    let mut ways = 1_u64;
-    let mut sum = 0_u128;
-    for freed in 0..=all {
-        let then =
-            Free { gpus: free.gpus + freed.min(held.gpus), nics: free.nics + freed.min(held.nics) };
-        sum += u128::from(ways) * u128::from(then.fits(demand));
-        ways = ways * u64::from(all - freed) / u64::from(freed + 1);
+struct Spread {
+    /// The fewest that it can have: those that are free.
+    fewest: u32,
+    /// How likely are these, one more, and so on.
+    likely: Vec<u128>,
+}
+
+impl Spread {
+    /// Of a level's cells, which are as `whole` with nothing in use.
+    fn of(cells: &[Free], whole: &[Free], unit: Demand) -> Self {
+        let mut spread = Self { fewest: 0, likely: vec![1 << ONE] };
+        for (free, whole) in cells.iter().zip(whole) {
+            spread.add(*free, *whole, unit);
+        }
+        spread
     }
-    u64::try_from((sum * u128::from(WHOLE)) >> all).unwrap_or(u64::MAX)
+
+    fn add(&mut self, free: Free, whole: Free, unit: Demand) {
+        let (fewest, most) = (free.fits(unit), whole.fits(unit));
+        self.fewest += fewest;
+        if most <= fewest {
+            return;
+        }
+        let held = Free {
+            gpus: whole.gpus.saturating_sub(free.gpus),
+            nics: whole.nics.saturating_sub(free.nics),
+        };
+        let all = held.gpus.max(held.nics).min(HELD_MAX);
+        let mut sums = vec![0; self.likely.len() + (most - fewest) as usize];
+        // Of `all` devices, `ways` choices of `freed`.
+        let mut ways = 1_u64;
+        for freed in 0..=all {
+            let gpus = free.gpus + freed.min(held.gpus);
+            let nics = free.nics + freed.min(held.nics);
+            let more = (Free { gpus, nics }.fits(unit) - fewest) as usize;
+            for (sum, likely) in sums[more..].iter_mut().zip(&self.likely) {
+                *sum += (likely * u128::from(ways)) >> all;
+            }
+            ways = ways * u64::from(all - freed) / u64::from(freed + 1);
+        }
+        self.likely = sums;
+    }
+
+    /// How many pods of so many units each are expected to fit, in millionths.
+    fn expected(&self, units: u32) -> u64 {
+        let sums = (self.fewest..).zip(&self.likely);
+        let pods = sums.map(|(sum, likely)| u128::from(sum / units) * likely).sum::<u128>();
+        u64::try_from((pods * u128::from(WHOLE)) >> ONE).unwrap_or(u64::MAX)
+    }
 }
 
 #[cfg(test)]
@@ -100,33 +191,79 @@ mod tests {
         Free { gpus: count, nics: count }
     }
 
+    /// How many pods of a shape are expected in cells that are free, of so many.
+    fn expected(cells: &[(Free, Free)], demand: Demand) -> u64 {
+        let (free, whole): (Vec<_>, Vec<_>) = cells.iter().copied().unzip();
+        let (unit, count) = demand.units();
+        Spread::of(&free, &whole, unit).expected(count)
+    }
+
     #[test]
     fn what_is_in_use_may_be_free_again() {
-        let of = |free: u32, gpus: u32| expected(pairs(free), pairs(8), Demand::gpus(gpus));
+        let of = |free: u32, gpus: u32| expected(&[(pairs(free), pairs(8))], Demand::gpus(gpus));
         assert_eq!((of(8, 8), of(7, 8), of(6, 8)), (WHOLE, WHOLE / 2, WHOLE / 4));
         // Three of four end: 4 ways, all end: 1 way, of 16.
         assert_eq!(of(4, 4), WHOLE + WHOLE / 16);
         assert_eq!(of(0, 1), 4 * WHOLE);
         // A GPU without a NIC is of no use.
         let gpus_only = Free { gpus: 2, nics: 0 };
-        assert_eq!(expected(gpus_only, gpus_only, Demand::gpus(1)), 0);
+        assert_eq!(expected(&[(gpus_only, gpus_only)], Demand::gpus(1)), 0);
+    }
+
+    /// Pairs can be in any cells, but no GPU goes with the NIC of another cell.
+    #[test]
+    fn a_pod_is_served_where_each_gpu_finds_its_nics_in_one_cell() {
+        let cells = [(pairs(1), pairs(2)), (pairs(2), pairs(2))];
+        assert_eq!(expected(&cells, Demand::gpus(2)), WHOLE + WHOLE / 2);
+        let apart = [(Free { gpus: 2, nics: 0 }, Free { gpus: 2, nics: 0 }), (pairs(1), pairs(1))];
+        assert_eq!(expected(&apart, Demand::gpus(1)), WHOLE);
+        // Two NICs for each GPU.
+        let each = Demand { gpus: 2, nics: 4, nodes: 1 };
+        let wide = Free { gpus: 1, nics: 3 };
+        assert_eq!(expected(&[(wide, wide), (wide, wide)], each), WHOLE);
+        assert_eq!(expected(&[(wide, wide), (pairs(1), pairs(1))], each), 0);
     }
 
     #[test]
     fn many_devices_do_not_overflow() {
         let shape = Demand { gpus: 0, nics: 1, nodes: 1 };
         let many = Free { gpus: 0, nics: 1_000 };
-        assert_eq!(expected(Free::default(), many, shape), u64::from(HELD_MAX) / 2 * WHOLE);
+        let half = u64::from(HELD_MAX) / 2 * WHOLE;
+        assert_eq!(expected(&[(Free::default(), many)], shape), half);
+        let all = expected(&[(Free::default(), many); 20], shape);
+        assert!(all.abs_diff(20 * half) <= 1, "{all}");
     }
 
-    /// A node that is fuller is better, whatever the mix, where there are pods that need
-    /// all of it.
+    /// A node that is fuller is better, whatever its cells are, where there are pods that
+    /// need all of it.
     #[test]
-    fn of_nodes_without_inner_cells_the_fullest_is_best() {
-        let room = |free| Room::new(vec![vec![pairs(free)]]);
+    fn the_fullest_node_is_best() {
         let mix = Mix::default();
-        let cost = |free| Cost::of(&room(free), &room(free - 1), &room(8), &mix);
-        let costs: Vec<_> = (1..=8).map(cost).collect();
-        assert!(costs.is_sorted(), "{costs:?}");
+        let one = |free| Room::new(vec![vec![pairs(free)]]);
+        // Each pair below a switch of its own, on two NUMA nodes.
+        let many = |free: u32| {
+            let switches = (0..8).map(|switch| pairs(u32::from(switch < free))).collect();
+            let numa = vec![pairs(free.min(4)), pairs(free.saturating_sub(4))];
+            Room::new(vec![switches, numa, vec![pairs(free)]])
+        };
+        let rooms: [&dyn Fn(u32) -> Room; 2] = [&one, &many];
+        for room in rooms {
+            let cost = |free| Cost::of(&room(free), &room(free - 1), &room(8), &mix);
+            let costs: Vec<_> = (1..=8).map(cost).collect();
+            assert!(costs.is_sorted(), "{costs:?}");
+        }
+    }
+
+    /// Of two nodes that are as full, the one whose cell is broken already is broken.
+    #[test]
+    fn of_equally_full_nodes_the_one_with_broken_cells_is_taken() {
+        let mix = Mix::new([(Demand::gpus(1), 1), (Demand::gpus(2), 1)]);
+        let room = |cells: [u32; 2]| {
+            Room::new(vec![cells.map(pairs).to_vec(), vec![pairs(cells[0] + cells[1])]])
+        };
+        let cost = |before, after| Cost::of(&room(before), &room(after), &room([2, 2]), &mix);
+        let (whole, broken) = (cost([2, 0], [1, 0]), cost([1, 1], [0, 1]));
+        assert_eq!((whole.loss, whole.left), (broken.loss, broken.left));
+        assert!(broken < whole);
     }
 }

@@ -50,6 +50,18 @@ impl Demand {
         u64::from(each) * u64::from(self.nodes)
     }
 
+    /// What must be together in one cell, and how many of that the pod asks for. Admission
+    /// gives each GPU its own NICs where they divide evenly (`dranet.io/pairing: each`), and
+    /// else all of them together.
+    pub(super) fn units(self) -> (Self, u32) {
+        let count = match (self.gpus, self.nics) {
+            (0, nics) => nics.max(1),
+            (gpus, nics) if nics.is_multiple_of(gpus) => gpus,
+            _ => 1,
+        };
+        (Self { gpus: self.gpus / count, nics: self.nics / count, nodes: 1 }, count)
+    }
+
     fn asks_for_something(self) -> bool {
         self.worth() > 0
     }

@@ -44,9 +44,11 @@ impl Room {
         self.levels.last().and_then(|cells| cells.first()).copied().unwrap_or_default()
     }
 
-    /// How many pods of a shape find their devices in one cell, at each level.
+    /// How many pods of a shape find each GPU with its NICs in one cell, at each level.
     pub fn fits(&self, demand: Demand) -> impl Iterator<Item = u32> {
-        let of = move |cells: &Vec<Free>| cells.iter().map(|cell| cell.fits(demand)).sum();
+        let (unit, count) = demand.units();
+        let of =
+            move |cells: &Vec<Free>| cells.iter().map(|cell| cell.fits(unit)).sum::<u32>() / count;
         self.levels.iter().map(of)
     }
 }

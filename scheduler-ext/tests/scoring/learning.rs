@@ -68,30 +68,33 @@ fn a_look_in_steps_ends_where_a_look_at_once_does() {
     assert_eq!(ranker.expected().fabrics(), at_once.expected().fabrics());
 }
 
-/// Of each shape: how many more pods find their devices in one cell of each level.
+/// Of each shape: how many more pods find each GPU with its NIC in one cell of each level.
 #[test]
 fn the_room_of_a_fabric_is_counted_at_every_level() {
     let objects: Vec<Value> =
         classes().into_iter().chain(node_of(H100, "a")).chain(node_of(A100, "b")).collect();
     let mut view = cluster(&objects);
     let room = |view: &ClusterView, demand: Demand| {
-        let ranker = Ranker::new(Expected::new(Mix::default()));
+        let ranker = Ranker::new(Expected::new(Mix::new([(demand, 1)])));
         ranker.learn(view);
         let expected = ranker.expected();
         expected.fabrics()[""].pods[&demand].clone()
     };
     // Of switch, root port, root, NUMA node and node: H100 has pairs below one switch and four
     // of each on a NUMA node, A100 two of each.
-    assert_eq!(room(&view, Demand::gpus(8)), [0, 0, 0, 0, 2]);
+    assert_eq!(room(&view, Demand::gpus(8)), [2, 2, 2, 2, 2]);
     let pairs = room(&view, Demand::gpus(1));
     assert_eq!((pairs[3], pairs[4]), (16, 16));
     let fours = room(&view, Demand::gpus(4));
-    assert_eq!((fours[3], fours[4]), (2, 4), "A100 has no NUMA node with four GPUs");
-    // One GPU less on H100: it fits, and not on one NUMA node.
+    assert_eq!((fours[3], fours[4]), (4, 4));
+    // Not each GPU has two NICs of its own here: all of them are to be together.
+    let odd = room(&view, Demand { gpus: 2, nics: 3, nodes: 1 });
+    assert_eq!((odd[3], odd[4]), (2, 4), "A100 has no NUMA node with three NICs");
+    // A GPU of one NUMA node and a NIC of the other less on H100: seven fit, six of them near.
     let taken = [("gpu.nvidia.com", "gpu-0".to_owned()), ("dra.net", "nic-7".to_owned())];
     view.apply(holding("n", "c", "a", taken.into_iter())).unwrap();
-    let fours = room(&view, Demand::gpus(4));
-    assert_eq!((fours[3], fours[4]), (0, 3));
+    let sevens = room(&view, Demand::gpus(7));
+    assert_eq!((sevens[3], sevens[4]), (1, 2));
     assert!(!room(&view, Demand::gpus(1)).is_empty());
 }
 

@@ -85,7 +85,7 @@ impl SchedulerExt {
             .entry(key)
             .or_insert_with(|| Known::of(claims, machine, mix, version, (key, candidate)));
         if known.cost.0 != version {
-            let cost = Cost::of(&known.before, &known.after, &machine.whole(), mix);
+            let cost = Cost::of(&known.before, &known.after, machine.whole(), mix);
             known.cost = (version, cost);
         }
         let cost = known.cost.1.on_fabric(self.whole_nodes[node.fabric], mix);

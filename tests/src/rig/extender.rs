@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use anyhow::Context;
+use kube::{Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -41,6 +42,19 @@ impl RunningExtender {
             Err(error) if error.contains("404") => Ok(None),
             Err(error) => anyhow::bail!("/debug/{path}: {error}"),
         }
+    }
+
+    /// What it answers to a request of the scheduler's, by node.
+    pub async fn prioritize(&self, args: &Value) -> anyhow::Result<Vec<(String, i64)>> {
+        let mut config = Config::new(self.url.parse()?);
+        config.accept_invalid_certs = true;
+        let request = http::Request::post("/prioritize")
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(serde_json::to_vec(args)?)?;
+        let answer: Vec<Value> = Client::try_from(config)?.request(request).await?;
+        let of =
+            |scored: &Value| Some((scored["Host"].as_str()?.to_owned(), scored["Score"].as_i64()?));
+        answer.iter().map(of).collect::<Option<_>>().context("hosts have scores")
     }
 
     /// Stops it in its tracks: its port is open and nobody answers.

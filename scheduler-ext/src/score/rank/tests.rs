@@ -46,7 +46,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Option<Outcome>>> {
     let outcome = (0..3_u32, path, 0..3_u32, 0..6_u64, 0..3_u32).prop_map(
         |(alternative, path, degraded, loss, left)| Outcome {
             gets: Gets { alternative, path, degraded },
-            cost: Cost { loss, whole_nodes: 0, left },
+            cost: Cost { loss, left, ..Cost::default() },
         },
     );
     prop::collection::vec(prop::option::weighted(0.9, outcome), 0..40)

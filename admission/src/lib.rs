@@ -8,6 +8,7 @@
 pub mod admit;
 mod claim;
 mod cost;
+mod cpus;
 pub mod demand;
 pub mod denial;
 pub mod doctor;
@@ -18,9 +19,11 @@ mod join;
 mod leader;
 pub mod lint;
 pub mod nearness;
+pub mod pin;
 pub mod plan;
 mod pod_check;
 mod quota;
+pub mod rail;
 pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]

@@ -310,6 +310,7 @@ fn every_reason_is_documented() {
         begins && word.len() > 5 && word.chars().all(|c| c.is_ascii_alphabetic())
     };
     let files = [
+        "admission/src/leader/pinned_pods.rs",
         "fabric-controller/src/controller/report.rs",
         "fabric-controller/src/waiting.rs",
         "node-driver/src/events.rs",

@@ -89,6 +89,24 @@ pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairi
     }
 }
 
+/// A rail is the number of one NIC.
+pub(super) fn same_rail(value: Option<&str>, nics: u32) -> Result<bool, Denial> {
+    match value {
+        None => Ok(false),
+        Some(SAME) if nics == 1 => Ok(true),
+        Some(SAME) => Err(Denial::new(
+            annotation::RAIL,
+            SAME,
+            format!("a rail is that of one NIC, and the pod asks for {nics}"),
+        )
+        .allowed(format!("{}: \"1\" beside it", annotation::ALIGNED_NICS))),
+        Some(value) => {
+            Err(Denial::new(annotation::RAIL, value, "invalid value")
+                .allowed(format!("\"{SAME}\"")))
+        }
+    }
+}
+
 pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
     let is_label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

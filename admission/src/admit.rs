@@ -98,7 +98,7 @@ pub fn admit_by(
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
     nic_config::check_namespace(&intent, &namespace, &policy.network_namespaces)
         .map_err(AdmitError::Denied)?;
-    let group = fabric::check(&typed, &intent, policy.fabric_controller);
+    let group = fabric::check(&typed, &intent, policy.fabric_controller, view);
     let group = group.map_err(AdmitError::Denied)?;
     let placement = Placement::of(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;

@@ -134,7 +134,12 @@ fn follow(
         // In the order in which they stand here they are begun.
         futures::join!(
             watch::follow(client.clone(), view.clone(), listed),
-            watch::follow_kind::<ResourceQuota, _>(client, view.clone(), listed("resourcequotas")),
+            watch::follow_kind::<ResourceQuota, _>(
+                client.clone(),
+                view.clone(),
+                listed("resourcequotas")
+            ),
+            watch::follow_pod_groups(client, view.clone(), listed("podgroups")),
             watch::follow_object(machines, object::MACHINES, view, listed("machines")),
             async { drop(begun) },
         );

@@ -103,7 +103,7 @@ pub struct Intent {
     pub fabric: Option<Fabric>,
     /// Whether all pods of the job have NICs of one rail.
     pub same_rail: bool,
-    /// The group of the pod, where it shares a rail; see [`crate::rail::resolve`].
+    /// The group whose rail the pod shares; found when all of the pod is known.
     pub rail_group: Option<String>,
     /// CPUs on the NUMA node of the GPUs and NICs, where the pod asks for them.
     pub cpus: Option<u32>,

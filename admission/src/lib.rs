@@ -11,7 +11,6 @@ mod cost;
 mod cpus;
 pub mod demand;
 pub mod denial;
-pub mod doctor;
 pub mod fabric;
 pub mod intent;
 mod join;
@@ -22,8 +21,8 @@ pub mod nearness;
 pub mod pin;
 pub mod plan;
 mod pod_check;
-mod quota;
-pub mod rail;
+pub mod quota;
+mod rail;
 pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]

@@ -133,7 +133,7 @@ fn cpus_that_cannot_be_aligned_are_denied() {
     second["name"] = "second".into();
     two["spec"]["containers"].as_array_mut().unwrap().push(second);
     for (pod, view, expected) in [
-        (off, &view, "invalid value; allowed is \"true\""),
+        (off, &view, "invalid value; allowed values: \"true\""),
         (one("7500m"), &view, "asks for no whole CPUs of its own"),
         (unequal, &view, "asks for no whole CPUs of its own"),
         (two, &view, "a claim for CPUs serves one container, and 2 containers of the pod"),
@@ -200,7 +200,7 @@ fn a_rail_that_cannot_be_kept_is_denied() {
     alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     for (pod, expected) in [
         (two, "a rail is that of one NIC, and the pod asks for 2"),
-        (value, "invalid value; allowed is \"same\""),
+        (value, "invalid value; allowed values: \"same\""),
         (alone, "the pod has no controller and no label of a job, so it has no rail to share"),
     ] {
         let denial = denied(&pod, &view);

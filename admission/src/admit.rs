@@ -103,11 +103,8 @@ pub fn admit_by(
     let placement = Placement::of(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
     // What was decided before stays, also where the template is not in the view yet.
-    let plan = match own.filter(|_| !is_edited) {
-        Some(template) => pin::kept(plan, template),
-        None => Err(plan),
-    };
-    let plan = plan.unwrap_or_else(|plan| pin::choose(plan, &placement, view, created));
+    let kept = own.filter(|_| !is_edited).and_then(|template| pin::kept(&plan, template));
+    let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
     warnings.extend(intent::memlock(&typed, &intent));
     warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
     if plan.machines.is_empty() {

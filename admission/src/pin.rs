@@ -75,11 +75,9 @@ fn best(pins: &[Pin], loads: &[Load]) -> Option<usize> {
 }
 
 /// The plan with the claim of this template, where it is one of its pins.
-pub(crate) fn kept(plan: Plan, template: &str) -> Result<Plan, Plan> {
-    match plan.pins.iter().position(|pin| pin.template == template) {
-        Some(index) => Ok(plan.pinned(index)),
-        None => Err(plan),
-    }
+pub(crate) fn kept(plan: &Plan, template: &str) -> Option<Plan> {
+    let index = plan.pins.iter().position(|pin| pin.template == template)?;
+    Some(plan.clone().pinned(index))
 }
 
 /// Where else a pod that waits by the claim of this template could run now: the cells that it

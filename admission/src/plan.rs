@@ -193,7 +193,7 @@ impl Plan {
     pub(crate) fn pinned(self, index: usize) -> Self {
         let Some(pin) = self.pins.get(index).cloned() else { return self };
         let Pin { place, claim, steps, nic_requests, template: _ } = pin;
-        Self { place, claim, steps, nic_requests, ..self }
+        Self { claim, steps, nic_requests, place, ..self }
     }
 }
 

@@ -98,7 +98,6 @@ fn literal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster_model::names::attribute;
 
     #[test]
     fn writes_total_expressions() {

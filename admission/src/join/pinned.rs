@@ -41,7 +41,10 @@ pub(crate) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candida
     let all = types.into_iter().flat_map(|of| choices(question, nearness, &of));
     let all: Vec<Vec<PinnedCell>> = all.collect();
     let step = all.len().div_ceil(PINS_MAX).max(1);
-    all.into_iter().step_by(step).filter_map(|cells| candidate(question, nearness, cells)).collect()
+    all.into_iter()
+        .step_by(step)
+        .filter_map(|cells| candidate(question, nearness, &cells))
+        .collect()
 }
 
 /// Every choice of cells for the blocks on machines of a type: the cells block by block.
@@ -89,7 +92,7 @@ fn cells(
 fn candidate(
     question: Question<'_>,
     nearness: Nearness,
-    blocks: Vec<PinnedCell>,
+    blocks: &[PinnedCell],
 ) -> Option<Candidate> {
     let Question { demand, counts, machines, .. } = question;
     let of = &blocks.first()?.machine;
@@ -99,7 +102,7 @@ fn candidate(
     if machines.iter().any(|machine| is_of(machine) && !holds(machine)) {
         return None;
     }
-    let mut cells = blocks.clone();
+    let mut cells = blocks.to_vec();
     cells.dedup();
     let count = |cell: &PinnedCell| blocks.iter().filter(|block| *block == cell).count();
     let fits = |machine: &Machine<'_>| {
@@ -112,8 +115,8 @@ fn candidate(
     // Blocks of one cell are asked for together where containers have the GPUs in common.
     let sizes: Vec<_> = cells.iter().filter_map(|cell| u32::try_from(count(cell)).ok()).collect();
     let (demand, ways) = match counts {
-        Some(_) => (demand.in_sizes(&sizes), &cells),
-        None => (demand.clone(), &blocks),
+        Some(_) => (demand.in_sizes(&sizes), cells.as_slice()),
+        None => (demand.clone(), blocks),
     };
     serves.contains(&true).then(|| Candidate {
         join: "pinned cells",

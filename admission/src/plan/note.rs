@@ -62,14 +62,12 @@ impl Plan {
 
     /// Says that the pod waits for these cells, whatever becomes free elsewhere.
     fn pinned_promise(&self, near: &str) -> String {
-        match &self.place {
-            Some(place) => format!("{near}, pinned to {place}"),
-            None => {
-                let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
-                let (gpus, nics) = (count(gpus, "GPU"), count(nics, "NIC"));
-                format!("any {gpus} and {nics}, as no near ones are free now")
-            }
+        if let Some(place) = &self.place {
+            return format!("{near}, pinned to {place}");
         }
+        let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
+        let (gpus, nics) = (count(gpus, "GPU"), count(nics, "NIC"));
+        format!("any {gpus} and {nics}, as no near ones are free now")
     }
 }
 

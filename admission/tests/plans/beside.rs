@@ -59,10 +59,9 @@ fn planned(pod: &Value, view: &ClusterView) -> Plan {
 }
 
 fn denied(pod: &Value, view: &ClusterView) -> String {
-    match admit(pod, view, &Policy::default()) {
-        Err(AdmitError::Denied(denial)) => denial.to_string(),
-        other => panic!("{other:?}"),
-    }
+    let error = admit(pod, view, &Policy::default()).unwrap_err();
+    assert!(matches!(error, AdmitError::Denied(_)), "{error:?}");
+    error.to_string()
 }
 
 /// The requests and devices that the scheduler's allocator gives on the first node.
@@ -72,7 +71,13 @@ fn given<'v>(plan: &Plan, view: &'v ClusterView) -> Vec<(String, &'v Device)> {
     let limits = Limits::steps(10_000);
     let state = inventory.state();
     let attempt = allocate(inventory, "node-0", &[claim], state, view.settings(), limits);
-    let Outcome::Allocated(claims) = attempt.outcome else { panic!("{:?}", attempt.outcome) };
+    let claims = match attempt.outcome {
+        Outcome::Allocated(claims) => claims,
+        other => {
+            assert!(matches!(other, Outcome::NoFit(_)), "{other:?}");
+            return Vec::new();
+        }
+    };
     let devices = inventory.devices_on("node-0", view.settings()).unwrap();
     let results = claims[0].results.iter().map(|result| {
         let device = devices.iter().find(|device| *device.id() == result.device).unwrap();

@@ -65,12 +65,12 @@ async fn pods_are_spread_over_cells_and_told_of_others(
         scope.delete_pod(other).await?;
         eventually(SOON, async || {
             let events = scope.api::<Event>().list(&ListParams::default()).await?;
-            let note = events.iter().find_map(|event| {
+            let text = events.iter().find_map(|event| {
                 (event.reason.as_deref() == Some("OtherCellFree")).then(|| event.note.clone())?
             });
-            let Some(note) = note else { return Ok(Check::NotYet("no event".to_owned())) };
-            assert!(note.contains(&format!("pinned to numa{own} of ")), "{note}");
-            assert!(note.contains(&format!("while numa{} of ", 1 - own)), "{note}");
+            let Some(text) = text else { return Ok(Check::NotYet("no event".to_owned())) };
+            assert!(text.contains(&format!("pinned to numa{own} of ")), "{text}");
+            assert!(text.contains(&format!("while numa{} of ", 1 - own)), "{text}");
             Ok(Check::Done(()))
         })
         .await

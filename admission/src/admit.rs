@@ -4,9 +4,11 @@
 use crate::denial::Denial;
 use crate::fabric;
 use crate::intent::{self, GpuResources, Intent, nic_config};
+use crate::pin;
 use crate::plan::{Plan, Policy, QuotaEscape, plan};
 use crate::pod_check;
 use crate::quota;
+use crate::rail;
 use crate::rewrite;
 use crate::template;
 use cluster_model::names::annotation;
@@ -57,24 +59,28 @@ const UNKNOWN: &str = "no machine with GPUs and NICs is known yet: the claim tie
 
 /// Decides on a pod.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
-    admit_by(pod, view, policy, |intent, placement| plan(intent, placement, view, policy))
+    let plan = |intent: &Intent, placement: &Placement| plan(intent, placement, view, policy);
+    admit_by(pod, view, policy, plan, |_| 0)
 }
 
-/// Decides on a pod with plans from elsewhere, as one who has made them before.
+/// Decides on a pod with plans from elsewhere, as one who has made them before. `created` says
+/// how many pods got a template so lately that their claims may not be in the view.
 pub fn admit_by(
     pod: &Value,
     view: &ClusterView,
     policy: &Policy,
     plan: impl FnOnce(&Intent, &Placement) -> Result<Plan, Denial>,
+    created: impl Fn(&str) -> usize,
 ) -> Result<Verdict, AdmitError> {
     let typed = typed_of(pod)?;
     let mut warnings = intent::warnings(&typed);
     let resources = GpuResources::of(&typed, view);
     let namespace = typed.metadata.namespace.clone().unwrap_or_default();
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };
+    let is_edited = own.is_some() && rewrite::was_edited(pod);
     if let Some(name) = own {
         let key = ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
-        if view.template(&key).is_some() && !rewrite::was_edited(pod) {
+        if view.template(&key).is_some() && !is_edited {
             let pod = rewrite::without_extended_resources(pod, &resources);
             return Ok(Verdict { pod, planned: None, template: Some(key), warnings });
         }
@@ -86,16 +92,19 @@ pub fn admit_by(
         Some(pod) => (typed_of(pod)?, pod),
         None => (typed, pod),
     };
-    let Some(intent) = intent::read(&typed, &resources).map_err(AdmitError::Denied)? else {
+    let Some(intent) = intent_of(&typed, &resources).map_err(AdmitError::Denied)? else {
         return Ok(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
     nic_config::check_namespace(&intent, &namespace, &policy.network_namespaces)
         .map_err(AdmitError::Denied)?;
-    let group = fabric::check(&typed, &intent, policy.fabric_controller);
+    let group = fabric::check(&typed, &intent, policy.fabric_controller, view);
     let group = group.map_err(AdmitError::Denied)?;
     let placement = Placement::of(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
+    // What was decided before stays, also where the template is not in the view yet.
+    let kept = own.filter(|_| !is_edited).and_then(|template| pin::kept(&plan, template));
+    let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
     warnings.extend(intent::memlock(&typed, &intent));
     warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
     if plan.machines.is_empty() {
@@ -107,7 +116,11 @@ pub fn admit_by(
             QuotaEscape::Warn => warnings.push(escape),
         }
     }
-    let template = template::build(&plan.claim);
+    let mut template = template::build(&plan.claim);
+    if let Some(place) = &plan.place {
+        let annotations = template.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::PINNED.to_owned(), place.clone());
+    }
     let name = template.metadata.name.as_deref().unwrap_or_default();
     let pod = rewrite::without_limits(pod, &resources);
     let mut pod = rewrite::with_claim(&pod, &plan.grants, name, &plan.note(name));
@@ -122,6 +135,24 @@ pub fn admit_by(
     }
     let key = ObjectKey { namespace, name: name.to_owned() };
     Ok(Verdict { pod, planned: Some(Planned { plan, template }), template: Some(key), warnings })
+}
+
+/// The cells that the claim of a rewritten pod is pinned to, where nothing is free for it, and
+/// others that have free devices.
+pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<(String, String)> {
+    let resources = GpuResources::of(pod, view);
+    let pod = serde_json::to_value(pod).ok()?;
+    let template = rewrite::own_template(&pod).ok()??;
+    let original = typed_of(&rewrite::original(&pod, &resources)).ok()?;
+    let intent = intent_of(&original, &resources).ok()??;
+    let placement = Placement::of(&original);
+    let plan = plan(&intent, &placement, view, policy).ok()?;
+    let (own, other) = pin::elsewhere(&plan, template, &placement, view)?;
+    Some((own.to_owned(), other.to_owned()))
+}
+
+fn intent_of(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denial> {
+    intent::read(pod, resources)?.map(|intent| rail::resolve(intent, pod)).transpose()
 }
 
 fn typed_of(pod: &Value) -> Result<Pod, AdmitError> {

@@ -66,6 +66,6 @@ pub(crate) fn match_attribute(requests: Vec<String>, attribute: &str) -> DeviceC
     }
 }
 
-fn cel(selector: Selector) -> DeviceSelector {
+pub(crate) fn cel(selector: Selector) -> DeviceSelector {
     DeviceSelector { cel: Some(CELDeviceSelector { expression: selector.into_text() }) }
 }

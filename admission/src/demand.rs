@@ -78,6 +78,11 @@ impl Demand {
         self.blocks * self.nics
     }
 
+    /// How many blocks each of [`Self::requests`] is for.
+    pub(crate) fn sizes(&self) -> &[u32] {
+        &self.sizes
+    }
+
     /// The requests, block by block.
     pub(crate) fn requests(&self) -> Vec<Block> {
         if self.blocks > 1 {
@@ -103,13 +108,26 @@ impl Demand {
         let room = |cells: &Vec<Cell>| cells.iter().map(|cell| self.capacity(cell)).collect();
         let machines: Vec<Vec<usize>> = machines.iter().map(room).collect();
         let sizes = coarse::sizes(self.blocks, &machines)?;
+        Some(self.in_sizes(&sizes))
+    }
+
+    /// The same with so many blocks put together each; the sum is all of them.
+    pub(crate) fn in_sizes(&self, sizes: &[u32]) -> Self {
+        if self.blocks == 1 {
+            return self.clone();
+        }
         let cuts = sizes.iter().scan(0, |end, size| {
             let start = *end;
             *end += size * self.gpus;
             Some(start..*end)
         });
-        let parts = cuts.collect();
-        Some(Self { sizes, parts, ..self.clone() })
+        Self { sizes: sizes.to_vec(), parts: cuts.collect(), ..self.clone() }
+    }
+
+    /// Every way to spread the blocks over cells that have room for so many each: how many
+    /// are in each cell.
+    pub(crate) fn spreads(&self, rooms: &[usize]) -> Vec<Vec<usize>> {
+        coarse::splits(self.blocks as usize, rooms)
     }
 
     fn part_name(&self, part: usize) -> String {

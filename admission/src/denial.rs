@@ -45,7 +45,7 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: \"{}\": {}", self.annotation, self.value, self.why)?;
         match &self.allowed {
-            Some(allowed) => write!(f, "; allowed is {allowed}"),
+            Some(allowed) => write!(f, "; allowed values: {allowed}"),
             None => Ok(()),
         }
     }

@@ -1,13 +1,15 @@
 //! Jobs whose pods belong on one fabric: which group a pod is of.
 //!
 //! Nothing is placed here. The pod gets its group as a label and a scheduling
-//! gate; the fabric controller waits for the group, chooses, and lifts the gate.
+//! gate; the fabric controller waits for the group, chooses, and lifts the gate. A pod whose
+//! `PodGroup` has a topology constraint on the label of fabrics gets none: the scheduler places
+//! such a group by itself.
 
 use crate::denial::Denial;
 use crate::intent::{Fabric, Intent};
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, job_label, label};
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -45,11 +47,7 @@ pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
         };
         JOB_LABELS.iter().find_map(|label| Some(hash(&[namespace, label, &value(label)?])))
     };
-    // The workload API of Kubernetes itself.
-    let by_pod_group = || {
-        let group = pod.spec.as_ref()?.scheduling_group.as_ref()?.pod_group_name.as_ref()?;
-        Some(hash(&[namespace, "pod-group", group]))
-    };
+    let by_pod_group = || Some(hash(&[namespace, "pod-group", pod_group(pod)?]));
     let by_controller = || {
         let controller = owners.iter().find(|owner| owner.controller == Some(true))?;
         Some(hash(&["controller", &controller.uid]))
@@ -65,8 +63,12 @@ pub(crate) fn check(
     pod: &Pod,
     intent: &Intent,
     controller: bool,
+    view: &ClusterView,
 ) -> Result<Option<String>, Denial> {
     let Some(fabric) = &intent.fabric else { return Ok(None) };
+    if *fabric == Fabric::Same && is_placed_by_scheduler(pod, view)? {
+        return Ok(None);
+    }
     let deny = |why: &str| Denial::new(annotation::FABRIC, fabric.to_string(), why);
     if !controller {
         return Err(deny(
@@ -80,6 +82,31 @@ pub(crate) fn check(
             .allowed("the name of a group")
     });
     group.map(Some)
+}
+
+/// Returns true if the scheduler itself puts all pods of the pod's group on one fabric: the
+/// group's topology constraint names the label of nodes.
+fn is_placed_by_scheduler(pod: &Pod, view: &ClusterView) -> Result<bool, Denial> {
+    let groups = view.pod_groups();
+    let Some(name) = pod_group(pod).filter(|_| groups.is_served()) else { return Ok(false) };
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let key = ObjectKey { namespace, name: name.clone() };
+    let Some(keys) = groups.topology_keys(&key) else {
+        return Err(Denial::new(
+            annotation::FABRIC,
+            Fabric::Same.to_string(),
+            format!(
+                "PodGroup `{name}` of the pod has not been seen, so nobody knows whether the \
+                 scheduler puts its pods on one fabric; create the group first, and try again"
+            ),
+        ));
+    };
+    Ok(keys.iter().any(|key| key == label::NODE_FABRIC))
+}
+
+/// The group of the workload API of Kubernetes itself.
+fn pod_group(pod: &Pod) -> Option<&String> {
+    pod.spec.as_ref()?.scheduling_group.as_ref()?.pod_group_name.as_ref()
 }
 
 /// A fabric can be chosen only where NICs tell theirs, or an operator has said which

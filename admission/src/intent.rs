@@ -3,6 +3,7 @@
 //! GPUs (`resources`).
 
 mod containers;
+mod cpus;
 pub(crate) mod nic_config;
 mod resources;
 mod values;
@@ -100,6 +101,12 @@ pub struct Intent {
     pub nic_config: Option<String>,
     /// With whom the pod shares a fabric.
     pub fabric: Option<Fabric>,
+    /// Whether all pods of the job have NICs of one rail.
+    pub same_rail: bool,
+    /// The group whose rail the pod shares; found when all of the pod is known.
+    pub rail_group: Option<String>,
+    /// CPUs on the NUMA node of the GPUs and NICs, where the pod asks for them.
+    pub cpus: Option<u32>,
     /// The trigger's value as the user wrote it, for texts.
     pub trigger: String,
 }
@@ -140,12 +147,14 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
     let nic_config = get(annotation::NIC_CONFIG);
     let nic_config = nic_config.map(|value| nic_config::read(value, nics, host_network));
+    let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;
+    let cpus = get(annotation::ALIGNED_CPUS).map(|value| cpus::read(value, pod, &shares, policy));
     Ok(Some(Intent {
         nics,
         gpus,
         resource: limits.resource,
         level: get(annotation::ALIGNMENT).map(values::level).transpose()?,
-        policy: values::policy(get(annotation::ALIGNMENT_POLICY))?,
+        policy,
         pairing: values::pairing(get(annotation::PAIRING), gpus, nics)?,
         is_pairing_named: get(annotation::PAIRING).is_some(),
         gpu_class: class(annotation::GPU_CLASS)?,
@@ -154,6 +163,9 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         host_network,
         nic_config: nic_config.transpose()?,
         fabric,
+        same_rail: values::same_rail(get(annotation::RAIL), nics)?,
+        rail_group: None,
+        cpus: cpus.transpose()?,
         trigger: trigger.to_owned(),
     }))
 }

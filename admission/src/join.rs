@@ -7,6 +7,7 @@
 mod attributes;
 mod cells;
 pub(crate) mod form;
+pub(crate) mod pinned;
 mod preferred;
 mod whole;
 
@@ -34,6 +35,8 @@ pub(crate) struct Question<'a> {
     pub(crate) counts: Option<&'a Demand>,
     pub(crate) driver: &'static GpuDriver,
     pub(crate) machines: &'a [Machine<'a>],
+    /// The rail of the NICs, where it is given; the machines have no others.
+    pub(crate) rail: Option<i64>,
 }
 
 /// A way to meet the demand that a join proposes.
@@ -64,7 +67,7 @@ impl Candidate {
 /// What binds at this nearness, best join first.
 pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
     // A pair has one GPU; a larger block has no partners.
-    if nearness == Nearness::Partner && (question.demand.gpus > 1 || pairs_strand(question)) {
+    if nearness == Nearness::Partner && question.demand.gpus > 1 {
         return Vec::new();
     }
     let mut candidates = attributes::propose(question, nearness);
@@ -73,10 +76,14 @@ pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candid
     candidates
 }
 
-/// Whether pairs gain nothing for a pod with one GPU and leave devices unused: no machine has
-/// a NIC that is nearer than those that the pairs leave out.
-fn pairs_strand(question: Question<'_>) -> bool {
-    question.demand.blocks == 1 && !question.machines.iter().any(Machine::has_nearer_partners)
+/// Returns true if pairs gain nothing and leave devices unused: no machine has a NIC that is
+/// nearer than those that the pairs leave out.
+pub(crate) fn pairs_strand(question: Question<'_>) -> bool {
+    !question.machines.iter().any(Machine::has_nearer_partners)
 }
 
+/// Claims for named cells, where nothing else binds at this nearness.
+pub(crate) use pinned::propose as pinned;
+/// Any devices, where near ones are only preferred.
+pub(crate) use preferred::unaligned;
 pub(crate) use preferred::{WEAKEST, propose as preferred};

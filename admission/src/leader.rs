@@ -1,10 +1,11 @@
-//! What one replica does for all: certificates, the collection of unused templates, and
-//! the memory of machines. Each is a decision over what is seen, and then one write that
+//! What one replica does for all: certificates, the collection of unused templates,
+//! events on pods that wait for a cell, and the memory of machines. Each is a decision over what is seen, and then one write that
 //! carries the version of what it was decided from.
 
 mod certificates;
 mod lifecycle;
 mod machines;
+mod pinned_pods;
 mod recreate;
 mod templates;
 mod waiting_pods;

@@ -8,9 +8,9 @@
 pub mod admit;
 mod claim;
 mod cost;
+mod cpus;
 pub mod demand;
 pub mod denial;
-pub mod doctor;
 pub mod fabric;
 pub mod intent;
 mod join;
@@ -18,9 +18,11 @@ mod join;
 mod leader;
 pub mod lint;
 pub mod nearness;
+pub mod pin;
 pub mod plan;
 mod pod_check;
-mod quota;
+pub mod quota;
+mod rail;
 pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]

@@ -12,11 +12,14 @@ use crate::fabric;
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{self, Classes, Question};
 use crate::nearness::Nearness;
-use crate::supply;
-use choice::Chosen;
+use crate::pin::Pin;
+use crate::{cpus, rail};
+use crate::{supply, template};
 pub(crate) use choice::FABRIC_ATTRIBUTES;
+use choice::{Choice, Chosen};
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::{Machine, Selection, machines};
+use cluster_model::names::cpu;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -103,6 +106,14 @@ pub struct Plan {
     pub steps: u64,
     /// Names of the requests for NICs.
     pub nic_requests: Vec<String>,
+    /// The cells that the claim is pinned to, where it is.
+    pub place: Option<String>,
+    /// The rail that the pods of the job have in common, where they ask for it.
+    pub rail: Option<i64>,
+    /// CPUs on the NUMA node of the devices, where the pod asks for them.
+    pub cpus: Option<u32>,
+    /// The claims of which one is chosen for each pod; none where the claim is pinned to no cell.
+    pub pins: Vec<Pin>,
     devices: (u32, u32),
     pairing: Pairing,
 }
@@ -140,29 +151,36 @@ fn plan_as_read(
     }
     let selected = selection::select(intent, view, policy)?;
     let demand = Demand::of(intent);
-    let counts = demand.as_counts(&intent.shares);
+    // By plain counts nothing says which CPUs are near which NICs.
+    let by_counts = intent.cpus.is_none() || demand.blocks == 1;
+    let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
+    let cpu_class = view.inventory().class(cpu::CLASS).filter(|_| intent.cpus.is_some());
     let filter = |node: &str| placement.allows(view, node);
     let selection = Selection {
         gpu_driver: selected.driver,
         gpu_class: &selected.gpu_class,
         nic_class: &selected.nic_class,
         without_interface: intent.host_network,
+        cpu_class: cpu_class.map(|class| &**class),
     };
-    let machines = machines(view, &selection, filter);
+    let mut machines = machines(view, &selection, filter);
     if machines.is_empty() {
         return Err(supply::nothing(intent, view, &selection, filter));
     }
     nic_config::check_machines(intent, &machines)?;
     fabric::check_machines(intent, &machines, view)?;
+    cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
+    let rail = rail::keep_one(intent, &demand, &mut machines)?;
     let classes = selected.classes();
     let question = Question {
         demand: &demand,
         counts: counts.as_ref(),
         driver: selected.driver,
         machines: &machines,
+        rail,
     };
-    let chosen = choice::choose(intent, question, &classes, view, policy)?;
-    Ok(complete(intent, selected.driver, chosen, &machines))
+    let choice = choice::choose(intent, question, &classes, view, policy)?;
+    Ok(complete(intent, question, choice))
 }
 
 impl Plan {
@@ -170,34 +188,53 @@ impl Plan {
     fn is_near(&self) -> bool {
         self.join != join::UNALIGNED
     }
+
+    /// The plan with one of its pins.
+    pub(crate) fn pinned(self, index: usize) -> Self {
+        let Some(pin) = self.pins.get(index).cloned() else { return self };
+        let Pin { place, claim, steps, nic_requests, template: _ } = pin;
+        Self { claim, steps, nic_requests, place, ..self }
+    }
 }
 
-fn complete(
-    intent: &Intent,
-    driver: &'static GpuDriver,
-    chosen: Chosen,
-    machines: &[Machine<'_>],
-) -> Plan {
-    let Chosen { candidate, claim, nic_requests, steps } = chosen;
+fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
+    let machines = question.machines;
+    let Choice { best: Chosen { candidate, claim, nic_requests, steps }, pins } = choice;
+    let is_served = |(index, serves): (usize, &bool)| {
+        *serves || pins.iter().any(|pin| pin.candidate.serves[index])
+    };
+    let serves: Vec<_> = candidate.serves.iter().enumerate().map(is_served).collect();
+    let pins = pins.into_iter().map(|pin| complete_pin(intent, pin)).collect();
     let claim = with_config(claim, intent, &nic_requests);
     let all = machines.iter().map(Machine::live_nodes).sum();
-    let serving = machines.iter().zip(&candidate.serves).filter(|(_, serves)| **serves);
+    let serving = machines.iter().zip(&serves).filter(|(_, serves)| **serves);
     let serving = serving.map(|(machine, _)| machine.live_nodes()).sum();
     Plan {
-        driver,
+        driver: question.driver,
         join: candidate.join,
         nearness: candidate.nearness,
         policy: intent.policy,
         nodes: (serving, all),
-        machines: representatives(machines, &candidate.serves),
+        machines: representatives(machines, &serves),
         grants: candidate.demand.grants(&intent.shares),
         why: candidate.why,
         claim,
         steps,
         nic_requests,
+        place: candidate.form.place(),
+        rail: question.rail,
+        cpus: intent.cpus,
+        pins,
         devices: (intent.gpus, intent.nics),
         pairing: intent.pairing,
     }
+}
+
+fn complete_pin(intent: &Intent, chosen: Chosen) -> Pin {
+    let Chosen { candidate, claim, nic_requests, steps } = chosen;
+    let claim = with_config(claim, intent, &nic_requests);
+    let template = template::build(&claim).metadata.name.unwrap_or_default();
+    Pin { place: candidate.form.place(), claim, template, steps, nic_requests }
 }
 
 fn with_config(

@@ -43,7 +43,7 @@ pub(crate) fn escape(
 }
 
 /// The quotas on an extended resource, of any namespace, that claims by a class escape.
-pub(crate) fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeSet<ObjectKey> {
+pub fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeSet<ObjectKey> {
     if view.extended_resource(class) == Some(resource) {
         return BTreeSet::new();
     }
@@ -51,13 +51,13 @@ pub(crate) fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeS
 }
 
 /// What counts them.
-pub(crate) fn instead(resource: &str, class: &str) -> String {
+pub fn instead(resource: &str, class: &str) -> String {
     let counted = counted(class);
     format!("limit {counted}, or set extendedResourceName: {resource} in DeviceClass `{class}`")
 }
 
 /// An extended resource, as a quota names it.
-pub(crate) fn limited(resource: &str) -> String {
+pub fn limited(resource: &str) -> String {
     format!("requests.{resource}")
 }
 

@@ -17,7 +17,8 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations by which a pod asks for devices.
-const ASKING: [&str; 11] = [
+const ASKING: [&str; 13] = [
+    annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
     annotation::ALIGNMENT,
     annotation::ALIGNMENT_POLICY,
@@ -29,6 +30,7 @@ const ASKING: [&str; 11] = [
     annotation::NIC_CLASS,
     annotation::NIC_CONFIG,
     annotation::PAIRING,
+    annotation::RAIL,
 ];
 
 /// Where containers with resources stand.

@@ -3,7 +3,6 @@
 //! A CEL runtime error aborts a pod's scheduling on every node, so every
 //! selector made here is total: it has a verdict for any device of any driver.
 
-use cluster_model::names::attribute;
 use std::fmt::Write as _;
 use topology_graph::PciAddress;
 
@@ -25,6 +24,11 @@ impl Selector {
         self.and(|text, get| write!(text, "{get}.orValue(\"\") == {value}"), attribute)
     }
 
+    /// … whose int attribute `domain/id` has this value, which is no negative one.
+    pub(crate) fn and_int(self, attribute: &str, value: i64) -> Self {
+        self.and(|text, get| write!(text, "{get}.orValue(-1) == {value}"), attribute)
+    }
+
     /// … whose bool attribute `domain/id` is true.
     pub(crate) fn and_true(self, attribute: &str) -> Self {
         self.and(|text, get| write!(text, "{get}.orValue(false) == true"), attribute)
@@ -41,10 +45,10 @@ impl Selector {
         self.and(|text, get| write!(text, "{get}.orValue({value}) == {value}"), attribute)
     }
 
-    /// … at one of these PCI addresses.
-    pub(crate) fn and_addresses(self, addresses: &[PciAddress]) -> Self {
+    /// … whose string attribute `domain/id` is one of these PCI addresses.
+    pub(crate) fn and_addresses(self, attribute: &str, addresses: &[PciAddress]) -> Self {
         let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        self.and_one_of(attribute::PCI_BUS_ID, texts.iter().map(String::as_str))
+        self.and_one_of(attribute, texts.iter().map(String::as_str))
     }
 
     /// … whose string attribute `domain/id` is one of these values.

@@ -8,11 +8,13 @@ mod decisions;
 mod handlers;
 pub(crate) mod metrics;
 mod plans;
+mod recent;
 mod review;
 pub(crate) mod templates;
 
 pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
 pub use plans::Plans;
+pub use recent::RecentPins;
 pub use review::{Answer, Needs, answer};
 
 use crate::leader::Leader;
@@ -65,7 +67,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         metrics: metrics.clone(),
     };
     let decisions = Decisions::default();
-    let app = App { templates, policy, plans, decisions, readiness: readiness.clone(), metrics };
+    let app = App {
+        templates,
+        policy,
+        plans,
+        recent: RecentPins::default(),
+        decisions,
+        readiness: readiness.clone(),
+        metrics,
+    };
     let lease = Lease::new(client.clone(), &namespace, object::LEASE, lease.duration());
     let synced = Readiness::default();
     let watches = follow(client.clone(), &namespace, view, [&readiness, &synced]);
@@ -124,7 +134,12 @@ fn follow(
         // In the order in which they stand here they are begun.
         futures::join!(
             watch::follow(client.clone(), view.clone(), listed),
-            watch::follow_kind::<ResourceQuota, _>(client, view.clone(), listed("resourcequotas")),
+            watch::follow_kind::<ResourceQuota, _>(
+                client.clone(),
+                view.clone(),
+                listed("resourcequotas")
+            ),
+            watch::follow_pod_groups(client, view.clone(), listed("podgroups")),
             watch::follow_object(machines, object::MACHINES, view, listed("machines")),
             async { drop(begun) },
         );

@@ -56,7 +56,7 @@ pub(crate) fn nothing(
             }
         ),
         _ if nodes.is_empty() => {
-            "no node here has the labels that the pod asks of its node".to_owned()
+            "no node matches the pod's nodeSelector or node affinity".to_owned()
         }
         _ if devices.is_empty() => format!(
             "nothing is known of how GPUs and NICs are connected on the {} that the pod can run on: \

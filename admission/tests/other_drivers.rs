@@ -7,18 +7,22 @@
 mod cluster;
 
 use admission::admit::admit;
-use admission::plan::Policy;
+use admission::pin;
+use admission::plan::{Plan, Policy};
 use cluster::{H100, add, cluster, pod};
+use cluster_model::node_devices::NodeDevices;
+use cluster_model::placement::Placement;
 use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::device::Device;
+use dra_allocator::{Claim, ClaimName, Limits, Outcome, allocate};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use topology_graph::NodeTopology;
+use topology_graph::{Level, NodeTopology, PciAddress};
 
 const INTENTS: &[(u32, &[(&str, &str)])] = &[
     (1, &[("aligned-nics", "1")]),
@@ -70,17 +74,23 @@ fn live_slices() {
     }
 }
 
-/// With the node's graph, cells are known; and no claim can say them: alternatives
-/// of two requests are kept apart only by an attribute that all devices of both
-/// have, with no value in common.
-#[test]
-fn a_graph_is_not_enough_to_list_cells() {
+/// A GB300 on Azure with the NICs of an upstream DRANET and the node's graph.
+fn beside_upstream() -> (ClusterView, String) {
     let (mut view, node) = live("aks-gb300");
     let example = snapshot::objects(&file("deploy/examples/aks-gb300/cluster.yaml")).unwrap();
     let mut graphs = example.into_iter().filter(|object| object["kind"] == "NodeTopology");
     let mut graph: NodeTopology = serde_json::from_value(graphs.next().unwrap()).unwrap();
-    graph.metadata.name = Some(node);
+    graph.metadata.name = Some(node.clone());
     view.apply(graph).unwrap();
+    (view, node)
+}
+
+/// With the node's graph, cells are known; and no claim can list them as alternatives: those
+/// of two requests are kept apart only by an attribute that all devices of both
+/// have, with no value in common. So each pod is pinned to one cell.
+#[test]
+fn a_graph_is_not_enough_to_list_cells() {
+    let (view, _) = beside_upstream();
     insta::assert_snapshot!(report(&view, &Policy::default()));
 
     let found: Vec<_> = LIVE.iter().map(|(name, _)| (*name, in_common(&live(name).0))).collect();
@@ -145,4 +155,133 @@ fn a_size_stands_in_for_the_graph() {
     } });
     view.apply(serde_json::from_value::<ResourceSlice>(slice).unwrap()).unwrap();
     insta::assert_snapshot!(report(&view, &Policy::default()));
+}
+
+fn planned(gpus: u32, annotations: &[(&str, &str)], view: &ClusterView) -> Plan {
+    let pod = pod("nvidia.com/gpu", gpus, annotations);
+    admit(&pod, view, &Policy::default()).unwrap().planned.unwrap().plan
+}
+
+/// Gives a pod with this plan its devices, as the scheduler would: none where it waits; the
+/// claim is there in any case.
+fn schedule(view: &mut ClusterView, node: &str, name: &str, plan: &Plan) -> Vec<PciAddress> {
+    let claim = Claim::from_spec(ClaimName::new("default", name), &plan.claim).unwrap();
+    let inventory = view.inventory();
+    let steps = Limits::steps(1_000);
+    let found = allocate(inventory, node, &[claim], inventory.state(), view.settings(), steps);
+    let found = match found.outcome {
+        Outcome::Allocated(mut claims) => claims.pop(),
+        other => {
+            assert!(matches!(other, Outcome::NoFit(_)), "{other:?}");
+            None
+        }
+    };
+    let results = found.iter().flat_map(|claim| &claim.results);
+    let results: Vec<_> = results
+        .map(|result| {
+            let id = &result.device;
+            json!({ "request": result.request.to_string(), "driver": id.driver.to_string(),
+                    "pool": id.pool.to_string(), "device": id.device.to_string() })
+        })
+        .collect();
+    let devices = NodeDevices::of(view, node).unwrap();
+    let all = devices.gpus.iter().chain(&devices.nics);
+    let given = all.filter(|(_, device)| {
+        found.iter().flat_map(|claim| &claim.results).any(|it| it.device == *device.id())
+    });
+    let given: Vec<_> = given.map(|(address, _)| *address).collect();
+    let pin = plan.pins.iter().find(|pin| pin.claim == plan.claim).unwrap();
+    let allocation = found.is_some().then(|| json!({ "devices": { "results": results } }));
+    let object = json!({
+        "metadata": { "name": name, "namespace": "default",
+                      "labels": { "dranet.io/template": pin.template } },
+        "spec": plan.claim, "status": { "allocation": allocation },
+    });
+    view.apply(serde_json::from_value::<ResourceClaim>(object).unwrap()).unwrap();
+    given
+}
+
+/// Each pod gets a claim for one cell: of those that are free, the one with fewest pods.
+#[test]
+fn pods_are_pinned_to_cells_that_are_free() {
+    let (mut view, node) = beside_upstream();
+    let mut places = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        let plan = planned(1, &[("aligned-nics", "1")], &view);
+        let given = schedule(&mut view, &node, name, &plan);
+        let devices = NodeDevices::of(&view, &node).unwrap();
+        let holds = |cell: &topology_graph::Cell| {
+            given.iter().all(|it| cell.gpus.contains(it) || cell.nics.contains(it))
+        };
+        assert_eq!(given.len(), 2);
+        assert!(devices.cells(Level::Numa).iter().any(holds), "{name}: {given:?}");
+        places.push(plan.place.unwrap());
+    }
+    let cell = |numa: u32| format!("numa{numa} of Standard_ND128isr_GB300_v6");
+    assert_eq!(places, [cell(0), cell(1), cell(0), cell(1)]);
+
+    // Now nothing is free: near devices are waited for, or any are taken.
+    let waiting = planned(1, &[("aligned-nics", "1")], &view);
+    assert_eq!(waiting.place, Some(cell(0)));
+    let preferred = [("aligned-nics", "1"), ("alignment-policy", "preferred")];
+    assert_eq!(planned(1, &preferred, &view).place, None);
+}
+
+/// Pods of a burst are created before any claim of them is seen.
+#[test]
+fn pods_of_a_burst_go_to_different_cells() {
+    let (view, _) = beside_upstream();
+    let plan = planned(1, &[("aligned-nics", "1")], &view);
+    let mut created: Vec<String> = Vec::new();
+    for _ in 0..4 {
+        let known = created.clone();
+        let count = |template: &str| known.iter().filter(|name| *name == template).count();
+        let chosen = pin::choose(plan.clone(), &Placement::default(), &view, count);
+        let pin = chosen.pins.iter().find(|pin| pin.place == chosen.place).unwrap();
+        created.push(pin.template.clone());
+    }
+    let [first, second] = [&plan.pins[0].template, &plan.pins[1].template];
+    assert_eq!(created.iter().collect::<Vec<_>>(), [first, second, first, second]);
+}
+
+/// A pod that waits for a cell is not moved to another that becomes free: this is said.
+#[test]
+fn a_pod_that_waits_while_another_cell_is_free_is_known() {
+    let (mut view, node) = beside_upstream();
+    let all = planned(2, &[("aligned-nics", "2"), ("pairing", "group")], &view);
+    assert_eq!(schedule(&mut view, &node, "both", &all).len(), 4);
+    let own = all.pins.iter().find(|pin| pin.place == all.place).unwrap().template.clone();
+    let place = Placement::default();
+    let waiting = pin::elsewhere(&all, &own, &place, &view);
+    assert_eq!(waiting, all.place.as_deref().zip(all.pins[1].place.as_deref()));
+    assert_eq!(schedule(&mut view, &node, "other", &all), [], "the cell is full");
+    let rest = planned(2, &[("aligned-nics", "2"), ("pairing", "group")], &view);
+    assert_eq!(schedule(&mut view, &node, "rest", &rest).len(), 4);
+    assert_eq!(pin::elsewhere(&all, &own, &place, &view), None, "no cell is free");
+}
+
+/// What was decided stays where the pod is seen again before its template is.
+#[test]
+fn a_pinned_pod_keeps_its_cell() {
+    let (mut view, node) = beside_upstream();
+    let wanted = pod("nvidia.com/gpu", 1, &[("aligned-nics", "1")]);
+    let first = admit(&wanted, &view, &Policy::default()).unwrap();
+    let plan = &first.planned.as_ref().unwrap().plan;
+    assert_eq!(schedule(&mut view, &node, "a", plan).len(), 2);
+    let again = admit(&first.pod, &view, &Policy::default()).unwrap();
+    assert_eq!(again.pod, first.pod);
+}
+
+/// The same bus ids on another type of machine are other cells.
+#[test]
+fn a_pinned_claim_is_kept_to_one_type_of_machine() {
+    let (view, node) = beside_upstream();
+    let plan = planned(1, &[("aligned-nics", "1")], &view);
+    let slices = snapshot::objects(&file("tests/fixtures/aks-gb300/resourceslice-dranet.yaml"));
+    let text = serde_json::to_string(&slices.unwrap()[0]).unwrap();
+    let other = text.replace("Standard_ND128isr_GB300_v6", "Standard_of_another_size");
+    let mut other_view = view.clone();
+    other_view.apply(serde_json::from_str::<ResourceSlice>(&other).unwrap()).unwrap();
+    assert_eq!(schedule(&mut view.clone(), &node, "a", &plan).len(), 2);
+    assert_eq!(schedule(&mut other_view, &node, "a", &plan), []);
 }

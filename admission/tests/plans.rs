@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "plans/beside.rs"]
+mod beside;
 #[path = "plans/brute_force.rs"]
 mod brute_force;
 #[path = "plans/cache.rs"]

@@ -6,7 +6,7 @@
 //! MAC addresses) counts only by which devices it ties together.
 
 use crate::gpu_drivers::GpuDriver;
-use crate::names::attribute;
+use crate::names::{attribute, capacity, cpu};
 use crate::node_devices::{NodeDevices, is_true, text};
 use crate::remembered;
 use crate::view::ClusterView;
@@ -26,6 +26,17 @@ pub struct Selection<'a> {
     /// Whether NICs with a network interface are left out: it cannot be moved
     /// into a pod that shares the host's network.
     pub without_interface: bool,
+    /// Class of the CPUs, where a claim asks for any.
+    pub cpu_class: Option<&'a Class>,
+}
+
+/// The CPUs of a NUMA node, of which claims take parts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuGroup {
+    /// The NUMA node, as NICs publish it.
+    pub numa: AttributeValue,
+    /// How many claims may have together.
+    pub cpus: i64,
 }
 
 /// One or more nodes that are alike, with the devices that can be selected.
@@ -35,6 +46,8 @@ pub struct Machine<'a> {
     pub nodes: Vec<&'a str>,
     /// The devices of the first.
     pub devices: NodeDevices<'a>,
+    /// Its CPUs by NUMA node, where the selection asks for them.
+    pub cpus: Vec<CpuGroup>,
 }
 
 /// All that a plan can see of a machine.
@@ -42,6 +55,7 @@ pub struct Machine<'a> {
 struct Likeness {
     shape: ShapeHash,
     devices: Vec<DeviceLikeness>,
+    cpus: Vec<CpuGroup>,
 }
 
 /// What a plan can see of a device.
@@ -66,9 +80,10 @@ pub fn machines<'a>(
     let remembered = nodes().filter(|name| view.is_remembered(name));
     for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
         let Some(devices) = selected(view, name, selection) else { continue };
-        let likeness = likeness(&devices, selection.gpu_driver);
+        let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
+        let likeness = likeness(&devices, selection.gpu_driver, cpus.clone());
         let machine =
-            alike.entry(likeness).or_insert_with(|| Machine { nodes: Vec::new(), devices });
+            alike.entry(likeness).or_insert_with(|| Machine { nodes: Vec::new(), devices, cpus });
         if machine.nodes.is_empty() || !view.is_remembered(name) {
             machine.nodes.push(name);
         }
@@ -84,7 +99,8 @@ fn selected<'a>(
     selection: &Selection<'_>,
 ) -> Option<NodeDevices<'a>> {
     let mut devices = NodeDevices::of(view, node)?;
-    let Selection { gpu_driver, gpu_class, nic_class, without_interface } = *selection;
+    let Selection { gpu_driver, gpu_class, nic_class, without_interface, cpu_class: _ } =
+        *selection;
     devices.gpus.retain(|_, gpu| {
         *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
     });
@@ -105,12 +121,35 @@ pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
     })
 }
 
-fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver) -> Likeness {
+/// The CPUs of a node that a driver publishes by NUMA node.
+fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<CpuGroup> {
+    let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    let shared = devices.into_iter().filter(|device| {
+        *device.id().driver == *cpu::DRIVER
+            && device.allows_multiple_allocations()
+            && is_in(class, device, view.settings())
+    });
+    let group = |device: &Device| {
+        let numa = device.attribute(attribute::NUMA_NODE).filter(|value| !value.is_list())?;
+        let capacity = device.capacity().iter().find(|(name, _)| name.to_string() == capacity::CPU);
+        Some(CpuGroup { numa: numa.clone(), cpus: capacity?.1.value.value() })
+    };
+    shared.filter_map(group).collect()
+}
+
+fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver, cpus: Vec<CpuGroup>) -> Likeness {
     let all = devices.gpus.iter().chain(&devices.nics);
-    let mentioned =
-        [attribute::PCIE_ROOT, attribute::NUMA_NODE, attribute::PCIE_SWITCH, attribute::SHAPE];
+    let mentioned = [
+        attribute::PCIE_ROOT,
+        attribute::NUMA_NODE,
+        attribute::PCIE_SWITCH,
+        attribute::RAIL,
+        attribute::SHAPE,
+    ];
+    // NICs of which nothing else says what machine they are on.
+    let mentioned = mentioned.into_iter().chain(attribute::MACHINE_TYPES);
     let own = driver.numa_attribute.into_iter().chain(driver.kind_attribute);
-    let mentioned: Vec<_> = mentioned.into_iter().chain(own).collect();
+    let mentioned: Vec<_> = mentioned.chain(own).collect();
     let gpus = devices.gpus.iter().map(|(address, gpu)| (uuid(gpu, driver), *address));
     let gpus: Vec<_> = gpus.collect();
     let describe = |(address, device): (&PciAddress, &&Device)| {
@@ -122,7 +161,7 @@ fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver) -> Likeness {
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
         }
     };
-    Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect() }
+    Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect(), cpus }
 }
 
 fn uuid<'a>(device: &'a Device, driver: &GpuDriver) -> Option<&'a str> {

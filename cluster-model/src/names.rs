@@ -78,6 +78,12 @@ pub mod annotation {
     pub const NIC_CONFIG: &str = "dranet.io/nic-config";
     /// Written by the webhook: the limits that the claim stands for, by container.
     pub const LIMITS: &str = "dranet.io/limits";
+    /// Written on a template whose claim is pinned to cells: which.
+    pub const PINNED: &str = "dranet.io/pinned";
+    /// Same rail for all pods of a job.
+    pub const RAIL: &str = "dranet.io/rail";
+    /// CPUs on the NUMA node of the GPUs and NICs.
+    pub const ALIGNED_CPUS: &str = "dranet.io/aligned-cpus";
     /// Written on a template that nobody refers to: since when.
     pub const UNUSED_SINCE: &str = "dranet.io/unused-since";
     /// Written by the webhook: a hash of the annotations that the claim was planned from, by
@@ -112,8 +118,18 @@ pub mod alternative {
     pub const ANY: &str = "any";
 }
 
+/// The driver of CPUs (kubernetes-sigs/dra-driver-cpu).
+pub mod cpu {
+    /// Driver name of its ResourceSlices.
+    pub const DRIVER: &str = "dra.cpu";
+    /// The DeviceClass that its installation has.
+    pub const CLASS: &str = "dra.cpu";
+}
+
 /// Device capacities by fully qualified name.
 pub mod capacity {
+    /// CPUs of a NUMA node, of which claims take parts.
+    pub const CPU: &str = "dra.cpu/cpu";
     /// What a NIC carries in bits per second, where claims can share it.
     pub const BANDWIDTH: &str = "dranet.io/bandwidth";
 }
@@ -174,6 +190,10 @@ pub mod attribute {
     pub const OKE_GPU_MEMORY_FABRIC: &str = "oke.dra.net/gpuMemoryFabricId";
     /// Type of an Alibaba Cloud instance.
     pub const ALIBABA_INSTANCE_TYPE: &str = "alibaba.dra.net/instanceType";
+
+    /// Attributes that name the type of a machine, which says what its graph is.
+    pub const MACHINE_TYPES: [&str; 4] =
+        [AZURE_VM_SIZE, AWS_INSTANCE_TYPE, GCE_MACHINE_TYPE, ALIBABA_INSTANCE_TYPE];
 
     /// Upstream DRANET's own, `dra.net/…`.
     pub mod dranet {

@@ -200,12 +200,18 @@ fn take(
 ) -> Result<(), SnapshotError> {
     use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
     use k8s_openapi::api::resource::v1 as resource;
+    use k8s_openapi::api::scheduling::v1beta1::PodGroup;
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let count = match (version.as_str(), kind.as_str()) {
         ("v1", "Node") => apply::<Node>(view, path, object),
         ("v1", "ConfigMap") if object["metadata"]["name"] == names::object::MACHINES => {
             apply::<ConfigMap>(view, path, object)
+        }
+        ("scheduling.k8s.io/v1beta1", "PodGroup") => {
+            // A file has what a server has.
+            view.set_pod_groups_served(true);
+            apply::<PodGroup>(view, path, object)
         }
         ("v1", "ResourceQuota") => apply::<ResourceQuota>(view, path, object),
         ("resource.k8s.io/v1", "ResourceSlice") => {

@@ -10,14 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology_graph::{Level, Overlay, Topology};
 
-/// Attributes that name the type of a machine.
-const MACHINE_TYPES: [&str; 4] = [
-    attribute::AZURE_VM_SIZE,
-    attribute::AWS_INSTANCE_TYPE,
-    attribute::GCE_MACHINE_TYPE,
-    attribute::ALIBABA_INSTANCE_TYPE,
-];
-
 /// The graphs, by node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StandIns {
@@ -73,9 +65,9 @@ fn machine(slice: &ResourceSlice) -> Option<(&str, &str)> {
     if devices.iter().any(|device| text(device, attribute::SHAPE).is_some()) {
         return None;
     }
-    let mut types = devices
-        .iter()
-        .flat_map(|device| MACHINE_TYPES.iter().filter_map(move |name| text(device, name)));
+    let mut types = devices.iter().flat_map(|device| {
+        attribute::MACHINE_TYPES.iter().filter_map(move |name| text(device, name))
+    });
     Some((spec.node_name.as_deref()?, types.next()?))
 }
 

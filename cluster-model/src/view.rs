@@ -8,10 +8,12 @@ mod claims;
 mod devices;
 mod graphs;
 mod known_machines;
+mod pod_groups;
 mod quotas;
 mod versions;
 
 pub use claims::KnownClaim;
+pub use pod_groups::PodGroups;
 pub use quotas::Quotas;
 pub use versions::NodeVersion;
 
@@ -119,6 +121,7 @@ pub struct ClusterView {
     claims: Claims,
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
+    pod_groups: PodGroups,
     remembered: BTreeMap<String, Arc<Remembered>>,
     /// Extended resource by class, where the class stands for one.
     extended: BTreeMap<String, ExtendedResource>,
@@ -140,6 +143,7 @@ impl Default for ClusterView {
             claims: Claims::default(),
             templates: BTreeMap::new(),
             quotas: Quotas::default(),
+            pod_groups: PodGroups::default(),
             remembered: BTreeMap::new(),
             extended: BTreeMap::new(),
             plugins: BTreeMap::new(),

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -151,6 +152,37 @@ where
     ClusterView: Index<K>,
 {
     follow_into(Api::<K>::all(client), watcher::Config::default(), view, listed)
+}
+
+/// Follows the groups of pods that the scheduler places itself, where and as soon as the API
+/// server has them: they are no part of a default installation. `listed` is dropped when it is
+/// known that there are none, too.
+pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
+    let mut listed = Some(listed);
+    loop {
+        match serves_pod_groups(&client).await {
+            Ok(true) => break,
+            Ok(false) => _ = listed.take(),
+            Err(error) => tracing::warn!(%error, "API groups not read; trying again"),
+        }
+        let pause = if listed.is_some() { VERSION_RETRY } else { VERSION_PERIOD };
+        tokio::time::sleep(pause).await;
+    }
+    view.change(|view| view.set_pod_groups_served(true));
+    follow_kind::<PodGroup, _>(client, view, listed).await;
+}
+
+/// A group that is not installed is answered with 404 where it is asked for by name, so the
+/// list of groups comes first.
+async fn serves_pod_groups(client: &Client) -> kube::Result<bool> {
+    let version = <PodGroup as k8s_openapi::Resource>::API_VERSION;
+    let name = <PodGroup as k8s_openapi::Resource>::URL_PATH_SEGMENT;
+    let groups = client.list_api_groups().await?.groups;
+    if !groups.iter().flat_map(|group| &group.versions).any(|it| it.group_version == version) {
+        return Ok(false);
+    }
+    let list = client.list_api_group_resources(version).await?;
+    Ok(list.resources.iter().any(|it| it.name == name))
 }
 
 /// Feeds the objects that `config` selects into a sink for ever. `listed` is dropped when

@@ -1,15 +1,17 @@
 //! `doctor`: what to mend in the cluster.
 
+mod cluster;
+
 use crate::args::{DoctorArgs, LintFormat};
 use crate::{Output, source};
-use admission::doctor::{Finding, Report, examine};
+use cluster::{ClusterFinding, Report, examine};
 use serde_json::json;
 use std::fmt::Write as _;
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let (view, notes) = source::read_with_quotas(&args.source)?;
     let report = examine(&view, &args.nic_class);
-    let counts = |finding: &Finding| finding.severity >= args.fail_on.into();
+    let counts = |finding: &ClusterFinding| finding.severity >= args.fail_on.into();
     let denied = report.findings.iter().any(counts);
     let text = match args.output {
         LintFormat::Text => person(&report)?,
@@ -27,14 +29,14 @@ fn person(report: &Report) -> anyhow::Result<String> {
     if findings.is_empty() {
         writeln!(out, "nothing found")?;
     }
-    for Finding { severity, place, message } in findings {
+    for ClusterFinding { severity, place, message } in findings {
         writeln!(out, "{severity}: {place} {message}")?;
     }
     Ok(out)
 }
 
 fn program(report: &Report) -> anyhow::Result<String> {
-    let finding = |Finding { severity, place, message }: &Finding| json!({"severity": severity.to_string(), "place": place, "message": message});
+    let finding = |ClusterFinding { severity, place, message }: &ClusterFinding| json!({"severity": severity.to_string(), "place": place, "message": message});
     let findings: Vec<_> = report.findings.iter().map(finding).collect();
     let report = json!({
         "nodes": report.nodes,

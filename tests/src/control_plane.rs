@@ -44,6 +44,8 @@ pub struct Options {
     pub scheduler: SchedulerConfig,
     /// More flags for kube-apiserver.
     pub apiserver_args: Vec<String>,
+    /// Feature gates of all components, `GenericWorkload=true`.
+    pub feature_gates: Vec<String>,
 }
 
 /// A running control plane. Dropping it ends its processes and removes its files.
@@ -68,10 +70,10 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts one and waits until all of it is ready.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
-        let Options { scheduler, apiserver_args } = options;
+        let Options { scheduler, apiserver_args, feature_gates } = options;
         let begin = Instant::now();
         let state = state::directory()?;
-        let mut site = Site::prepare(state.path())?;
+        let mut site = Site::prepare(state.path(), feature_gates)?;
         let etcd = site.etcd().await?;
         let apiserver = site.apiserver(&apiserver_args).await?;
         let ((controller_manager, controllers), scheduler) =

@@ -21,6 +21,7 @@ mod control_plane {
     pub(crate) mod forecasts;
     pub(crate) mod lifecycle;
     pub(crate) mod own_scheduler;
+    pub(crate) mod pinned;
     pub(crate) mod pods;
     pub(crate) mod prediction;
     pub(crate) mod rights;
@@ -35,8 +36,8 @@ use std::{env, process::ExitCode};
 
 use control_plane::{
     answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fabric_policy,
-    faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pods, prediction, rights::Audit,
-    scheduling, thin_line, upstream_examples, webhook, worth,
+    faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pinned, pods, prediction,
+    rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
 };
 use tests::{Options, floor};
 
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         webhook::tests(),
         answers::tests(),
         own_scheduler::tests(),
+        pinned::tests(),
         pods::tests(),
         burst::tests(),
         churn::tests(),

@@ -311,6 +311,7 @@ fn every_reason_is_documented() {
         begins && word.len() > 5 && word.chars().all(|c| c.is_ascii_alphabetic())
     };
     let files = [
+        "admission/src/leader/pinned_pods.rs",
         "fabric-controller/src/controller/report.rs",
         "fabric-controller/src/waiting.rs",
         "node-driver/src/publish/events.rs",
@@ -326,7 +327,8 @@ fn every_reason_is_documented() {
             assert!(documented.contains(*reason), "{page} does not list {reason} of {file}");
         }
     }
-    let packages = ["fabric-controller", "node-driver", "scheduler-ext", "topology-graph"];
+    let packages =
+        ["admission", "fabric-controller", "node-driver", "scheduler-ext", "topology-graph"];
     let code = packages.map(sources).concat().join("\n");
     let texts: BTreeSet<String> =
         documented.into_iter().filter(|cell| !cell.starts_with("dranet.io/")).collect();
@@ -364,6 +366,38 @@ fn tests_that_show_what_upstream_does_exist() {
             assert!(all.contains(&format!("fn {name}(")), "no test `{name}`: {row}");
         }
     }
+}
+
+/// Snapshots hold every denial that a test has seen.
+#[test]
+fn denials_in_the_code_are_documented() {
+    let page = "docs/reference/denials.md";
+    let documented = first_cells(&read(page));
+    let mut count = 0;
+    for file in files(&repository().join("admission"), ".snap") {
+        let text = read(&file);
+        let denials = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            let is_denial = line.starts_with("dranet.io/") && line.contains("\": ");
+            line.strip_prefix("denied: ").or_else(|| is_denial.then_some(line))
+        });
+        for denial in denials {
+            count += 1;
+            let is_listed = documented.iter().any(|cell| has_in_order(denial, cell));
+            assert!(is_listed, "{page} has no text for this one of {}: {denial}", file.display());
+        }
+    }
+    assert!(count > 50, "{count} denials in snapshots");
+}
+
+/// Whether a text has the pieces of a documented one, which `…` separates, in their order.
+fn has_in_order(text: &str, documented: &str) -> bool {
+    let mut rest = Some(text);
+    let pieces = documented.split('…').map(str::trim).filter(|piece| piece.len() > 2);
+    for piece in pieces.clone() {
+        rest = rest.and_then(|rest| rest.split_once(piece)).map(|(_, rest)| rest);
+    }
+    rest.is_some() && pieces.count() > 0
 }
 
 /// Names with an underscore are functions, those with a slash are files.

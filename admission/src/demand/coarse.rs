@@ -22,7 +22,7 @@ fn sorted(mut split: Vec<usize>) -> Vec<usize> {
 }
 
 /// Every way to spread `blocks` over cells with this much room.
-fn splits(blocks: usize, rooms: &[usize]) -> Vec<Vec<usize>> {
+pub(super) fn splits(blocks: usize, rooms: &[usize]) -> Vec<Vec<usize>> {
     let Some((room, rest)) = rooms.split_first() else {
         return if blocks == 0 { vec![Vec::new()] } else { Vec::new() };
     };

@@ -43,17 +43,19 @@ fn count(name: &'static str, value: &str, noun: &str, allowed: &str) -> Result<u
     let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let why = match value.parse() {
         Ok(count @ 1..CLAIM_DEVICES_MAX) if digits => return Ok(count),
-        _ if digits && value.bytes().all(|byte| byte == b'0') => "zero asks for nothing".to_owned(),
+        _ if digits && value.bytes().all(|byte| byte == b'0') => {
+            "invalid value: zero asks for nothing".to_owned()
+        }
         _ if digits => {
             format!("a claim holds at most {CLAIM_DEVICES_MAX} devices, GPUs and NICs together")
         }
-        _ => format!("it is not a number of {noun}"),
+        _ => format!("invalid value: not a number of {noun}"),
     };
     Err(Denial::new(name, value, why).allowed(allowed))
 }
 
 pub(super) fn level(value: &str) -> Result<Level, Denial> {
-    let deny = |_| Denial::new(annotation::ALIGNMENT, value, "it is no level of alignment");
+    let deny = |_| Denial::new(annotation::ALIGNMENT, value, "invalid value");
     value
         .parse()
         .map_err(|error| deny(error).allowed("\"switch\", \"root-port\", \"root\" or \"numa\""))
@@ -63,10 +65,8 @@ pub(super) fn policy(value: Option<&str>) -> Result<AlignmentPolicy, Denial> {
     match value {
         None | Some("required") => Ok(AlignmentPolicy::Required),
         Some("preferred") => Ok(AlignmentPolicy::Preferred),
-        Some(value) => {
-            Err(Denial::new(annotation::ALIGNMENT_POLICY, value, "it is no policy of alignment")
-                .allowed("\"required\" or \"preferred\""))
-        }
+        Some(value) => Err(Denial::new(annotation::ALIGNMENT_POLICY, value, "invalid value")
+            .allowed("\"required\" or \"preferred\"")),
     }
 }
 
@@ -84,8 +84,26 @@ pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairi
             format!("{nics} NICs cannot be shared out evenly among {gpus} GPUs"),
         )
         .allowed(format!("\"group\", or {} of a multiple of {gpus}", annotation::ALIGNED_NICS))),
-        Some(value) => Err(Denial::new(annotation::PAIRING, value, "it is no pairing")
+        Some(value) => Err(Denial::new(annotation::PAIRING, value, "invalid value")
             .allowed("\"each\" or \"group\"")),
+    }
+}
+
+/// A rail is the number of one NIC.
+pub(super) fn same_rail(value: Option<&str>, nics: u32) -> Result<bool, Denial> {
+    match value {
+        None => Ok(false),
+        Some(SAME) if nics == 1 => Ok(true),
+        Some(SAME) => Err(Denial::new(
+            annotation::RAIL,
+            SAME,
+            format!("a rail is that of one NIC, and the pod asks for {nics}"),
+        )
+        .allowed(format!("{}: \"1\" beside it", annotation::ALIGNED_NICS))),
+        Some(value) => {
+            Err(Denial::new(annotation::RAIL, value, "invalid value")
+                .allowed(format!("\"{SAME}\"")))
+        }
     }
 }
 
@@ -99,7 +117,7 @@ pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
     if value.len() <= NAME_MAX && value.split('.').all(is_label) {
         return Ok(value.to_owned());
     }
-    Err(Denial::new(name, value, "it is not the name of a DeviceClass")
+    Err(Denial::new(name, value, "invalid value: not the name of a DeviceClass")
         .allowed("a name in lower case, for example \"gpu.nvidia.com\""))
 }
 
@@ -131,7 +149,7 @@ pub(super) fn fabric(value: Option<&str>, size: Option<&str>) -> Result<Option<F
     };
     let wrong = |size: &&str| size.parse::<u32>().map_or(true, |pods| pods < GROUP_MIN);
     if let Some(size) = size.filter(wrong) {
-        let why = "it is no number of pods that share a fabric";
+        let why = "invalid value: not a number of pods";
         let denial = Denial::new(annotation::FABRIC_SIZE, size, why);
         return Err(denial.allowed(format!("a whole number of {GROUP_MIN} or more")));
     }
@@ -143,11 +161,10 @@ pub(super) fn fabric(value: Option<&str>, size: Option<&str>) -> Result<Option<F
     match value {
         SAME => Ok(Some(Fabric::Same)),
         name if is_name => Ok(Some(Fabric::Named(name.to_owned()))),
-        _ => Err(Denial::new(annotation::FABRIC, value, "it is no name of a group").allowed(
-            format!(
+        _ => Err(Denial::new(annotation::FABRIC, value, "invalid value: not a name of a group")
+            .allowed(format!(
                 "\"{SAME}\" for the pod's own job, or a name of at most {LABEL_MAX} lowercase \
                  letters, digits and hyphens"
-            ),
-        )),
+            ))),
     }
 }

@@ -19,6 +19,8 @@ const KNOWN: &[&str] = &[
     annotation::FABRIC_MOVES,
     annotation::CONTAINERS,
     annotation::NIC_CONFIG,
+    annotation::RAIL,
+    annotation::ALIGNED_CPUS,
     annotation::LIMITS,
     annotation::PLAN,
     annotation::REQUEST_HASH,

@@ -34,7 +34,7 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
     serves.contains(&true).then(|| Candidate {
         join: match apart {
             Apart::Kind => "cells",
-            Apart::Anchor { .. } => "anchored cells",
+            Apart::Anchor { .. } | Apart::Pinned => "anchored cells",
         },
         why: format!(
             "{} and {} publish no common attribute that says which {} a device is on, so the \
@@ -111,7 +111,7 @@ fn serving(machine: &Machine<'_>, question: Question<'_>, nearness: Nearness) ->
         let nic = machine.devices.nics[nic];
         match (apart, question.driver.kind_attribute) {
             (Apart::Kind, Some(kind)) => text(nic, kind) == Some(NIC_KIND),
-            (Apart::Kind, None) => false,
+            (Apart::Kind, None) | (Apart::Pinned, _) => false,
             (Apart::Anchor { .. }, _) => text(nic, attribute::PCI_BUS_ID).is_some(),
         }
     };
@@ -147,7 +147,8 @@ fn overlap(one: &[PciAddress], other: &[PciAddress]) -> bool {
     one.iter().any(|address| other.contains(address))
 }
 
-fn extend(known: &mut Vec<PciAddress>, more: Vec<PciAddress>) {
+/// Adds addresses to a sorted list, each once.
+pub(super) fn extend(known: &mut Vec<PciAddress>, more: Vec<PciAddress>) {
     known.extend(more);
     known.sort_unstable();
     known.dedup();

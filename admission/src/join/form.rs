@@ -16,6 +16,7 @@
 //! would be taken too early.
 
 use super::Classes;
+use super::pinned::PinnedCell;
 use crate::claim::{Ask, exactly, first_available, match_attribute};
 use crate::demand::{Block, Demand};
 use crate::selector::Selector;
@@ -45,6 +46,8 @@ pub(crate) enum Way {
     },
     /// They are of this cell.
     Cell(CellWay),
+    /// They are of this cell, and no other cell would do.
+    Pinned(PinnedCell),
     /// They need not be.
     Any,
 }
@@ -57,7 +60,7 @@ pub(crate) struct CellWay {
     pub(crate) nics: Vec<PciAddress>,
 }
 
-/// The ways of every block, best first.
+/// The ways of every block, best first; of pinned blocks one for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) ways: Vec<Way>,
@@ -77,6 +80,8 @@ pub(crate) enum Apart {
         /// What the other NICs have in common with the anchor.
         nics_by: &'static str,
     },
+    /// Nothing: each block has one way of its own.
+    Pinned,
 }
 
 /// In which order requests stand, which is the order of the search.
@@ -106,6 +111,8 @@ pub(crate) struct Source<'a> {
     pub(crate) classes: &'a Classes,
     /// Whether NICs with a network interface are left out.
     pub(crate) without_interface: bool,
+    /// The rail of the NICs, where it is given.
+    pub(crate) rail: Option<i64>,
 }
 
 impl Order {
@@ -113,7 +120,7 @@ impl Order {
     /// several ways: the side that is tried first decides the way.
     pub(crate) fn all(demand: &Demand, form: &Form) -> Vec<Self> {
         let mut orders = vec![Self::NicThenGpu];
-        if form.ways.len() == 1 {
+        if form.ways_of(0).len() == 1 {
             orders.push(Self::GpuThenNic);
         }
         if demand.blocks > 1 {
@@ -126,29 +133,54 @@ impl Order {
 impl Form {
     /// Writes the form as a claim.
     pub(crate) fn write(&self, demand: &Demand, source: Source<'_>, order: Order) -> Written {
-        let writer = Writer { form: self, source };
         let blocks = demand.requests();
-        let nics = || blocks.iter().flat_map(|block| writer.nics(block));
-        let gpus = |block: &Block| writer.gpus(block);
-        let requests = match order {
-            Order::NicThenGpu => {
-                blocks.iter().flat_map(|b| [writer.nics(b), gpus(b)].concat()).collect()
-            }
-            Order::GpuThenNic => {
-                blocks.iter().flat_map(|b| [gpus(b), writer.nics(b)].concat()).collect()
-            }
-            Order::NicsThenGpus => nics().chain(blocks.iter().flat_map(gpus)).collect(),
+        let writers = blocks.iter().enumerate().map(|(index, block)| {
+            (Writer { form: self, ways: self.ways_of(index), source }, block)
+        });
+        let writers: Vec<_> = writers.collect();
+        let of = |written: &dyn Fn(&Writer<'_>, &Block) -> Vec<DeviceRequest>| -> Vec<_> {
+            writers.iter().flat_map(|(writer, block)| written(writer, block)).collect()
         };
+        let requests = match order {
+            Order::NicThenGpu => of(&|writer, it| [writer.nics(it), writer.gpus(it)].concat()),
+            Order::GpuThenNic => of(&|writer, it| [writer.gpus(it), writer.nics(it)].concat()),
+            Order::NicsThenGpus => {
+                [of(&|writer, it| writer.nics(it)), of(&|writer, it| writer.gpus(it))].concat()
+            }
+        };
+        let all = || writers.iter();
         Written {
             requests,
-            constraints: blocks.iter().flat_map(|block| writer.constraints(block)).collect(),
-            nic_requests: blocks.iter().flat_map(|block| writer.nic_names(block)).collect(),
+            constraints: all().flat_map(|(writer, block)| writer.constraints(block)).collect(),
+            nic_requests: all().flat_map(|(writer, block)| writer.nic_names(block)).collect(),
         }
+    }
+
+    /// The ways of a block.
+    fn ways_of(&self, block: usize) -> &[Way] {
+        match self.apart {
+            Apart::Pinned => self.ways.get(block..=block).unwrap_or_default(),
+            Apart::Kind | Apart::Anchor { .. } => &self.ways,
+        }
+    }
+
+    /// The cells that the claim is pinned to, for a person.
+    pub(crate) fn place(&self) -> Option<String> {
+        let pinned = self.ways.iter().filter_map(|way| match way {
+            Way::Pinned(cell) => Some(cell),
+            Way::Attribute { .. } | Way::Cell(_) | Way::Any => None,
+        });
+        let mut keys: Vec<_> = pinned.clone().map(|cell| cell.key.as_str()).collect();
+        keys.dedup();
+        let machine = &pinned.map(|cell| &cell.machine.1).next()?;
+        Some(format!("{} of {machine}", keys.join(" and ")))
     }
 }
 
 struct Writer<'a> {
     form: &'a Form,
+    /// The ways of the block that it writes.
+    ways: &'a [Way],
     source: Source<'a>,
 }
 
@@ -195,11 +227,11 @@ impl Writer<'_> {
     }
 
     fn is_anchored(&self) -> bool {
-        matches!(self.form.apart, Apart::Anchor { .. }) && self.form.ways.len() > 1
+        matches!(self.form.apart, Apart::Anchor { .. }) && self.ways.len() > 1
     }
 
     fn request<'a>(&'a self, name: &str, ask: impl Fn(&Way) -> Ask<'a>) -> DeviceRequest {
-        match self.form.ways.as_slice() {
+        match self.ways {
             [only] => exactly(name, ask(only)),
             ways => {
                 let asks = ways.iter().enumerate().map(|(i, way)| (way_name(i, way), ask(way)));
@@ -218,10 +250,13 @@ impl Writer<'_> {
         if self.source.without_interface {
             selector = selector.and_string(attribute::dranet::IF_NAME, "");
         }
+        if let Some(rail) = self.source.rail {
+            selector = selector.and_int(attribute::RAIL, rail);
+        }
         let only = match way {
             Way::Attribute { only: Some(only), .. } => Some(only),
             Way::Attribute { only: None, .. } | Way::Any => self.form.only.as_ref(),
-            Way::Cell(_) => None,
+            Way::Cell(_) | Way::Pinned(_) => None,
         };
         if let Some(only) = only {
             let shapes: Vec<_> = only.iter().map(ToString::to_string).collect();
@@ -230,7 +265,10 @@ impl Writer<'_> {
         match way {
             Way::Cell(cell) => selector
                 .and_string(attribute::SHAPE, &cell.shape.to_string())
-                .and_addresses(&cell.nics),
+                .and_addresses(attribute::PCI_BUS_ID, &cell.nics),
+            Way::Pinned(cell) => selector
+                .and_string(cell.machine.0, &cell.machine.1)
+                .and_addresses(cell.address_attribute, &cell.nics),
             Way::Attribute { .. } | Way::Any => selector,
         }
     }
@@ -241,19 +279,21 @@ impl Writer<'_> {
         let selector = Selector::driver(driver.driver);
         let selector = driver.kind_attribute.into_iter().fold(selector, whole);
         match way {
-            Way::Cell(cell) => selector.and_addresses(&cell.gpus),
+            Way::Cell(CellWay { gpus, .. }) | Way::Pinned(PinnedCell { gpus, .. }) => {
+                selector.and_addresses(attribute::PCI_BUS_ID, gpus)
+            }
             Way::Attribute { .. } | Way::Any => selector,
         }
     }
 
     fn constraints(&self, block: &Block) -> Vec<DeviceConstraint> {
-        let ways = &self.form.ways;
-        if let [only] = ways.as_slice() {
+        let ways = self.ways;
+        if let [only] = ways {
             let gpus = block.gpus.iter().map(|(name, _)| name.clone());
             let requests = [block.nics.0.clone()].into_iter().chain(gpus).collect();
             return match only {
                 Way::Attribute { name, .. } => vec![match_attribute(requests, name)],
-                Way::Cell(_) | Way::Any => Vec::new(),
+                Way::Cell(_) | Way::Pinned(_) | Way::Any => Vec::new(),
             };
         }
         let near = ways.iter().enumerate().filter(|(_, way)| **way != Way::Any);
@@ -265,13 +305,14 @@ impl Writer<'_> {
                     self.rest(block).map(|_| match_attribute(self.nic_names(block), nics_by));
                 apart.chain(rest).collect()
             }
+            Apart::Pinned => Vec::new(),
         }
     }
 
     /// The anchor by this way and each GPU by any other cannot be chosen together.
     fn anchor_constraints(&self, block: &Block, i: usize) -> Vec<DeviceConstraint> {
         let named = |request: &str, i: usize| self.subrequest(request, i);
-        let others = || (0..self.form.ways.len()).filter(|j| *j != i);
+        let others = || (0..self.ways.len()).filter(|j| *j != i);
         let apart = |(gpu, _): &(String, u32)| {
             let gpus = others().map(|j| named(gpu, j));
             let requests = [named(&block.nics.0, i)].into_iter().chain(gpus).collect();
@@ -281,7 +322,7 @@ impl Writer<'_> {
     }
 
     fn subrequest(&self, request: &str, i: usize) -> String {
-        format!("{request}/{}", way_name(i, &self.form.ways[i]))
+        format!("{request}/{}", way_name(i, &self.ways[i]))
     }
 
     /// The way of the NICs is the way of the GPUs; where an attribute says what
@@ -289,7 +330,7 @@ impl Writer<'_> {
     fn way_constraints(&self, block: &Block, i: usize, way: &Way) -> Vec<DeviceConstraint> {
         let Some(kind) = self.source.driver.kind_attribute else { return Vec::new() };
         let gpus = |wanted: &dyn Fn(usize) -> bool| -> Vec<String> {
-            let ways = (0..self.form.ways.len()).filter(|j| wanted(*j));
+            let ways = (0..self.ways.len()).filter(|j| wanted(*j));
             ways.flat_map(|j| block.gpus.iter().map(move |(gpus, _)| (gpus, j)))
                 .map(|(gpus, j)| self.subrequest(gpus, j))
                 .collect()
@@ -306,7 +347,7 @@ impl Writer<'_> {
 fn way_name(index: usize, way: &Way) -> String {
     match way {
         Way::Attribute { join, .. } => (*join).to_owned(),
-        Way::Cell(_) => format!("c{index}"),
+        Way::Cell(_) | Way::Pinned(_) => format!("c{index}"),
         Way::Any => alternative::ANY.to_owned(),
     }
 }

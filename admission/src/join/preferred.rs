@@ -122,7 +122,7 @@ fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate>
 }
 
 /// Plain counts, where no machine can ever be near: anything that fits.
-fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
+pub(crate) fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
     let demand = question.counts.unwrap_or(question.demand);
     Candidate {
         join: UNALIGNED,

@@ -2,9 +2,7 @@
 //! its name is the hash of its content.
 
 use crate::admit::admit;
-use crate::intent::GpuResources;
 use crate::plan::Policy;
-use crate::rewrite;
 use crate::template;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,8 +23,7 @@ pub(super) fn recreate(
 }
 
 fn decided_again(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<ResourceClaimTemplate> {
-    let resources = GpuResources::of(pod, view);
-    let pod = rewrite::original(&serde_json::to_value(pod).ok()?, &resources);
+    let pod = serde_json::to_value(pod).ok()?;
     Some(admit(&pod, view, policy).ok()?.planned?.template)
 }
 

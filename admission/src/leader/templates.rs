@@ -2,6 +2,7 @@
 //! later; one that is missing and that a waiting pod refers to is created again.
 
 use super::lifecycle::{TemplateAction, TemplateUse, due};
+use super::pinned_pods::Looked;
 use super::recreate::recreate;
 use super::waiting_pods::WaitingPods;
 use super::{Leader, LeaderError, reading, writing};
@@ -47,6 +48,7 @@ impl Leader {
 
     async fn keep_templates_of(&self, waiting: &WaitingPods) {
         let mut lost = BTreeSet::new();
+        let mut looked = Looked::new();
         loop {
             self.recreate_missing(waiting, &mut lost).await;
             for due in self.due(waiting, Timestamp::now()) {
@@ -55,6 +57,7 @@ impl Leader {
                     tracing::warn!(template = %due.key, %error, "Template collection failed");
                 }
             }
+            self.report_pinned(waiting, &mut looked).await;
             tokio::time::sleep(PERIOD).await;
         }
     }
@@ -183,7 +186,7 @@ impl Leader {
     }
 
     /// One pod as it is, with the right to list pods alone.
-    async fn pod(&self, key: &ObjectKey) -> Result<Option<Pod>, LeaderError> {
+    pub(super) async fn pod(&self, key: &ObjectKey) -> Result<Option<Pod>, LeaderError> {
         let client = self.templates.client.clone();
         let pods: Api<Pod> = Api::namespaced(client, &key.namespace);
         let named = ListParams::default().fields(&format!("metadata.name={}", key.name));

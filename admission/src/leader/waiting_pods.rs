@@ -1,4 +1,5 @@
-//! The pods without a node that refer to templates of ours: of each only which templates.
+//! The pods without a node that refer to templates of ours: of each only which templates, and
+//! whether the scheduler found no node for it.
 
 use crate::rewrite;
 use crate::template;
@@ -17,9 +18,41 @@ struct WaitingPod {
     /// Names in the pod's namespace.
     templates: Vec<String>,
     is_deleted: bool,
+    /// Its UID, where the scheduler found no node for it.
+    unschedulable: Option<String>,
+}
+
+/// A pod for which the scheduler found no node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UnschedulablePod {
+    /// Where it is.
+    pub(super) key: ObjectKey,
+    pub(super) uid: String,
+    /// Names of templates of ours, in its namespace.
+    pub(super) templates: Vec<String>,
+}
+
+impl UnschedulablePod {
+    /// The templates that it refers to.
+    pub(super) fn templates(&self) -> impl Iterator<Item = ObjectKey> {
+        let namespace = &self.key.namespace;
+        let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+        self.templates.iter().map(key)
+    }
 }
 
 impl WaitingPods {
+    /// The pods for which the scheduler found no node.
+    pub(super) fn unschedulable(&self) -> Vec<UnschedulablePod> {
+        let pods = self.lock();
+        let unschedulable =
+            pods.iter().filter(|(_, pod)| !pod.is_deleted).filter_map(|(key, pod)| {
+                let uid = pod.unschedulable.clone()?;
+                Some(UnschedulablePod { key: key.clone(), uid, templates: pod.templates.clone() })
+            });
+        unschedulable.collect()
+    }
+
     /// The templates that pods refer to, each with one of them that is not being deleted.
     pub(super) fn templates(&self) -> BTreeMap<ObjectKey, Option<ObjectKey>> {
         let mut templates: BTreeMap<ObjectKey, Option<ObjectKey>> = BTreeMap::new();
@@ -49,7 +82,8 @@ impl Sink<Pod> for WaitingPods {
         if templates.is_empty() {
             self.lock().remove(&key);
         } else {
-            self.lock().insert(key, WaitingPod { templates, is_deleted });
+            let unschedulable = is_unschedulable(&pod).then_some(pod.metadata.uid).flatten();
+            self.lock().insert(key, WaitingPod { templates, is_deleted, unschedulable });
         }
     }
 
@@ -58,10 +92,38 @@ impl Sink<Pod> for WaitingPods {
     }
 }
 
+fn is_unschedulable(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn pods_without_a_node_are_known_by_their_condition() {
+        let (key, ours) = (
+            ObjectKey { namespace: "n".to_owned(), name: "a".to_owned() },
+            "dranet-0123456789abcdef",
+        );
+        let mut waiting = WaitingPods::default();
+        let mut known = pod("a", ours, None);
+        known.metadata.uid = Some("1".to_owned());
+        waiting.apply(known.clone());
+        assert_eq!(waiting.unschedulable(), []);
+        let status = json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+        ]});
+        known.status = serde_json::from_value(status).unwrap();
+        waiting.apply(known);
+        let expected =
+            UnschedulablePod { key, uid: "1".to_owned(), templates: vec![ours.to_owned()] };
+        assert_eq!(waiting.unschedulable(), [expected]);
+    }
 
     fn pod(name: &str, template: &str, deleted: Option<&str>) -> Pod {
         serde_json::from_value(json!({

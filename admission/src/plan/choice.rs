@@ -3,6 +3,7 @@
 
 use crate::claim::match_attribute;
 use crate::cost::{self, CostError};
+use crate::cpus;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::form::{Apart, CLAIM_PARTS_MAX, Order, Source, Written};
@@ -18,8 +19,17 @@ use std::cmp::Reverse;
 /// Attributes that are equal on NICs of one fabric.
 pub(crate) const FABRIC_ATTRIBUTES: &[&str] = &[attribute::AZURE_PLACEMENT_GROUP];
 
-/// A candidate, written and measured.
+/// What is chosen.
 #[derive(Debug)]
+pub(super) struct Choice {
+    /// The best candidate.
+    pub(super) best: Chosen,
+    /// Where it is pinned to cells, all that are as good; which one a pod gets is chosen later.
+    pub(super) pins: Vec<Chosen>,
+}
+
+/// A candidate, written and measured.
+#[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) candidate: Candidate,
     pub(super) claim: ResourceClaimSpec,
@@ -41,14 +51,25 @@ pub(super) fn choose(
     classes: &Classes,
     view: &ClusterView,
     policy: &Policy,
-) -> Result<Chosen, Denial> {
+) -> Result<Choice, Denial> {
     let mut refusals = Refusals::default();
     let chooser = Chooser { intent, question, classes, view, policy };
     let best = match intent.policy {
         AlignmentPolicy::Required => chooser.required(&mut refusals),
         AlignmentPolicy::Preferred => chooser.preferred(&mut refusals),
     };
-    best.ok_or_else(|| match refusals {
+    if let Some(best) = best {
+        return Ok(Choice { best, pins: Vec::new() });
+    }
+    // Where near devices are only preferred, and a claim could require them, a pinned claim
+    // would give less.
+    let is_needed = intent.policy == AlignmentPolicy::Required
+        || chooser.required(&mut Refusals::default()).is_none();
+    let pins = if is_needed { chooser.pinned(&mut refusals) } else { Vec::new() };
+    if let Some(best) = pins.first().cloned() {
+        return Ok(Choice { best, pins });
+    }
+    Err(match refusals {
         Refusals { over_budget: true, .. } => {
             supply::too_costly(intent, question, policy.max_steps)
         }
@@ -67,12 +88,20 @@ struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
-    /// Near to far; a farther level is taken only where it serves more nodes.
+    /// Near to far. Pairs that leave devices unused and gain nothing are the last resort.
     fn required(&self, refusals: &mut Refusals) -> Option<Chosen> {
         let asked = self.intent.level.map(Nearness::Level);
         let levels = Nearness::ALL.into_iter().filter(|level| asked.is_none_or(|it| it == *level));
+        let strand = join::pairs_strand(self.question);
+        let (last, first): (Vec<_>, Vec<_>) =
+            levels.partition(|level| strand && *level == Nearness::Partner);
+        self.nearest(&first, refusals).or_else(|| self.nearest(&last, refusals))
+    }
+
+    /// The best of these levels; a farther one is taken only where it serves more nodes.
+    fn nearest(&self, levels: &[Nearness], refusals: &mut Refusals) -> Option<Chosen> {
         let mut best: Option<(usize, Chosen)> = None;
-        for level in levels {
+        for level in levels.iter().copied() {
             let mut candidates = join::required(self.question, level);
             let together: Vec<_> = candidates.iter().filter_map(|it| self.together(it)).collect();
             candidates.extend(together);
@@ -108,6 +137,34 @@ impl Chooser<'_> {
         let together: Vec<_> = weakest_only.filter_map(|it| self.together(it)).collect();
         let mut candidates = candidates.into_iter().chain(together);
         candidates.find_map(|candidate| self.best(vec![candidate], refusals))
+    }
+
+    /// Claims for named cells of the nearest level; where near devices are only preferred, then
+    /// one for any. A farther level is taken only where it serves more nodes.
+    fn pinned(&self, refusals: &mut Refusals) -> Vec<Chosen> {
+        let asked = self.intent.level.map(Nearness::Level);
+        let strand = join::pairs_strand(self.question);
+        let is_required = self.intent.policy == AlignmentPolicy::Required;
+        let levels = Nearness::ALL.into_iter().filter(|level| match asked {
+            Some(asked) if is_required => *level == asked,
+            Some(asked) => *level >= asked,
+            None => !(strand && *level == Nearness::Partner),
+        });
+        let mut best: (usize, Vec<Chosen>) = (0, Vec::new());
+        for level in levels {
+            let candidates = join::pinned(self.question, level).into_iter();
+            let found: Vec<_> = candidates.filter_map(|it| self.cheapest(it, refusals)).collect();
+            let nodes = found.iter().map(|it| it.candidate.nodes(self.question.machines)).max();
+            if nodes.is_some_and(|nodes| nodes > best.0) {
+                best = (nodes.unwrap_or_default(), found);
+            }
+        }
+        let mut found = best.1;
+        if !is_required && let Some(first) = found.first() {
+            let any = join::unaligned(self.question, first.candidate.nearness);
+            found.extend(self.cheapest(any, refusals));
+        }
+        found
     }
 
     /// Most nodes, then fewest steps, then the order in which they came.
@@ -153,6 +210,7 @@ impl Chooser<'_> {
             driver: self.question.driver,
             classes: self.classes,
             without_interface: self.intent.host_network,
+            rail: self.question.rail,
         };
         let mut written = candidate.form.write(&candidate.demand, source, order);
         for attribute in FABRIC_ATTRIBUTES {
@@ -161,6 +219,7 @@ impl Chooser<'_> {
                 written.constraints.push(match_attribute(nics, attribute));
             }
         }
+        cpus::add(self.intent, &candidate.demand, &mut written);
         written
     }
 

@@ -11,7 +11,7 @@ impl Plan {
         let (can, of) = self.nodes;
         format!(
             "{} (join {}); {can} of {} can serve it; at most {} a node; template {template}",
-            self.promise(),
+            [self.promise(), self.beside()].concat(),
             self.join,
             count(of, "node"),
             count(usize::try_from(self.steps).unwrap_or(usize::MAX), "search step"),
@@ -40,12 +40,34 @@ impl Plan {
             }
         };
         match self.policy {
+            _ if !self.pins.is_empty() => self.pinned_promise(&near),
             AlignmentPolicy::Required => near,
             AlignmentPolicy::Preferred if !self.is_near() => {
                 format!("any {gpus_text} and {}, as no node can align them", count(nics, "NIC"))
             }
             AlignmentPolicy::Preferred => format!("{near} where possible, else farther ones"),
         }
+    }
+}
+
+impl Plan {
+    /// What the pod gets beside its GPUs and NICs.
+    fn beside(&self) -> String {
+        let rail = self.rail.map(|rail| format!(", on rail {rail} as all pods of the job"));
+        let cpus = self
+            .cpus
+            .map(|cpus| format!(", with {} of the same NUMA node", count(cpus as usize, "CPU")));
+        [rail, cpus].into_iter().flatten().collect()
+    }
+
+    /// Says that the pod waits for these cells, whatever becomes free elsewhere.
+    fn pinned_promise(&self, near: &str) -> String {
+        if let Some(place) = &self.place {
+            return format!("{near}, pinned to {place}");
+        }
+        let (gpus, nics) = (self.devices.0 as usize, self.devices.1 as usize);
+        let (gpus, nics) = (count(gpus, "GPU"), count(nics, "NIC"));
+        format!("any {gpus} and {nics}, as no near ones are free now")
     }
 }
 

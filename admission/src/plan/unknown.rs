@@ -8,6 +8,7 @@ use crate::denial::Denial;
 use crate::intent::Intent;
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
+use crate::{cpus, rail};
 use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
 use topology_graph::Level;
@@ -18,6 +19,9 @@ pub(super) fn is_all_unknown(view: &ClusterView) -> bool {
 }
 
 pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
+    if intent.same_rail {
+        return Err(rail::deny("no machine is known yet, so nobody knows which rails there are"));
+    }
     let selected = selection::unseen(intent, view, policy)?;
     let demand = Demand::of(intent);
     let numa = Way::Attribute { join: "numa", name: attribute::NUMA_NODE, only: None };
@@ -26,8 +30,10 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         driver: selected.driver,
         classes: &selected.classes(),
         without_interface: intent.host_network,
+        rail: None,
     };
-    let written = form.write(&demand, source, Order::NicThenGpu);
+    let mut written = form.write(&demand, source, Order::NicThenGpu);
+    cpus::add(intent, &demand, &mut written);
     Ok(Plan {
         driver: selected.driver,
         join: "numa",
@@ -40,6 +46,10 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         machines: Vec::new(),
         steps: 0,
         nic_requests: written.nic_requests,
+        place: None,
+        rail: None,
+        cpus: intent.cpus,
+        pins: Vec::new(),
         devices: (intent.gpus, intent.nics),
         pairing: intent.pairing,
     })

@@ -4,6 +4,7 @@ use super::advice::advise;
 use super::decisions::{DecisionError, Decisions};
 use super::metrics::{Metrics, Outcome};
 use super::plans::Plans;
+use super::recent::RecentPins;
 use super::review::{Answer, answer};
 use super::templates::Templates;
 use crate::plan::Policy;
@@ -28,6 +29,7 @@ pub(super) struct App {
     pub(super) templates: Templates,
     pub(super) policy: Policy,
     pub(super) plans: Plans,
+    pub(super) recent: RecentPins,
     pub(super) decisions: Decisions,
     pub(super) readiness: Readiness,
     pub(super) metrics: Metrics,
@@ -87,7 +89,7 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
     let (own, asked) = (Arc::clone(app), Arc::clone(request));
     let decide = move || {
         let view = own.templates.view.read();
-        answer(&asked, &view, &own.policy, &own.plans)
+        answer(&asked, &view, &own.policy, &own.plans, &own.recent)
     };
     let Answer { response, needs } = match app.decisions.make(decide).await {
         Ok(answer) => answer,

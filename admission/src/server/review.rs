@@ -2,9 +2,12 @@
 //! a template out.
 
 use super::plans::Plans;
+use super::recent::RecentPins;
 use crate::admit::{AdmitError, admit_by};
+use crate::intent::Intent;
 use crate::plan::Policy;
 use crate::rewrite;
+use cluster_model::placement::Placement;
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::core::DynamicObject;
@@ -38,6 +41,7 @@ pub fn answer(
     view: &ClusterView,
     policy: &Policy,
     plans: &Plans,
+    recent: &RecentPins,
 ) -> Answer {
     let response = AdmissionResponse::from(request);
     let refuse = |response: AdmissionResponse, why: String| Answer {
@@ -51,13 +55,18 @@ pub fn answer(
         Ok(pod) => in_namespace(pod, request.namespace.as_deref()),
         Err(error) => return refuse(response, format!("failed to read the pod: {error}")),
     };
-    let verdict =
-        match admit_by(&pod, view, policy, |intent, place| plans.plan(intent, place, view, policy))
-        {
-            Ok(verdict) => verdict,
-            Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
-            Err(error) => return refuse(response, Chain(&error).to_string()),
-        };
+    let plan = |intent: &Intent, place: &Placement| plans.plan(intent, place, view, policy);
+    let verdict = match admit_by(&pod, view, policy, plan, |template| recent.of(template)) {
+        Ok(verdict) => verdict,
+        Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
+        Err(error) => return refuse(response, Chain(&error).to_string()),
+    };
+    let planned = verdict.planned.as_ref().filter(|it| !it.plan.pins.is_empty());
+    if let Some(name) = planned.and_then(|it| it.template.metadata.name.as_deref())
+        && !request.dry_run
+    {
+        recent.add(name);
+    }
     let mut response = response;
     response.warnings = (!verdict.warnings.is_empty()).then_some(verdict.warnings);
     let patch = rewrite::patch(&pod, &verdict.pod);

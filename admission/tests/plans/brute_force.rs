@@ -14,29 +14,49 @@ pub(crate) struct Devices {
 /// Which devices are near each other.
 pub(crate) struct Near<'a> {
     topology: &'a Topology,
-    cells: Option<BTreeMap<PciAddress, String>>,
+    by: By,
+}
+
+/// What makes devices near.
+enum By {
+    /// The graph pairs them.
+    Pairs,
+    /// They are in one cell.
+    Cells(BTreeMap<PciAddress, String>),
+    /// The NIC is as near to the GPU as those that the graph pairs it with.
+    PathOfPairs,
 }
 
 impl<'a> Near<'a> {
     pub(crate) fn new(topology: &'a Topology, nearness: Nearness) -> Self {
-        let cells = match nearness {
-            Nearness::Partner => None,
+        let by = match nearness {
+            Nearness::Partner => By::Pairs,
             Nearness::Level(level) => {
                 let cells = topology.cells(level).into_iter();
                 let devices = cells.flat_map(|cell| {
                     let key = cell.key;
                     cell.gpus.into_iter().chain(cell.nics).map(move |it| (it, key.clone()))
                 });
-                Some(devices.collect())
+                By::Cells(devices.collect())
             }
         };
-        Self { topology, cells }
+        Self { topology, by }
+    }
+
+    /// Devices that are as near as the graph's pairs, in pairs or not.
+    pub(crate) fn like_pairs(topology: &'a Topology) -> Self {
+        Self { topology, by: By::PathOfPairs }
     }
 
     pub(crate) fn is_near(&self, gpu: PciAddress, nic: PciAddress) -> bool {
-        match &self.cells {
-            None => self.topology.pairs().iter().any(|pair| pair.gpu == gpu && pair.nic == nic),
-            Some(cells) => cells.contains_key(&gpu) && cells.get(&gpu) == cells.get(&nic),
+        let own = || self.topology.pairs().into_iter().filter(|pair| pair.gpu == gpu);
+        match &self.by {
+            By::Pairs => own().any(|pair| pair.nic == nic),
+            By::Cells(cells) => cells.contains_key(&gpu) && cells.get(&gpu) == cells.get(&nic),
+            By::PathOfPairs => {
+                let farthest = own().map(|pair| self.topology.path(gpu, pair.nic)).max();
+                farthest.is_some_and(|path| self.topology.path(gpu, nic) <= path)
+            }
         }
     }
 

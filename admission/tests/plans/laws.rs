@@ -185,6 +185,22 @@ impl Case {
         Ok(())
     }
 
+    /// What is free and as near as the pairs of the plan is given.
+    fn check_no_waste(&self, busy_gpus: u16, busy_nics: u16) -> Result<(), TestCaseError> {
+        let node = self.view.inventory().node_names().next().unwrap();
+        let devices = self.devices(node);
+        let mut state = AllocatedState::new();
+        let gpus = keep(devices.gpus.iter(), busy_gpus, &mut state);
+        let nics = keep(devices.nics.iter(), busy_nics, &mut state);
+        let free = Devices { gpus, nics };
+        let near = Near::like_pairs(devices.topology);
+        if self.planned.plan.policy == AlignmentPolicy::Required && self.is_possible(&near, &free) {
+            let found = self.allocate(node, &state)?;
+            prop_assert!(found.is_some(), "{} waits, free {free:?}", self.name);
+        }
+        Ok(())
+    }
+
     /// A plan may leave out machines; it then says so.
     fn serves(&self, node: &str) -> bool {
         self.planned.plan.machines.iter().any(|(name, serves)| name == node && *serves)
@@ -358,6 +374,22 @@ fn a_plan_holds_when_machines_come() {
     let states = (0..grown.len(), 0..=more.len(), any::<u16>(), any::<u16>());
     let result = TestRunner::new(Config::with_cases(GROWN_STATES))
         .run(&states, |(case, node, gpus, nics)| grown[case].check(node, gpus, nics));
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+/// A plan that takes the graph's pairs leaves no pod waiting while other free devices are as
+/// near as these.
+#[test]
+fn no_pod_waits_that_could_have_run_equally_aligned() {
+    let alone = |case: &&Case| case.view.inventory().node_names().count() == 1;
+    let pairs = |case: &&Case| case.planned.plan.nearness == Nearness::Partner;
+    let cases: Vec<_> = CASES.iter().filter(alone).filter(pairs).collect();
+    assert!(cases.len() > 20, "{} cases", cases.len());
+    let states = (0..cases.len(), any::<u16>(), any::<u16>());
+    let result = TestRunner::new(Config::with_cases(STATES))
+        .run(&states, |(case, gpus, nics)| cases[case].check_no_waste(gpus, nics));
     if let Err(error) = result {
         panic!("{error}");
     }

@@ -1,5 +1,7 @@
-//! How fast admission answers: reviews over TLS at a steady rate, with an
-//! inventory of thousands of nodes, and kube-apiserver alone beside it.
+//! How fast admission answers, and the memory of admission and of the fabric controller, both
+//! with the flags of the plain manifests: reviews over TLS at a steady rate, with thousands of
+//! nodes and pods, alone, beside kube-apiserver, while a group is placed, and while all slices
+//! change.
 
 use std::{
     process::ExitCode,
@@ -8,10 +10,16 @@ use std::{
 };
 
 use clap::Parser;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client, ResourceExt};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    resource::v1::ResourceSlice,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Options, Scope, eventually,
@@ -25,10 +33,15 @@ use tokio::time::{MissedTickBehavior, interval};
 const SOON: Duration = Duration::from_secs(30);
 /// Plans that were not made before.
 const NEW_PLANS: usize = 20;
-/// What the leader writes on a node.
+/// What the fabric controller writes on a node.
 const FABRIC: &str = "topology.dranet.io/fabric";
-/// As an operator would run it, and not as a test.
-const QUIET: [&str; 1] = ["--log=warn"];
+/// How long a group may take to be placed here.
+const LONG: Duration = Duration::from_mins(5);
+/// Requests to kube-apiserver at a time, where objects are made or changed.
+const TOGETHER: usize = 64;
+/// As the plain manifests run it, but for the log.
+const ADMISSION: [&str; 2] = ["--fabric-controller", "--log=warn"];
+const FABRIC_CONTROLLER: [&str; 1] = ["--log=warn"];
 
 /// Measure the webhook.
 #[derive(Clone, Copy, Debug, Parser)]
@@ -36,6 +49,12 @@ struct Args {
     /// Nodes, in equal parts of three kinds: GB300, H100 and MI300X.
     #[arg(long, default_value_t = 5000)]
     nodes: usize,
+    /// Pods that run on them.
+    #[arg(long, default_value_t = 100_000)]
+    pods: usize,
+    /// Pods of the group that is placed, each with a GB300 node for itself.
+    #[arg(long, default_value_t = 512)]
+    group: usize,
     /// Reviews a second.
     #[arg(long, default_value_t = 500)]
     rate: u32,
@@ -61,25 +80,32 @@ async fn measure(args: Args) -> anyhow::Result<()> {
             rig.machine("h100", H100).await?,
             rig.machine("mi300x", MI300X).await?,
         ];
-        // Its leader labels these three, and the others are as they are then.
-        rig.start_replicas(1, &QUIET).await?;
+        // These three are labelled first, and the others are as they are then.
+        rig.start_replicas(1, &ADMISSION).await?;
+        rig.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
         labelled(&plane, &kinds).await?;
         rig.kill_replica(0).await?;
+        rig.kill_fabric_controller(0);
         let begin = Instant::now();
         rig.copies(&kinds, kinds.len()..args.nodes).await?;
         say(&format!("{} nodes made in {:.0?}", args.nodes, begin.elapsed()));
         let begin = Instant::now();
-        rig.start_replica(0, &QUIET).await?;
+        running(scope, &args).await?;
+        say(&format!("{} pods made in {:.0?}", args.pods, begin.elapsed()));
+        rig.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
+        let controller = rig.fabric_controllers()[0].process().pid();
+        let begin = Instant::now();
+        rig.start_replica(0, &ADMISSION).await?;
         say(&format!("the webhook: ready {:.1?} after its start", begin.elapsed()));
         rig.answers().await?;
         let webhook = rig.webhook().await?;
         let (client, pid) = (webhook.client()?, webhook.pid());
-        Bench { args, plane: &plane, scope, client, pid }.run().await
+        Bench { args, plane: &plane, scope, client, pid, controller }.run().await
     })
     .await
 }
 
-/// Waits until the nodes have the labels that admission's leader gives them.
+/// Waits until the nodes have the labels that the fabric controller gives them.
 async fn labelled(plane: &ControlPlane, nodes: &[String]) -> anyhow::Result<()> {
     let api: Api<Node> = Api::all(plane.client());
     eventually(SOON, async || {
@@ -93,6 +119,28 @@ async fn labelled(plane: &ControlPlane, nodes: &[String]) -> anyhow::Result<()> 
     .await
 }
 
+/// Makes pods that run already, on all nodes in turn.
+async fn running(scope: &Scope, args: &Args) -> anyhow::Result<()> {
+    let nodes = Api::<Node>::all(scope.client()).list_metadata(&ListParams::default()).await?;
+    let nodes: Vec<_> = nodes.iter().map(ResourceExt::name_any).collect();
+    let api: Api<Pod> = scope.api();
+    let made = stream::iter(0..args.pods).map(async |index| {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": format!("run-{index}"), "labels": {"app": format!("a{}", index % 500)}},
+            "spec": {
+                "nodeName": nodes[index % nodes.len()],
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{
+                    "name": "main", "image": "none", "resources": {"requests": {"cpu": "10m"}},
+                }],
+            },
+        }))?;
+        api.create(&PostParams::default(), &pod).await?;
+        anyhow::Ok(())
+    });
+    made.buffer_unordered(TOGETHER).try_collect().await
+}
+
 struct Bench<'a> {
     args: Args,
     plane: &'a ControlPlane,
@@ -101,6 +149,8 @@ struct Bench<'a> {
     client: Client,
     /// Of the webhook.
     pid: u32,
+    /// Of the fabric controller.
+    controller: u32,
 }
 
 impl Bench<'_> {
@@ -111,13 +161,80 @@ impl Bench<'_> {
         self.alone().await?;
         self.held()?;
         self.beside().await?;
+        self.while_placing().await?;
+        self.while_slices_change().await?;
         self.held()
     }
 
     fn held(&self) -> anyhow::Result<()> {
-        let [now, peak] = ["VmRSS", "VmHWM"].map(|field| memory(self.pid, field).map(megabytes));
-        say(&format!("the webhook: {:.1} MB resident, {:.1} MB at most", now?, peak?));
+        for (what, pid) in [("the webhook", self.pid), ("the fabric controller", self.controller)] {
+            let [now, peak] = ["VmRSS", "VmHWM"].map(|field| memory(pid, field).map(megabytes));
+            say(&format!("{what}: {:.1} MB resident, {:.1} MB at most", now?, peak?));
+        }
         Ok(())
+    }
+
+    /// Reviews while the pods of a group come through the webhook and the fabric controller
+    /// places them.
+    async fn while_placing(&self) -> anyhow::Result<()> {
+        let body = self.body(pod("2"));
+        let reviews = steady(self.args, |_| self.review(&body));
+        let (took, placed) = tokio::join!(reviews, self.place_group());
+        say(&format!("{} pods placed on one fabric in {:.1?}", self.args.group, placed?));
+        report("the webhook while a group is placed", took)
+    }
+
+    async fn place_group(&self) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
+        let api: Api<Pod> = self.scope.api();
+        let made = stream::iter(0..self.args.group).map(async |index| {
+            let mut member = pod("per-gpu");
+            member["metadata"]["name"] = format!("member-{index}").into();
+            member["metadata"]["labels"] = json!({"bench": "group"});
+            let annotations = &mut member["metadata"]["annotations"];
+            annotations["dranet.io/fabric"] = "bench".into();
+            annotations["dranet.io/fabric-size"] = self.args.group.to_string().into();
+            member["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "4".into();
+            api.create(&PostParams::default(), &serde_json::from_value(member)?).await?;
+            anyhow::Ok(())
+        });
+        made.buffer_unordered(TOGETHER).try_collect::<()>().await?;
+        let members = ListParams::default().labels("bench=group");
+        eventually(LONG, async || {
+            let pods = api.list(&members).await?;
+            let is_held = |pod: &Pod| {
+                let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+                gates.is_some_and(|gates| !gates.is_empty())
+            };
+            let held = pods.iter().filter(|pod| is_held(pod)).count();
+            Ok(Check::that(held == 0, || format!("{held} pods are held")))
+        })
+        .await?;
+        Ok(begin.elapsed())
+    }
+
+    /// Reviews while every slice gets another attribute.
+    async fn while_slices_change(&self) -> anyhow::Result<()> {
+        let api: Api<ResourceSlice> = Api::all(self.plane.client());
+        let slices = api.list_metadata(&ListParams::default()).await?;
+        let names: Vec<_> = slices.iter().map(ResourceExt::name_any).collect();
+        let begin = Instant::now();
+        let change = async {
+            let patch = json!([{
+                "op": "add",
+                "path": "/spec/devices/0/attributes/bench.dranet.io~1changed",
+                "value": {"bool": true},
+            }]);
+            let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
+            let written = stream::iter(&names)
+                .map(async |name| api.patch(name, &PatchParams::default(), &patch).await.map(drop));
+            written.buffer_unordered(TOGETHER).try_collect::<()>().await?;
+            anyhow::Ok(begin.elapsed())
+        };
+        let body = self.body(pod("2"));
+        let (took, changed) = tokio::join!(steady(self.args, |_| self.review(&body)), change);
+        say(&format!("{} slices changed in {:.1?}", names.len(), changed?));
+        report("the webhook while all slices change", took)
     }
 
     /// With one more requirement of its node, no pod is one that was planned before.

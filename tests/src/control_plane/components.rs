@@ -31,11 +31,12 @@ pub(super) struct Site {
     serving: Identity,
     etcd_url: String,
     apiserver_url: String,
+    feature_gates: Vec<String>,
 }
 
 impl Site {
     /// Makes the directories, the certificates and the keys.
-    pub(super) fn prepare(directory: &Path) -> anyhow::Result<Self> {
+    pub(super) fn prepare(directory: &Path, feature_gates: Vec<String>) -> anyhow::Result<Self> {
         let authority = Authority::generate()?;
         let serving = authority.issue("control-plane", directory)?;
         write(&directory.join("ca.crt"), &authority.pem())?;
@@ -51,6 +52,7 @@ impl Site {
             serving,
             etcd_url: String::new(),
             apiserver_url: String::new(),
+            feature_gates,
         })
     }
 
@@ -140,6 +142,7 @@ impl Site {
                 "--enable-aggregator-routing=true".into(),
             ])
             .args(self.secure_serving(port))
+            .args(self.gates())
             .args(more.iter().cloned());
         Ok((program, format!("https://127.0.0.1:{port}/readyz")))
     }
@@ -162,6 +165,7 @@ impl Site {
                     format!("--kubeconfig={}", self.file("kubeconfig")),
                 ])
                 .args(self.secure_serving(port))
+                .args(self.gates())
                 .args(self.delegated_authentication());
             Ok((program, format!("https://127.0.0.1:{port}/healthz")))
         })
@@ -176,11 +180,18 @@ impl Site {
             let program = Program::new(binaries::kubernetes("kube-scheduler")?, self.logs())
                 .args([format!("--config={}", file.display()), "-v=2".into()])
                 .args(self.secure_serving(port))
+                .args(self.gates())
                 .args(self.delegated_authentication());
             Ok((program, format!("https://127.0.0.1:{port}/readyz")))
         })
         .await?;
         Ok(process)
+    }
+
+    /// The flag of feature gates, where any are set.
+    fn gates(&self) -> Option<String> {
+        let gates = self.feature_gates.join(",");
+        (!gates.is_empty()).then(|| format!("--feature-gates={gates}"))
     }
 
     fn secure_serving(&self, port: u16) -> [String; 4] {

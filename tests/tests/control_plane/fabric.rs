@@ -4,6 +4,7 @@
 mod campaign;
 mod faults;
 mod gangs;
+mod pod_groups;
 mod site;
 
 use tests::floor::Test;
@@ -14,6 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::a_gang_that_fits_nowhere_never_strands,
         gangs::pods_made_anew_go_to_the_rest,
         gangs::every_controllers_pods_are_a_group,
+        pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
         faults::whenever_the_leader_dies_no_group_is_split,
         campaign::random_gangs_are_never_split_and_all_run,
         campaign::the_gates_of_a_large_gang_are_lifted_together,

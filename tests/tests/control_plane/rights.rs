@@ -31,6 +31,13 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("node-driver", "resource.k8s.io/resourceclaims", "list", "suite node: ranges of addresses"),
     ("node-driver", "resource.k8s.io/resourceclaims/status", "patch", "suite node"),
     ("node-driver", "resource.k8s.io/resourceclaims/driver", "associated-node:patch", "suite node"),
+    (
+        "admission",
+        "events.k8s.io/events",
+        "create",
+        "a pod that waits for a cell while another is free",
+    ),
+    ("admission", "events.k8s.io/events", "patch", "an event that happens again"),
     ("fabric-controller", "apps/replicasets", "get", "a group of a ReplicaSet: its size"),
     ("fabric-controller", "events.k8s.io/events", "patch", "an event that happens again"),
     (

@@ -52,6 +52,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         gpu_class: &selected.gpu_class,
         nic_class: &selected.nic_class,
         without_interface: false,
+        cpu_class: None,
     };
     let machines = machines(&view, &selection, |_| true);
     let question = Question {
@@ -59,6 +60,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         counts: counts.as_ref(),
         driver: selected.driver,
         machines: &machines,
+        rail: None,
     };
     let (classes, view, policy) = (&selected.classes(), &view, &policy);
     let chooser = Chooser { intent: &intent, question, classes, view, policy };

@@ -3,8 +3,8 @@
 //!
 //! A plain function of the cluster, as the decision on a pod is.
 
-use crate::lint::Severity;
-use crate::quota;
+use admission::lint::Severity;
+use admission::quota;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names;
 use cluster_model::view::ClusterView;
@@ -17,28 +17,28 @@ const NAMED_MAX: usize = 3;
 
 /// One thing to mend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(crate) struct ClusterFinding {
     /// How bad it is.
-    pub severity: Severity,
+    pub(crate) severity: Severity,
     /// Which object, or which nodes.
-    pub place: String,
+    pub(crate) place: String,
     /// What is wrong with it, and what to do: the rest of the sentence.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// What the cluster has, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     /// How many nodes there are.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
     /// On how many of them a DRA driver offers GPUs.
-    pub with_gpus: usize,
+    pub(crate) with_gpus: usize,
     /// How many have NICs of ours.
-    pub with_nics: usize,
+    pub(crate) with_nics: usize,
     /// Of how many the graph is known.
-    pub with_graph: usize,
+    pub(crate) with_graph: usize,
     /// The worst first.
-    pub findings: Vec<Finding>,
+    pub(crate) findings: Vec<ClusterFinding>,
 }
 
 /// The nodes by what they have.
@@ -53,7 +53,7 @@ struct Census<'a> {
 
 /// Looks at all of the cluster. `nic_class` is the DeviceClass of NICs that admission
 /// is told.
-pub fn examine(view: &ClusterView, nic_class: &str) -> Report {
+pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
     let mut findings = Vec::new();
     let census = Census::of(view, &mut findings);
     classes(view, nic_class, &census, &mut findings);
@@ -78,7 +78,7 @@ fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
 }
 
 impl<'a> Census<'a> {
-    fn of(view: &'a ClusterView, findings: &mut Vec<Finding>) -> Self {
+    fn of(view: &'a ClusterView, findings: &mut Vec<ClusterFinding>) -> Self {
         let mut census = Self::default();
         for node in nodes(view) {
             if view.topology(node).is_some() {
@@ -88,7 +88,11 @@ impl<'a> Census<'a> {
                 Ok(devices) => devices,
                 Err(error) => {
                     let message = format!("has no device that can be allocated: {error}");
-                    findings.push(Finding::new(Severity::Error, format!("node {node}"), message));
+                    findings.push(ClusterFinding::new(
+                        Severity::Error,
+                        format!("node {node}"),
+                        message,
+                    ));
                     continue;
                 }
             };
@@ -104,7 +108,7 @@ impl<'a> Census<'a> {
     }
 
     /// Pools that the scheduler passes over.
-    fn broken(&self, findings: &mut Vec<Finding>) {
+    fn broken(&self, findings: &mut Vec<ClusterFinding>) {
         for ((driver, problem), nodes) in &self.broken {
             let remedy = match problem {
                 PoolProblem::Missing { .. } => "where it lasts, see what the driver logs",
@@ -113,7 +117,7 @@ impl<'a> Census<'a> {
             let message = format!(
                 "a pool of driver {driver} of which the scheduler takes nothing ({problem}); {remedy}"
             );
-            findings.extend(Finding::on(nodes, ("has", "have"), &message));
+            findings.extend(ClusterFinding::on(nodes, ("has", "have"), &message));
         }
     }
 
@@ -133,7 +137,7 @@ impl<'a> Census<'a> {
     }
 
     /// Nodes that have one thing without the other.
-    fn incomplete(&self, findings: &mut Vec<Finding>) {
+    fn incomplete(&self, findings: &mut Vec<ClusterFinding>) {
         let nics = self.with(names::DRIVER);
         let published = &nics | &self.with_broken(names::DRIVER);
         let bare = self.with_gpus().difference(&published).copied().collect();
@@ -142,22 +146,27 @@ impl<'a> Census<'a> {
              there; see whether node-driver runs, and what it logs",
             names::DRIVER
         );
-        findings.extend(Finding::on(&bare, ("has", "have"), &message));
+        findings.extend(ClusterFinding::on(&bare, ("has", "have"), &message));
         let unknown = nics.difference(&self.graphs).copied().collect();
         let message = "NICs and no NodeTopology, so that GPUs and NICs are joined by what their \
                        drivers publish alone; see whether node-driver may write NodeTopologies";
-        findings.extend(Finding::on(&unknown, ("has", "have"), message));
+        findings.extend(ClusterFinding::on(&unknown, ("has", "have"), message));
     }
 }
 
 /// Classes that admission asks for and that are not there.
-fn classes(view: &ClusterView, nic_class: &str, census: &Census<'_>, findings: &mut Vec<Finding>) {
+fn classes(
+    view: &ClusterView,
+    nic_class: &str,
+    census: &Census<'_>,
+    findings: &mut Vec<ClusterFinding>,
+) {
     let is_there = |class: &str| view.inventory().class(class).is_some();
     let place = |class: &str| format!("DeviceClass {class}");
     if !is_there(nic_class) {
         let message = "is not there, and every claim asks for NICs by it; apply \
                        deploy/manifests/device-class.yaml, or name another class by --nic-class";
-        findings.push(Finding::new(Severity::Error, place(nic_class), message.to_owned()));
+        findings.push(ClusterFinding::new(Severity::Error, place(nic_class), message.to_owned()));
     }
     for driver in GPU_DRIVERS.iter().filter(|it| census.drivers.contains_key(it.driver)) {
         let mut resources = driver.extended_resources.iter();
@@ -169,13 +178,13 @@ fn classes(view: &ClusterView, nic_class: &str, census: &Census<'_>, findings: &
                 names::annotation::GPU_CLASS,
                 driver.driver
             );
-            findings.push(Finding::new(Severity::Warning, place(driver.driver), message));
+            findings.push(ClusterFinding::new(Severity::Warning, place(driver.driver), message));
         }
     }
 }
 
 /// GPUs that no claim can have.
-fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<Finding>) {
+fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFinding>) {
     for driver in GPU_DRIVERS {
         let served = census.with(driver.driver);
         for resource in driver.extended_resources {
@@ -185,13 +194,13 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<Finding>)
                  the DRA driver {}",
                 driver.driver
             );
-            findings.extend(Finding::on(&nodes.collect(), ("offers", "offer"), &message));
+            findings.extend(ClusterFinding::on(&nodes.collect(), ("offers", "offer"), &message));
         }
     }
 }
 
 /// Quotas on container limits, which claims replace.
-fn quotas(view: &ClusterView, findings: &mut Vec<Finding>) {
+fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
     let resources = GPU_DRIVERS.iter().flat_map(|driver| {
         driver.extended_resources.iter().map(move |resource| (driver, resource))
     });
@@ -207,12 +216,12 @@ fn quotas(view: &ClusterView, findings: &mut Vec<Finding>) {
                 quota::instead(resource, driver.driver)
             );
             let place = format!("ResourceQuota {}/{}", key.namespace, key.name);
-            findings.push(Finding::new(Severity::Warning, place, message));
+            findings.push(ClusterFinding::new(Severity::Warning, place, message));
         }
     }
 }
 
-impl Finding {
+impl ClusterFinding {
     fn new(severity: Severity, place: String, message: String) -> Self {
         Self { severity, place, message }
     }

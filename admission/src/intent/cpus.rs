@@ -1,0 +1,65 @@
+//! How many CPUs of its own the container with the devices asks for.
+
+use super::{AlignmentPolicy, Share};
+use crate::denial::Denial;
+use cluster_model::names::annotation;
+use dra_allocator::Quantity;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+
+/// Thousandths of a CPU.
+const MILLI: i64 = 1_000;
+
+/// The CPUs that a claim has to hold: the driver of CPUs needs one container, whose requests
+/// and limits are the same whole number.
+pub(super) fn read(
+    value: &str,
+    pod: &Pod,
+    shares: &[Share],
+    policy: AlignmentPolicy,
+) -> Result<u32, Denial> {
+    let deny = |why: String| Denial::new(annotation::ALIGNED_CPUS, value, why);
+    if value != "true" {
+        return Err(deny("invalid value".to_owned()).allowed("\"true\""));
+    }
+    if policy == AlignmentPolicy::Preferred {
+        return Err(deny(format!(
+            "CPUs are on the NUMA node of the NICs or the pod waits, which {}: \"preferred\" \
+             contradicts",
+            annotation::ALIGNMENT_POLICY
+        )));
+    }
+    let [share] = shares else {
+        return Err(deny(format!(
+            "a claim for CPUs serves one container, and {} containers of the pod get devices",
+            shares.len()
+        )));
+    };
+    let spec = pod.spec.as_ref();
+    let main = spec.into_iter().flat_map(|spec| &spec.containers);
+    let init = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let own = main.chain(init).find(|container| container.name == share.container);
+    own.and_then(whole_cpus).ok_or_else(|| {
+        deny(format!(
+            "container `{}` asks for no whole CPUs of its own; set its CPU limit and request to the \
+             same whole number",
+            share.container
+        ))
+    })
+}
+
+/// The CPU limit of a container, where it is whole and the request is the same.
+fn whole_cpus(container: &Container) -> Option<u32> {
+    let resources = container.resources.as_ref()?;
+    let limit = whole(resources.limits.as_ref()?.get("cpu")?)?;
+    // The API server copies a limit to a request that is missing.
+    let request = resources.requests.as_ref().and_then(|requests| requests.get("cpu"));
+    let is_same = request.is_none_or(|request| whole(request) == Some(limit));
+    is_same.then_some(limit)
+}
+
+fn whole(quantity: &Text) -> Option<u32> {
+    let milli = quantity.0.parse::<Quantity>().ok()?.milli_value();
+    let cpus = u32::try_from(milli / MILLI).ok()?;
+    (cpus > 0 && milli % MILLI == 0).then_some(cpus)
+}

@@ -1,0 +1,116 @@
+//! The same rail for every pod of a job: on a rail-optimised fabric, NICs of one rail are one
+//! switch away from each other, and other rails are reached over the spine.
+//!
+//! The rail follows from the job and the machines alone, so that pods which are created at any
+//! time, by any replica, get the same one. It is not chosen by what is free.
+
+use crate::demand::Demand;
+use crate::denial::Denial;
+use crate::fabric;
+use crate::intent::{AlignmentPolicy, Fabric, Intent};
+use crate::nearness::Nearness;
+use cluster_model::machines::Machine;
+use cluster_model::names::{annotation, attribute};
+use dra_allocator::{AttributeValue, Device};
+use k8s_openapi::api::core::v1::Pod;
+use sha2::{Digest as _, Sha256};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use topology_graph::Level;
+
+/// Keeps the NICs of one rail, and the machines that have any. The rail, where the pod asks for
+/// one.
+pub(crate) fn keep_one(
+    intent: &Intent,
+    demand: &Demand,
+    machines: &mut Vec<Machine<'_>>,
+) -> Result<Option<i64>, Denial> {
+    let Some(group) = &intent.rail_group else { return Ok(None) };
+    let mut nodes: BTreeMap<i64, usize> = BTreeMap::new();
+    for machine in machines.iter() {
+        let rails = machine.devices.nics.values().filter_map(|nic| rail(nic));
+        for rail in rails.filter(|rail| serves(intent, demand, machine, *rail)) {
+            *nodes.entry(rail).or_default() += machine.nodes.len();
+        }
+    }
+    let Some(rail) = choose(&nodes, group) else {
+        return Err(deny(format!(
+            "no node that can serve the pod publishes {} on a NIC that is near enough to its GPUs",
+            attribute::RAIL
+        )));
+    };
+    for machine in machines.iter_mut() {
+        machine.devices.nics.retain(|_, nic| self::rail(nic) == Some(rail));
+    }
+    machines.retain(|machine| !machine.devices.nics.is_empty());
+    Ok(Some(rail))
+}
+
+/// The rail that a group gets: of those that at least half as many nodes serve as any, the one
+/// with the highest hash with the group. One more rail or node rarely changes it.
+fn choose(nodes: &BTreeMap<i64, usize>, group: &str) -> Option<i64> {
+    let most = nodes.values().max()?;
+    let common = nodes.iter().filter(|(_, count)| 2 * **count >= *most).map(|(rail, _)| *rail);
+    let hash = |rail: &i64| Sha256::digest(format!("{group}\0{rail}"));
+    common.max_by_key(|rail| (hash(rail), Reverse(*rail)))
+}
+
+/// Returns true if the machine can serve the pod with NICs of this rail.
+fn serves(intent: &Intent, demand: &Demand, machine: &Machine<'_>, wanted: i64) -> bool {
+    if intent.policy == AlignmentPolicy::Preferred {
+        return true;
+    }
+    let mut cells = Nearness::Level(intent.level.unwrap_or(Level::Numa)).cells(machine);
+    for cell in &mut cells {
+        cell.nics.retain(|nic| rail(machine.devices.nics[nic]) == Some(wanted));
+    }
+    demand.fits(&cells)
+}
+
+fn rail(nic: &Device) -> Option<i64> {
+    match nic.attribute(attribute::RAIL)? {
+        AttributeValue::Int(rail) => Some(*rail),
+        _ => None,
+    }
+}
+
+/// The intent with the group whose rail the pod shares, where it asks for one.
+pub(crate) fn resolve(intent: Intent, pod: &Pod) -> Result<Intent, Denial> {
+    if !intent.same_rail {
+        return Ok(intent);
+    }
+    let fabric = intent.fabric.clone().unwrap_or(Fabric::Same);
+    let group = fabric::group(pod, &fabric).ok_or_else(|| {
+        deny("the pod has no controller and no label of a job, so it has no rail to share")
+    })?;
+    Ok(Intent { rail_group: Some(group), ..intent })
+}
+
+pub(crate) fn deny(why: impl Into<String>) -> Denial {
+    Denial::new(annotation::RAIL, "same", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_spread_over_rails_and_keep_theirs() {
+        let nodes: BTreeMap<i64, usize> = (0..8).map(|rail| (rail, 10)).collect();
+        let groups: Vec<_> = (0..400).map(|group| format!("{group:016x}")).collect();
+        let rails: Vec<_> = groups.iter().map(|group| choose(&nodes, group).unwrap()).collect();
+        for rail in 0..8 {
+            let jobs = rails.iter().filter(|it| **it == rail).count();
+            assert!((20..100).contains(&jobs), "{jobs} of 400 jobs on rail {rail}");
+        }
+        let more: BTreeMap<i64, usize> = nodes.into_iter().chain([(8, 1)]).collect();
+        let again: Vec<_> = groups.iter().map(|group| choose(&more, group).unwrap()).collect();
+        assert_eq!(again, rails, "a rail of one node moves no job");
+    }
+
+    #[test]
+    fn a_rail_of_few_nodes_is_taken_where_there_is_no_other() {
+        assert_eq!(choose(&BTreeMap::from([(3, 1)]), "a"), Some(3));
+        assert_eq!(choose(&BTreeMap::new(), "a"), None);
+    }
+}

@@ -73,7 +73,7 @@ async fn each_value_is_explained(_: Arc<ControlPlane>) -> anyhow::Result<()> {
 
 /// A map that holds values by fixed names is taken apart; another is a value.
 fn collect(path: &str, value: &Value, leaves: &mut Vec<(String, String)>) {
-    let whole = ["resources", "dashboardLabels", "seccompProfile"];
+    let whole = ["resources", "dashboardLabels", "seccompProfile", "seLinuxOptions"];
     match value {
         Value::Object(map) if !map.is_empty() && !whole.iter().any(|name| path.ends_with(name)) => {
             for (name, value) in map {

@@ -29,6 +29,7 @@ const NAMESPACE: &str = "dranet-system";
 const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("node-driver", "resource.k8s.io/resourceclaims", "get", "suite node: claims are prepared"),
     ("node-driver", "resource.k8s.io/resourceclaims", "list", "suite node: ranges of addresses"),
+    ("node-driver", "resource.k8s.io/resourceclaims", "watch", "suite node: ranges of addresses"),
     ("node-driver", "resource.k8s.io/resourceclaims/status", "patch", "suite node"),
     ("node-driver", "resource.k8s.io/resourceclaims/driver", "associated-node:patch", "suite node"),
     (
@@ -38,6 +39,8 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "a pod that waits for a cell while another is free",
     ),
     ("admission", "events.k8s.io/events", "patch", "an event that happens again"),
+    ("admission", "scheduling.k8s.io/podgroups", "list", "API servers that have the group on"),
+    ("admission", "scheduling.k8s.io/podgroups", "watch", "API servers that have the group on"),
     ("fabric-controller", "apps/replicasets", "get", "a group of a ReplicaSet: its size"),
     ("fabric-controller", "events.k8s.io/events", "patch", "an event that happens again"),
     (

@@ -242,7 +242,7 @@ async fn the_driver_publishes_what_upstream_does_and_nothing_twice(
 }
 
 async fn kubectl_shows_the_live_cluster(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |_, _, [node, _]| {
+    with_rig(Arc::clone(&plane), async |_, _, [node, other]| {
         let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
         let show = async |args: &[&str]| {
             let program = plane.program("kubectl-dranet")?.args(args.iter().copied());
@@ -257,7 +257,7 @@ async fn kubectl_shows_the_live_cluster(plane: Arc<ControlPlane>) -> anyhow::Res
         let devices = "dra.net pci-0101-00-00-0, dra.net pci-0102-00-00-0, gpu.nvidia.com gpu-0";
         for part in [
             "on one NUMA node (join cells); 2 of 2 nodes can serve it",
-            &format!("{node}: {devices}"),
+            &format!("2 nodes ({node}, {other}): {devices}"),
         ] {
             assert!(plan.contains(part), "`{part}` is missing in: {plan}");
         }

@@ -4,7 +4,7 @@
 //! Nothing runs pods here. The programs are processes with the rights of the chart's service
 //! accounts, and the test does what the pods of the chart's Job say.
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::{
@@ -226,18 +226,25 @@ async fn meanwhile(
     round: usize,
     done: impl Future<Output = anyhow::Result<String>>,
 ) -> anyhow::Result<usize> {
-    let mut done = Box::pin(done);
-    let mut pods = 0;
-    loop {
-        let name = format!("during-{round}-{pods}");
-        tokio::select! {
-            biased;
-            said = &mut done => { said?; return Ok(pods); }
-            made = create(scope, &name) => made?,
+    // No request is dropped half way: what it made would stay.
+    let is_done = Cell::new(false);
+    let command = async {
+        let said = done.await;
+        is_done.set(true);
+        said
+    };
+    let pods = async {
+        let mut pods = 0;
+        while !is_done.get() {
+            let name = format!("during-{round}-{pods}");
+            create(scope, &name).await?;
+            scope.delete_pod(&name).await?;
+            pods += 1;
         }
-        scope.delete_pod(&name).await?;
-        pods += 1;
-    }
+        Ok(pods)
+    };
+    let (said, pods) = tokio::join!(command, pods);
+    said.and(pods)
 }
 
 /// What the scheduler gave the pods that have a node, by claim.

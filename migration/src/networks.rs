@@ -1,0 +1,261 @@
+//! Secondary networks: each as a network configuration of ours.
+
+use crate::addresses::{self, Addresses};
+use crate::{Note, note};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Namespace of networks whose objects name none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// A network that pods name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Network {
+    /// The resource whose devices it takes, as `rdma/hca_shared_devices_a`.
+    pub(crate) resource: Option<String>,
+    /// CEL conditions on the NIC: the host's interface that the network is on.
+    pub(crate) selectors: Vec<String>,
+    /// Whether pods share the host's interface.
+    pub(crate) is_shared: bool,
+    /// The driver's parameters; empty where it can make no such interface.
+    pub(crate) config: Map<String, Value>,
+    /// Whether the operator has to allow its fields in the namespace.
+    pub(crate) is_guarded: bool,
+}
+
+/// All networks, by namespace and name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Networks(BTreeMap<(String, String), Network>);
+
+impl Networks {
+    pub(crate) fn read(objects: &[Value], notes: &mut Vec<Note>) -> Self {
+        let pools = addresses::pools(objects);
+        let mut all = BTreeMap::new();
+        for object in objects {
+            let spec = &object["spec"];
+            let (settings, namespace) = match object["kind"].as_str() {
+                Some("MacvlanNetwork") => (of_macvlan(spec), &spec["networkNamespace"]),
+                Some("HostDeviceNetwork") => (of_device(spec), &spec["networkNamespace"]),
+                Some("SriovNetwork" | "SriovIBNetwork") => {
+                    (of_sriov(spec), &spec["networkNamespace"])
+                }
+                Some("IPoIBNetwork") => (of_ipoib(spec), &spec["networkNamespace"]),
+                Some("NetworkAttachmentDefinition") => {
+                    (of_attachment(object), &object["metadata"]["namespace"])
+                }
+                _ => continue,
+            };
+            let namespace = namespace.as_str().or_else(|| object["metadata"]["namespace"].as_str());
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let network = settings.network(&pools, object, notes);
+            all.insert((namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned(), name), network);
+        }
+        Self(all)
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Network> {
+        self.0.get(&(namespace.to_owned(), name.to_owned()))
+    }
+}
+
+/// How the interface comes to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Way {
+    MacVlan,
+    IpVlan,
+    Ipoib,
+    #[default]
+    Device,
+}
+
+/// A network as its object has it.
+#[derive(Clone, Debug, Default)]
+struct Settings {
+    way: Way,
+    resource: Option<String>,
+    master: Option<String>,
+    pci_address: Option<String>,
+    mtu: Option<u64>,
+    ipam: Value,
+    notes: Vec<String>,
+}
+
+impl Settings {
+    fn network(
+        self,
+        pools: &BTreeMap<String, String>,
+        object: &Value,
+        notes: &mut Vec<Note>,
+    ) -> Network {
+        for text in &self.notes {
+            note(notes, object, text.as_str());
+        }
+        if self.way == Way::Ipoib {
+            note(
+                notes,
+                object,
+                "IP over InfiniBand children cannot be made by a claim: pods get the RDMA device \
+                 and no interface",
+            );
+        }
+        let addresses = if self.way == Way::Ipoib {
+            Addresses::default()
+        } else {
+            addresses::read(&self.ipam, pools)
+        };
+        for text in &addresses.notes {
+            note(notes, object, text.as_str());
+        }
+        let is_guarded = addresses.is_guarded();
+        let selectors = [
+            self.master
+                .map(|it| format!(r#"device.attributes["dra.net"].?ifName.orValue("") == "{it}""#)),
+            self.pci_address.map(|it| {
+                format!(
+                    r#"device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == "{it}""#
+                )
+            }),
+        ];
+        Network {
+            resource: self.resource,
+            // An InfiniBand port's interface is no attribute of it.
+            selectors: if self.way == Way::Ipoib {
+                Vec::new()
+            } else {
+                selectors.into_iter().flatten().collect()
+            },
+            is_shared: self.way != Way::Device,
+            config: if self.way == Way::Ipoib {
+                Map::new()
+            } else {
+                config(self.way, self.mtu, addresses)
+            },
+            is_guarded,
+        }
+    }
+}
+
+fn config(way: Way, mtu: Option<u64>, addresses: Addresses) -> Map<String, Value> {
+    let mut interface = addresses.interface;
+    match way {
+        Way::MacVlan => drop(interface.insert("type".to_owned(), json!("macvlan"))),
+        Way::IpVlan => drop(interface.insert("type".to_owned(), json!("ipvlan"))),
+        Way::Ipoib | Way::Device => {}
+    }
+    if let Some(mtu) = mtu.filter(|mtu| *mtu > 0) {
+        interface.insert("mtu".to_owned(), json!(mtu));
+    }
+    let mut config = Map::new();
+    if !interface.is_empty() {
+        config.insert("interface".to_owned(), Value::Object(interface));
+    }
+    if !addresses.routes.is_empty() {
+        config.insert("routes".to_owned(), Value::Array(addresses.routes));
+    }
+    config
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// The `ipam` of a network object is JSON in a string.
+fn ipam(value: &Value, notes: &mut Vec<String>) -> Value {
+    match value {
+        Value::String(text) if !text.trim().is_empty() => serde_json::from_str(text)
+            .unwrap_or_else(|error| {
+                notes.push(format!("its `ipam` is no JSON and is left out: {error}"));
+                Value::Null
+            }),
+        other => other.clone(),
+    }
+}
+
+fn of_macvlan(spec: &Value) -> Settings {
+    let mut notes = Vec::new();
+    if let Some(mode) = text(&spec["mode"]).filter(|mode| mode != "bridge") {
+        notes.push(format!("macvlan mode `{mode}` has no counterpart: all are in mode `bridge`"));
+    }
+    let ipam = ipam(&spec["ipam"], &mut notes);
+    let (master, mtu) = (text(&spec["master"]), spec["mtu"].as_u64());
+    Settings { way: Way::MacVlan, master, mtu, ipam, notes, ..Settings::default() }
+}
+
+fn of_device(spec: &Value) -> Settings {
+    let mut notes = Vec::new();
+    let ipam = ipam(&spec["ipam"], &mut notes);
+    Settings { resource: text(&spec["resourceName"]), ipam, notes, ..Settings::default() }
+}
+
+fn of_ipoib(_: &Value) -> Settings {
+    Settings { way: Way::Ipoib, ..Settings::default() }
+}
+
+fn of_sriov(spec: &Value) -> Settings {
+    let mut notes = Vec::new();
+    let ipam = ipam(&spec["ipam"], &mut notes);
+    let is_set = |name: &&&str| {
+        let value = &spec[**name];
+        !(value.is_null() || *value == json!(0) || *value == json!(""))
+    };
+    let fields = [
+        "vlan",
+        "vlanQoS",
+        "spoofChk",
+        "trust",
+        "linkState",
+        "minTxRate",
+        "maxTxRate",
+        "pKey",
+        "metaPlugins",
+        "capabilities",
+    ];
+    for field in fields.iter().filter(is_set) {
+        notes.push(format!(
+            "`{field}: {}` is not set by a claim: set it on the virtual functions",
+            spec[*field]
+        ));
+    }
+    Settings { resource: text(&spec["resourceName"]), ipam, notes, ..Settings::default() }
+}
+
+fn of_attachment(object: &Value) -> Settings {
+    let mut notes = Vec::new();
+    let config = ipam(&object["spec"]["config"], &mut notes);
+    let plugins: Vec<&Value> = match config["plugins"].as_array() {
+        Some(plugins) => plugins.iter().collect(),
+        None => vec![&config],
+    };
+    let mut settings = Settings::default();
+    let mut is_known = false;
+    for plugin in plugins {
+        let way = match plugin["type"].as_str().unwrap_or_default() {
+            "macvlan" => Way::MacVlan,
+            "ipvlan" => Way::IpVlan,
+            "ipoib" => Way::Ipoib,
+            "host-device" | "sriov" | "ib-sriov" => Way::Device,
+            // The RDMA device goes with the claim.
+            "rdma" => continue,
+            other => {
+                notes.push(format!("the CNI plugin `{other}` has no counterpart"));
+                continue;
+            }
+        };
+        is_known = true;
+        settings = Settings {
+            way,
+            resource: None,
+            master: text(&plugin["master"]).or_else(|| text(&plugin["device"])),
+            pci_address: text(&plugin["pciBusID"]),
+            mtu: plugin["mtu"].as_u64(),
+            ipam: plugin["ipam"].clone(),
+            notes: Vec::new(),
+        };
+    }
+    if !is_known {
+        notes.push("no plugin of it is known: its pods get a NIC with the host's settings".into());
+    }
+    settings.resource = text(&object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"]);
+    settings.notes = notes;
+    settings
+}

@@ -1,0 +1,380 @@
+//! Pods that get NICs by device plugins and secondary networks, rewritten.
+//!
+//! A pod with GPUs gets the annotation, so that its NICs are near its GPUs. One without gets a
+//! claim template of its own.
+
+use crate::networks::{Network, Networks};
+use crate::resources::{Resource, Resources, is_same_resource};
+use crate::{Note, Options, note, object_name};
+use cluster_model::names::annotation;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// Multus' annotation.
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// Resources of GPUs, which stay in the pod.
+const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
+/// Name of the claim in a pod.
+const CLAIM: &str = "nics";
+const NIC_CLASS: &str = "dranet.net";
+
+/// What conversions made beside the pods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Made {
+    /// ResourceClaimTemplates.
+    pub(crate) templates: Vec<Value>,
+    /// Namespaces whose claims set addresses.
+    pub(crate) guarded: BTreeSet<String>,
+    /// Whether a claim takes a share of a NIC.
+    pub(crate) uses_shares: bool,
+}
+
+/// Rewrites pods.
+pub(crate) struct Converter<'a> {
+    resources: &'a Resources,
+    networks: &'a Networks,
+    options: &'a Options,
+    made: Made,
+}
+
+/// What one pod takes.
+struct Wanted<'a> {
+    /// A network each; None where the pod names one that is not known.
+    networks: Vec<(String, Option<&'a Network>)>,
+    /// Resources of device plugins, and how many the pod asks for.
+    resources: Vec<(String, Option<&'a Resource>, u64)>,
+    gpus: u64,
+}
+
+impl<'a> Converter<'a> {
+    pub(crate) fn new(
+        resources: &'a Resources,
+        networks: &'a Networks,
+        options: &'a Options,
+    ) -> Self {
+        Self { resources, networks, options, made: Made::default() }
+    }
+
+    pub(crate) fn made(self) -> Made {
+        self.made
+    }
+
+    /// The object with its pods rewritten; None where none of them has such NICs.
+    pub(crate) fn convert(&mut self, object: &Value, notes: &mut Vec<Note>) -> Option<Value> {
+        let mut converted = object.clone();
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        let mut is_changed = false;
+        let mut templates = Vec::new();
+        pod_templates(&mut converted, &mut templates);
+        let several = templates.len() > 1;
+        for (index, template) in templates.into_iter().enumerate() {
+            let name = object["metadata"]["name"].as_str();
+            let name =
+                name.or_else(|| object["metadata"]["generateName"].as_str()).unwrap_or("pod");
+            let name = object_name(name);
+            let name = if several { format!("{name}-{index}") } else { name };
+            is_changed |= self.rewrite(template, &namespace, &name, object, notes);
+        }
+        is_changed.then_some(converted)
+    }
+
+    fn rewrite(
+        &mut self,
+        pod: &mut Value,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+        notes: &mut Vec<Note>,
+    ) -> bool {
+        let wanted = self.wanted(pod, namespace);
+        if wanted.networks.is_empty() && wanted.resources.is_empty() {
+            return false;
+        }
+        for (network, _) in wanted.networks.iter().filter(|(_, found)| found.is_none()) {
+            note(notes, object, format!("the network `{network}` is not among the objects"));
+        }
+        for (resource, ..) in wanted.resources.iter().filter(|(_, found, _)| found.is_none()) {
+            let text = format!(
+                "the resource `{resource}` is not among the objects: any NIC of class \
+                 `{NIC_CLASS}` is taken for it"
+            );
+            note(notes, object, text);
+        }
+        let holders = remove(pod, &wanted);
+        if wanted.networks.iter().flat_map(|(_, network)| network).any(|it| it.is_guarded) {
+            self.made.guarded.insert(namespace.to_owned());
+        }
+        if wanted.gpus > 0 {
+            annotate(pod, &wanted, object, notes);
+        } else {
+            self.claim(pod, &wanted, namespace, name, &holders);
+        }
+        true
+    }
+
+    fn wanted(&self, pod: &Value, namespace: &str) -> Wanted<'a> {
+        let text = pod["metadata"]["annotations"][NETWORKS].as_str().unwrap_or_default();
+        let networks = named(text, namespace).into_iter().map(|(namespace, name)| {
+            let network = self.networks.get(&namespace, &name);
+            (name, network)
+        });
+        let networks: Vec<_> = networks.collect();
+        let (mut resources, mut gpus): (Vec<(String, _, u64)>, u64) = (Vec::new(), 0);
+        for container in containers(pod) {
+            for (name, amount) in limits(container) {
+                if GPUS.contains(&name.as_str()) {
+                    gpus += amount;
+                    continue;
+                }
+                let found = self.resources.get(&name);
+                if found.is_none() && !name.starts_with("rdma/") {
+                    continue;
+                }
+                match resources.iter_mut().find(|(other, ..)| *other == name) {
+                    Some((.., sum)) => *sum += amount,
+                    None => resources.push((name, found, amount)),
+                }
+            }
+        }
+        Wanted { networks, resources, gpus }
+    }
+
+    fn claim(
+        &mut self,
+        pod: &mut Value,
+        wanted: &Wanted<'_>,
+        namespace: &str,
+        name: &str,
+        holders: &[String],
+    ) {
+        let (mut requests, mut configs) = (Vec::new(), Vec::new());
+        for (index, (resource, network)) in wanted.nics().into_iter().enumerate() {
+            let request = format!("nic{index}");
+            let class = resource.map_or(NIC_CLASS, |resource| resource.class.as_str());
+            let mut exactly = json!({"deviceClassName": class});
+            let selectors = network.map(|network| network.selectors.as_slice()).unwrap_or_default();
+            if !selectors.is_empty() {
+                let expression = selectors.join(" && ");
+                exactly["selectors"] = json!([{"cel": {"expression": expression}}]);
+            }
+            if resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared) {
+                self.made.uses_shares = true;
+                let share = self.options.share.as_str();
+                exactly["capacity"] = json!({"requests": {"dranet.io/bandwidth": share}});
+            }
+            requests.push(json!({"name": request, "exactly": exactly}));
+            if let Some(network) = network.filter(|network| !network.config.is_empty()) {
+                let opaque = json!({"driver": "dra.net", "parameters": network.config});
+                configs.push(json!({"requests": [request], "opaque": opaque}));
+            }
+        }
+        let template = format!("{name}-{CLAIM}");
+        let mut devices = json!({"requests": requests});
+        if !configs.is_empty() {
+            devices["config"] = Value::Array(configs);
+        }
+        self.made.templates.push(json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": template, "namespace": namespace},
+            "spec": {"spec": {"devices": devices}},
+        }));
+        let claims = json!({"name": CLAIM, "resourceClaimTemplateName": template});
+        push(&mut pod["spec"], "resourceClaims", claims);
+        for container in containers_mut(pod) {
+            let name = container["name"].as_str().unwrap_or_default();
+            if holders.is_empty() || holders.iter().any(|holder| holder == name) {
+                push(&mut container["resources"], "claims", json!({"name": CLAIM}));
+            }
+        }
+    }
+}
+
+/// A NIC of a pod: the resource that it is of, and the network that it is on.
+type Nic<'a> = (Option<&'a Resource>, Option<&'a Network>);
+
+impl<'a> Wanted<'a> {
+    /// One for each network; without networks one for each device of the resources. One of a
+    /// shared resource opens all NICs of the node and counts once.
+    fn nics(&self) -> Vec<Nic<'a>> {
+        if self.networks.is_empty() {
+            let each = |(_, resource, amount): &(String, Option<&'a Resource>, u64)| {
+                let is_shared = resource.is_some_and(|it| it.is_shared);
+                let count = if is_shared { 1 } else { usize::try_from(*amount).unwrap_or(1) };
+                vec![(*resource, None); count]
+            };
+            return self.resources.iter().flat_map(each).collect();
+        }
+        let nic = |(_, network): &(String, Option<&'a Network>)| {
+            let own = network.and_then(|it| it.resource.as_deref());
+            (own.and_then(|name| self.of_name(name)).or_else(|| self.first()), *network)
+        };
+        self.networks.iter().map(nic).collect()
+    }
+
+    fn first(&self) -> Option<&'a Resource> {
+        self.resources.iter().find_map(|(_, resource, _)| *resource)
+    }
+
+    /// The pod's resource that a network names, with or without a prefix.
+    fn of_name(&self, name: &str) -> Option<&'a Resource> {
+        let all = self.resources.iter().filter_map(|(_, resource, _)| *resource);
+        let mut all = all.filter(|resource| is_same_resource(&resource.name, name));
+        all.next()
+    }
+}
+
+/// The annotations of a pod with GPUs.
+fn annotate(pod: &mut Value, wanted: &Wanted<'_>, object: &Value, notes: &mut Vec<Note>) {
+    let nics = wanted.nics();
+    let count = u64::try_from(nics.len()).unwrap_or(u64::MAX);
+    let value = if wanted.gpus > 1 && count == wanted.gpus {
+        "per-gpu".to_owned()
+    } else {
+        count.to_string()
+    };
+    let mut configs: Vec<Map<String, Value>> = nics
+        .iter()
+        .filter_map(|(_, network)| Some(network.as_ref()?.config.clone()))
+        .map(whole)
+        .filter(|config| !config.is_empty())
+        .collect();
+    configs.dedup();
+    let was_shared = nics.iter().any(|(resource, network)| {
+        resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared)
+    });
+    if was_shared {
+        note(
+            notes,
+            object,
+            "shared its NICs with other pods; by the annotation it gets NICs of its own, next to \
+             its GPUs",
+        );
+    }
+    if nics.iter().any(|(_, network)| network.is_some_and(|it| !it.selectors.is_empty())) {
+        let text = "its networks are on named interfaces; by the annotation it gets the NICs next \
+                    to its GPUs, whatever their names";
+        note(notes, object, text);
+    }
+    let annotations = entry(entry(pod, "metadata"), "annotations");
+    annotations[annotation::ALIGNED_NICS] = value.into();
+    match configs.as_slice() {
+        [] => {}
+        [config] => annotations[annotation::NIC_CONFIG] = json!(config).to_string().into(),
+        _ => note(
+            notes,
+            object,
+            "its networks differ, and one `dranet.io/nic-config` is for all NICs of a pod: write a \
+             claim template for it",
+        ),
+    }
+}
+
+/// The configuration for a NIC that the pod has for itself.
+fn whole(mut config: Map<String, Value>) -> Map<String, Value> {
+    if let Some(interface) = config.get_mut("interface").and_then(Value::as_object_mut) {
+        interface.remove("type");
+        if interface.is_empty() {
+            config.remove("interface");
+        }
+    }
+    config
+}
+
+/// Takes Multus' annotation and the plugins' resources away; the containers that had these.
+fn remove(pod: &mut Value, wanted: &Wanted<'_>) -> Vec<String> {
+    if let Some(metadata) = pod["metadata"].as_object_mut() {
+        take(metadata, "annotations", &[NETWORKS]);
+    }
+    let names: Vec<_> = wanted.resources.iter().map(|(name, ..)| name.as_str()).collect();
+    let mut holders = Vec::new();
+    for container in containers_mut(pod) {
+        let name = container["name"].as_str().unwrap_or_default().to_owned();
+        let Some(resources) = container["resources"].as_object_mut() else { continue };
+        let had_limits = take(resources, "limits", &names);
+        if take(resources, "requests", &names) || had_limits {
+            holders.push(name);
+        }
+    }
+    holders
+}
+
+/// Takes keys out of a map, and the map where none is left; whether there was one.
+fn take(object: &mut Map<String, Value>, field: &str, keys: &[&str]) -> bool {
+    let Some(map) = object.get_mut(field).and_then(Value::as_object_mut) else { return false };
+    let before = map.len();
+    map.retain(|key, _| !keys.contains(&key.as_str()));
+    let (is_empty, is_changed) = (map.is_empty(), map.len() < before);
+    if is_empty {
+        object.remove(field);
+    }
+    is_changed
+}
+
+/// The networks of an annotation, as namespace and name: `a, ns/b@net1`, or JSON.
+fn named(text: &str, namespace: &str) -> Vec<(String, String)> {
+    if text.trim_start().starts_with('[') {
+        let list: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
+        let one = |network: &Value| {
+            let own = network["namespace"].as_str().unwrap_or(namespace);
+            Some((own.to_owned(), network["name"].as_str()?.to_owned()))
+        };
+        return list.iter().filter_map(one).collect();
+    }
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let one = |name: &str| {
+        let name = name.split('@').next().unwrap_or_default();
+        let (own, name) = name.split_once('/').unwrap_or((namespace, name));
+        (own.to_owned(), name.to_owned())
+    };
+    names.map(one).collect()
+}
+
+/// Everything in the object that is a pod or the template of one.
+fn pod_templates<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
+    if value["spec"]["containers"].is_array() {
+        found.push(value);
+        return;
+    }
+    let inner: Vec<&'v mut Value> = match value {
+        Value::Object(map) => map.values_mut().collect(),
+        Value::Array(list) => list.iter_mut().collect(),
+        _ => return,
+    };
+    for value in inner {
+        pod_templates(value, found);
+    }
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod["spec"]["containers"].as_array().into_iter().flatten()
+}
+
+fn containers_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
+    pod["spec"]["containers"].as_array_mut().into_iter().flatten()
+}
+
+/// The limits of a container that are whole numbers.
+fn limits(container: &Value) -> Vec<(String, u64)> {
+    let amounts = container["resources"]["limits"].as_object().into_iter().flatten();
+    let amount = |(name, value): (&String, &Value)| {
+        let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+        Some((name.clone(), number))
+    };
+    amounts.filter_map(amount).collect()
+}
+
+/// The object in a field; an empty one is made where there is none.
+fn entry<'v>(value: &'v mut Value, name: &str) -> &'v mut Value {
+    if !value[name].is_object() {
+        value[name] = Value::Object(Map::new());
+    }
+    &mut value[name]
+}
+
+fn push(value: &mut Value, name: &str, item: Value) {
+    match value[name].as_array_mut() {
+        Some(list) => list.push(item),
+        None => value[name] = Value::Array(vec![item]),
+    }
+}

@@ -1,0 +1,297 @@
+//! Resources of device plugins: each as a DeviceClass.
+
+use crate::{Note, note, object_name};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Vendors whose names the driver publishes, by PCI id (pci.ids).
+const VENDORS: [(&str, &str); 4] = [
+    ("14e4", "Broadcom Inc. and subsidiaries"),
+    ("15b3", "Mellanox Technologies"),
+    ("1d0f", "Amazon.com, Inc."),
+    ("8086", "Intel Corporation"),
+];
+/// Prefix of the shared plugin's resources where its configuration names none.
+const SHARED_PREFIX: &str = "rdma";
+/// Prefix of the SR-IOV plugin's resources where its configuration names none.
+const SRIOV_PREFIX: &str = "intel.com";
+
+/// A resource of a device plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// As pods ask for it: `rdma/hca_shared_devices_a`.
+    pub(crate) name: String,
+    /// The DeviceClass that replaces it.
+    pub(crate) class: String,
+    /// CEL conditions on the NIC.
+    selectors: Vec<String>,
+    /// Whether several pods use one NIC.
+    pub(crate) is_shared: bool,
+}
+
+/// Whether two names are of one resource, where only one of them has its installation's prefix.
+pub(crate) fn is_same_resource(one: &str, other: &str) -> bool {
+    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().replace('-', "");
+    last(one) == last(other)
+}
+
+/// All resources, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resources(BTreeMap<String, Resource>);
+
+impl Resources {
+    pub(crate) fn read(objects: &[Value], notes: &mut Vec<Note>) -> Self {
+        let mut all = Self::default();
+        for object in objects {
+            match object["kind"].as_str() {
+                Some("NicClusterPolicy") => all.of_policy(object, notes),
+                Some("ConfigMap") => all.of_config_map(object, notes),
+                Some("SriovNetworkNodePolicy") => all.of_node_policy(object, notes),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// By the name in a pod. Operators add the prefix of their installation to names that their
+    /// objects have without one.
+    pub(crate) fn get(&self, name: &str) -> Option<&Resource> {
+        let exact = self.0.get(name);
+        exact.or_else(|| self.0.values().find(|resource| is_same_resource(&resource.name, name)))
+    }
+
+    pub(crate) fn any_shared(&self) -> bool {
+        self.0.values().any(|resource| resource.is_shared)
+    }
+
+    /// The DeviceClasses.
+    pub(crate) fn classes(&self) -> Vec<Value> {
+        let class = |resource: &Resource| {
+            let mut conditions = vec![r#"device.driver == "dra.net""#.to_owned()];
+            conditions.extend(resource.selectors.iter().cloned());
+            json!({
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceClass",
+                "metadata": {"name": resource.class},
+                "spec": {"selectors": [{"cel": {"expression": conditions.join(" && ")}}]},
+            })
+        };
+        self.0.values().map(class).collect()
+    }
+
+    fn of_policy(&mut self, object: &Value, notes: &mut Vec<Note>) {
+        let spec = &object["spec"];
+        for plugin in ["rdmaSharedDevicePlugin", "sriovDevicePlugin"] {
+            if let Some(text) = spec[plugin]["config"].as_str() {
+                self.of_text(text, object, notes);
+            }
+        }
+        let told = [
+            (
+                "ofedDriver",
+                "`ofedDriver`: no driver of a vendor is installed: keep this part of the operator, \
+                 or install the driver in the nodes' image",
+            ),
+            (
+                "secondaryNetwork",
+                "`secondaryNetwork`: Multus and the CNI plugins are not needed for these NICs; \
+                 keep them if other pods use them",
+            ),
+            (
+                "nvIpam",
+                "`nvIpam`: claims take addresses by `interface.addressRange`; remove it when no \
+                 pod uses its pools",
+            ),
+            (
+                "ibKubernetes",
+                "`ibKubernetes`: partition keys are not set by a claim: keep this part of the \
+                 operator",
+            ),
+            (
+                "nicFeatureDiscovery",
+                "`nicFeatureDiscovery`: the driver publishes each NIC with its attributes",
+            ),
+            (
+                "docaTelemetryService",
+                "`docaTelemetryService`: has no counterpart; keep this part of the operator",
+            ),
+            (
+                "nicConfigurationOperator",
+                "`nicConfigurationOperator`: firmware is not changed; keep this part of the \
+                 operator",
+            ),
+        ];
+        for (_, text) in told.iter().filter(|(field, _)| !spec[*field].is_null()) {
+            note(notes, object, *text);
+        }
+    }
+
+    fn of_config_map(&mut self, object: &Value, notes: &mut Vec<Note>) {
+        for text in object["data"].as_object().into_iter().flatten().filter_map(|it| it.1.as_str())
+        {
+            let is_ours = text.contains("\"configList\"") || text.contains("\"resourceList\"");
+            if is_ours {
+                self.of_text(text, object, notes);
+            }
+        }
+    }
+
+    /// The configuration of either plugin.
+    fn of_text(&mut self, text: &str, object: &Value, notes: &mut Vec<Note>) {
+        let config: Value = match serde_json::from_str(text) {
+            Ok(config) => config,
+            Err(error) => {
+                let text = format!("the device plugin's configuration is no JSON: {error}");
+                note(notes, object, text);
+                return;
+            }
+        };
+        for entry in config["configList"].as_array().into_iter().flatten() {
+            let name = self.add(entry, SHARED_PREFIX, true, object, notes);
+            let max = &entry["rdmaHcaMax"];
+            note(
+                notes,
+                object,
+                format!(
+                    "`rdmaHcaMax: {max}` of `{name}`: pods share a NIC by its bandwidth, and as \
+                     many fit as their shares; change `capacity` in the claim templates"
+                ),
+            );
+        }
+        for entry in config["resourceList"].as_array().into_iter().flatten() {
+            self.add(entry, SRIOV_PREFIX, false, object, notes);
+        }
+    }
+
+    fn of_node_policy(&mut self, object: &Value, notes: &mut Vec<Note>) {
+        let spec = &object["spec"];
+        let nics = &spec["nicSelector"];
+        let one = |field: &str| nics[field].as_str().into_iter().collect::<Vec<_>>();
+        let entry = json!({
+            "resourceName": spec["resourceName"],
+            "selectors": {
+                "vendors": one("vendor"),
+                "devices": one("deviceID"),
+                "rootDevices": nics["rootDevices"],
+                "pfNames": nics["pfNames"],
+                "isRdma": spec["isRdma"],
+                "isVf": true,
+            },
+        });
+        self.add(&entry, "openshift.io", false, object, notes);
+        note(
+            notes,
+            object,
+            format!(
+                "`numVfs: {}`: virtual functions are not created by the driver: keep this policy, \
+                 or create them when the node starts",
+                spec["numVfs"]
+            ),
+        );
+    }
+
+    /// Returns the resource's name.
+    fn add(
+        &mut self,
+        entry: &Value,
+        prefix: &str,
+        is_shared: bool,
+        object: &Value,
+        notes: &mut Vec<Note>,
+    ) -> String {
+        let name = entry["resourceName"].as_str().unwrap_or_default();
+        let prefix = entry["resourcePrefix"].as_str().unwrap_or(prefix);
+        let name = if name.contains('/') { name.to_owned() } else { format!("{prefix}/{name}") };
+        // The SR-IOV plugin takes one group of conditions or a list of them.
+        let groups: Vec<&Value> = match &entry["selectors"] {
+            Value::Array(groups) => groups.iter().collect(),
+            group => vec![group],
+        };
+        if groups.len() > 1 {
+            let text = format!("`{name}` has several groups of selectors: the first is taken");
+            note(notes, object, text);
+        }
+        let mut selectors = Vec::new();
+        if let Some(group) = groups.first() {
+            selectors = conditions(group, is_shared, &name, object, notes);
+        }
+        let class = object_name(&name);
+        let resource = Resource { name: name.clone(), class, selectors, is_shared };
+        self.0.insert(name.clone(), resource);
+        name
+    }
+}
+
+/// CEL conditions for the selectors of a device plugin.
+fn conditions(
+    group: &Value,
+    is_shared: bool,
+    resource: &str,
+    object: &Value,
+    notes: &mut Vec<Note>,
+) -> Vec<String> {
+    let list = |field: &str| -> Vec<String> {
+        let list = group[field].as_array().into_iter().flatten();
+        list.filter_map(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+    };
+    let dranet = |name: &str, default: &str| {
+        format!(r#"device.attributes["dra.net"].?{name}.orValue({default})"#)
+    };
+    let mut found = Vec::new();
+    if is_shared || group["isRdma"] == json!(true) {
+        found.push(format!("{} == true", dranet("rdma", "false")));
+    }
+    let (mut names, mut unknown) = (Vec::new(), Vec::new());
+    for id in list("vendors") {
+        match VENDORS.iter().find(|(vendor, _)| *vendor == id) {
+            Some((_, name)) => names.push((*name).to_owned()),
+            None => unknown.push(id),
+        }
+    }
+    if !unknown.is_empty() {
+        note(
+            notes,
+            object,
+            format!(
+                "vendors {} of `{resource}` are not selected by their numbers: add a condition on \
+                 `dra.net/pciVendor`",
+                unknown.join(", ")
+            ),
+        );
+    } else if !names.is_empty() {
+        found.push(format!("{} in {}", dranet("pciVendor", r#""""#), json!(names)));
+    }
+    let interfaces = list("ifNames");
+    if !interfaces.is_empty() {
+        found.push(format!("{} in {}", dranet("ifName", r#""""#), json!(interfaces)));
+    }
+    let addresses = list("pciAddresses");
+    if !addresses.is_empty() {
+        let bus = r#"device.attributes["resource.kubernetes.io"].?pciBusID.orValue("")"#;
+        found.push(format!("{bus} in {}", json!(addresses)));
+    }
+    if group["isVf"] == json!(true) {
+        found.push(format!("{} == true", dranet("isSriovVf", "false")));
+    }
+    let ids: Vec<_> = list("deviceIDs").into_iter().chain(list("devices")).collect();
+    let physical: Vec<_> = list("pfNames").into_iter().chain(list("rootDevices")).collect();
+    for (what, values, attribute) in [
+        ("device ids", ids, "dra.net/pciDevice"),
+        ("drivers", list("drivers"), "dra.net/pciDevice"),
+        ("link types", list("linkTypes"), "dra.net/encapsulation"),
+        ("physical functions", physical, "resource.kubernetes.io/pciBusID"),
+    ] {
+        if !values.is_empty() {
+            note(
+                notes,
+                object,
+                format!(
+                    "{what} {} of `{resource}` are not attributes: if other NICs match the class, \
+                     add a condition on `{attribute}`",
+                    values.join(", ")
+                ),
+            );
+        }
+    }
+    found
+}

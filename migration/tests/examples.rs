@@ -1,0 +1,128 @@
+//! The examples of the operator's own repository, converted. `tests/network-operator/README.md`
+//! says where they are from.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use cluster_model::network_config::NetworkConfig;
+use migration::{Migration, Options, migrate};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+fn read(files: &[&str]) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/network-operator");
+    let of_file = |file: &&str| {
+        let path = folder.join(file);
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        serde_saphyr::from_multiple::<Value>(&text).unwrap()
+    };
+    files.iter().flat_map(of_file).collect()
+}
+
+/// What a person reads.
+fn shown(migration: &Migration) -> String {
+    let mut out = format!("# values\n{}", serde_saphyr::to_string(&migration.values).unwrap());
+    for document in &migration.documents {
+        out.push_str("---\n");
+        out.push_str(&serde_saphyr::to_string(document).unwrap());
+    }
+    out.push_str("# notes\n");
+    for note in &migration.notes {
+        writeln!(out, "{}: {}", note.object, note.text).unwrap();
+    }
+    out
+}
+
+/// The parameters of the driver, wherever they are.
+fn parameters(value: &Value, found: &mut Vec<Value>) {
+    match value {
+        Value::Object(map) => {
+            if map.get("driver").is_some_and(|driver| driver == "dra.net") {
+                found.extend(map.get("parameters").cloned());
+            }
+            if let Some(text) = map.get("dranet.io/nic-config").and_then(Value::as_str) {
+                found.push(serde_json::from_str(text).unwrap());
+            }
+            map.values().for_each(|value| parameters(value, found));
+        }
+        Value::Array(list) => list.iter().for_each(|value| parameters(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn examples_of_the_operator_are_converted() {
+    for (name, files) in [
+        (
+            "shared-macvlan",
+            &["nicclusterpolicy-full.yaml", "net-attach-def-whereabouts.yaml", "macvlan-pod.yaml"]
+                [..],
+        ),
+        ("gpu", &["nicclusterpolicy-full.yaml", "net-attach-def-whereabouts.yaml", "gpu-pod.yaml"]),
+        (
+            "host-device",
+            &[
+                "nicclusterpolicy-full.yaml",
+                "hostdevicenetwork.yaml",
+                "ippool.yaml",
+                "hostdevice-pod.yaml",
+            ],
+        ),
+        ("ipoib", &["nicclusterpolicy-full.yaml", "ipoibnetwork.yaml", "ipoib-pod.yaml"]),
+        (
+            "sriov",
+            &["sriovnetworknodepolicy.yaml", "sriovnetwork.yaml", "ippool.yaml", "sriov-pod.yaml"],
+        ),
+        ("whereabouts-exclusions", &["macvlannetwork-whereabouts.yaml", "macvlannetwork.yaml"]),
+    ] {
+        let migration = migrate(&read(files), &Options::default());
+        let mut found = Vec::new();
+        migration.documents.iter().for_each(|document| parameters(document, &mut found));
+        for parameters in found {
+            let parsed = NetworkConfig::parse(&parameters);
+            assert!(parsed.is_ok(), "{name}: {parameters}: {parsed:?}");
+        }
+        insta::assert_snapshot!(name, shown(&migration));
+    }
+}
+
+/// Objects that this crate does not know are neither changed nor spoken of.
+#[test]
+fn other_objects_are_left_out() {
+    let objects = [
+        serde_json::json!({"kind": "Pod", "spec": {"containers": [{"name": "a"}]}}),
+        serde_json::json!({"kind": "ConfigMap", "data": {"a": "b"}}),
+        Value::Null,
+        serde_json::json!([1, 2]),
+    ];
+    assert_eq!(migrate(&objects, &Options::default()).documents, Vec::<Value>::new());
+}
+
+/// A pod of a Deployment is rewritten where it is, with as many GPUs as NICs pair by pair.
+#[test]
+fn a_pod_with_as_many_gpus_as_nics_gets_pairs() {
+    let limits = serde_json::json!({"nvidia.com/gpu": 2, "nvidia.com/hostdev": 2});
+    let objects = [
+        serde_json::json!({
+            "kind": "NicClusterPolicy",
+            "spec": {"sriovDevicePlugin": {"config":
+                r#"{"resourceList": [{"resourcePrefix": "nvidia.com", "resourceName": "hostdev"}]}"#}},
+        }),
+        serde_json::json!({
+            "kind": "Deployment",
+            "metadata": {"name": "train"},
+            "spec": {"template": {
+                "metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "a,b"}},
+                "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+            }},
+        }),
+    ];
+    let migration = migrate(&objects, &Options::default());
+    let template = &migration.documents[1]["spec"]["template"];
+    assert_eq!(template["metadata"]["annotations"]["dranet.io/aligned-nics"], "per-gpu");
+    assert_eq!(
+        template["spec"]["containers"][0]["resources"]["limits"],
+        serde_json::json!({"nvidia.com/gpu": 2})
+    );
+}

@@ -13,6 +13,7 @@ pub mod binaries;
 pub mod certificates;
 pub mod chart;
 pub mod control_plane;
+pub mod documents;
 pub mod eventually;
 pub mod figures;
 pub mod floor;

@@ -10,6 +10,7 @@ mod control_plane {
     pub(crate) mod answers;
     pub(crate) mod burst;
     pub(crate) mod churn;
+    pub(crate) mod documented;
     pub(crate) mod driver_end;
     pub(crate) mod driver_policy;
     pub(crate) mod example;
@@ -35,9 +36,9 @@ mod control_plane {
 use std::{env, process::ExitCode};
 
 use control_plane::{
-    answers, burst, churn, driver_end, driver_policy, example, extender, fabric, fabric_policy,
-    faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pinned, pods, prediction,
-    rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
+    answers, burst, churn, documented, driver_end, driver_policy, example, extender, fabric,
+    fabric_policy, faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pinned, pods,
+    prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
 };
 use tests::{Options, floor};
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         forecasts::tests(),
         example::tests(),
         thin_line::tests(),
+        documented::tests(),
         upstream_examples::tests(),
         prediction::tests(),
         webhook::tests(),

@@ -10,18 +10,11 @@ use std::{
     process::Command,
 };
 
-use tests::{binaries, manifest};
-
-/// Pages outside `docs`.
-const PAGES: [&str; 7] = [
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "node-driver/UPSTREAM.md",
-    "scheduler-ext/SCORES.md",
-];
+use tests::{
+    binaries,
+    documents::{self, parts},
+    manifest,
+};
 
 /// Flags that are on no page: clap's own, and one for tests of restarts.
 const UNLISTED_FLAGS: [&str; 3] = ["help", "version", "kill-at"];
@@ -31,7 +24,7 @@ const NOT_REASONS: [&str; 6] =
     ["Allocate", "ChooseFabric", "Normal", "Preparing", "Warning", "Watching"];
 
 fn repository() -> PathBuf {
-    binaries::in_tests("..").canonicalize().unwrap()
+    documents::repository().unwrap()
 }
 
 /// Text of a file of the repository.
@@ -40,25 +33,9 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("`{}`: {error}", path.display()))
 }
 
-/// Files below a folder whose names end in `ending`; build outputs and hidden folders are
-/// left out.
+/// Files below a folder whose names end in `ending`.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder)
-        .unwrap_or_else(|error| panic!("`{}`: {error}", folder.display()))
-        .map(|entry| entry.unwrap().path());
-    let mut found = Vec::new();
-    for path in entries {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                found.extend(files(&path, ending));
-            }
-        } else if name.ends_with(ending) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
+    documents::files(folder, ending).unwrap()
 }
 
 /// Sources of a crate without unit tests; a text that spans lines is on one.
@@ -93,32 +70,7 @@ fn literals_after(text: &str, start: &str) -> Vec<String> {
 
 /// Every page: its path and its text.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut paths = files(&repository().join("docs"), ".md");
-    paths.extend(PAGES.iter().map(|page| repository().join(page)));
-    let page = |path: PathBuf| {
-        let text = read(&path);
-        (path, text)
-    };
-    paths.into_iter().map(page).collect()
-}
-
-/// The lines outside and inside of fenced blocks. Blocks come with the word that opens them.
-fn parts(text: &str) -> (Vec<&str>, Vec<(&str, String)>) {
-    let (mut prose, mut blocks) = (Vec::new(), Vec::new());
-    let mut open: Option<(&str, String)> = None;
-    for line in text.lines() {
-        match (line.strip_prefix("```"), open.take()) {
-            (Some(language), None) => open = Some((language.trim(), String::new())),
-            (Some(_), Some(block)) => blocks.push(block),
-            (None, Some((language, mut block))) => {
-                block.push_str(line);
-                block.push('\n');
-                open = Some((language, block));
-            }
-            (None, None) => prose.push(line),
-        }
-    }
-    (prose, blocks)
+    documents::pages().unwrap()
 }
 
 /// The targets of links.
@@ -212,9 +164,10 @@ fn every_page_of_the_book_is_in_its_summary() {
 fn every_yaml_block_holds_objects() {
     let mut count = 0;
     for (path, text) in pages() {
-        for (language, block) in parts(&text).1 {
-            if language == "yaml" {
+        for block in parts(&text).1 {
+            if block.language == "yaml" {
                 count += 1;
+                let block = block.text;
                 let objects = manifest::parse(&block)
                     .unwrap_or_else(|error| panic!("{}: {error:#}\n{block}", path.display()));
                 assert!(!objects.is_empty(), "{}: no object in\n{block}", path.display());
@@ -222,6 +175,31 @@ fn every_yaml_block_holds_objects() {
         }
     }
     assert!(count > 0, "no page has a YAML block");
+}
+
+/// `control_plane::documented` runs them.
+#[test]
+fn every_command_is_run_or_says_why_not() {
+    let runnable = ["kubectl ", "cargo run -p kubectl-dranet "];
+    for (path, text) in pages() {
+        for block in parts(&text).1 {
+            let page = path.display();
+            if block.language.is_empty() {
+                let first = block.text.split([' ', '\n']).next().unwrap_or_default();
+                let program = ["cargo", "curl", "deploy/", "helm", "kubectl", "tests/"];
+                let is_command = program.iter().any(|it| first.starts_with(it));
+                assert!(!is_command, "{page}: a block of commands without `sh`:\n{}", block.text);
+            }
+            if let Some(reason) = &block.not_run {
+                assert!(!reason.is_empty(), "{page}: no reason above:\n{}", block.text);
+                continue;
+            }
+            for command in block.commands() {
+                let is_runnable = runnable.iter().any(|start| command.starts_with(start));
+                assert!(is_runnable, "{page}: nothing runs `{command}`; say so above its block");
+            }
+        }
+    }
 }
 
 #[test]

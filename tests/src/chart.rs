@@ -2,12 +2,14 @@
 
 use std::{
     ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
     process::Output,
 };
 
 use anyhow::Context;
-use kube::api::DynamicObject;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, Client, api::DynamicObject};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -51,6 +53,48 @@ pub const PLATFORMS: [(&str, &[&str]); 11] = [
         ],
     ),
 ];
+
+/// No pod of the chart is bound: for clusters without a kubelet that would start it.
+pub const WITHOUT_PODS: [&str; 4] = [
+    "--set=nodeDriver.nodeSelector.none=none",
+    "--set=admission.nodeSelector.none=none",
+    "--set=fabricController.nodeSelector.none=none",
+    "--set=scheduler.nodeSelector.none=none",
+];
+
+/// The chart's next version in a folder: a field more in the definition of NodeTopology.
+pub fn next() -> anyhow::Result<TempDir> {
+    let next = tempfile::tempdir()?;
+    copy(&folder(), next.path())?;
+    edit(&next.path().join("Chart.yaml"), "\nversion: 0.1.0", "\nversion: 0.2.0")?;
+    edit(
+        &next.path().join("files/crd-nodetopologies.yaml"),
+        "              fabric:\n",
+        "              next:\n                type: string\n              fabric:\n",
+    )?;
+    Ok(next)
+}
+
+fn edit(file: &Path, from: &str, to: &str) -> anyhow::Result<()> {
+    let text = fs::read_to_string(file)?;
+    anyhow::ensure!(text.contains(from), "`{from}` is not in `{}`", file.display());
+    Ok(fs::write(file, text.replace(from, to))?)
+}
+
+/// Copies a folder with all that is in it.
+pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
+}
 
 /// helm, with a home of its own.
 #[derive(Debug)]
@@ -99,6 +143,18 @@ impl Helm {
         let image = ["--set=image.registry=example.org/dranet", "--kube-version", version];
         self.run(fixed.iter().chain(&image).chain(values)).await
     }
+}
+
+/// The flags that the chart gives a program of a Deployment, without those of where it
+/// listens; none where it installs no such Deployment.
+pub async fn flags(client: &Client, program: &str) -> anyhow::Result<Option<Vec<String>>> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    let Some(deployment) = deployments.get_opt(program).await? else { return Ok(None) };
+    let pod = deployment.spec.template.spec.context("it has a pod")?;
+    let args = pod.containers.into_iter().filter_map(|container| container.args).flatten();
+    let listens =
+        |flag: &String| ["--listen=", "--operations-listen="].iter().any(|it| flag.starts_with(it));
+    Ok(Some(args.filter(|flag| !listens(flag)).collect()))
 }
 
 /// The folder of the chart.

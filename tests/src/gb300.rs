@@ -17,6 +17,14 @@ pub fn file(name: &str) -> PathBuf {
     in_tests("fixtures/aks-gb300").join(name)
 }
 
+/// The class of the GPUs, which their driver's own chart brings.
+pub fn gpu_class() -> anyhow::Result<DynamicObject> {
+    let classes = manifest::read(&file("device-classes.yaml"))?;
+    let mut of_gpus =
+        classes.into_iter().filter(|it| it.metadata.name.as_deref() == Some("gpu.nvidia.com"));
+    of_gpus.next().context("the file has a class of GPUs")
+}
+
 /// The GPU slice, as if it were of `node`: its name, and GPU UUIDs of its own.
 pub fn gpu_slice(node: &str) -> anyhow::Result<DynamicObject> {
     let mut slice = slice_for("resourceslice-gpu.yaml", node)?;

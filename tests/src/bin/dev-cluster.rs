@@ -1,12 +1,15 @@
-//! A cluster to try things on: the tests' control plane, simulated nodes, and our programs
-//! as processes on this machine. `deploy/dev` builds and starts it.
+//! A cluster to try things on: the tests' control plane, simulated nodes, the chart installed
+//! by helm, and the programs of its pods as processes on this machine. `deploy/dev` builds and
+//! starts it.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use tests::{
     ControlPlane, Options, binaries,
+    chart::{self, Helm, NAMESPACE, WITHOUT_PODS},
     figures::{refuse, say},
+    gb300,
     machine::{H100, MI300X},
     rig::Rig,
     with_scope,
@@ -14,8 +17,9 @@ use tests::{
 
 /// Run a development cluster until Ctrl-C.
 ///
-/// Nothing runs in its pods: they are scheduled, and no kubelet starts them.
-#[derive(Clone, Copy, Debug, Parser)]
+/// Nothing runs in its pods: they are scheduled, and no kubelet starts them. What the chart's
+/// pods would run are processes here, with the flags that the chart gives them.
+#[derive(Clone, Debug, Parser)]
 struct Args {
     /// Simulated Azure GB300 nodes (4 GPUs and 4 NICs each).
     #[arg(long, default_value_t = 2)]
@@ -26,6 +30,9 @@ struct Args {
     /// Simulated Azure H100 nodes (8 GPUs and 8 NICs each).
     #[arg(long, default_value_t = 1)]
     h100: usize,
+    /// A value of the chart, as in `helm install --set`; may be repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    values: Vec<String>,
 }
 
 #[tokio::main]
@@ -40,7 +47,10 @@ async fn run(args: Args) -> anyhow::Result<()> {
     say("starting etcd, kube-apiserver, kube-controller-manager and kube-scheduler");
     let plane = ControlPlane::start(Options::default()).await?;
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        say("installing the chart");
+        install(&plane, &args.values).await?;
+        scope.apply(gb300::gpu_class()?).await?;
+        let mut rig = Rig::installed(&plane, scope);
         let all = args.gb300 + args.mi300x + args.h100;
         for index in 0..all {
             let name = if index < args.gb300 {
@@ -53,15 +63,36 @@ async fn run(args: Args) -> anyhow::Result<()> {
             say(&format!("node {} of {all}: {name}", index + 1));
         }
         say("starting admission, fabric-controller and scheduler-ext");
-        rig.start_replicas(1, &["--fabric-controller"]).await?;
-        rig.start_fabric_controllers(1, &[]).await?;
-        rig.start_extender().await?;
+        start(&plane, &mut rig).await?;
         say(&introduction(&plane)?);
         tokio::signal::ctrl_c().await?;
         say("stopping");
         Ok(())
     })
     .await
+}
+
+/// `helm install`, with the extender as beside a cluster's own kube-scheduler.
+async fn install(plane: &ControlPlane, values: &[String]) -> anyhow::Result<()> {
+    let namespace = format!("--namespace={NAMESPACE}");
+    let fixed = ["install", "dranet", ".", "--create-namespace", &namespace];
+    let own = ["--set=image.registry=localhost/dranet", "--set=scheduler.extender=kubeadm"];
+    let given = values.iter().flat_map(|value| ["--set", value]);
+    let words = fixed.into_iter().chain(own).chain(given).chain(WITHOUT_PODS);
+    Helm::on(&plane.kubeconfig())?.run(words).await.map(drop)
+}
+
+/// Starts as processes what the chart has Deployments of, and the extender.
+async fn start(plane: &ControlPlane, rig: &mut Rig<'_>) -> anyhow::Result<()> {
+    if let Some(flags) = chart::flags(&plane.client(), "admission").await? {
+        rig.start_replica(0, &flags.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        rig.answers().await?;
+    }
+    if let Some(flags) = chart::flags(&plane.client(), "fabric-controller").await? {
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        rig.start_fabric_controllers(1, &flags).await?;
+    }
+    rig.start_extender().await
 }
 
 /// What to type next.

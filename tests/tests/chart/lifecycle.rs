@@ -4,13 +4,14 @@
 //! Nothing runs pods here. The programs are processes with the rights of the chart's service
 //! accounts, and the test does what the pods of the chart's Job say.
 
-use std::{cell::Cell, collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::{
     api::{
+        apps::v1::DaemonSet,
         core::v1::{Namespace, Node, Pod},
-        resource::v1::{DeviceClass, ResourceClaim},
+        resource::v1::ResourceClaim,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -20,55 +21,47 @@ use kube::{
     discovery::{Discovery, Scope as Place, verbs},
 };
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tests::{
     Check, ControlPlane, Program, Scope, binaries,
-    chart::{Helm, NAMESPACE, folder},
+    chart::{self, Helm, NAMESPACE, WITHOUT_PODS},
     eventually,
     floor::Test,
     gb300,
     rig::Rig,
     with_scope,
 };
+use tokio::process::Command;
 
 const SOON: Duration = Duration::from_mins(1);
-/// No pod of the chart is bound: there is no kubelet that would end it.
-const INSTALL: [&str; 7] = [
-    "--namespace=dranet-system",
-    "--set=image.registry=example.org/dranet",
-    "--set=nodeDriver.nodeSelector.none=none",
-    "--set=admission.nodeSelector.none=none",
-    "--set=fabricController.nodeSelector.none=none",
-    "--set=scheduler.nodeSelector.none=none",
-    "--set=networkConfig.namespaces={none}",
-];
+const IN_NAMESPACE: &str = "--namespace=dranet-system";
+const VALUES: [&str; 2] =
+    ["--set=image.registry=example.org/dranet", "--set=networkConfig.namespaces={none}"];
+
+/// helm's words, with the values that all installations here have.
+fn with_values<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    [words, &[IN_NAMESPACE], &VALUES, &WITHOUT_PODS].concat()
+}
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         pods_keep_their_nics_and_nothing_is_left,
         a_webhook_that_is_left_over_blocks_no_pod,
+        what_was_applied_without_helm_becomes_the_releases,
     ];
     all.into_iter().map(Test::alone).collect()
 }
 
 async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::on(&plane.kubeconfig())?;
-    let next = next_chart()?;
+    let next = chart::next()?;
     remove_all(&plane.client()).await?;
     with_scope(plane.client(), async |scope| {
-        scope.apply_file(&gb300::file("device-classes.yaml")).await?;
-        // The class of the NICs is the chart's.
-        Api::<DeviceClass>::all(plane.client())
-            .delete("dranet.net", &DeleteParams::default())
-            .await
-            .ok();
+        scope.apply(gb300::gpu_class()?).await?;
         let nodes = [scope.node("one").await?.name_any(), scope.node("own").await?.name_any()];
         label(&plane.client(), &nodes[1], "topology.dranet.io/fabric", "mine").await?;
         let before = objects(&plane.client()).await?;
 
-        let mut args = vec!["install", "dranet", ".", "--create-namespace"];
-        args.extend(INSTALL);
-        helm.run(&args).await?;
+        helm.run(with_values(&["install", "dranet", ".", "--create-namespace"])).await?;
         let mut rig = Rig::installed(&plane, scope);
         rig.publish_gb300(&nodes[0]).await?;
         rig.start_replica(0, &["--fabric-controller"]).await?;
@@ -99,9 +92,11 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         ]
         .map(|(round, args)| (round, args.into_iter().map(str::to_owned).collect::<Vec<_>>()))
         {
-            let flags: &[&str] = if round == 0 { &INSTALL } else { &INSTALL[..1] };
-            let args = command.iter().map(String::as_str).chain(flags.iter().copied());
-            let done = helm.run(args.collect::<Vec<_>>());
+            let words = command.iter().map(String::as_str).collect::<Vec<_>>();
+            let done = helm.run(match round {
+                0 => with_values(&words),
+                _ => [&words[..], &[IN_NAMESPACE]].concat(),
+            });
             let pods = meanwhile(scope, round, done).await?;
             assert!(pods > 0, "no pod was created during `{}`", command[0]);
             rig.answers().await?;
@@ -121,9 +116,8 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         let (now, every) = (DeleteParams::default(), ListParams::default());
         scope.api::<ResourceClaim>().delete_collection(&now, &every).await?;
         none_left::<ResourceClaim>(scope.api()).await?;
-        let mut args = vec!["uninstall", "dranet"];
-        args.extend(&INSTALL[..1]);
-        tokio::try_join!(helm.run(&args), run_cleanup(&plane, &rig))?;
+        let uninstalled = helm.run(["uninstall", "dranet", IN_NAMESPACE]);
+        tokio::try_join!(uninstalled, run_cleanup(&plane, &rig))?;
         rig.forget_endpoints().await?;
 
         let own: BTreeSet<_> = [
@@ -158,9 +152,7 @@ async fn a_webhook_that_is_left_over_blocks_no_pod(plane: Arc<ControlPlane>) -> 
     let helm = Helm::on(&plane.kubeconfig())?;
     remove_all(&plane.client()).await?;
     with_scope(plane.client(), async |scope| {
-        let mut args = vec!["install", "dranet", ".", "--create-namespace"];
-        args.extend(INSTALL);
-        helm.run(&args).await?;
+        helm.run(with_values(&["install", "dranet", ".", "--create-namespace"])).await?;
         let mut rig = Rig::installed(&plane, scope);
         rig.start_replica(0, &[]).await?;
         rig.answers().await?;
@@ -179,36 +171,42 @@ async fn a_webhook_that_is_left_over_blocks_no_pod(plane: Arc<ControlPlane>) -> 
     .await
 }
 
-/// The chart's next version: another image, and a field more in the definition.
-fn next_chart() -> anyhow::Result<TempDir> {
-    let next = tempfile::tempdir()?;
-    copy(&folder(), next.path())?;
-    edit(&next.path().join("Chart.yaml"), "0.1.0", "0.2.0")?;
-    edit(
-        &next.path().join("files/crd-nodetopologies.yaml"),
-        "              fabric:\n",
-        "              next:\n                type: string\n              fabric:\n",
-    )?;
-    Ok(next)
-}
+/// The plain manifests, applied as their users do, and later helm with other values.
+async fn what_was_applied_without_helm_becomes_the_releases(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let helm = Helm::on(&plane.kubeconfig())?;
+    remove_all(&plane.client()).await?;
+    let before = objects(&plane.client()).await?;
+    let apply = Command::new(binaries::kubernetes("kubectl")?)
+        .arg(format!("--kubeconfig={}", plane.kubeconfig().display()))
+        .args(["apply", "--server-side", "--kustomize"])
+        .arg(binaries::in_tests("../deploy/manifests"))
+        .output();
+    chart::printed(apply.await?)?;
+    let applied = objects(&plane.client()).await?;
 
-fn edit(file: &Path, from: &str, to: &str) -> anyhow::Result<()> {
-    let text = fs::read_to_string(file)?;
-    anyhow::ensure!(text.contains(from), "`{from}` is not in `{}`", file.display());
-    Ok(fs::write(file, text.replace(from, to))?)
-}
+    let refused = helm.run(with_values(&["install", "dranet", "."])).await.unwrap_err();
+    assert!(refused.to_string().contains("cannot be imported into the current release"));
+    helm.run(with_values(&["install", "dranet", ".", "--take-ownership", "--force-conflicts"]))
+        .await?;
+    // What kubectl has applied stays its as well.
+    let log = "--set=log.level=debug";
+    let refused = helm.run(with_values(&["upgrade", "dranet", ".", log])).await.unwrap_err();
+    assert!(refused.to_string().contains("conflict with \"kubectl\""), "{refused}");
+    helm.run(with_values(&["upgrade", "dranet", ".", log, "--force-conflicts"])).await?;
+    let drivers: Api<DaemonSet> = Api::namespaced(plane.client(), NAMESPACE);
+    let driver = serde_json::to_value(drivers.get("node-driver").await?.spec)?;
+    let container = &driver["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "example.org/dranet/node-driver:0.1.0");
+    assert!(container["args"].as_array().unwrap().contains(&json!("--log=debug")), "{container}");
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else {
-            fs::copy(entry.path(), to)?;
-        }
-    }
+    helm.run(["uninstall", "dranet", IN_NAMESPACE, "--no-hooks", "--wait"]).await?;
+    remove_namespace(&plane.client()).await?;
+    let after = objects(&plane.client()).await?;
+    assert!(applied.len() > before.len() + 20, "little was applied");
+    let left: Vec<_> = after.difference(&before).collect();
+    assert_eq!(left, Vec::<&String>::new(), "left");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 use tests::{
     ControlPlane, binaries,
-    chart::{Helm, PLATFORMS, printed},
+    chart::{self, Helm, PLATFORMS, printed},
     floor::Test,
     manifest,
 };
@@ -28,7 +28,33 @@ pub(crate) fn tests() -> Vec<Test> {
         each_flag_is_one_of_its_program,
         each_choice_leaves_out_what_it_does_not_need,
         nodes_that_node_feature_discovery_has_not_seen_are_kept,
+        kubectl_builds_the_documented_overlay,
     ]
+}
+
+/// With each component in turn. It names all images anew.
+async fn kubectl_builds_the_documented_overlay(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let page = fs::read_to_string(binaries::in_tests("../docs/start/install.md"))?;
+    let mut blocks = page.split("```yaml\n").filter_map(|rest| Some(rest.split_once("```")?.0));
+    let overlay = blocks.find(|block| block.contains("kind: Kustomization"));
+    let overlay = overlay.context("the page has an overlay")?;
+    let folder = tempfile::tempdir()?;
+    chart::copy(&binaries::in_tests("../deploy"), &folder.path().join("deploy"))?;
+    let own = folder.path().join("overlay");
+    fs::create_dir(&own)?;
+    for component in fs::read_dir(folder.path().join("deploy/components"))? {
+        let name = component?.file_name().to_string_lossy().into_owned();
+        let documented = "components/kubeadm-scheduler";
+        anyhow::ensure!(overlay.contains(documented), "the overlay has no component");
+        let text = overlay.replace(documented, &format!("components/{name}"));
+        fs::write(own.join("kustomization.yaml"), text)?;
+        let kubectl = binaries::kubernetes("kubectl")?;
+        let built = Command::new(kubectl).arg("kustomize").arg(&own).output().await?;
+        let objects = printed(built).with_context(|| name.clone())?;
+        assert!(objects.contains("image: REGISTRY/node-driver:"), "{name}");
+        assert!(!objects.contains("image: dranet/"), "{name} has an image of nobody");
+    }
+    Ok(())
 }
 
 async fn helm_finds_nothing_wrong(_: Arc<ControlPlane>) -> anyhow::Result<()> {

@@ -11,21 +11,35 @@ use anyhow::Context;
 
 /// The one place that names versions, `go.mod`.
 const GO_MOD: &str = include_str!("../kubernetes/go.mod");
+/// The same for the oldest Kubernetes that is supported.
+const OLDEST_GO_MOD: &str = include_str!("../kubernetes/oldest/go.mod");
+/// `oldest` where the control plane is of that version.
+const CHOICE: &str = "DRANET_KUBERNETES";
 /// The same for the container runtime.
 const NODE_GO_MOD: &str = include_str!("../node/go.mod");
 
-/// Kubernetes' version here, `v1.37.1`.
+/// The control plane's version here, `v1.37.1`.
 pub fn kubernetes_version() -> anyhow::Result<&'static str> {
-    version_in(GO_MOD, "k8s.io/kubernetes")
+    let choice = env::var_os(CHOICE).unwrap_or_default();
+    let go_mod = match choice.to_str() {
+        Some("") => GO_MOD,
+        Some("oldest") => OLDEST_GO_MOD,
+        _ => anyhow::bail!("`{CHOICE}={}`: allowed is `oldest`", choice.display()),
+    };
+    version_in(go_mod, "k8s.io/kubernetes")
 }
 
 /// A binary of the control plane, by its name: `kube-apiserver`, `etcd`.
 pub fn kubernetes(name: &str) -> anyhow::Result<PathBuf> {
     let directory = match name {
         "etcd" => format!("etcd/{}", version_in(GO_MOD, "go.etcd.io/etcd/server/v3")?),
+        "kubectl" | "kubelet" => {
+            format!("kubernetes/{}", version_in(GO_MOD, "k8s.io/kubernetes")?)
+        }
         _ => format!("kubernetes/{}", kubernetes_version()?),
     };
-    existing(cache()?.join(directory).join(name), "`tests/kubernetes/build` builds it")
+    let remedy = "`tests/kubernetes/build` builds it, or with `--oldest`";
+    existing(cache()?.join(directory).join(name), remedy)
 }
 
 /// A binary of the container runtime, by its name: `containerd`, `runc`, `bridge`.

@@ -7,7 +7,7 @@
 //! - no service account tokens in pods: nothing runs in them;
 //! - etcd does not sync to disk: nothing outlives the test.
 //!
-//! Flags follow `cmd/kube-*/app/options` of Kubernetes 1.37.
+//! Flags follow `cmd/kube-*/app/options` of Kubernetes 1.37; 1.34 has the same.
 
 mod components;
 mod kubeconfig;
@@ -79,6 +79,9 @@ impl ControlPlane {
         let ((controller_manager, controllers), scheduler) =
             tokio::try_join!(site.controller_manager(), site.scheduler(&scheduler))?;
         let client = client(&site.kubeconfig()).await?;
+        let (runs, wanted) =
+            (client.apiserver_version().await?.git_version, binaries::kubernetes_version()?);
+        anyhow::ensure!(runs == wanted, "kube-apiserver is {runs}, and not {wanted}");
         Ok(Self {
             scheduler: Mutex::new(Some(scheduler)),
             controller_manager,

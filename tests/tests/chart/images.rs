@@ -1,7 +1,7 @@
 //! The images that `deploy/images` makes: one file each, nobody's rights but the driver's, and
 //! the same bytes each time. The programs are those of the tests, without what is for debuggers.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{env, fs, iter, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -11,7 +11,65 @@ use tokio::process::Command;
 const PROGRAMS: [(&str, &str); 2] = [("scheduler-ext", "65532:65532"), ("node-driver", "0:0")];
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![an_image_is_a_program_and_nothing_else]
+    tests::tests![
+        an_image_is_a_program_and_nothing_else,
+        without_the_arm64_target_the_build_says_so,
+    ]
+}
+
+/// rustc of a machine that has its own target alone.
+const RUSTC: &str = r#"#!/bin/sh
+case "$*" in *aarch64*) echo /nowhere ;; *) echo "host: x86_64-unknown-linux-gnu" ;; esac
+"#;
+
+/// In place of minutes of cargo: a program is there at once.
+const CARGO: &str = r#"#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in --profile) profile=$2 ;; --target) target=$2 ;; -p) program=$2 ;; esac
+  shift
+done
+mkdir -p "$CARGO_TARGET_DIR/$target/$profile"
+echo "$program" >"$CARGO_TARGET_DIR/$target/$profile/$program"
+"#;
+
+/// It goes on with amd64, unless both are asked for.
+async fn without_the_arm64_target_the_build_says_so(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let tools = folder.path().join("tools");
+    fs::create_dir(&tools)?;
+    for (name, script) in [("rustc", RUSTC), ("cargo", CARGO)] {
+        fs::write(tools.join(name), script)?;
+        fs::set_permissions(tools.join(name), fs::Permissions::from_mode(0o755))?;
+    }
+    let rest = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(iter::once(tools).chain(env::split_paths(&rest)))?;
+    let to = folder.path().join("images");
+    let build = async |flags: &[&str]| {
+        Command::new(binaries::in_tests("../deploy/images"))
+            .env("PATH", &path)
+            .env("CARGO_TARGET_DIR", folder.path().join("target"))
+            .args(flags)
+            .arg(&to)
+            .arg("admission")
+            .output()
+            .await
+    };
+    let lack = "no arm64; it needs `rustup target add aarch64-unknown-linux-gnu`";
+    let refused = build(&["--both"]).await?;
+    let said = String::from_utf8(refused.stderr)?;
+    assert!(!refused.status.success() && said.contains(&format!("error: {lack}")), "{said}");
+    assert!(!folder.path().join("target").exists(), "nothing is built for nothing");
+
+    let built = build(&[]).await?;
+    let said = String::from_utf8(built.stderr.clone())?;
+    printed(built)?;
+    assert!(said.contains(&format!("note: {lack}")), "{said}");
+    let layout = to.join("admission");
+    let images = blob(&layout, &read(&layout.join("index.json"))?["manifests"][0])?;
+    let images = images["manifests"].as_array().context("a list")?;
+    let [image] = images.as_slice() else { anyhow::bail!("{} images", images.len()) };
+    assert_eq!(image["platform"]["architecture"], "amd64");
+    Ok(())
 }
 
 async fn an_image_is_a_program_and_nothing_else(_: Arc<ControlPlane>) -> anyhow::Result<()> {

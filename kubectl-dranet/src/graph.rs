@@ -1,7 +1,8 @@
 //! `graph`: how the devices of nodes, or of a machine, are connected.
 
 use crate::args::{GraphArgs, LookArgs, MachineArgs};
-use crate::{Output, source, text};
+use crate::source::{self, Seen, Source};
+use crate::{Output, text};
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use std::fs::{self, File};
@@ -15,11 +16,12 @@ use topology_graph::{
 const GRAPH: &[u8] = b"{";
 
 pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<Output> {
-    let notes = unknown_size(&args.machine).into_iter().collect();
-    Ok(Output { notes, ..Output::from(graph(args)?) })
+    let mut notes = unknown_size(&args.machine).into_iter().collect();
+    let text = graph(args, &mut notes)?;
+    Ok(Output { notes, ..Output::from(text) })
 }
 
-fn graph(args: &GraphArgs) -> anyhow::Result<String> {
+fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
     check(args.output, args.look)?;
     if let Some(out) = &args.capture {
         let identities = if args.mask { Identities::Masked } else { Identities::Kept };
@@ -31,7 +33,9 @@ fn graph(args: &GraphArgs) -> anyhow::Result<String> {
             None => shown(&topology, args),
         };
     }
-    let view = source::read(&args.source)?;
+    let Seen { view, notes: unread, .. } =
+        Source::open(&args.source)?.read(&source::of_view(), &[])?;
+    notes.extend(unread);
     match (&args.node, &args.diff) {
         (Some(node), Some(other)) => {
             Ok(differences(&of_node(&view, node)?, &of_node(&view, other)?))

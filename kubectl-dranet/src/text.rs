@@ -3,12 +3,25 @@
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use topology_graph::{MatrixOptions, NodeTopology, ShapeHash, Topology, matrix_with};
 
 /// A value as a YAML document.
 pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
     serde_saphyr::to_string(value).context("failed to write YAML")
+}
+
+/// A value as one document of JSON or YAML.
+pub(crate) fn document(value: &Value, is_yaml: bool) -> anyhow::Result<String> {
+    if is_yaml { yaml(value) } else { Ok(serde_json::to_string_pretty(value)? + "\n") }
+}
+
+/// One document after the other.
+pub(crate) fn documents(values: &[Value], is_yaml: bool) -> anyhow::Result<String> {
+    let texts: anyhow::Result<Vec<_>> =
+        values.iter().map(|value| document(value, is_yaml)).collect();
+    Ok(texts?.join(if is_yaml { "---\n" } else { "" }))
 }
 
 /// Nodes that are named one by one, of many.
@@ -54,6 +67,11 @@ fn shape_block(
         names => format!("{} of shape {shape}", node_list(names)),
     };
     Ok(format!("{heading}\n\n{}", matrix_with(&topology, options)))
+}
+
+/// Each text on a line.
+pub(crate) fn lines(texts: impl Iterator<Item = String>) -> String {
+    texts.fold(String::new(), |all, text| all + &text + "\n")
 }
 
 /// `1 node`, `2 nodes`.

@@ -1,15 +1,18 @@
 //! `verify`: what running pods got.
 
-use crate::args::{TextOrJson, VerifyArgs};
-use crate::text::{counted, table};
-use crate::{Output, source};
-use cluster_model::names::{self, annotation, attribute};
-use cluster_model::node_devices::{NodeDevices, is_true, text};
+use crate::Output;
+use crate::args::{ListForm, VerifyArgs};
+use crate::kinds::PODS;
+use crate::nodes::trouble;
+use crate::source::{self, Seen, Source};
+use crate::text::{self, counted, table};
+use cluster_model::names::annotation;
+use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Prediction, pod_claims, predict_each};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use topology_graph::{Level, PathKind, PciAddress};
@@ -31,15 +34,26 @@ struct Verified {
 struct NamedPair {
     gpu: String,
     nic: String,
+    gpu_address: PciAddress,
+    nic_address: PciAddress,
     path: PathKind,
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
-    let (view, default) = source::read_with_namespace(&args.source)?;
-    let namespace = args.namespace.clone().or(default);
+    let source = Source::open(&args.source)?;
+    let namespace = source.namespace(args.namespace.as_deref());
+    let asked = namespace.as_deref().filter(|_| !args.all_namespaces);
+    let mut asks = source::of_view();
+    asks.push(PODS.of(asked, "no pod is known"));
+    let seen = source.read(&asks, &["Pod"])?;
+    let namespace = namespace.or_else(|| seen.namespace.clone());
     let namespace = namespace.as_deref().filter(|_| !args.all_namespaces);
-    let mut pods = source::pods(&args.source, namespace)?;
-    let mut notes = Vec::new();
+    let mut pods = seen.pods(namespace)?;
+    if let Some(selector) = &args.selector {
+        let none = BTreeMap::new();
+        pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref().unwrap_or(&none)));
+    }
+    let Seen { view, mut notes, .. } = seen;
     if let Some(name) = &args.pod {
         let name = name.strip_prefix("pod/").unwrap_or(name);
         pods.retain(|pod| pod.metadata.name.as_deref() == Some(name));
@@ -56,13 +70,21 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
     verified.sort_by(|one, other| one.pod.cmp(&other.pod));
     let denied = verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty());
     let text = match args.output {
-        TextOrJson::Text => person(&verified)?,
-        TextOrJson::Json => program(&verified)?,
+        ListForm::Text => person(&verified, false)?,
+        ListForm::Wide => person(&verified, true)?,
+        ListForm::Name => text::lines(verified.iter().map(|it| format!("pod/{}", it.name()))),
+        ListForm::Json => text::document(&program(&verified), false)?,
+        ListForm::Yaml => text::document(&program(&verified), true)?,
     };
     Ok(Output { text, denied, notes })
 }
 
 impl Verified {
+    /// Without the namespace.
+    fn name(&self) -> &str {
+        self.pod.split_once('/').map_or(&self.pod, |(_, name)| name)
+    }
+
     /// The farthest of its pairs.
     fn farthest(&self) -> Option<PathKind> {
         self.pairs.iter().map(|pair| pair.path).max()
@@ -100,6 +122,8 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
     let named = pairs.iter().map(|pair| NamedPair {
         gpu: name(&gpus, pair.gpu),
         nic: name(&nics, pair.nic),
+        gpu_address: pair.gpu,
+        nic_address: pair.nic,
         path: pair.path,
     });
     Ok(Some(Verified {
@@ -108,7 +132,7 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
         pairs: named.collect(),
         promised: promised(pod),
         possible: possible(view, &devices, &claims),
-        degraded: nics.values().filter_map(|nic| degraded(nic)).collect(),
+        degraded: nics.values().filter_map(|nic| trouble(nic)).collect(),
     }))
 }
 
@@ -166,20 +190,7 @@ fn possible(
     pairs.iter().map(|pair| pair.path).max()
 }
 
-fn degraded(nic: &Device) -> Option<String> {
-    let name = &nic.id().device;
-    match text(nic, attribute::PORT_STATE) {
-        Some(state) if state != names::PORT_ACTIVE => {
-            Some(format!("{name}: its port is {state}, not {}", names::PORT_ACTIVE))
-        }
-        _ if is_true(nic, attribute::DEGRADED) => {
-            Some(format!("{name}: its link runs below what it could"))
-        }
-        _ => None,
-    }
-}
-
-fn person(verified: &[Verified]) -> anyhow::Result<String> {
+fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
     if verified.is_empty() {
         return Ok("no running pod has both GPUs and NICs\n".to_owned());
     }
@@ -190,7 +201,7 @@ fn person(verified: &[Verified]) -> anyhow::Result<String> {
         for pair in &pod.pairs {
             let most = pod.promised;
             let is_worse = most.is_some_and(|most| !pair.path.satisfies(most));
-            rows.push(vec![
+            let mut row = vec![
                 pod.pod.clone(),
                 pod.node.clone(),
                 pair.gpu.clone(),
@@ -198,11 +209,19 @@ fn person(verified: &[Verified]) -> anyhow::Result<String> {
                 pair.path.to_string(),
                 word(pod.promised),
                 word(pod.possible),
-                if is_worse { "worse than promised".to_owned() } else { String::new() },
-            ]);
+            ];
+            if is_wide {
+                row.extend([pair.gpu_address.to_string(), pair.nic_address.to_string()]);
+            }
+            row.extend(is_worse.then(|| "worse than promised".to_owned()));
+            rows.push(row);
         }
     }
-    let heading = ["POD", "NODE", "GPU", "NIC", "PATH", "PROMISED", "POSSIBLE", ""];
+    let mut heading = vec!["POD", "NODE", "GPU", "NIC", "PATH", "PROMISED", "POSSIBLE"];
+    if is_wide {
+        heading.extend(["GPU ADDRESS", "NIC ADDRESS"]);
+    }
+    heading.push("");
     let mut out = table(&heading, &rows);
     for pod in verified {
         for what in &pod.degraded {
@@ -221,7 +240,7 @@ fn person(verified: &[Verified]) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn program(verified: &[Verified]) -> anyhow::Result<String> {
+fn program(verified: &[Verified]) -> Value {
     let path = |path: Option<PathKind>| path.map(|path| path.to_string());
     let pods: Vec<_> = verified
         .iter()
@@ -242,5 +261,5 @@ fn program(verified: &[Verified]) -> anyhow::Result<String> {
             })
         })
         .collect();
-    Ok(serde_json::to_string_pretty(&json!({ "pods": pods }))? + "\n")
+    json!({ "pods": pods })
 }

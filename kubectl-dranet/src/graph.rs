@@ -1,5 +1,7 @@
 //! `graph`: how the devices of nodes, or of a machine, are connected.
 
+mod shapes;
+
 use crate::args::{GraphArgs, LookArgs, MachineArgs};
 use crate::source::{self, Seen, Source};
 use crate::{Output, text};
@@ -42,10 +44,31 @@ fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
         }
         (Some(node), None) => shown(&of_node(&view, node)?, args),
         (None, Some(_)) => anyhow::bail!("name the node or the machine (--root) to compare with"),
-        (None, None) if args.path.is_some() => {
-            anyhow::bail!("name the node or the machine (--root) whose devices these are")
+        (None, None) => every_shape(&view, args),
+    }
+}
+
+/// Every shape of the cluster's nodes; of one shape what the flags ask of a node.
+fn every_shape(view: &ClusterView, args: &GraphArgs) -> anyhow::Result<String> {
+    let by_shape = text::shapes(view)?;
+    let firsts: Vec<_> = by_shape.values().filter_map(|nodes| nodes.first()).collect();
+    match (firsts.as_slice(), args.output) {
+        ([], _) => anyhow::bail!("no node has published a graph"),
+        (_, Format::Matrix) if args.path.is_none() => {
+            text::matrices(view, matrix_options(args.look))
         }
-        (None, None) => every_node(&view, args.output, args.look),
+        ([only], _) => shown(&Topology::from_spec(&only.spec)?, args),
+        (_, Format::Json) if args.path.is_none() => shapes::json(&by_shape),
+        (_, Format::Svg) if args.path.is_none() => shapes::pictures(&by_shape, args.look.theme),
+        (nodes, _) => {
+            let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
+            let names: Vec<_> = names.collect();
+            anyhow::bail!(
+                "the nodes have {} shapes; name one node of those that are meant, as {}",
+                names.len(),
+                names.join(", ")
+            )
+        }
     }
 }
 
@@ -91,12 +114,6 @@ fn differences(one: &Topology, other: &Topology) -> String {
 fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
     let object = view.node_topology(node).with_context(|| unknown_node(view, node))?;
     Ok(Topology::from_spec(&object.spec)?)
-}
-
-fn every_node(view: &ClusterView, output: Format, look: LookArgs) -> anyhow::Result<String> {
-    anyhow::ensure!(output == Format::Matrix, "name the node whose graph to write as {output}");
-    anyhow::ensure!(view.node_topologies().next().is_some(), "no node has published a graph");
-    text::matrices(view, matrix_options(look))
 }
 
 /// A warning for a size of which nothing is known beside the machine's own sysfs.

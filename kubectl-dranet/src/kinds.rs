@@ -95,6 +95,7 @@ impl Kind {
 
 impl Ask {
     /// Path of the URL.
+    #[cfg(any(feature = "live", test))]
     pub(crate) fn path(&self) -> String {
         let Kind { version, plural, .. } = self.kind;
         let root = if version.contains('/') { "apis" } else { "api" };

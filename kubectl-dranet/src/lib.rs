@@ -24,6 +24,7 @@ mod nodes;
 mod plan;
 mod plan_json;
 mod predicted;
+#[cfg(feature = "live")]
 mod progress;
 pub mod selector;
 mod settings;

@@ -14,7 +14,7 @@ use cluster_model::names::{annotation, label};
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -30,6 +30,7 @@ struct Linted {
     findings: Vec<Item>,
 }
 
+#[derive(Clone)]
 struct Item {
     check: &'static str,
     severity: Severity,
@@ -96,19 +97,43 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
         namespace.is_none_or(|asked| metadata["namespace"] == asked)
             && args.selector.as_ref().is_none_or(|selector| selector.matches(&labels))
     };
+    // The pods of a job are equal but for their names: they are looked at once.
+    let mut known: HashMap<String, Option<Vec<Item>>> = HashMap::new();
     let mut linted = Vec::new();
     for object in seen.kept.iter().filter(is_asked) {
         let metadata = &object["metadata"];
         let is_made = metadata["labels"][label::TEMPLATE].is_string()
             || metadata["annotations"][FROM_TEMPLATE].is_string();
-        if object["kind"] == "Pod" {
-            linted.extend(pod(object, &seen.view, &policy)?);
-        } else if !is_made {
-            linted.extend(claim(object, &seen.view, args.max_steps, true)?);
+        if object["kind"] == "Deployment" || is_made {
+            continue;
+        }
+        let key = what_is_linted(object);
+        if !known.contains_key(&key) {
+            let found = match object["kind"].as_str() {
+                Some("Pod") => pod(object, &seen.view, &policy)?,
+                _ => claim(object, &seen.view, args.max_steps, true)?,
+            };
+            known.insert(key.clone(), found.map(|found| found.findings));
+        }
+        if let Some(Some(findings)) = known.get(&key) {
+            let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+            linted.push(Linted { kind, name: name(object, true), findings: findings.clone() });
         }
     }
     linted.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
     Ok((linted, seen.notes))
+}
+
+/// What findings on an object depend on.
+fn what_is_linted(object: &Value) -> String {
+    let mut spec = object["spec"].clone();
+    let is_bound = spec["nodeName"].is_string();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("nodeName");
+    }
+    let metadata = &object["metadata"];
+    json!([object["kind"], metadata["namespace"], metadata["annotations"], spec, is_bound])
+        .to_string()
 }
 
 fn name(object: &Value, with_namespace: bool) -> String {

@@ -9,6 +9,7 @@ use kube::{Client, Error};
 use process::args::KubeArgs;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -17,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) struct Cluster {
     runtime: Runtime,
     client: Client,
+    progress: RefCell<Progress>,
 }
 
 /// What became of a pod that was created as a trial.
@@ -44,7 +46,7 @@ impl Cluster {
     pub(crate) fn connect(args: &KubeArgs) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(process::client::connect(args))?;
-        Ok(Self { runtime, client })
+        Ok(Self { runtime, client, progress: RefCell::new(Progress::start()) })
     }
 
     /// Namespace of the kubeconfig's context.
@@ -74,10 +76,10 @@ impl Cluster {
     pub(crate) fn read(
         &self,
         ask: &Ask,
-        progress: &mut Progress,
         take: &mut dyn FnMut(&RawValue),
     ) -> anyhow::Result<Result<(), Missing>> {
         let mut number = 0;
+        let mut progress = self.progress.borrow_mut();
         let mut count = |object: &RawValue| {
             number += 1;
             take(object);
@@ -91,6 +93,7 @@ impl Cluster {
             }
             _ => self.runtime.block_on(read::each(&self.client, &path, &mut count)),
         };
+        progress.clear();
         match outcome {
             Ok(()) => Ok(Ok(())),
             Err(Error::Api(status)) if status.code == 403 => Ok(Err(Missing::Right)),

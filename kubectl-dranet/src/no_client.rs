@@ -2,7 +2,6 @@
 //! `live`: it cannot be connected to, so there is never a value of it.
 
 use crate::kinds::Ask;
-use crate::progress::Progress;
 use process::args::KubeArgs;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -62,7 +61,6 @@ impl Cluster {
     pub(crate) fn read(
         &self,
         _: &Ask,
-        _: &mut Progress,
         _: &mut dyn FnMut(&RawValue),
     ) -> anyhow::Result<Result<(), Missing>> {
         match *self {}

@@ -8,7 +8,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two lines.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// What is being read, and how much of it. The line goes with the value.
+/// What is being read, and how much of it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     is_terminal: bool,
@@ -31,11 +31,10 @@ impl Progress {
         self.is_shown = true;
         self.next = Instant::now() + PERIOD;
     }
-}
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.is_shown {
+    /// Takes the line away.
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
             let _ = write!(stderr(), "\r\x1b[K");
         }
     }

@@ -3,7 +3,6 @@
 use crate::args::{AdmissionArgs, SourceArgs};
 use crate::kinds::{Ask, CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, QUOTAS, VIEW};
 use crate::live::{Cluster, Missing};
-use crate::progress::Progress;
 use crate::settings::ADMISSION;
 use anyhow::Context as _;
 use cluster_model::names::object;
@@ -112,10 +111,9 @@ fn of_cluster(
     let server = cluster.version()?;
     intake.set_server_version(&server);
     let mut notes = Vec::new();
-    let mut progress = Progress::start();
     for ask in asks {
         let mut broken = Vec::new();
-        let outcome = cluster.read(ask, &mut progress, &mut |object| {
+        let outcome = cluster.read(ask, &mut |object| {
             let text = object.get().as_bytes();
             let named: Option<Named> = serde_json::from_slice(text).ok();
             let name = named.and_then(|named| named.metadata.name);
@@ -131,7 +129,6 @@ fn of_cluster(
             Ok(()) => {}
         }
     }
-    drop(progress);
     Ok(Seen {
         view: intake.view,
         kept: intake.kept,

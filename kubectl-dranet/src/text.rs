@@ -39,14 +39,22 @@ pub(crate) fn node_list(names: &[&str]) -> String {
     }
 }
 
-/// The matrix of each shape of node, with the nodes that have it.
-pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Result<String> {
+/// The graphs of the nodes that are there, by shape.
+pub(crate) fn shapes(
+    view: &ClusterView,
+) -> anyhow::Result<BTreeMap<ShapeHash, Vec<&NodeTopology>>> {
     let mut shapes: BTreeMap<ShapeHash, Vec<&NodeTopology>> = BTreeMap::new();
     let there = view.node_topologies().filter(|(name, _)| !view.is_remembered(name));
     for (name, object) in there {
         let shape = view.topology(name).context("a node's graph is indexed with it")?.shape();
         shapes.entry(shape).or_default().push(object);
     }
+    Ok(shapes)
+}
+
+/// The matrix of each shape of node, with the nodes that have it.
+pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Result<String> {
+    let shapes = shapes(view)?;
     let blocks: anyhow::Result<Vec<_>> =
         shapes.iter().map(|(shape, nodes)| shape_block(*shape, nodes, options)).collect();
     Ok(blocks?.join("\n"))

@@ -13,7 +13,7 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use topology_graph::{Level, PathKind, PciAddress};
 
@@ -29,6 +29,7 @@ struct Verified {
     possible: Option<PathKind>,
     /// What its NICs do not carry, NIC by NIC.
     degraded: Vec<String>,
+    claims: Vec<ObjectKey>,
 }
 
 struct NamedPair {
@@ -67,6 +68,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
             Err(reason) => notes.push(format!("{}: {reason}", ObjectKey::of(&pod.metadata))),
         }
     }
+    add_possible(&view, &mut verified);
     verified.sort_by(|one, other| one.pod.cmp(&other.pod));
     let denied = verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty());
     let text = match args.output {
@@ -131,8 +133,9 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
         node: node.to_owned(),
         pairs: named.collect(),
         promised: promised(pod),
-        possible: possible(view, &devices, &claims),
+        possible: None,
         degraded: nics.values().filter_map(|nic| trouble(nic)).collect(),
+        claims,
     }))
 }
 
@@ -167,21 +170,44 @@ fn promised(pod: &Pod) -> Option<PathKind> {
     })
 }
 
-/// The farthest path that the scheduler's choice would have on the node with nothing in use.
-fn possible(
-    view: &ClusterView,
-    devices: &NodeDevices<'_>,
-    claims: &[ObjectKey],
-) -> Option<PathKind> {
+/// Adds the farthest path that the scheduler's choice would have with nothing in use. Pods
+/// whose claims ask for the same are looked at together, as nodes that are alike are asked once.
+fn add_possible(view: &ClusterView, verified: &mut [Verified]) {
+    let mut alike: HashMap<String, Vec<usize>> = HashMap::new();
+    for (index, pod) in verified.iter().enumerate() {
+        let spec = |key: &ObjectKey| view.claim(key)?.spec.as_deref();
+        let specs: Vec<Option<_>> = pod.claims.iter().map(spec).collect();
+        alike.entry(serde_json::to_string(&specs).unwrap_or_default()).or_default().push(index);
+    }
+    for indices in alike.into_values() {
+        let pods = || indices.iter().filter_map(|index| verified.get(*index));
+        let Some(claims) = pods().next().and_then(|pod| claims_of(view, &pod.claims)) else {
+            continue;
+        };
+        let nodes: BTreeSet<String> = pods().map(|pod| pod.node.clone()).collect();
+        let (nodes, nothing) = (nodes.iter().map(String::as_str), AllocatedState::new());
+        let answers = predict_each(view, nodes, &claims, &nothing, &|| false);
+        for index in &indices {
+            let Some(pod) = verified.get_mut(*index) else { continue };
+            let answer = answers.get(pod.node.as_str());
+            pod.possible = answer.and_then(|answer| farthest(view, &pod.node, answer));
+        }
+    }
+}
+
+fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
     let parse = |key: &ObjectKey| {
         let spec = view.claim(key)?.spec.clone()?;
         let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
         Claim::from_spec(name, &spec).ok()
     };
-    let claims: Vec<Claim> = claims.iter().map(parse).collect::<Option<_>>()?;
-    let nothing = AllocatedState::new();
-    let mut answers = predict_each(view, [devices.node], &claims, &nothing, &|| false);
-    let Prediction::Fits { allocations, .. } = answers.remove(devices.node)? else { return None };
+    keys.iter().map(parse).collect()
+}
+
+/// The farthest pair of what would be allocated on a node.
+fn farthest(view: &ClusterView, node: &str, answer: &Prediction) -> Option<PathKind> {
+    let Prediction::Fits { allocations, .. } = answer else { return None };
+    let devices = NodeDevices::of(view, node)?;
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let held: Vec<DeviceId> = results.map(|result| result.device.clone()).collect();
     let addresses =

@@ -165,7 +165,10 @@ fn busy(node: &str) -> [Value; 2] {
     let claim = json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": { "name": node, "namespace": "default" },
+        "metadata": {
+            "name": node, "namespace": "default",
+            "annotations": { "resource.kubernetes.io/pod-claim-name": "dranet" },
+        },
         "spec": { "devices": { "requests": [
             { "name": "gpu", "exactly": { "deviceClassName": "gpu.nvidia.com" } },
             { "name": "nic", "exactly": { "deviceClassName": "dranet.net" } },
@@ -187,9 +190,12 @@ fn busy(node: &str) -> [Value; 2] {
         "spec": {
             "nodeName": node,
             "containers": [{ "name": "main", "image": "main" }],
-            "resourceClaims": [{ "name": "dranet", "resourceClaimName": node }],
+            "resourceClaims": [{ "name": "dranet", "resourceClaimTemplateName": "dranet-1" }],
         },
-        "status": { "phase": "Running" },
+        "status": {
+            "phase": "Running",
+            "resourceClaimStatuses": [{ "name": "dranet", "resourceClaimName": node }],
+        },
     });
     [claim, pod]
 }

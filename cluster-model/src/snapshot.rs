@@ -1,11 +1,17 @@
 //! A cluster from files: Kubernetes objects as `kubectl get -o yaml` writes
-//! them, in lists, in several documents of one file, or in JSON.
+//! them, in lists, in several documents of one file, or in JSON; or as `kubectl dranet
+//! snapshot` writes them.
 
-use crate::names;
-use crate::view::{ClusterView, Index, ViewError};
-use serde::de::DeserializeOwned;
+mod archive;
+mod intake;
+mod trim;
+
+pub use archive::{FORMAT, Head, write};
+pub use intake::{ALL, Found, Intake};
+pub use trim::trim;
+
+use crate::view::{ClusterView, ViewError};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,6 +63,25 @@ pub enum SnapshotError {
         /// What is wrong.
         source: Box<ViewError>,
     },
+    /// A snapshot of another version of the format.
+    #[error(
+        "`{}` has the snapshot format `{found}`; this version of the program reads `{FORMAT}`",
+        path.display()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: String,
+    },
+    /// A snapshot could not be written.
+    #[error("failed to write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// There is nothing of a cluster in the files.
     #[error(
         "found no Node, ResourceSlice, DeviceClass, ResourceClaim or NodeTopology in `{}`",
@@ -68,39 +93,29 @@ pub enum SnapshotError {
     },
 }
 
-/// What was found beside the view.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Objects in the view, by kind.
-    pub taken: BTreeMap<String, usize>,
-    /// Objects of kinds that a view has no use for, by kind.
-    pub ignored: BTreeMap<String, usize>,
-}
-
-/// Reads a file, or every `.yaml`, `.yml` and `.json` file of a folder. The view
+/// Reads a file, or every `.yaml`, `.yml`, `.json` and `.gz` file of a folder. The view
 /// keeps every `NodeTopology`.
 pub fn load(path: &Path) -> Result<(ClusterView, Found), SnapshotError> {
-    let mut view = ClusterView::default();
-    view.keep_topologies();
-    let mut found = Found::default();
-    for file in files(path)? {
-        for object in objects(&file)? {
-            take(&mut view, &mut found, &file, object)?;
-        }
-    }
-    if found.taken.is_empty() {
-        return Err(SnapshotError::Empty { path: path.to_owned() });
-    }
-    Ok((view, found))
+    let intake = load_keeping(path, &[])?;
+    Ok((intake.view, intake.found))
 }
 
-/// The objects of a file, or of every file of a folder, as they are.
-pub fn load_objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
-    let mut all = Vec::new();
+/// The same, with the objects of these kinds as they are.
+pub fn load_keeping(path: &Path, kinds: &'static [&'static str]) -> Result<Intake, SnapshotError> {
+    let mut intake = Intake::keeping(kinds);
     for file in files(path)? {
-        all.extend(objects(&file)?);
+        if archive::is_archive(&file)? {
+            archive::read(&file, &mut intake)?;
+            continue;
+        }
+        for object in objects(&file)? {
+            intake.take(&file, object)?;
+        }
     }
-    Ok(all)
+    if intake.found.taken.is_empty() && intake.head.is_none() {
+        return Err(SnapshotError::Empty { path: path.to_owned() });
+    }
+    Ok(intake)
 }
 
 /// The objects of one file, lists taken apart, in order.
@@ -157,7 +172,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, SnapshotError> {
     for entry in fs::read_dir(path).map_err(wrap)? {
         let file = entry.map_err(wrap)?.path();
         let extension = file.extension().and_then(|extension| extension.to_str());
-        if matches!(extension, Some("yaml" | "yml" | "json")) {
+        if matches!(extension, Some("yaml" | "yml" | "json" | "gz")) {
             files.push(file);
         }
     }
@@ -192,75 +207,11 @@ fn with_type(mut item: Value, kind: &str, version: Option<&Value>) -> Value {
     item
 }
 
-fn take(
-    view: &mut ClusterView,
-    found: &mut Found,
-    path: &Path,
-    object: Value,
-) -> Result<(), SnapshotError> {
-    use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
-    use k8s_openapi::api::resource::v1 as resource;
-    use k8s_openapi::api::scheduling::v1beta1::PodGroup;
-    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text("apiVersion"), text("kind"));
-    let count = match (version.as_str(), kind.as_str()) {
-        ("v1", "Node") => apply::<Node>(view, path, object),
-        ("v1", "ConfigMap") if object["metadata"]["name"] == names::object::MACHINES => {
-            apply::<ConfigMap>(view, path, object)
-        }
-        ("scheduling.k8s.io/v1beta1", "PodGroup") => {
-            // A file has what a server has.
-            view.set_pod_groups_served(true);
-            apply::<PodGroup>(view, path, object)
-        }
-        ("v1", "ResourceQuota") => apply::<ResourceQuota>(view, path, object),
-        ("resource.k8s.io/v1", "ResourceSlice") => {
-            apply::<resource::ResourceSlice>(view, path, object)
-        }
-        ("resource.k8s.io/v1", "DeviceClass") => apply::<resource::DeviceClass>(view, path, object),
-        ("resource.k8s.io/v1", "ResourceClaim") => {
-            apply::<resource::ResourceClaim>(view, path, object)
-        }
-        ("resource.k8s.io/v1", "ResourceClaimTemplate") => {
-            apply::<resource::ResourceClaimTemplate>(view, path, object)
-        }
-        ("topology.dranet.io/v1alpha1", "NodeTopology") => {
-            apply::<topology_graph::NodeTopology>(view, path, object)
-        }
-        _ => {
-            *found.ignored.entry(kind).or_default() += 1;
-            return Ok(());
-        }
-    };
-    count?;
-    *found.taken.entry(kind).or_default() += 1;
-    Ok(())
-}
-
-fn apply<K: DeserializeOwned>(
-    view: &mut ClusterView,
-    path: &Path,
-    object: Value,
-) -> Result<(), SnapshotError>
-where
-    ClusterView: Index<K>,
-{
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
-    let object = serde_json::from_value(object).map_err(|source| SnapshotError::Object {
-        path: path.to_owned(),
-        kind,
-        name,
-        source,
-    })?;
-    view.apply(object)
-        .map_err(|source| SnapshotError::View { path: path.to_owned(), source: Box::new(source) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::collections::BTreeMap;
     use std::iter;
 
     fn kinds(text: &str) -> Vec<String> {

@@ -6,17 +6,18 @@ mod shape;
 pub use shape::{PodShape, PodShapeError};
 
 use crate::Output;
-use crate::args::{CapacityArgs, TextOrJson};
+use crate::args::{CapacityArgs, Form};
 use crate::moves::{Move, fewest};
 use crate::predicted::nodes;
+use crate::settings;
 use crate::source::{self, Seen};
-use crate::text::{counted, table};
+use crate::text::{self, counted, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::Policy;
 use cluster_model::view::ClusterView;
 use count::{Room, rooms};
 use dra_allocator::{Claim, ClaimName};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// The answer for one shape.
@@ -40,18 +41,19 @@ impl Answer {
 }
 
 pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
-    let Seen { view, namespace, notes } =
-        source::read_as_admission(&args.source, &args.admission, None)?;
+    let Seen { view, kept, namespace, notes, .. } =
+        source::read_as_admission(&args.source, &args.admission, &["Deployment"], &[])?;
     let namespace = namespace.as_deref().unwrap_or("default");
-    let policy = args.policy.policy();
+    let policy = settings::policy(&args.policy, &kept);
     let shapes = if args.shapes.is_empty() { shape::USUAL.to_vec() } else { args.shapes.clone() };
     let answers: anyhow::Result<Vec<Answer>> =
         shapes.iter().map(|shape| answer(*shape, namespace, &view, &policy)).collect();
     let answers = answers?;
     let largest = largest(namespace, &view, &policy)?;
     let text = match args.output {
-        TextOrJson::Text => person(&answers, largest)?,
-        TextOrJson::Json => program(&answers, largest)?,
+        Form::Text => person(&answers, largest)?,
+        Form::Json => text::document(&program(&answers, largest), false)?,
+        Form::Yaml => text::document(&program(&answers, largest), true)?,
     };
     Ok(Output { notes, ..Output::from(text) })
 }
@@ -150,7 +152,7 @@ fn person(answers: &[Answer], largest: Option<PodShape>) -> anyhow::Result<Strin
     Ok(out)
 }
 
-fn program(answers: &[Answer], largest: Option<PodShape>) -> anyhow::Result<String> {
+fn program(answers: &[Answer], largest: Option<PodShape>) -> Value {
     let shape = |answer: &Answer| {
         let rooms: Vec<_> = answer
             .rooms
@@ -178,5 +180,5 @@ fn program(answers: &[Answer], largest: Option<PodShape>) -> anyhow::Result<Stri
     };
     let shapes: Vec<_> = answers.iter().map(shape).collect();
     let largest = largest.map(|shape| shape.to_string());
-    Ok(serde_json::to_string_pretty(&json!({ "shapes": shapes, "largest": largest }))? + "\n")
+    json!({ "shapes": shapes, "largest": largest })
 }

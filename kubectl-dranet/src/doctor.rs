@@ -1,31 +1,124 @@
 //! `doctor`: what to mend in the cluster.
 
+mod certificate;
 mod cluster;
+mod devices;
+mod finding;
+mod installation;
+mod machines;
+mod server;
 
-use crate::args::{DoctorArgs, LintFormat};
-use crate::{Output, source};
-use cluster::{ClusterFinding, Report, examine};
-use serde_json::json;
+use crate::Output;
+use crate::args::{DoctorArgs, Form};
+use crate::kinds::{PODS, QUOTAS};
+use crate::live::{Cluster, Probe};
+use crate::settings;
+use crate::snapshot::of_installation;
+use crate::source::{self, Seen, Source};
+use crate::text::{self, table};
+use admission::lint::Severity;
+use cluster::{Report, examine};
+use cluster_model::names::{annotation, object};
+use finding::ClusterFinding;
+use jiff::Timestamp;
+use machines::MachineType;
+use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
+/// Kinds that findings are made from beside the view.
+const KINDS: &[&str] = &[
+    "CustomResourceDefinition",
+    "DaemonSet",
+    "Deployment",
+    "EndpointSlice",
+    "MutatingWebhookConfiguration",
+    "Node",
+    "Pod",
+];
+
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
-    let (view, notes) = source::read_with_quotas(&args.source)?;
-    let report = examine(&view, &args.nic_class);
+    let source = Source::open(&args.source)?;
+    let mut asks = source::of_view();
+    asks.push(QUOTAS.all("no finding tells of quotas"));
+    asks.push(PODS.of(Some("kube-system"), "no finding tells of the control plane's flags"));
+    asks.extend(of_installation(&args.admission_namespace));
+    let mut seen = source.read(&asks, KINDS)?;
+    if let Source::Live(cluster) = &source {
+        seen.gates = cluster.feature_gates();
+    }
+    let mut policy = settings::of_cluster(&seen.kept);
+    policy.nic_class = args.nic_class.clone().unwrap_or(policy.nic_class);
+    let mut report = examine(&seen.view, &policy.nic_class);
+    let (machines, of_machines) = machines::examine(&seen.view, &policy)?;
+    report.findings.extend(of_machines);
+    report.findings.extend(server::examine(&seen));
+    report.findings.extend(devices::examine(&seen));
+    report.findings.extend(installation::examine(&seen, Timestamp::now()));
+    if let Source::Live(cluster) = &source {
+        report.findings.extend(called(cluster)?);
+    }
+    report.findings.sort_by_key(|finding| Reverse(finding.severity));
     let counts = |finding: &ClusterFinding| finding.severity >= args.fail_on.into();
     let denied = report.findings.iter().any(counts);
     let text = match args.output {
-        LintFormat::Text => person(&report)?,
-        LintFormat::Json => program(&report)?,
+        Form::Text => person(&report, &machines, &seen)?,
+        Form::Json => text::document(&program(&report, &machines, &seen), false)?,
+        Form::Yaml => text::document(&program(&report, &machines, &seen), true)?,
     };
-    Ok(Output { text, denied, notes })
+    Ok(Output { text, denied, notes: seen.notes })
 }
 
-fn person(report: &Report) -> anyhow::Result<String> {
+/// Whether the API server calls the webhook: it refuses this pod, of which nothing stays.
+fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "dranet-doctor-",
+            "annotations": { annotation::ALIGNED_NICS: "asked-by-doctor" },
+        },
+        "spec": { "containers": [{ "name": "main", "image": "main" }] },
+    });
+    let place = format!("webhook {}", object::WEBHOOK);
+    Ok(match cluster.dry_run_pod(&pod)? {
+        Probe::Refused(why) if why.contains(annotation::ALIGNED_NICS) => None,
+        Probe::Created => {
+            let message = "is not called: annotated pods are created without devices; apply \
+                           deploy/manifests/webhook.yaml";
+            Some(ClusterFinding::new(Severity::Error, place, message))
+        }
+        Probe::Refused(why) => {
+            let message = format!("did not answer a pod that was created as a trial: {why}");
+            Some(ClusterFinding::new(Severity::Error, place, message))
+        }
+        Probe::NoRight => {
+            let message = "was not tried: you may not create pods in your namespace";
+            Some(ClusterFinding::new(Severity::Note, place, message))
+        }
+    })
+}
+
+fn person(report: &Report, machines: &[MachineType], seen: &Seen) -> anyhow::Result<String> {
     let Report { nodes, with_gpus, with_nics, with_graph, findings } = report;
-    let mut out = format!(
+    let mut out = String::new();
+    if let Some(server) = &seen.server {
+        writeln!(out, "API server: {server}")?;
+    }
+    writeln!(
+        out,
         "nodes: {nodes}, with GPUs of a DRA driver: {with_gpus}, with NICs: {with_nics}, with a \
-         graph: {with_graph}\n"
-    );
+         graph: {with_graph}"
+    )?;
+    if !machines.is_empty() {
+        let row = |it: &MachineType| {
+            let join = it.join.as_deref().unwrap_or("none");
+            let numbers = [it.nodes, it.gpus, it.nics].map(|number| number.to_string());
+            [vec![it.name.clone()], numbers.to_vec(), vec![join.to_owned()]].concat()
+        };
+        let rows: Vec<_> = machines.iter().map(row).collect();
+        write!(out, "\n{}\n", table(&["MACHINE", "NODES", "GPUS", "NICS", "JOIN"], &rows))?;
+    }
     if findings.is_empty() {
         writeln!(out, "nothing found")?;
     }
@@ -35,15 +128,25 @@ fn person(report: &Report) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn program(report: &Report) -> anyhow::Result<String> {
+fn program(report: &Report, machines: &[MachineType], seen: &Seen) -> Value {
     let finding = |ClusterFinding { severity, place, message }: &ClusterFinding| json!({"severity": severity.to_string(), "place": place, "message": message});
-    let findings: Vec<_> = report.findings.iter().map(finding).collect();
-    let report = json!({
+    let machine = |it: &MachineType| {
+        json!({
+            "name": it.name,
+            "nodes": it.nodes,
+            "gpus": it.gpus,
+            "nics": it.nics,
+            "join": it.join.as_ref().ok(),
+            "denied": it.join.as_ref().err(),
+        })
+    };
+    json!({
+        "server": seen.server,
         "nodes": report.nodes,
         "withGpus": report.with_gpus,
         "withNics": report.with_nics,
         "withGraph": report.with_graph,
-        "findings": findings,
-    });
-    Ok(serde_json::to_string_pretty(&report)? + "\n")
+        "machines": machines.iter().map(machine).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+    })
 }

@@ -4,11 +4,12 @@ mod changes;
 mod devices;
 
 use crate::Output;
-use crate::args::{ExplainArgs, TextOrJson};
+use crate::args::{ExplainArgs, Form};
 use crate::predicted::nodes;
-use crate::source::{self, Seen};
+use crate::settings;
+use crate::source::Seen;
 use crate::subject::{self, Subject};
-use crate::text::{counted, node_list};
+use crate::text::{self, counted, node_list};
 use admission::admit::{AdmitError, admit};
 use admission::plan::Policy;
 use changes::Change;
@@ -37,6 +38,8 @@ enum Answer {
 struct OnNodes {
     /// Reasons that are not of a node.
     waits: Vec<String>,
+    /// What may keep it, and cannot be told from here.
+    remarks: Vec<String>,
     /// Nodes that the pod's own selectors leave out.
     not_selected: Vec<String>,
     outcomes: Outcomes,
@@ -44,29 +47,24 @@ struct OnNodes {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
-    let asked = args.admission.namespace.as_deref();
-    let subjects = subject::read(&args.subject, &args.source, asked)?;
-    let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
-    let Seen { view, namespace, notes } =
-        source::read_as_admission(&args.source, &args.admission, of_pod)?;
-    let policy = args.policy.policy();
+    let (subjects, seen) = subject::read(&args.subject, &args.source, &args.admission)?;
+    let policy = settings::policy(&args.policy, &seen.kept);
+    let Seen { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
+    let mut answers = Vec::new();
     for Subject { pod, origin } in &subjects {
-        let mut pod = pod.clone();
-        if let (Value::Null, Some(namespace)) = (&pod["metadata"]["namespace"], &namespace) {
-            pod["metadata"]["namespace"] = namespace.as_str().into();
-        }
-        let answer = answer(&pod, &view, &policy)?;
+        let answer = answer(pod, &view, &policy)?;
         output.denied |= match &answer {
             Answer::Fine(_) => false,
             Answer::Refused(_) => true,
             Answer::Nodes(nodes) => nodes.outcomes.fits.is_empty() || !nodes.waits.is_empty(),
         };
-        output.text += &match args.output {
-            TextOrJson::Text => person(origin, &answer)?,
-            TextOrJson::Json => program(origin, &answer)?,
-        };
+        match args.output {
+            Form::Text => output.text += &person(origin, &answer)?,
+            Form::Json | Form::Yaml => answers.push(program(origin, &answer)),
+        }
     }
+    output.text += &text::documents(&answers, args.output == Form::Yaml)?;
     Ok(output)
 }
 
@@ -85,6 +83,15 @@ fn answer(pod: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<An
         }
         Err(error) => return Err(error.into()),
     };
+    let is_made = typed.metadata.uid.is_some();
+    if is_made && verdict.planned.is_some() {
+        return Ok(Answer::Refused(
+            "was created without the webhook: it has annotations and no claim; see `kubectl dranet \
+             doctor`, and create it again"
+                .to_owned(),
+        ));
+    }
+    let remarks = spec.scheduler_name.as_deref().and_then(scheduler).into_iter().collect();
     let mut waits: Vec<String> = spec.scheduling_gates.iter().flatten().map(gate).collect();
     let mut candidates: Vec<&str> = nodes(view).collect();
     let mut claims = Vec::new();
@@ -93,7 +100,10 @@ fn answer(pod: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<An
     }
     let known = match pod_claims(&typed, view) {
         Ok(known) => known,
-        Err(reason) => return Ok(Answer::Refused(format!("cannot be scheduled: {reason}"))),
+        Err(reason) => {
+            let reason = not_there(&typed, view).unwrap_or(reason);
+            return Ok(Answer::Refused(format!("cannot be scheduled: {reason}")));
+        }
     };
     for open in &known.open {
         match open.parse() {
@@ -124,7 +134,34 @@ fn answer(pod: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<An
         Vec::new()
     };
     let not_selected = not_selected.into_iter().map(str::to_owned).collect();
-    Ok(Answer::Nodes(OnNodes { waits, not_selected, outcomes, changes }))
+    Ok(Answer::Nodes(OnNodes { waits, remarks, not_selected, outcomes, changes }))
+}
+
+/// The first template or claim that a pod names and that is not there.
+fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let entries = pod.spec.as_ref()?.resource_claims.iter().flatten();
+    entries.into_iter().find_map(|entry| {
+        let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
+        let template = entry.resource_claim_template_name.as_ref().map(key);
+        let claim = entry.resource_claim_name.as_ref().map(key);
+        let (kind, key) = match (template, claim) {
+            (Some(key), _) if view.template(&key).is_none() => ("ResourceClaimTemplate", key),
+            (None, Some(key)) if view.claim(&key).is_none() => ("ResourceClaim", key),
+            _ => return None,
+        };
+        Some(format!("there is no {kind} `{key}`, which its claim `{}` needs", entry.name))
+    })
+}
+
+/// What is to be said of a scheduler that is not Kubernetes' own.
+fn scheduler(name: &str) -> Option<String> {
+    let is_other = !matches!(name, "" | "default-scheduler");
+    is_other.then(|| {
+        format!(
+            "scheduler `{name}` places it, and nothing here tells whether that runs and knows claims"
+        )
+    })
 }
 
 fn gate(gate: &PodSchedulingGate) -> String {
@@ -155,7 +192,7 @@ fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         Answer::Refused(text) => return Ok(format!("{origin} {text}\n")),
         Answer::Nodes(nodes) => nodes,
     };
-    let OnNodes { waits, not_selected, outcomes, changes } = nodes;
+    let OnNodes { waits, remarks, not_selected, outcomes, changes } = nodes;
     let all = outcomes.looked_at() + not_selected.len();
     let mut out = match outcomes.fits.len() {
         0 => format!("{origin} fits on none of {}.\n", counted(all, "node")),
@@ -163,6 +200,9 @@ fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     };
     for wait in waits {
         writeln!(out, "It waits: {wait}.")?;
+    }
+    for remark in remarks {
+        writeln!(out, "Note: {remark}.")?;
     }
     if !outcomes.fits.is_empty() {
         let fits: Vec<_> = outcomes.fits.iter().map(String::as_str).collect();
@@ -193,11 +233,11 @@ fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn program(origin: &str, answer: &Answer) -> anyhow::Result<String> {
-    let value = match answer {
+fn program(origin: &str, answer: &Answer) -> Value {
+    match answer {
         Answer::Fine(text) => json!({ "pod": origin, "message": text }),
         Answer::Refused(text) => json!({ "pod": origin, "refused": text }),
-        Answer::Nodes(OnNodes { waits, not_selected, outcomes, changes }) => {
+        Answer::Nodes(OnNodes { waits, remarks, not_selected, outcomes, changes }) => {
             let groups: Vec<_> = outcomes
                 .groups
                 .iter()
@@ -217,12 +257,12 @@ fn program(origin: &str, answer: &Answer) -> anyhow::Result<String> {
             json!({
                 "pod": origin,
                 "waits": waits,
+                "remarks": remarks,
                 "fits": outcomes.fits,
                 "groups": groups,
                 "notSelected": not_selected,
                 "changes": changes,
             })
         }
-    };
-    Ok(serde_json::to_string_pretty(&value)? + "\n")
+    }
 }

@@ -1,7 +1,10 @@
 //! `graph`: how the devices of nodes, or of a machine, are connected.
 
+mod shapes;
+
 use crate::args::{GraphArgs, LookArgs, MachineArgs};
-use crate::{Output, source, text};
+use crate::source::{self, Seen, Source};
+use crate::{Output, text};
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use std::fs::{self, File};
@@ -15,11 +18,12 @@ use topology_graph::{
 const GRAPH: &[u8] = b"{";
 
 pub(crate) fn run(args: &GraphArgs) -> anyhow::Result<Output> {
-    let notes = unknown_size(&args.machine).into_iter().collect();
-    Ok(Output { notes, ..Output::from(graph(args)?) })
+    let mut notes = unknown_size(&args.machine).into_iter().collect();
+    let text = graph(args, &mut notes)?;
+    Ok(Output { notes, ..Output::from(text) })
 }
 
-fn graph(args: &GraphArgs) -> anyhow::Result<String> {
+fn graph(args: &GraphArgs, notes: &mut Vec<String>) -> anyhow::Result<String> {
     check(args.output, args.look)?;
     if let Some(out) = &args.capture {
         let identities = if args.mask { Identities::Masked } else { Identities::Kept };
@@ -31,17 +35,40 @@ fn graph(args: &GraphArgs) -> anyhow::Result<String> {
             None => shown(&topology, args),
         };
     }
-    let view = source::read(&args.source)?;
+    let Seen { view, notes: unread, .. } =
+        Source::open(&args.source)?.read(&source::of_view(), &[])?;
+    notes.extend(unread);
     match (&args.node, &args.diff) {
         (Some(node), Some(other)) => {
             Ok(differences(&of_node(&view, node)?, &of_node(&view, other)?))
         }
         (Some(node), None) => shown(&of_node(&view, node)?, args),
         (None, Some(_)) => anyhow::bail!("name the node or the machine (--root) to compare with"),
-        (None, None) if args.path.is_some() => {
-            anyhow::bail!("name the node or the machine (--root) whose devices these are")
+        (None, None) => every_shape(&view, args),
+    }
+}
+
+/// Every shape of the cluster's nodes; of one shape what the flags ask of a node.
+fn every_shape(view: &ClusterView, args: &GraphArgs) -> anyhow::Result<String> {
+    let by_shape = text::shapes(view)?;
+    let firsts: Vec<_> = by_shape.values().filter_map(|nodes| nodes.first()).collect();
+    match (firsts.as_slice(), args.output) {
+        ([], _) => anyhow::bail!("no node has published a graph"),
+        (_, Format::Matrix) if args.path.is_none() => {
+            text::matrices(view, matrix_options(args.look))
         }
-        (None, None) => every_node(&view, args.output, args.look),
+        ([only], _) => shown(&Topology::from_spec(&only.spec)?, args),
+        (_, Format::Json) if args.path.is_none() => shapes::json(&by_shape),
+        (_, Format::Svg) if args.path.is_none() => shapes::pictures(&by_shape, args.look.theme),
+        (nodes, _) => {
+            let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
+            let names: Vec<_> = names.collect();
+            anyhow::bail!(
+                "the nodes have {} shapes; name one node of those that are meant, as {}",
+                names.len(),
+                names.join(", ")
+            )
+        }
     }
 }
 
@@ -87,12 +114,6 @@ fn differences(one: &Topology, other: &Topology) -> String {
 fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
     let object = view.node_topology(node).with_context(|| unknown_node(view, node))?;
     Ok(Topology::from_spec(&object.spec)?)
-}
-
-fn every_node(view: &ClusterView, output: Format, look: LookArgs) -> anyhow::Result<String> {
-    anyhow::ensure!(output == Format::Matrix, "name the node whose graph to write as {output}");
-    anyhow::ensure!(view.node_topologies().next().is_some(), "no node has published a graph");
-    text::matrices(view, matrix_options(look))
 }
 
 /// A warning for a size of which nothing is known beside the machine's own sysfs.

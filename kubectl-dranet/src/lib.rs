@@ -5,9 +5,14 @@
 
 pub mod args;
 pub mod capacity;
+pub mod colour;
+mod completion;
+mod diff;
 mod doctor;
 mod explain;
+mod fabric;
 mod graph;
+mod kinds;
 mod lint;
 #[cfg(feature = "live")]
 mod live;
@@ -15,13 +20,21 @@ mod live;
 #[path = "no_client.rs"]
 mod live;
 mod moves;
+mod nodes;
 mod plan;
 mod plan_json;
 mod predicted;
+#[cfg(feature = "live")]
+mod progress;
+pub mod selector;
+mod settings;
+mod snapshot;
 mod source;
 mod subject;
 mod text;
+mod top;
 mod verify;
+mod version;
 
 use args::{Args, Command};
 use std::process::ExitCode;
@@ -64,5 +77,13 @@ pub fn run(args: &Args) -> anyhow::Result<Output> {
         Command::Capacity(args) => capacity::run(args),
         Command::Lint(args) => lint::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Fabric(args) => fabric::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Snapshot(args) => snapshot::run(args),
+        Command::Diff(args) => diff::run(args),
+        Command::Version(args) => version::run(args),
+        Command::Completion(args) => completion::script(*args),
+        Command::Man(args) => completion::man(args),
+        Command::Complete { words } => Ok(completion::complete(words)),
     }
 }

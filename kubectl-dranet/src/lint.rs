@@ -1,86 +1,241 @@
-//! `lint`: what is wrong with claims that were written by hand.
+//! `lint`: what is wrong with claims that were written by hand, and with annotated pods.
 
 use crate::Output;
-use crate::args::{LintArgs, LintFormat};
+use crate::args::{Form, LintArgs};
+use crate::kinds::PODS;
+use crate::settings;
 use crate::source::{self, Seen};
-use admission::lint::{Finding, lint};
+use crate::text::{self, counted};
+use admission::admit::{AdmitError, admit};
+use admission::lint::{Finding, Severity, lint};
+use admission::plan::Policy;
 use anyhow::Context as _;
+use cluster_model::names::{annotation, label};
+use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::path::Path;
 
-/// A claim, or the template of claims, and what was found.
+/// On a claim that the resource claim controller made from a template
+/// (`resourcev1.PodResourceClaimAnnotation`).
+const FROM_TEMPLATE: &str = "resource.kubernetes.io/pod-claim-name";
+
+/// A claim, a template of claims or a pod, and what was found.
 struct Linted {
     kind: String,
+    /// Of an object of the cluster with its namespace.
     name: String,
-    findings: Vec<Finding>,
+    findings: Vec<Item>,
+}
+
+#[derive(Clone)]
+struct Item {
+    check: &'static str,
+    severity: Severity,
+    place: String,
+    message: String,
+}
+
+impl From<Finding> for Item {
+    fn from(finding: Finding) -> Self {
+        let Finding { check, severity, place, message } = finding;
+        Self { check: check.name(), severity, place, message }
+    }
 }
 
 pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Output> {
-    let objects = source::objects(&args.file)?;
-    let Seen { view, notes, .. } = source::read_as_admission(&args.source, &args.admission, None)?;
-    let mut linted = Vec::new();
-    for object in &objects {
-        let Some(claim) = claim(object)? else { continue };
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
-        let findings = lint(&claim, &view, args.max_steps)
-            .with_context(|| format!("failed to read {kind} `{name}`"))?;
-        linted.push(Linted { kind, name, findings });
-    }
-    anyhow::ensure!(
-        !linted.is_empty(),
-        "`{}` holds no ResourceClaim and no ResourceClaimTemplate",
-        args.file.display()
-    );
+    let (linted, notes) = match &args.file {
+        Some(_) => of_file(args)?,
+        None => of_cluster(args)?,
+    };
     let mut findings = linted.iter().flat_map(|linted| &linted.findings);
     let denied = findings.any(|finding| finding.severity >= args.fail_on.into());
     let text = match args.output {
-        LintFormat::Text => person(&linted)?,
-        LintFormat::Json => program(&linted)?,
+        Form::Text => person(&linted, args.file.is_none())?,
+        Form::Json => text::document(&program(&linted), false)?,
+        Form::Yaml => text::document(&program(&linted), true)?,
     };
     Ok(Output { text, denied, notes })
 }
 
-/// What an object asks for, where it is a claim or a template of claims.
-fn claim(object: &Value) -> anyhow::Result<Option<ResourceClaimSpec>> {
-    let spec = match object["kind"].as_str() {
-        Some("ResourceClaim") => &object["spec"],
-        Some("ResourceClaimTemplate") => &object["spec"]["spec"],
-        _ => return Ok(None),
-    };
-    let name = &object["metadata"]["name"];
-    let spec = serde_json::from_value(spec.clone());
-    spec.map(Some).with_context(|| format!("the spec of {name} is malformed"))
+fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
+    let path = args.file.as_deref().unwrap_or_else(|| Path::new("-"));
+    let objects = source::objects(path)?;
+    let Seen { view, notes, .. } =
+        source::read_as_admission(&args.source, &args.admission, &[], &[])?;
+    let mut linted = Vec::new();
+    for object in &objects {
+        linted.extend(claim(object, &view, args.max_steps, false)?);
+    }
+    anyhow::ensure!(
+        !linted.is_empty(),
+        "`{}` holds no ResourceClaim and no ResourceClaimTemplate",
+        path.display()
+    );
+    Ok((linted, notes))
 }
 
-fn person(linted: &[Linted]) -> anyhow::Result<String> {
+/// What people wrote: not what admission writes, nor claims that were made from templates.
+fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
+    const KINDS: &[&str] = &["Deployment", "ResourceClaim", "ResourceClaimTemplate", "Pod"];
+    let named = args.admission.namespace.as_deref();
+    let scope = if args.all_namespaces { None } else { named };
+    let pods = PODS.of(scope, "no annotated pod is looked at");
+    let seen = source::read_as_admission(&args.source, &args.admission, KINDS, &[pods])?;
+    let namespace = seen.namespace.as_deref().filter(|_| !args.all_namespaces);
+    let policy = Policy { max_steps: args.max_steps, ..settings::of_cluster(&seen.kept) };
+    let is_asked = |object: &&Value| {
+        let metadata = &object["metadata"];
+        let labels: BTreeMap<String, String> = metadata["labels"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect();
+        namespace.is_none_or(|asked| metadata["namespace"] == asked)
+            && args.selector.as_ref().is_none_or(|selector| selector.matches(&labels))
+    };
+    // The pods of a job are equal but for their names: they are looked at once.
+    let mut known: HashMap<String, Option<Vec<Item>>> = HashMap::new();
+    let mut linted = Vec::new();
+    for object in seen.kept.iter().filter(is_asked) {
+        let metadata = &object["metadata"];
+        let is_made = metadata["labels"][label::TEMPLATE].is_string()
+            || metadata["annotations"][FROM_TEMPLATE].is_string();
+        if object["kind"] == "Deployment" || is_made {
+            continue;
+        }
+        let key = what_is_linted(object);
+        if !known.contains_key(&key) {
+            let found = match object["kind"].as_str() {
+                Some("Pod") => pod(object, &seen.view, &policy)?,
+                _ => claim(object, &seen.view, args.max_steps, true)?,
+            };
+            known.insert(key.clone(), found.map(|found| found.findings));
+        }
+        if let Some(Some(findings)) = known.get(&key) {
+            let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+            linted.push(Linted { kind, name: name(object, true), findings: findings.clone() });
+        }
+    }
+    linted.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+    Ok((linted, seen.notes))
+}
+
+/// What findings on an object depend on.
+fn what_is_linted(object: &Value) -> String {
+    let mut spec = object["spec"].clone();
+    let is_bound = spec["nodeName"].is_string();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("nodeName");
+    }
+    let metadata = &object["metadata"];
+    json!([object["kind"], metadata["namespace"], metadata["annotations"], spec, is_bound])
+        .to_string()
+}
+
+fn name(object: &Value, with_namespace: bool) -> String {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    match metadata["namespace"].as_str() {
+        Some(namespace) if with_namespace => format!("{namespace}/{name}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// The findings on an object, where it is a claim or a template of claims.
+fn claim(
+    object: &Value,
+    view: &ClusterView,
+    max_steps: u64,
+    with_namespace: bool,
+) -> anyhow::Result<Option<Linted>> {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let spec = match kind.as_str() {
+        "ResourceClaim" => &object["spec"],
+        "ResourceClaimTemplate" => &object["spec"]["spec"],
+        _ => return Ok(None),
+    };
+    let quoted = &object["metadata"]["name"];
+    let spec: ResourceClaimSpec = serde_json::from_value(spec.clone())
+        .with_context(|| format!("the spec of {quoted} is malformed"))?;
+    let name = name(object, with_namespace);
+    let findings =
+        lint(&spec, view, max_steps).with_context(|| format!("failed to read {kind} `{name}`"))?;
+    Ok(Some(Linted { kind, name, findings: findings.into_iter().map(Into::into).collect() }))
+}
+
+/// What admission says of an annotated pod.
+fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Option<Linted>> {
+    let annotations = object["metadata"]["annotations"].as_object();
+    let is_ours = |key: &String| key.starts_with(annotation::DOMAIN);
+    if !annotations.is_some_and(|annotations| annotations.keys().any(is_ours)) {
+        return Ok(None);
+    }
+    let finding = |check, severity, message: String| Item {
+        check,
+        severity,
+        place: "annotations".to_owned(),
+        message,
+    };
+    let is_bound = object["spec"]["nodeName"].is_string();
+    let has_claims = object["spec"]["resourceClaims"].as_array().is_some_and(|all| !all.is_empty());
+    let asks = object["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string();
+    let mut findings = Vec::new();
+    if asks && !has_claims {
+        let message = "the pod asks for NICs and has no claim: the webhook was not called when it \
+                       was created; create the pod again once `kubectl dranet doctor` finds no error";
+        findings.push(finding("not-admitted", Severity::Error, message.to_owned()));
+    }
+    match admit(object, view, policy) {
+        // What a pod that runs asks for may not fit any more.
+        Err(AdmitError::Denied(denial)) if !is_bound => {
+            findings.push(finding("denied", Severity::Error, denial.to_string()));
+        }
+        Err(AdmitError::Denied(_)) => {}
+        Err(error) => return Err(error.into()),
+        Ok(verdict) => findings.extend(
+            verdict.warnings.into_iter().map(|it| finding("annotation", Severity::Warning, it)),
+        ),
+    }
+    Ok(Some(Linted { kind: "Pod".to_owned(), name: name(object, true), findings }))
+}
+
+fn person(linted: &[Linted], is_cluster: bool) -> anyhow::Result<String> {
     let mut out = String::new();
     for Linted { kind, name, findings } in linted {
+        if is_cluster && findings.is_empty() {
+            continue;
+        }
         writeln!(out, "{kind} {name}")?;
         if findings.is_empty() {
             writeln!(out, "  nothing found")?;
         }
-        for finding in findings {
-            writeln!(out, "  {}: {finding} [{}]", finding.severity, finding.check.name())?;
+        for Item { check, severity, place, message } in findings {
+            writeln!(out, "  {severity}: {place}: {message} [{check}]")?;
         }
+    }
+    if is_cluster {
+        let findings: usize = linted.iter().map(|linted| linted.findings.len()).sum();
+        writeln!(out, "{} with {}", counted(linted.len(), "object"), counted(findings, "finding"))?;
     }
     Ok(out)
 }
 
-fn program(linted: &[Linted]) -> anyhow::Result<String> {
-    let finding = |finding: &Finding| {
+fn program(linted: &[Linted]) -> Value {
+    let finding = |Item { check, severity, place, message }: &Item| {
         json!({
-            "check": finding.check.name(),
-            "severity": finding.severity.to_string(),
-            "place": finding.place,
-            "message": finding.message,
+            "check": check,
+            "severity": severity.to_string(),
+            "place": place,
+            "message": message,
         })
     };
     let claims = linted.iter().map(|Linted { kind, name, findings }| {
         let findings: Vec<_> = findings.iter().map(finding).collect();
         json!({ "kind": kind, "name": name, "findings": findings })
     });
-    let claims: Vec<_> = claims.collect();
-    Ok(serde_json::to_string_pretty(&json!({ "claims": claims }))? + "\n")
+    json!({ "claims": claims.collect::<Vec<_>>() })
 }

@@ -1,20 +1,44 @@
 //! A live cluster, read once: the one place with a client and a runtime.
 
+use crate::kinds::{Ask, PODS, Scope};
+use crate::progress::Progress;
 use anyhow::Context as _;
 use cluster_model::read;
-use cluster_model::view::ClusterView;
-use fabric_controller::nodes::Nodes;
-use fabric_controller::pods::Pods;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, Client};
+use http::Request;
+use kube::{Client, Error};
 use process::args::KubeArgs;
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 /// A connection to the API server.
 pub(crate) struct Cluster {
     runtime: Runtime,
     client: Client,
+    progress: RefCell<Progress>,
+}
+
+/// What became of a pod that was created as a trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// It would have been created.
+    Created,
+    /// Refused, for this reason.
+    Refused(String),
+    /// Who asks may not create pods.
+    NoRight,
+}
+
+/// Why nothing was read, where the rest may still be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Who asks has no right to.
+    Right,
+    /// The API server does not know the kind.
+    Kind,
 }
 
 impl Cluster {
@@ -22,7 +46,7 @@ impl Cluster {
     pub(crate) fn connect(args: &KubeArgs) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(process::client::connect(args))?;
-        Ok(Self { runtime, client })
+        Ok(Self { runtime, client, progress: RefCell::new(Progress::start()) })
     }
 
     /// Namespace of the kubeconfig's context.
@@ -30,70 +54,108 @@ impl Cluster {
         self.client.default_namespace().to_owned()
     }
 
-    /// Every object that graphs and plans are made from.
-    pub(crate) fn view(&self) -> anyhow::Result<ClusterView> {
-        self.runtime.block_on(read::cluster(&self.client)).context("failed to read the cluster")
+    /// Waits.
+    pub(crate) fn pause(&self, time: Duration) {
+        self.runtime.block_on(tokio::time::sleep(time));
     }
 
-    /// Adds the quotas of all namespaces to the view.
-    pub(crate) fn add_quotas(&self, view: &mut ClusterView) -> anyhow::Result<()> {
-        Ok(self.runtime.block_on(read::all_quotas(&self.client, view))?)
+    /// Version of the API server, `v1.37.1`.
+    pub(crate) fn version(&self) -> anyhow::Result<String> {
+        let version = self.runtime.block_on(self.client.apiserver_version());
+        Ok(version.context("failed to read the version of the API server")?.git_version)
     }
 
-    /// Adds the quotas of one namespace to the view.
-    pub(crate) fn add_quotas_of(
+    /// Feature gates of the API server, as its metrics show them
+    /// (`k8s.io/component-base/metrics/prometheus/feature`); none where they may not be read.
+    pub(crate) fn feature_gates(&self) -> BTreeMap<String, bool> {
+        let text = self.runtime.block_on(read::text(&self.client, "/metrics"));
+        text.map(|text| gates(&text)).unwrap_or_default()
+    }
+
+    /// Reads what is asked for, object by object.
+    pub(crate) fn read(
         &self,
-        namespace: &str,
-        view: &mut ClusterView,
-    ) -> anyhow::Result<()> {
-        Ok(self.runtime.block_on(read::quotas(&self.client, namespace, view))?)
+        ask: &Ask,
+        take: &mut dyn FnMut(&RawValue),
+    ) -> anyhow::Result<Result<(), Missing>> {
+        let mut number = 0;
+        let mut progress = self.progress.borrow_mut();
+        let mut count = |object: &RawValue| {
+            number += 1;
+            take(object);
+            progress.read(ask.kind.plural, number);
+        };
+        let path = ask.path();
+        let outcome = match &ask.scope {
+            Scope::Object { .. } => {
+                let found = self.runtime.block_on(read::one(&self.client, &path));
+                found.map(|found| found.iter().for_each(|object| count(object)))
+            }
+            _ => self.runtime.block_on(read::each(&self.client, &path, &mut count)),
+        };
+        progress.clear();
+        match outcome {
+            Ok(()) => Ok(Ok(())),
+            Err(Error::Api(status)) if status.code == 403 => Ok(Err(Missing::Right)),
+            Err(Error::Api(status)) if status.code == 404 => Ok(Err(Missing::Kind)),
+            Err(error) => {
+                Err(error).with_context(|| format!("failed to read {}", ask.kind.resource()))
+            }
+        }
     }
 
-    /// Adds the machines that admission, in this namespace, remembers.
-    pub(crate) fn add_remembered_machines(
-        &self,
-        namespace: &str,
-        view: &mut ClusterView,
-    ) -> anyhow::Result<()> {
-        Ok(self.runtime.block_on(read::machines(&self.client, namespace, view))?)
+    /// Creates a pod in the namespace of the context, as a trial of which nothing stays.
+    pub(crate) fn dry_run_pod(&self, pod: &Value) -> anyhow::Result<Probe> {
+        let path = PODS.of(Some(self.client.default_namespace()), "").path();
+        let request = Request::post(format!("{path}?dryRun=All"))
+            .header("Content-Type", "application/json")
+            .body(serde_json::to_vec(pod)?)?;
+        match self.runtime.block_on(self.client.request::<Value>(request)) {
+            Ok(_) => Ok(Probe::Created),
+            // RBAC refuses with 403 too, and names no webhook.
+            Err(Error::Api(status))
+                if status.code == 403 && !status.message.contains("webhook") =>
+            {
+                Ok(Probe::NoRight)
+            }
+            Err(Error::Api(status)) => Ok(Probe::Refused(status.message.clone())),
+            Err(error) => Err(error).context("failed to create a pod as a trial"),
+        }
     }
 
     /// A pod, in this namespace or in that of the context.
     pub(crate) fn pod(&self, namespace: Option<&str>, name: &str) -> anyhow::Result<Value> {
         let namespace = namespace.unwrap_or_else(|| self.client.default_namespace());
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pod = self.runtime.block_on(pods.get(name));
+        let path = PODS.one(namespace, name, "").path();
+        let pod = self.runtime.block_on(read::one(&self.client, &path));
         let pod = pod.with_context(|| format!("failed to read Pod `{name}` of `{namespace}`"))?;
-        object(&pod)
-    }
-
-    /// The pods of a namespace, or of all.
-    pub(crate) fn pods(&self, namespace: Option<&str>) -> anyhow::Result<Vec<Pod>> {
-        let pods: Api<Pod> = match namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
-        };
-        let mut found = Vec::new();
-        let listed = read::each_of(&pods, |pod| found.push(pod));
-        self.runtime.block_on(listed).context("failed to list pods")?;
-        Ok(found)
-    }
-
-    /// The pods and nodes that the choice of a fabric depends on.
-    pub(crate) fn pods_and_nodes(&self) -> anyhow::Result<(Pods, Nodes)> {
-        let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
-        let take = |pod: Pod| _ = pods.apply(&pod);
-        self.runtime.block_on(read::each(&self.client, take)).context("failed to list pods")?;
-        let take = |node: Node| _ = nodes.apply(&node);
-        self.runtime.block_on(read::each(&self.client, take)).context("failed to list nodes")?;
-        Ok((pods, nodes))
+        let pod =
+            pod.with_context(|| format!("found no Pod `{name}` in namespace `{namespace}`"))?;
+        Ok(serde_json::from_str(pod.get())?)
     }
 }
 
-/// A pod with its kind, which the API server leaves out of what it answers with one type.
-fn object(pod: &Pod) -> anyhow::Result<Value> {
-    let mut object = serde_json::to_value(pod)?;
-    object["apiVersion"] = "v1".into();
-    object["kind"] = "Pod".into();
-    Ok(object)
+/// Of lines `kubernetes_feature_enabled{name="A",stage="BETA"} 1`.
+fn gates(metrics: &str) -> BTreeMap<String, bool> {
+    let gate = |line: &str| {
+        let rest = line.strip_prefix("kubernetes_feature_enabled{")?;
+        let (labels, value) = rest.split_once("} ")?;
+        let name = labels.split(',').find_map(|label| label.strip_prefix("name=\""))?;
+        Some((name.trim_end_matches('"').to_owned(), value.trim() == "1"))
+    };
+    metrics.lines().filter_map(gate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_are_read_from_metrics() {
+        let text = "# HELP kubernetes_feature_enabled x\n\
+                    kubernetes_feature_enabled{name=\"A\",stage=\"BETA\"} 1\n\
+                    kubernetes_feature_enabled{name=\"B\",stage=\"\"} 0\nother 1\n";
+        let expected = BTreeMap::from([("A".to_owned(), true), ("B".to_owned(), false)]);
+        assert_eq!(gates(text), expected);
+    }
 }

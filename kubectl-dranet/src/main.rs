@@ -1,6 +1,7 @@
 //! `kubectl-dranet`: the kubectl plugin.
 
 use clap::Parser as _;
+use kubectl_dranet::colour;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -13,7 +14,9 @@ fn print(args: &kubectl_dranet::args::Args) -> anyhow::Result<ExitCode> {
     for note in &output.notes {
         let _ = writeln!(std::io::stderr(), "note: {note}");
     }
+    let is_painted = args.command.is_for_people() && colour::is_wanted();
+    let text = if is_painted { colour::paint(&output.text) } else { output.text.clone() };
     // A closed pipe (`| head`) is no error of ours.
-    let _ = std::io::stdout().write_all(output.text.as_bytes());
+    let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(output.exit_code())
 }

@@ -1,15 +1,38 @@
 //! What stands in for a live cluster where the program was built without the feature
 //! `live`: it cannot be connected to, so there is never a value of it.
 
-use cluster_model::view::ClusterView;
-use fabric_controller::nodes::Nodes;
-use fabric_controller::pods::Pods;
-use k8s_openapi::api::core::v1::Pod;
+use crate::kinds::Ask;
 use process::args::KubeArgs;
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A cluster that is never there.
 pub(crate) enum Cluster {}
+
+/// What became of a pod that was created as a trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(dead_code, reason = "nothing is tried without a cluster")]
+pub(crate) enum Probe {
+    /// It would have been created.
+    Created,
+    /// Refused, for this reason.
+    Refused(String),
+    /// Who asks may not create pods.
+    NoRight,
+}
+
+/// Why nothing was read, where the rest may still be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Who asks has no right to.
+    #[expect(dead_code, reason = "there is nobody to refuse it")]
+    Right,
+    /// The API server does not know the kind.
+    #[expect(dead_code, reason = "there is no API server")]
+    Kind,
+}
 
 impl Cluster {
     pub(crate) fn connect(_: &KubeArgs) -> anyhow::Result<Self> {
@@ -23,35 +46,31 @@ impl Cluster {
         match *self {}
     }
 
-    pub(crate) fn view(&self) -> anyhow::Result<ClusterView> {
+    pub(crate) fn pause(&self, _: Duration) {
         match *self {}
     }
 
-    pub(crate) fn add_quotas(&self, _: &mut ClusterView) -> anyhow::Result<()> {
+    pub(crate) fn version(&self) -> anyhow::Result<String> {
         match *self {}
     }
 
-    pub(crate) fn add_quotas_of(&self, _: &str, _: &mut ClusterView) -> anyhow::Result<()> {
+    pub(crate) fn feature_gates(&self) -> BTreeMap<String, bool> {
         match *self {}
     }
 
-    pub(crate) fn add_remembered_machines(
+    pub(crate) fn read(
         &self,
-        _: &str,
-        _: &mut ClusterView,
-    ) -> anyhow::Result<()> {
+        _: &Ask,
+        _: &mut dyn FnMut(&RawValue),
+    ) -> anyhow::Result<Result<(), Missing>> {
+        match *self {}
+    }
+
+    pub(crate) fn dry_run_pod(&self, _: &Value) -> anyhow::Result<Probe> {
         match *self {}
     }
 
     pub(crate) fn pod(&self, _: Option<&str>, _: &str) -> anyhow::Result<Value> {
-        match *self {}
-    }
-
-    pub(crate) fn pods(&self, _: Option<&str>) -> anyhow::Result<Vec<Pod>> {
-        match *self {}
-    }
-
-    pub(crate) fn pods_and_nodes(&self) -> anyhow::Result<(Pods, Nodes)> {
         match *self {}
     }
 }

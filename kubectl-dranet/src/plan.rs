@@ -2,11 +2,13 @@
 
 use crate::args::{PlanArgs, PlanFormat};
 use crate::predicted::devices;
-use crate::source::{self, Seen};
+use crate::settings;
+use crate::source::Seen;
 use crate::subject::{self, Subject};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
+use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
 use dra_allocator::{Claim, ClaimName};
@@ -19,25 +21,19 @@ use std::fmt::Write as _;
 use topology_graph::MatrixOptions;
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
-    let asked = args.admission.namespace.as_deref();
-    let subjects = subject::read(&args.subject, &args.source, asked)?;
-    let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
-    let Seen { view, namespace, notes } =
-        source::read_as_admission(&args.source, &args.admission, of_pod)?;
+    let (subjects, seen) = subject::read(&args.subject, &args.source, &args.admission)?;
     let is_grouped =
         |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
-    let groups = if args.policy.fabric_controller && subjects.iter().any(is_grouped) {
-        Some(source::read_for_groups(&args.source)?)
+    let policy = settings::policy(&args.policy, &seen.kept);
+    let groups = if policy.fabric_controller && subjects.iter().any(is_grouped) {
+        Some(seen.groups()?)
     } else {
         None
     };
+    let Seen { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     for Subject { pod, origin } in &subjects {
-        let mut pod = pod.clone();
-        if let (Value::Null, Some(namespace)) = (&pod["metadata"]["namespace"], &namespace) {
-            pod["metadata"]["namespace"] = namespace.as_str().into();
-        }
-        let decided = decide(&pod, &view, groups.as_ref(), args)?;
+        let decided = decide(pod, &view, groups.as_ref(), (&policy, args.output))?;
         match args.output {
             PlanFormat::Text if subjects.len() > 1 => {
                 write!(output.text, "# {origin}\n\n{}\n", decided.text)?;
@@ -58,10 +54,9 @@ fn decide(
     pod: &Value,
     view: &ClusterView,
     groups: Option<&(Pods, Nodes)>,
-    args: &PlanArgs,
+    (policy, output): (&Policy, PlanFormat),
 ) -> anyhow::Result<Output> {
-    let output = args.output;
-    let verdict = match admit(pod, view, &args.policy.policy()) {
+    let verdict = match admit(pod, view, policy) {
         Ok(verdict) => verdict,
         Err(AdmitError::Denied(denial)) => return denied(&denial, output),
         Err(error) => return Err(error.into()),

@@ -1,122 +1,231 @@
 //! The cluster, live or from files.
 
 use crate::args::{AdmissionArgs, SourceArgs};
-use crate::live::Cluster;
+use crate::kinds::{Ask, CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, QUOTAS, VIEW};
+use crate::live::{Cluster, Missing};
+use crate::settings::ADMISSION;
 use anyhow::Context as _;
-use cluster_model::snapshot;
+use cluster_model::names::object;
+use cluster_model::snapshot::{self, Intake};
 use cluster_model::view::ClusterView;
 use fabric_controller::nodes::Nodes;
 use fabric_controller::pods::Pods;
 use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// A cluster as admission sees it.
+/// Where objects come from.
+pub(crate) enum Source {
+    Live(Cluster),
+    File(PathBuf),
+}
+
+/// A cluster as it was read.
+#[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) view: ClusterView,
+    /// Objects of the kinds that were asked for, as they are.
+    pub(crate) kept: Vec<Value>,
     /// The namespace of what names none.
     pub(crate) namespace: Option<String>,
-    /// What admission sees beside and who asks here may not.
+    /// Version of the API server, where it is known.
+    pub(crate) server: Option<String>,
+    /// Feature gates of the API server, as far as it shows them.
+    pub(crate) gates: BTreeMap<String, bool>,
+    /// What could not be read and may count.
     pub(crate) notes: Vec<String>,
 }
 
-/// Reads every object that graphs are shown from, once.
-pub(crate) fn read(args: &SourceArgs) -> anyhow::Result<ClusterView> {
-    match &args.snapshot {
-        Some(path) => Ok(snapshot::load(path)?.0),
-        None => Cluster::connect(&args.kube)?.view(),
+/// The metadata of an object of a list.
+#[derive(Deserialize)]
+struct Named {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: Option<String>,
+}
+
+impl Source {
+    pub(crate) fn open(args: &SourceArgs) -> anyhow::Result<Self> {
+        Ok(match &args.snapshot {
+            Some(path) => Self::File(path.clone()),
+            None => Self::Live(Cluster::connect(&args.kube)?),
+        })
+    }
+
+    /// The namespace that is meant where this one is named.
+    pub(crate) fn namespace(&self, named: Option<&str>) -> Option<String> {
+        match (named, self) {
+            (Some(named), _) => Some(named.to_owned()),
+            (None, Self::Live(cluster)) => Some(cluster.default_namespace()),
+            (None, Self::File(_)) => None,
+        }
+    }
+
+    /// Reads what is asked for; of a file, all that is in it. Objects of `kinds` are kept.
+    /// What may not be read is told and left out.
+    pub(crate) fn read(
+        &self,
+        asks: &[Ask],
+        kinds: &'static [&'static str],
+    ) -> anyhow::Result<Seen> {
+        match self {
+            Self::File(path) => Ok(of_file(snapshot::load_keeping(path, kinds)?)),
+            Self::Live(cluster) => of_cluster(cluster, asks, kinds),
+        }
     }
 }
 
-/// Reads the same, and the namespace of the kubeconfig's context.
-pub(crate) fn read_with_namespace(
-    args: &SourceArgs,
-) -> anyhow::Result<(ClusterView, Option<String>)> {
-    if let Some(path) = &args.snapshot {
-        return Ok((snapshot::load(path)?.0, None));
+fn of_file(intake: Intake) -> Seen {
+    let Intake { view, kept, head, .. } = intake;
+    let mut seen = Seen {
+        view,
+        kept,
+        namespace: None,
+        server: None,
+        gates: BTreeMap::new(),
+        notes: Vec::new(),
+    };
+    if let Some(head) = head {
+        let unread = head.unread.into_iter();
+        seen.notes.extend(unread.map(|what| format!("when the snapshot was taken: {what}")));
+        seen.namespace = head.namespace;
+        seen.server = head.server_version;
+        seen.gates = head.feature_gates;
     }
-    let cluster = Cluster::connect(&args.kube)?;
-    Ok((cluster.view()?, Some(cluster.default_namespace())))
+    seen
 }
 
-/// Reads the same and the quotas of all namespaces; what is to be said where these may
-/// not be read.
-pub(crate) fn read_with_quotas(args: &SourceArgs) -> anyhow::Result<(ClusterView, Vec<String>)> {
-    if let Some(path) = &args.snapshot {
-        return Ok((snapshot::load(path)?.0, Vec::new()));
+fn of_cluster(
+    cluster: &Cluster,
+    asks: &[Ask],
+    kinds: &'static [&'static str],
+) -> anyhow::Result<Seen> {
+    let place = Path::new("the cluster");
+    let mut intake = Intake::keeping(kinds);
+    let server = cluster.version()?;
+    intake.set_server_version(&server);
+    let mut notes = Vec::new();
+    for ask in asks {
+        let mut broken = Vec::new();
+        let outcome = cluster.read(ask, &mut |object| {
+            let text = object.get().as_bytes();
+            let named: Option<Named> = serde_json::from_slice(text).ok();
+            let name = named.and_then(|named| named.metadata.name);
+            let what = (ask.kind.version, ask.kind.name, name.as_deref());
+            if let Err(error) = intake.take_json_of(place, what, text) {
+                broken.push(process::chain::Chain(&error).to_string());
+            }
+        })?;
+        notes.extend(broken.into_iter().map(|error| format!("an object was left out: {error}")));
+        match outcome {
+            Ok(()) if ask.kind == POD_GROUPS => intake.view.set_pod_groups_served(true),
+            Err(missing) => notes.extend(refused(ask, missing)),
+            Ok(()) => {}
+        }
     }
-    let cluster = Cluster::connect(&args.kube)?;
-    let mut view = cluster.view()?;
-    let quotas = cluster.add_quotas(&mut view);
-    let note = quotas
-        .err()
-        .map(|error| format!("the quotas were not read, and no finding tells of them: {error}"));
-    Ok((view, note.into_iter().collect()))
+    Ok(Seen {
+        view: intake.view,
+        kept: intake.kept,
+        namespace: Some(cluster.default_namespace()),
+        server: Some(server),
+        gates: BTreeMap::new(),
+        notes,
+    })
 }
 
-/// Reads the same, and what admission knows beside: quotas of the namespace, and
-/// machines that were there once. Not all who may see nodes may see these, so
-/// that their absence is told and no error.
+/// What is to be said where nothing was read; nothing of a kind that need not be there.
+pub(crate) fn refused(ask: &Ask, missing: Missing) -> Option<String> {
+    let Ask { kind, without, .. } = ask;
+    match missing {
+        Missing::Right => Some(format!("you may not {}, so {without}", ask.right())),
+        Missing::Kind if *kind == POD_GROUPS => None,
+        Missing::Kind => Some(format!("the API server has no {}, so {without}", kind.resource())),
+    }
+}
+
+/// What every view is made from.
+pub(crate) fn of_view() -> Vec<Ask> {
+    let without = |kind: &str| match kind {
+        "Node" => "nodes have no labels here, and no node is left out by a selector",
+        "ResourceSlice" => "no device is known",
+        "DeviceClass" => "no DeviceClass is known",
+        "ResourceClaim" => "every device counts as free",
+        "ResourceClaimTemplate" => "no claim template is known",
+        _ => "no graph is known",
+    };
+    VIEW.into_iter().map(|kind| kind.all(without(kind.name))).collect()
+}
+
+/// The same, and what admission knows beside: quotas of the namespace, and machines that
+/// were there once.
+pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec<Ask> {
+    let machines = CONFIG_MAPS.one(
+        &args.admission_namespace,
+        object::MACHINES,
+        "machines that admission remembers do not count: a pool without nodes is not planned for",
+    );
+    let quotas = QUOTAS.of(namespace, "no warning tells of quotas");
+    let groups = POD_GROUPS.all("groups that the scheduler places itself are not known");
+    let settings = DEPLOYMENTS.one(
+        &args.admission_namespace,
+        ADMISSION,
+        "admission counts as set as the chart sets it, but for flags here",
+    );
+    of_view().into_iter().chain([machines, quotas, groups, settings]).collect()
+}
+
+/// Reads what admission knows.
 pub(crate) fn read_as_admission(
     args: &SourceArgs,
     admission: &AdmissionArgs,
-    namespace: Option<&str>,
+    kinds: &'static [&'static str],
+    more: &[Ask],
 ) -> anyhow::Result<Seen> {
-    let asked = namespace.or(admission.namespace.as_deref()).map(str::to_owned);
-    if let Some(path) = &args.snapshot {
-        let (view, _) = snapshot::load(path)?;
-        return Ok(Seen { view, namespace: asked, notes: Vec::new() });
-    }
-    let cluster = Cluster::connect(&args.kube)?;
-    let mut view = cluster.view()?;
-    let namespace = asked.unwrap_or_else(|| cluster.default_namespace());
-    let quotas = cluster.add_quotas_of(&namespace, &mut view);
-    let machines = cluster.add_remembered_machines(&admission.admission_namespace, &mut view);
-    let quotas = quotas.err().map(|error| {
-        format!("the quotas of namespace `{namespace}` were not read, and no warning tells of them: {error}")
-    });
-    let machines = machines.err().map(|error| {
-        format!(
-            "the machines that admission remembers in namespace `{}` were not read; a pool without \
-             nodes is not planned for: {error}",
-            admission.admission_namespace
-        )
-    });
-    let notes = quotas.into_iter().chain(machines).collect();
-    Ok(Seen { view, namespace: Some(namespace), notes })
+    let source = Source::open(args)?;
+    let named = admission.namespace.as_deref();
+    let namespace = source.namespace(named);
+    let mut asks = of_admission(admission, namespace.as_deref());
+    asks.extend_from_slice(more);
+    let mut seen = source.read(&asks, kinds)?;
+    seen.namespace = namespace.or(seen.namespace);
+    Ok(seen)
 }
 
-/// The pods and nodes as the choice of a fabric sees them.
-pub(crate) fn read_for_groups(args: &SourceArgs) -> anyhow::Result<(Pods, Nodes)> {
-    let Some(path) = &args.snapshot else {
-        return Cluster::connect(&args.kube)?.pods_and_nodes();
-    };
-    let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
-    for object in snapshot::load_objects(path)? {
-        match object["kind"].as_str() {
-            Some("Pod") => _ = pods.apply(&serde_json::from_value(object)?),
-            Some("Node") => _ = nodes.apply(&serde_json::from_value(object)?),
-            _ => {}
+impl Seen {
+    /// The pods and nodes as the choice of a fabric sees them.
+    pub(crate) fn groups(&self) -> anyhow::Result<(Pods, Nodes)> {
+        let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
+        for object in &self.kept {
+            match object["kind"].as_str() {
+                Some("Pod") => _ = pods.apply(&Deserialize::deserialize(object)?),
+                Some("Node") => _ = nodes.apply(&Deserialize::deserialize(object)?),
+                _ => {}
+            }
         }
+        Ok((pods, nodes))
     }
-    Ok((pods, nodes))
-}
 
-/// The pods of a namespace, or of all.
-pub(crate) fn pods(args: &SourceArgs, namespace: Option<&str>) -> anyhow::Result<Vec<Pod>> {
-    let Some(path) = &args.snapshot else { return Cluster::connect(&args.kube)?.pods(namespace) };
-    let mut pods = Vec::new();
-    for object in snapshot::load_objects(path)? {
-        if object["kind"] != "Pod" {
-            continue;
-        }
-        let pod: Pod = serde_json::from_value(object)?;
-        if namespace.is_none_or(|asked| pod.metadata.namespace.as_deref() == Some(asked)) {
-            pods.push(pod);
-        }
+    /// The pods of a namespace, or of all.
+    pub(crate) fn pods(&self, namespace: Option<&str>) -> anyhow::Result<Vec<Pod>> {
+        let pods = self.of_kind("Pod");
+        let pods: Result<Vec<Pod>, _> = pods.map(Deserialize::deserialize).collect();
+        let mut pods = pods?;
+        pods.retain(|pod| {
+            namespace.is_none_or(|asked| pod.metadata.namespace.as_deref() == Some(asked))
+        });
+        Ok(pods)
     }
-    Ok(pods)
+
+    /// The objects of a kind that were kept.
+    pub(crate) fn of_kind<'s>(&'s self, kind: &'s str) -> impl Iterator<Item = &'s Value> {
+        self.kept.iter().filter(move |object| object["kind"] == kind)
+    }
 }
 
 /// The objects of a file; `-` is standard input.

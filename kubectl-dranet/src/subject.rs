@@ -1,10 +1,10 @@
 //! The pods that a command is about: those of a file, also as templates in workloads, or
 //! one of the cluster.
 
-use crate::args::{SourceArgs, SubjectArgs};
-use crate::live::Cluster;
-use crate::source;
-use cluster_model::snapshot;
+use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
+use crate::kinds::PODS;
+use crate::source::{self, Seen, Source};
+use cluster_model::names::annotation;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -17,17 +17,77 @@ pub(crate) struct Subject {
     pub(crate) origin: String,
 }
 
-/// The pods that the flags name; `namespace` is that of what names none.
+/// The pods that the flags name, each with its namespace where that is known, and the
+/// cluster as admission sees it: with pods and nodes where a pod is of a group.
 pub(crate) fn read(
     args: &SubjectArgs,
-    source: &SourceArgs,
-    namespace: Option<&str>,
-) -> anyhow::Result<Vec<Subject>> {
-    match (&args.file, &args.pod) {
-        (Some(path), _) => of_file(path),
-        (None, Some(name)) => Ok(vec![named(name, source, namespace)?]),
-        (None, None) => anyhow::bail!("no pod was named; name one, or a file with --filename"),
+    from: &SourceArgs,
+    admission: &AdmissionArgs,
+) -> anyhow::Result<(Vec<Subject>, Seen)> {
+    let source = Source::open(from)?;
+    let named = admission.namespace.as_deref();
+    let name = args.pod.as_deref().map(pod_name).transpose()?;
+    let mut subjects = match (&args.file, name, &source) {
+        (Some(path), _, _) => of_file(path)?,
+        (None, Some(name), Source::Live(cluster)) => {
+            vec![Subject { pod: cluster.pod(named, name)?, origin: format!("Pod {name}") }]
+        }
+        _ => Vec::new(),
+    };
+    let of_pod = subjects.first().and_then(|it| it.pod["metadata"]["namespace"].as_str());
+    let namespace = source.namespace(of_pod.or(named));
+    let is_grouped =
+        |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
+    let mut asks = source::of_admission(admission, namespace.as_deref());
+    let is_from_file = matches!(&source, Source::File(_)) && name.is_some();
+    let kinds: &[&str] = if is_from_file || subjects.iter().any(is_grouped) {
+        asks.push(PODS.all("every fabric counts as empty of pods"));
+        &["Deployment", "Node", "Pod"]
+    } else {
+        &["Deployment"]
+    };
+    let mut seen = source.read(&asks, kinds)?;
+    if let (Source::File(path), Some(name)) = (&source, name) {
+        let namespace = named.or(seen.namespace.as_deref()).unwrap_or("default");
+        let pod = find(&seen, name, namespace).ok_or_else(|| {
+            anyhow::anyhow!(
+                "found no Pod `{name}` of namespace `{namespace}` in `{}`",
+                path.display()
+            )
+        })?;
+        subjects.push(Subject { pod, origin: format!("Pod {name}") });
     }
+    seen.namespace = namespace.or(seen.namespace);
+    if let Some(namespace) = &seen.namespace {
+        for Subject { pod, .. } in &mut subjects {
+            if pod["metadata"].get("namespace").is_none_or(Value::is_null) {
+                pod["metadata"]["namespace"] = namespace.as_str().into();
+            }
+        }
+    }
+    Ok((subjects, seen))
+}
+
+/// The name may be written `pod/NAME`.
+fn pod_name(name: &str) -> anyhow::Result<&str> {
+    let name = ["pod/", "pods/", "po/"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .unwrap_or(name);
+    anyhow::ensure!(
+        !name.contains('/'),
+        "invalid value `{name}`: only pods can be named, as NAME or pod/NAME; write other kinds \
+         into a file and name it with --filename"
+    );
+    Ok(name)
+}
+
+fn find(seen: &Seen, name: &str, namespace: &str) -> Option<Value> {
+    let is_it = |object: &&Value| {
+        let metadata = &object["metadata"];
+        metadata["name"] == name && metadata["namespace"].as_str().unwrap_or("default") == namespace
+    };
+    seen.of_kind("Pod").find(is_it).cloned()
 }
 
 /// The pods of a file, in order.
@@ -44,36 +104,6 @@ fn of_file(path: &Path) -> anyhow::Result<Vec<Subject>> {
         );
     }
     Ok(subjects)
-}
-
-/// A pod of the cluster; the name may be written `pod/NAME`.
-fn named(name: &str, source: &SourceArgs, namespace: Option<&str>) -> anyhow::Result<Subject> {
-    let name = ["pod/", "pods/", "po/"]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix))
-        .unwrap_or(name);
-    anyhow::ensure!(
-        !name.contains('/'),
-        "invalid value `{name}`: only pods can be named, as NAME or pod/NAME; write other kinds \
-         into a file and name it with --filename"
-    );
-    let origin = format!("Pod {name}");
-    let Some(path) = &source.snapshot else {
-        let pod = Cluster::connect(&source.kube)?.pod(namespace, name)?;
-        return Ok(Subject { pod, origin });
-    };
-    let namespace = namespace.unwrap_or("default");
-    let is_it = |object: &Value| {
-        let metadata = &object["metadata"];
-        object["kind"] == "Pod"
-            && metadata["name"] == name
-            && metadata["namespace"].as_str().unwrap_or("default") == namespace
-    };
-    let pod = snapshot::load_objects(path)?.into_iter().find(is_it);
-    let pod = pod.ok_or_else(|| {
-        anyhow::anyhow!("found no Pod `{name}` of namespace `{namespace}` in `{}`", path.display())
-    })?;
-    Ok(Subject { pod, origin })
 }
 
 /// The pod that an object is, or those that its controller would make.

@@ -3,12 +3,25 @@
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use topology_graph::{MatrixOptions, NodeTopology, ShapeHash, Topology, matrix_with};
 
 /// A value as a YAML document.
 pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
     serde_saphyr::to_string(value).context("failed to write YAML")
+}
+
+/// A value as one document of JSON or YAML.
+pub(crate) fn document(value: &Value, is_yaml: bool) -> anyhow::Result<String> {
+    if is_yaml { yaml(value) } else { Ok(serde_json::to_string_pretty(value)? + "\n") }
+}
+
+/// One document after the other.
+pub(crate) fn documents(values: &[Value], is_yaml: bool) -> anyhow::Result<String> {
+    let texts: anyhow::Result<Vec<_>> =
+        values.iter().map(|value| document(value, is_yaml)).collect();
+    Ok(texts?.join(if is_yaml { "---\n" } else { "" }))
 }
 
 /// Nodes that are named one by one, of many.
@@ -26,14 +39,22 @@ pub(crate) fn node_list(names: &[&str]) -> String {
     }
 }
 
-/// The matrix of each shape of node, with the nodes that have it.
-pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Result<String> {
+/// The graphs of the nodes that are there, by shape.
+pub(crate) fn shapes(
+    view: &ClusterView,
+) -> anyhow::Result<BTreeMap<ShapeHash, Vec<&NodeTopology>>> {
     let mut shapes: BTreeMap<ShapeHash, Vec<&NodeTopology>> = BTreeMap::new();
     let there = view.node_topologies().filter(|(name, _)| !view.is_remembered(name));
     for (name, object) in there {
         let shape = view.topology(name).context("a node's graph is indexed with it")?.shape();
         shapes.entry(shape).or_default().push(object);
     }
+    Ok(shapes)
+}
+
+/// The matrix of each shape of node, with the nodes that have it.
+pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Result<String> {
+    let shapes = shapes(view)?;
     let blocks: anyhow::Result<Vec<_>> =
         shapes.iter().map(|(shape, nodes)| shape_block(*shape, nodes, options)).collect();
     Ok(blocks?.join("\n"))
@@ -54,6 +75,11 @@ fn shape_block(
         names => format!("{} of shape {shape}", node_list(names)),
     };
     Ok(format!("{heading}\n\n{}", matrix_with(&topology, options)))
+}
+
+/// Each text on a line.
+pub(crate) fn lines(texts: impl Iterator<Item = String>) -> String {
+    texts.fold(String::new(), |all, text| all + &text + "\n")
 }
 
 /// `1 node`, `2 nodes`.

@@ -1,16 +1,19 @@
 //! `verify`: what running pods got.
 
-use crate::args::{TextOrJson, VerifyArgs};
-use crate::text::{counted, table};
-use crate::{Output, source};
-use cluster_model::names::{self, annotation, attribute};
-use cluster_model::node_devices::{NodeDevices, is_true, text};
+use crate::Output;
+use crate::args::{ListForm, VerifyArgs};
+use crate::kinds::PODS;
+use crate::nodes::trouble;
+use crate::source::{self, Seen, Source};
+use crate::text::{self, counted, table};
+use cluster_model::names::annotation;
+use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Prediction, pod_claims, predict_each};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use topology_graph::{Level, PathKind, PciAddress};
 
@@ -26,20 +29,32 @@ struct Verified {
     possible: Option<PathKind>,
     /// What its NICs do not carry, NIC by NIC.
     degraded: Vec<String>,
+    claims: Vec<ObjectKey>,
 }
 
 struct NamedPair {
     gpu: String,
     nic: String,
+    gpu_address: PciAddress,
+    nic_address: PciAddress,
     path: PathKind,
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
-    let (view, default) = source::read_with_namespace(&args.source)?;
-    let namespace = args.namespace.clone().or(default);
+    let source = Source::open(&args.source)?;
+    let namespace = source.namespace(args.namespace.as_deref());
+    let asked = namespace.as_deref().filter(|_| !args.all_namespaces);
+    let mut asks = source::of_view();
+    asks.push(PODS.of(asked, "no pod is known"));
+    let seen = source.read(&asks, &["Pod"])?;
+    let namespace = namespace.or_else(|| seen.namespace.clone());
     let namespace = namespace.as_deref().filter(|_| !args.all_namespaces);
-    let mut pods = source::pods(&args.source, namespace)?;
-    let mut notes = Vec::new();
+    let mut pods = seen.pods(namespace)?;
+    if let Some(selector) = &args.selector {
+        let none = BTreeMap::new();
+        pods.retain(|pod| selector.matches(pod.metadata.labels.as_ref().unwrap_or(&none)));
+    }
+    let Seen { view, mut notes, .. } = seen;
     if let Some(name) = &args.pod {
         let name = name.strip_prefix("pod/").unwrap_or(name);
         pods.retain(|pod| pod.metadata.name.as_deref() == Some(name));
@@ -53,16 +68,25 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
             Err(reason) => notes.push(format!("{}: {reason}", ObjectKey::of(&pod.metadata))),
         }
     }
+    add_possible(&view, &mut verified);
     verified.sort_by(|one, other| one.pod.cmp(&other.pod));
     let denied = verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty());
     let text = match args.output {
-        TextOrJson::Text => person(&verified)?,
-        TextOrJson::Json => program(&verified)?,
+        ListForm::Text => person(&verified, false)?,
+        ListForm::Wide => person(&verified, true)?,
+        ListForm::Name => text::lines(verified.iter().map(|it| format!("pod/{}", it.name()))),
+        ListForm::Json => text::document(&program(&verified), false)?,
+        ListForm::Yaml => text::document(&program(&verified), true)?,
     };
     Ok(Output { text, denied, notes })
 }
 
 impl Verified {
+    /// Without the namespace.
+    fn name(&self) -> &str {
+        self.pod.split_once('/').map_or(&self.pod, |(_, name)| name)
+    }
+
     /// The farthest of its pairs.
     fn farthest(&self) -> Option<PathKind> {
         self.pairs.iter().map(|pair| pair.path).max()
@@ -100,6 +124,8 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
     let named = pairs.iter().map(|pair| NamedPair {
         gpu: name(&gpus, pair.gpu),
         nic: name(&nics, pair.nic),
+        gpu_address: pair.gpu,
+        nic_address: pair.nic,
         path: pair.path,
     });
     Ok(Some(Verified {
@@ -107,8 +133,9 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
         node: node.to_owned(),
         pairs: named.collect(),
         promised: promised(pod),
-        possible: possible(view, &devices, &claims),
-        degraded: nics.values().filter_map(|nic| degraded(nic)).collect(),
+        possible: None,
+        degraded: nics.values().filter_map(|nic| trouble(nic)).collect(),
+        claims,
     }))
 }
 
@@ -143,21 +170,44 @@ fn promised(pod: &Pod) -> Option<PathKind> {
     })
 }
 
-/// The farthest path that the scheduler's choice would have on the node with nothing in use.
-fn possible(
-    view: &ClusterView,
-    devices: &NodeDevices<'_>,
-    claims: &[ObjectKey],
-) -> Option<PathKind> {
+/// Adds the farthest path that the scheduler's choice would have with nothing in use. Pods
+/// whose claims ask for the same are looked at together, as nodes that are alike are asked once.
+fn add_possible(view: &ClusterView, verified: &mut [Verified]) {
+    let mut alike: HashMap<String, Vec<usize>> = HashMap::new();
+    for (index, pod) in verified.iter().enumerate() {
+        let spec = |key: &ObjectKey| view.claim(key)?.spec.as_deref();
+        let specs: Vec<Option<_>> = pod.claims.iter().map(spec).collect();
+        alike.entry(serde_json::to_string(&specs).unwrap_or_default()).or_default().push(index);
+    }
+    for indices in alike.into_values() {
+        let pods = || indices.iter().filter_map(|index| verified.get(*index));
+        let Some(claims) = pods().next().and_then(|pod| claims_of(view, &pod.claims)) else {
+            continue;
+        };
+        let nodes: BTreeSet<String> = pods().map(|pod| pod.node.clone()).collect();
+        let (nodes, nothing) = (nodes.iter().map(String::as_str), AllocatedState::new());
+        let answers = predict_each(view, nodes, &claims, &nothing, &|| false);
+        for index in &indices {
+            let Some(pod) = verified.get_mut(*index) else { continue };
+            let answer = answers.get(pod.node.as_str());
+            pod.possible = answer.and_then(|answer| farthest(view, &pod.node, answer));
+        }
+    }
+}
+
+fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
     let parse = |key: &ObjectKey| {
         let spec = view.claim(key)?.spec.clone()?;
         let name = ClaimName::new(key.namespace.as_str(), key.name.as_str());
         Claim::from_spec(name, &spec).ok()
     };
-    let claims: Vec<Claim> = claims.iter().map(parse).collect::<Option<_>>()?;
-    let nothing = AllocatedState::new();
-    let mut answers = predict_each(view, [devices.node], &claims, &nothing, &|| false);
-    let Prediction::Fits { allocations, .. } = answers.remove(devices.node)? else { return None };
+    keys.iter().map(parse).collect()
+}
+
+/// The farthest pair of what would be allocated on a node.
+fn farthest(view: &ClusterView, node: &str, answer: &Prediction) -> Option<PathKind> {
+    let Prediction::Fits { allocations, .. } = answer else { return None };
+    let devices = NodeDevices::of(view, node)?;
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let held: Vec<DeviceId> = results.map(|result| result.device.clone()).collect();
     let addresses =
@@ -166,20 +216,7 @@ fn possible(
     pairs.iter().map(|pair| pair.path).max()
 }
 
-fn degraded(nic: &Device) -> Option<String> {
-    let name = &nic.id().device;
-    match text(nic, attribute::PORT_STATE) {
-        Some(state) if state != names::PORT_ACTIVE => {
-            Some(format!("{name}: its port is {state}, not {}", names::PORT_ACTIVE))
-        }
-        _ if is_true(nic, attribute::DEGRADED) => {
-            Some(format!("{name}: its link runs below what it could"))
-        }
-        _ => None,
-    }
-}
-
-fn person(verified: &[Verified]) -> anyhow::Result<String> {
+fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
     if verified.is_empty() {
         return Ok("no running pod has both GPUs and NICs\n".to_owned());
     }
@@ -190,7 +227,7 @@ fn person(verified: &[Verified]) -> anyhow::Result<String> {
         for pair in &pod.pairs {
             let most = pod.promised;
             let is_worse = most.is_some_and(|most| !pair.path.satisfies(most));
-            rows.push(vec![
+            let mut row = vec![
                 pod.pod.clone(),
                 pod.node.clone(),
                 pair.gpu.clone(),
@@ -198,11 +235,19 @@ fn person(verified: &[Verified]) -> anyhow::Result<String> {
                 pair.path.to_string(),
                 word(pod.promised),
                 word(pod.possible),
-                if is_worse { "worse than promised".to_owned() } else { String::new() },
-            ]);
+            ];
+            if is_wide {
+                row.extend([pair.gpu_address.to_string(), pair.nic_address.to_string()]);
+            }
+            row.extend(is_worse.then(|| "worse than promised".to_owned()));
+            rows.push(row);
         }
     }
-    let heading = ["POD", "NODE", "GPU", "NIC", "PATH", "PROMISED", "POSSIBLE", ""];
+    let mut heading = vec!["POD", "NODE", "GPU", "NIC", "PATH", "PROMISED", "POSSIBLE"];
+    if is_wide {
+        heading.extend(["GPU ADDRESS", "NIC ADDRESS"]);
+    }
+    heading.push("");
     let mut out = table(&heading, &rows);
     for pod in verified {
         for what in &pod.degraded {
@@ -221,7 +266,7 @@ fn person(verified: &[Verified]) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn program(verified: &[Verified]) -> anyhow::Result<String> {
+fn program(verified: &[Verified]) -> Value {
     let path = |path: Option<PathKind>| path.map(|path| path.to_string());
     let pods: Vec<_> = verified
         .iter()
@@ -242,5 +287,5 @@ fn program(verified: &[Verified]) -> anyhow::Result<String> {
             })
         })
         .collect();
-    Ok(serde_json::to_string_pretty(&json!({ "pods": pods }))? + "\n")
+    json!({ "pods": pods })
 }

@@ -337,6 +337,47 @@ fn a_graph_in_every_form() {
     }
 }
 
+/// Where all nodes are alike none is named; else JSON and pictures show all shapes.
+#[test]
+fn the_graphs_of_all_shapes() {
+    let node = "aks-gpu-45139532-vmss000081";
+    for more in [&["-o", "svg"][..], &["-o", "json"], &["-o", "tree"], &["--path", "GPU0", "NIC0"]]
+    {
+        let named = kubectl_dranet(&[&["graph", node, "--snapshot", EXAMPLE], more].concat());
+        let of_all = kubectl_dranet(&[&["graph", "--snapshot", EXAMPLE], more].concat());
+        assert!(!named.starts_with("error"), "{named}");
+        assert_eq!(of_all, named);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut objects =
+        cluster_model::snapshot::objects(&std::path::Path::new(EXAMPLE).join("cluster.yaml"))
+            .unwrap();
+    let root = folder.path().join("root");
+    let text = topology_graph::fixture::machine("dgx-h100").unwrap();
+    topology_graph::fixture::plant(text, &root).unwrap();
+    let other = kubectl_dranet(&["graph", "--root", &root.display().to_string(), "-o", "json"]);
+    let spec: serde_json::Value = serde_json::from_str(&other).unwrap();
+    objects.push(serde_json::json!({
+        "apiVersion": "topology.dranet.io/v1alpha1",
+        "kind": "NodeTopology",
+        "metadata": { "name": "dgx" },
+        "spec": spec["topology"],
+    }));
+    let path = folder.path().join("cluster.json");
+    let list = serde_json::json!({ "kind": "List", "items": objects });
+    fs::write(&path, list.to_string()).unwrap();
+    let path = path.display().to_string();
+    let json = kubectl_dranet(&["graph", "--snapshot", &path, "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let nodes: Vec<_> = json["shapes"].as_array().unwrap().iter().map(|it| &it["nodes"]).collect();
+    assert_eq!(nodes.len(), 2, "{json}");
+    let picture = kubectl_dranet(&["graph", "--snapshot", &path, "-o", "svg"]);
+    assert_eq!(picture.matches("<svg ").count(), 3, "{picture}");
+    assert_eq!(picture.matches("1 node of shape").count(), 2);
+    let path = kubectl_dranet(&["graph", "--snapshot", &path, "--path", "GPU0", "NIC0"]);
+    assert!(path.starts_with("error: the nodes have 2 shapes; name one node"), "{path}");
+}
+
 #[test]
 fn a_graph_looks_as_it_is_asked_for() {
     let node = "aks-gpu-45139532-vmss000081";
@@ -433,9 +474,7 @@ fn bad_input_is_named() {
             "GPU0",
             "NIC9",
         ],
-        vec!["graph", "--snapshot", EXAMPLE, "--path", "GPU0", "NIC0"],
         vec!["graph", "--nccl-xml", &broken],
-        vec!["graph", "--snapshot", EXAMPLE, "-o", "svg"],
         vec!["graph", "--snapshot", EXAMPLE, "-o", "svg", "--gpus-only"],
         vec!["graph", "--snapshot", EXAMPLE, "-o", "json", "--fold", "always"],
         vec!["graph", "--snapshot", EXAMPLE, "--theme", "dark"],

@@ -20,6 +20,7 @@ mod control_plane {
     pub(crate) mod faulty_extender;
     pub(crate) mod fleet;
     pub(crate) mod forecasts;
+    pub(crate) mod kubectl;
     pub(crate) mod lifecycle;
     pub(crate) mod own_scheduler;
     pub(crate) mod pinned;
@@ -37,8 +38,8 @@ use std::{env, process::ExitCode};
 
 use control_plane::{
     answers, burst, churn, documented, driver_end, driver_policy, example, extender, fabric,
-    fabric_policy, faulty_extender, fleet, forecasts, lifecycle, own_scheduler, pinned, pods,
-    prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
+    fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, own_scheduler, pinned,
+    pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
 };
 use tests::{Options, floor};
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         example::tests(),
         thin_line::tests(),
         documented::tests(),
+        kubectl::tests(),
         upstream_examples::tests(),
         prediction::tests(),
         webhook::tests(),

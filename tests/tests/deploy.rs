@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use clap::Parser;
 use cluster_model::names::object;
 use node_driver::{args::Args, kubelet::NEEDED};
 use serde_json::Value;
-use tests::{binaries::in_tests, generated::assert_current, manifest, rig::manifests};
+use sha2::{Digest, Sha256};
+use tests::{binaries, binaries::in_tests, generated::assert_current, manifest, rig::manifests};
 
 #[test]
 fn the_resource_definition_is_current() {
@@ -138,4 +139,55 @@ fn is_what_the_driver_asks_for(set: &Value) -> Args {
         assert!(mounts.contains(needed.to_str().unwrap()), "`{}`", needed.display());
     }
     args
+}
+
+/// The archive and the manifest for krew, as its validation wants them
+/// (`pkg/index/validation` of krew).
+#[test]
+fn krew_gets_an_archive_and_a_manifest_that_fit_together() {
+    let folder = tempfile::tempdir().unwrap();
+    // In place of the program, which is large, something that runs it.
+    let (into, stand_in) = (folder.path().join("out"), folder.path().join("program"));
+    let program = binaries::ours("kubectl-dranet").unwrap();
+    fs::write(&stand_in, format!("#!/bin/sh\nexec {} \"$@\"\n", program.display())).unwrap();
+    fs::set_permissions(&stand_in, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Command::new(in_tests("../deploy/krew"))
+        .args(["--version", "v0.1.0", "--url", "https://example.com/v0.1.0"])
+        .arg("--into")
+        .arg(&into)
+        .arg("--program")
+        .arg(format!("x86_64-unknown-linux-gnu={}", stand_in.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let manifest: Value =
+        serde_saphyr::from_str(&fs::read_to_string(into.join("dranet.yaml")).unwrap()).unwrap();
+    assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
+    assert_eq!(manifest["metadata"]["name"], "dranet");
+    let short = manifest["spec"]["shortDescription"].as_str().unwrap();
+    assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");
+    let platform = &manifest["spec"]["platforms"][0];
+    assert_eq!(platform["selector"]["matchLabels"]["arch"], "amd64");
+    let archive = into.join("kubectl-dranet_linux_amd64.tar.gz");
+    assert_eq!(platform["uri"], "https://example.com/v0.1.0/kubectl-dranet_linux_amd64.tar.gz");
+    let bytes = fs::read(&archive).unwrap();
+    let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(platform["sha256"], sum);
+    let mut unpacked = tar::Archive::new(flate2::read::GzDecoder::new(bytes.as_slice()));
+    let paths: BTreeSet<String> = unpacked
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .map(|path| path.trim_start_matches("./").to_owned())
+        .collect();
+    for file in platform["files"].as_array().unwrap() {
+        let from = file["from"].as_str().unwrap();
+        let is_there = match from.strip_suffix('*') {
+            Some(folder) => paths.iter().any(|path| path.starts_with(folder) && path != folder),
+            None => paths.contains(from),
+        };
+        assert!(is_there, "`{from}` is not among {paths:?}");
+    }
+    assert!(paths.contains(platform["bin"].as_str().unwrap()));
+    assert!(paths.contains("man/kubectl-dranet-plan.1"), "{paths:?}");
 }

@@ -216,7 +216,22 @@ fn every_flag_is_documented() {
         let titles = [cluster, "All servers", program];
         assert_same(&documented(&titles), &flags(program, &[]), program);
     }
-    let commands = ["graph", "plan", "explain", "verify", "capacity", "lint", "doctor"];
+    let commands = [
+        "graph",
+        "plan",
+        "explain",
+        "verify",
+        "capacity",
+        "lint",
+        "doctor",
+        "fabric",
+        "top",
+        "snapshot",
+        "diff",
+        "version",
+        "completion",
+        "man",
+    ];
     let of_command = |command: &&str| flags("kubectl-dranet", &[*command]);
     let there: BTreeSet<String> = commands.iter().flat_map(of_command).collect();
     assert_same(&documented(&[cluster, "kubectl dranet"]), &there, "kubectl dranet");

@@ -1,15 +1,12 @@
 //! How many pods of a claim fit, node by node.
 
+use crate::nodes::{fabric, machine};
 use crate::predicted::nodes;
-use cluster_model::names::label;
 use cluster_model::node_devices::{Role, published};
 use cluster_model::predict::{STEPS_MAX, hold};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim, Limits, Outcome, allocate, survey};
 use std::collections::BTreeMap;
-
-/// The label by which a cloud names its types of machine.
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// The nodes of one type of machine on one fabric.
 #[derive(Debug)]
@@ -87,19 +84,4 @@ pub(super) fn most_gpus(view: &ClusterView) -> u32 {
     let most = nodes(view).map(gpus).max().unwrap_or_default();
     // A claim has at most 32 devices.
     u32::try_from(most).unwrap_or(u32::MAX).min(16)
-}
-
-fn machine(view: &ClusterView, node: &str) -> String {
-    let labels = view.inventory().node(node).map(|node| &node.labels);
-    if let Some(machine) = labels.and_then(|labels| labels.get(INSTANCE_TYPE)) {
-        return machine.to_string();
-    }
-    view.topology(node)
-        .map_or_else(|| "unknown".to_owned(), |graph| format!("shape {}", graph.shape()))
-}
-
-fn fabric(view: &ClusterView, node: &str) -> Option<String> {
-    let labels = view.inventory().node(node).map(|node| &node.labels);
-    let label = labels.and_then(|labels| labels.get(label::NODE_FABRIC));
-    label.map(ToString::to_string).or_else(|| view.fabric(node).map(str::to_owned))
 }

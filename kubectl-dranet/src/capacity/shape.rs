@@ -34,7 +34,7 @@ const fn equal(number: u32) -> PodShape {
 
 impl PodShape {
     /// A pod that asks for it.
-    pub(super) fn pod(self, namespace: &str) -> Value {
+    pub(crate) fn pod(self, namespace: &str) -> Value {
         let mut pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",

@@ -3,28 +3,15 @@
 //!
 //! A plain function of the cluster, as the decision on a pod is.
 
+use super::finding::ClusterFinding;
+use crate::predicted::nodes;
 use admission::lint::Severity;
 use admission::quota;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names;
 use cluster_model::view::ClusterView;
 use dra_allocator::PoolProblem;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Nodes that a finding names; the others are counted.
-const NAMED_MAX: usize = 3;
-
-/// One thing to mend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterFinding {
-    /// How bad it is.
-    pub(crate) severity: Severity,
-    /// Which object, or which nodes.
-    pub(crate) place: String,
-    /// What is wrong with it, and what to do: the rest of the sentence.
-    pub(crate) message: String,
-}
 
 /// What the cluster has, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +24,7 @@ pub(crate) struct Report {
     pub(crate) with_nics: usize,
     /// Of how many the graph is known.
     pub(crate) with_graph: usize,
-    /// The worst first.
+    /// In no order.
     pub(crate) findings: Vec<ClusterFinding>,
 }
 
@@ -61,7 +48,6 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
     plugins(view, &census, &mut findings);
     census.incomplete(&mut findings);
     quotas(view, &mut findings);
-    findings.sort_by_key(|finding| Reverse(finding.severity));
     Report {
         nodes: nodes(view).count(),
         with_gpus: census.with_gpus().len(),
@@ -69,12 +55,6 @@ pub(crate) fn examine(view: &ClusterView, nic_class: &str) -> Report {
         with_graph: census.graphs.len(),
         findings,
     }
-}
-
-/// The nodes that are there now.
-fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
-    let names = view.inventory().node_names().map(|name| &**name);
-    names.filter(|name| !view.is_remembered(name))
 }
 
 impl<'a> Census<'a> {
@@ -218,23 +198,5 @@ fn quotas(view: &ClusterView, findings: &mut Vec<ClusterFinding>) {
             let place = format!("ResourceQuota {}/{}", key.namespace, key.name);
             findings.push(ClusterFinding::new(Severity::Warning, place, message));
         }
-    }
-}
-
-impl ClusterFinding {
-    fn new(severity: Severity, place: String, message: String) -> Self {
-        Self { severity, place, message }
-    }
-
-    /// One warning on all of these nodes, if there are any: what one of them does, or
-    /// several do.
-    fn on(nodes: &BTreeSet<&str>, (does, do_): (&str, &str), what: &str) -> Option<Self> {
-        let more = nodes.len().saturating_sub(NAMED_MAX);
-        let named: Vec<_> = nodes.iter().take(NAMED_MAX).copied().collect();
-        let (kind, verb) = if nodes.len() == 1 { ("node", does) } else { ("nodes", do_) };
-        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let place = format!("{kind} {}{tail}", named.join(", "));
-        let message = format!("{verb} {what}");
-        (!nodes.is_empty()).then(|| Self::new(Severity::Warning, place, message))
     }
 }

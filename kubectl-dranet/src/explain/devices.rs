@@ -3,7 +3,7 @@
 use cluster_model::predict::STEPS_MAX;
 use cluster_model::view::ClusterView;
 use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, explain};
-use dra_allocator::{Claim, Limits, Outcome, survey};
+use dra_allocator::{Claim, Limits, Outcome, PoolId, PoolProblem, survey};
 use std::collections::BTreeMap;
 
 /// Devices in use that are named one by one.
@@ -49,7 +49,9 @@ impl Outcomes {
             let Some(first) = alike.nodes.first() else { continue };
             let state = inventory.state();
             let explained = explain(inventory, first, claims, state, settings, limits)?;
-            let (verdict, reasons) = (verdict(&explained), reasons(&explained));
+            let verdict = verdict(&explained);
+            let mut reasons = reasons(&explained);
+            reasons.extend(broken_pools(view, first));
             let group = groups.entry((verdict.clone(), reasons.clone())).or_insert_with(|| Group {
                 nodes: Vec::new(),
                 verdict,
@@ -87,6 +89,15 @@ fn verdict(explained: &Explanation) -> String {
     }
 }
 
+/// Pools of which the scheduler takes nothing.
+fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
+    let pools = view.inventory().broken_pools_on(node, view.settings()).unwrap_or_default();
+    let line = |(pool, problem): (&PoolId, PoolProblem)| {
+        format!("the pool of driver {} counts for nothing: {problem}", pool.driver)
+    };
+    pools.into_iter().map(line).collect()
+}
+
 /// One line for each request; alternatives that fail alike share one.
 fn reasons(explained: &Explanation) -> Vec<String> {
     let mut lines: Vec<(String, String, usize)> = Vec::new();
@@ -120,7 +131,11 @@ fn reason(report: &RequestReport) -> String {
             texts.dedup();
             format!("needs {needed}; {} have a taint: {}", taints.len(), texts.join(", "))
         }
-        Some(failure) => format!("needs {needed}; {failure}"),
+        // A parser shows the place on lines of their own.
+        Some(failure) => {
+            let failure = failure.to_string();
+            format!("needs {needed}; {}", failure.lines().next().unwrap_or_default())
+        }
         None => String::new(),
     }
 }

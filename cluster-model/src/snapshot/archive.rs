@@ -1,0 +1,157 @@
+//! A cluster in one file: gzip of JSON, an object on each line, the first of which says what
+//! the file is. So a reader holds one object at a time, however large the cluster is.
+
+use super::intake::Intake;
+use super::{SnapshotError, SnapshotError::Read};
+use flate2::Compression;
+use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::path::Path;
+
+/// `apiVersion` of the first object. Another number: another format.
+pub const FORMAT: &str = "snapshot.dranet.io/v1";
+
+/// What gzip begins with (RFC 1952, 2.3.1).
+const MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Bytes of one object at most. The API server takes 3 MiB (`MaxRequestBodyBytes`).
+const LINE_MAX: u64 = 64 << 20;
+
+/// The first object of a snapshot: what it is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Head {
+    /// [`FORMAT`].
+    pub api_version: String,
+    /// `Snapshot`.
+    pub kind: String,
+    /// When it was taken, RFC 3339.
+    pub taken_at: String,
+    /// Version of the program that took it.
+    pub client_version: String,
+    /// Version of the API server, `v1.37.1`.
+    pub server_version: Option<String>,
+    /// Feature gates that the API server shows, by name.
+    #[serde(default)]
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Whether the API server has `PodGroup`s.
+    #[serde(default)]
+    pub pod_groups: bool,
+    /// Namespace of what names none.
+    pub namespace: Option<String>,
+    /// Whether names were replaced.
+    pub masked: bool,
+    /// What could not be read, in sentences.
+    #[serde(default)]
+    pub unread: Vec<String>,
+}
+
+/// Whether a file is compressed. What cannot be opened is an error.
+pub(super) fn is_archive(path: &Path) -> Result<bool, SnapshotError> {
+    let wrap = |source| Read { path: path.to_owned(), source };
+    let mut begin = Vec::new();
+    File::open(path).map_err(wrap)?.take(2).read_to_end(&mut begin).map_err(wrap)?;
+    Ok(begin == MAGIC)
+}
+
+/// Takes every object of a file in.
+pub(super) fn read(path: &Path, intake: &mut Intake) -> Result<(), SnapshotError> {
+    let wrap = |source| Read { path: path.to_owned(), source };
+    let file = BufReader::new(File::open(path).map_err(wrap)?);
+    let mut lines = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut lines).take(LINE_MAX).read_until(b'\n', &mut line).map_err(wrap)?;
+        if read == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') && read as u64 == LINE_MAX {
+            let text = format!("an object has more than {LINE_MAX} bytes");
+            return Err(wrap(io::Error::new(io::ErrorKind::InvalidData, text)));
+        }
+        if !line.trim_ascii().is_empty() {
+            intake.take_json(path, &line)?;
+        }
+    }
+}
+
+/// Writes a snapshot: the head, then the objects in their order.
+pub fn write<'o>(
+    path: &Path,
+    head: &Head,
+    objects: impl IntoIterator<Item = &'o Value>,
+) -> Result<(), SnapshotError> {
+    let write = || -> io::Result<()> {
+        let file = BufWriter::new(File::create(path)?);
+        let mut out = GzEncoder::new(file, Compression::default());
+        serde_json::to_writer(&mut out, head)?;
+        out.write_all(b"\n")?;
+        for object in objects {
+            serde_json::to_writer(&mut out, object)?;
+            out.write_all(b"\n")?;
+        }
+        out.finish()?.flush()
+    };
+    write().map_err(|source| SnapshotError::Write { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load_keeping;
+    use super::*;
+    use dra_allocator::MinorVersion;
+    use serde_json::json;
+
+    fn head(format: &str) -> Head {
+        Head {
+            api_version: format.to_owned(),
+            kind: "Snapshot".to_owned(),
+            taken_at: "2026-01-01T00:00:00Z".to_owned(),
+            client_version: "0.1.0".to_owned(),
+            server_version: Some("v1.35.4-gke.1".to_owned()),
+            feature_gates: BTreeMap::new(),
+            pod_groups: true,
+            namespace: None,
+            masked: false,
+            unread: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.gz");
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" } });
+        write(&path, &head(FORMAT), [&node, &pod]).unwrap();
+        for path in [path.as_path(), folder.path()] {
+            let intake = load_keeping(path, &["Pod"]).unwrap();
+            assert_eq!(intake.head, Some(head(FORMAT)));
+            assert_eq!(intake.kept, std::slice::from_ref(&pod));
+            assert_eq!(intake.found.taken, BTreeMap::from([("Node".to_owned(), 1)]));
+            assert_eq!(intake.view.settings().version, MinorVersion::V1_35);
+            assert!(intake.view.pod_groups().is_served());
+        }
+    }
+
+    #[test]
+    fn what_is_no_snapshot_of_this_version_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.gz");
+        write(&path, &head("snapshot.dranet.io/v9"), []).unwrap();
+        let error = load_keeping(&path, &[]).unwrap_err();
+        assert!(error.to_string().contains("snapshot format `snapshot.dranet.io/v9`"), "{error}");
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let error = load_keeping(&path, &[]).unwrap_err();
+        assert!(error.to_string().starts_with("failed to read"), "{error}");
+        std::fs::write(&path, [0x1f, 0x8b, 0, 0]).unwrap();
+        load_keeping(&path, &[]).unwrap_err();
+    }
+}

@@ -1,0 +1,110 @@
+//! What of objects no decision reads, and what nobody should pass on: it is left out.
+
+use serde_json::{Map, Value};
+
+/// Fields of a container that may hold secrets or are long.
+const OF_CONTAINERS: [&str; 10] = [
+    "args",
+    "command",
+    "env",
+    "envFrom",
+    "lifecycle",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "volumeDevices",
+    "volumeMounts",
+];
+
+/// Labels of the pods of a control plane, whose flags tell how it is set
+/// (`cmd/kubeadm/app/util/staticpod`).
+const CONTROL_PLANE: (&str, &str) = ("tier", "control-plane");
+
+/// Leaves out of an object what no command reads: who wrote which field, images of nodes,
+/// and of pods volumes, environments and command lines, where secrets are.
+pub fn trim(object: &mut Value) {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+    }
+    match kind.as_str() {
+        "Node" => remove(object.get_mut("status"), &["images", "volumesInUse", "volumesAttached"]),
+        "Pod" => {
+            let (label, value) = CONTROL_PLANE;
+            let is_control_plane = object["metadata"]["labels"][label] == value;
+            remove(object.get_mut("status"), &["containerStatuses", "initContainerStatuses"]);
+            trim_pod(object.get_mut("spec"), is_control_plane);
+        }
+        "Deployment" | "DaemonSet" => {
+            let template = object.get_mut("spec").and_then(|spec| spec.get_mut("template"));
+            // Our programs have no secrets in their flags.
+            trim_pod(template.and_then(|template| template.get_mut("spec")), true);
+        }
+        _ => {}
+    }
+}
+
+fn trim_pod(spec: Option<&mut Value>, keeps_flags: bool) {
+    let Some(spec) = spec.and_then(Value::as_object_mut) else { return };
+    for field in ["volumes", "imagePullSecrets", "hostAliases", "dnsConfig"] {
+        spec.remove(field);
+    }
+    for field in ["containers", "initContainers", "ephemeralContainers"] {
+        let containers = spec.get_mut(field).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let is_flags = |field: &str| matches!(field, "args" | "command");
+            let fields = OF_CONTAINERS.iter().filter(|field| !(keeps_flags && is_flags(field)));
+            fields.for_each(|field| _ = container.remove(*field));
+        }
+    }
+}
+
+fn remove(object: Option<&mut Value>, fields: &[&str]) {
+    let Some(object): Option<&mut Map<String, Value>> = object.and_then(Value::as_object_mut)
+    else {
+        return;
+    };
+    for field in fields {
+        object.remove(*field);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn secrets_of_pods_are_left_out_and_what_decides_stays() {
+        let container = json!({
+            "name": "c", "image": "i", "env": [{ "name": "TOKEN", "value": "secret" }],
+            "command": ["run", "--password=secret"], "resources": { "limits": { "cpu": "1" } },
+        });
+        let pod = |labels: Value| {
+            json!({
+                "kind": "Pod",
+                "metadata": { "name": "p", "labels": labels, "managedFields": [{}] },
+                "spec": { "containers": [container], "volumes": [{}], "nodeName": "n" },
+            })
+        };
+        let mut trimmed = pod(json!({}));
+        trim(&mut trimmed);
+        assert_eq!(
+            trimmed,
+            json!({
+                "kind": "Pod",
+                "metadata": { "name": "p", "labels": {} },
+                "spec": { "nodeName": "n", "containers": [
+                    { "name": "c", "image": "i", "resources": { "limits": { "cpu": "1" } } },
+                ] },
+            })
+        );
+        let mut flags = pod(json!({ "tier": "control-plane" }));
+        trim(&mut flags);
+        assert_eq!(flags["spec"]["containers"][0]["command"][0], "run");
+        assert_eq!(flags["spec"]["containers"][0]["env"], Value::Null);
+    }
+}

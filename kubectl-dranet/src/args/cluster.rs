@@ -1,0 +1,128 @@
+//! Flags of the commands about the cluster.
+
+use super::form::{FailOn, Form, ListForm};
+use super::pods::PolicyArgs;
+use super::{AdmissionArgs, SourceArgs};
+use crate::capacity::PodShape;
+use crate::selector::Selector;
+use cluster_model::names::ADMISSION_NAMESPACE;
+use std::path::PathBuf;
+
+/// Flags of `capacity`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct CapacityArgs {
+    /// Pods to count, as `1gpu:2nic` or with a level `2gpu:2nic:switch`; may be repeated.
+    /// Without it: 1, 2, 4 and 8 GPUs with as many NICs
+    #[arg(long = "shape", value_name = "SHAPE")]
+    pub shapes: Vec<PodShape>,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// What admission was set to.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}
+
+/// Flags of `lint`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct LintArgs {
+    /// File with ResourceClaims or ResourceClaimTemplates; `-` reads standard input. Without it
+    /// the claims, templates and annotated pods of the namespace
+    #[arg(long = "filename", short, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The claims, templates and annotated pods of all namespaces
+    #[arg(long, short = 'A', conflicts_with_all = ["file", "namespace"])]
+    pub all_namespaces: bool,
+    /// Objects with these labels only
+    #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "file")]
+    pub selector: Option<Selector>,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// Search steps on one node that a claim may take the scheduler at worst
+    #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
+    pub max_steps: u64,
+    /// The least bad finding that counts for the exit code
+    #[arg(long, value_enum, default_value_t = FailOn::Warning)]
+    pub fail_on: FailOn,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}
+
+/// Flags of `doctor`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// DeviceClass of the NICs; without it that of the cluster's admission, else dranet.net
+    #[arg(long, value_name = "NAME")]
+    pub nic_class: Option<String>,
+    /// Namespace of the project's components
+    #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
+    pub admission_namespace: String,
+    /// The least bad finding that counts for the exit code
+    #[arg(long, value_enum, default_value_t = FailOn::Warning)]
+    pub fail_on: FailOn,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}
+
+/// Flags of `top`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Nodes with these labels only
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub selector: Option<Selector>,
+    /// Show the table once; without it, on a terminal, it is shown again and again until Ctrl-C
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds from one table to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub interval: u16,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Form of the output; all but text and wide are shown once
+    #[arg(long, short, value_enum, default_value_t = ListForm::Text)]
+    pub output: ListForm,
+}
+
+/// Flags of `fabric`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct FabricArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}
+
+/// Flags of `version`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct VersionArgs {
+    /// Ask no cluster
+    #[arg(long, conflicts_with_all = ["snapshot", "kubeconfig", "context"])]
+    pub client: bool,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Namespace of the project's components
+    #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
+    pub admission_namespace: String,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}

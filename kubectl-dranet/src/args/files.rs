@@ -1,0 +1,69 @@
+//! Flags of the commands that write files, or compare them.
+
+use super::SourceArgs;
+use super::form::Form;
+use cluster_model::names::ADMISSION_NAMESPACE;
+use std::path::PathBuf;
+
+/// Flags of `snapshot`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct SnapshotArgs {
+    /// File to write
+    #[arg(long, short, value_name = "FILE", default_value = "dranet-snapshot.gz")]
+    pub output: PathBuf,
+    /// Replace the names of nodes, namespaces, pods and claims, addresses, and UUIDs, each by the
+    /// same text everywhere
+    #[arg(long)]
+    pub mask: bool,
+    /// Namespace of the project's components
+    #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
+    pub admission_namespace: String,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// Flags of `diff`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DiffArgs {
+    /// Snapshot, or file or folder of objects, from before
+    pub before: PathBuf,
+    /// The same from after
+    pub after: PathBuf,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}
+
+/// Flags of `completion`.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct CompletionArgs {
+    /// Shell to write the script for; `kubectl` writes the script `kubectl_complete-dranet`
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Who completes.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// bash, for `kubectl-dranet`.
+    Bash,
+    /// elvish, for `kubectl-dranet`.
+    Elvish,
+    /// fish, for `kubectl-dranet`.
+    Fish,
+    /// kubectl, for `kubectl dranet` in any shell.
+    Kubectl,
+    /// `PowerShell`, for `kubectl-dranet`.
+    Powershell,
+    /// zsh, for `kubectl-dranet`.
+    Zsh,
+}
+
+/// Flags of `man`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ManArgs {
+    /// Folder to write a page for each command into; without it the main page is shown
+    #[arg(long, short, value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
+}

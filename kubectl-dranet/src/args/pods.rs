@@ -1,0 +1,104 @@
+//! Flags of the commands about pods.
+
+use super::form::{Form, ListForm, PlanFormat};
+use super::{AdmissionArgs, SourceArgs};
+use crate::selector::Selector;
+use std::path::PathBuf;
+
+/// The pods that a command is about.
+#[derive(clap::Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub struct SubjectArgs {
+    /// Pod of the cluster, as NAME or pod/NAME
+    pub pod: Option<String>,
+    /// File with pods, or with workloads of any kind that have pod templates (Deployment, Job
+    /// and others); `-` reads standard input
+    #[arg(long = "filename", short, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// What admission was set to; without a flag, what the cluster's own is set to.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PolicyArgs {
+    /// DeviceClass of whole GPUs; without it that of the cluster's admission, else the class named
+    /// as the GPU driver
+    #[arg(long, value_name = "NAME")]
+    pub gpu_class: Option<String>,
+    /// DeviceClass of the NICs; without it that of the cluster's admission, else dranet.net
+    #[arg(long, value_name = "NAME")]
+    pub nic_class: Option<String>,
+    /// Search steps on one node that a claim may take the scheduler at worst; without it those of
+    /// the cluster's admission, else 10000
+    #[arg(long, value_name = "NUMBER")]
+    pub max_steps: Option<u64>,
+    /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all;
+    /// without it those of the cluster's admission
+    #[arg(long = "network-namespace", value_name = "NAME")]
+    pub network_namespaces: Vec<String>,
+    /// Whether to decide as where the fabric controller is on; without it as the cluster's
+    /// admission, else true, as the chart installs it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub fabric_controller: Option<bool>,
+}
+
+/// Flags of `plan`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// The pods.
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// What admission was set to.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = PlanFormat::Text)]
+    pub output: PlanFormat,
+}
+
+/// Flags of `explain`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// The pods.
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// What admission was set to.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}
+
+/// Flags of `verify`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// Pod, as NAME or pod/NAME; without it every pod of the namespace that has GPUs and NICs
+    pub pod: Option<String>,
+    /// Pods of all namespaces
+    #[arg(long, short = 'A', conflicts_with_all = ["pod", "namespace"])]
+    pub all_namespaces: bool,
+    /// Namespace of the pods; without it that of the kubeconfig's context
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Pods with these labels only
+    #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "pod")]
+    pub selector: Option<Selector>,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = ListForm::Text)]
+    pub output: ListForm,
+}

@@ -1,0 +1,43 @@
+//! Colours on a terminal: how bad a line is.
+
+use std::io::{IsTerminal as _, stdout};
+
+/// What lines begin with, and the colour of it (ECMA-48, SGR).
+const WORDS: [(&str, &str); 4] =
+    [("error:", "31"), ("denied:", "31"), ("warning:", "33"), ("note:", "36")];
+
+/// Whether standard output shows colours: a terminal, and nobody has set `NO_COLOR`
+/// (<https://no-color.org>).
+pub fn is_wanted() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+}
+
+/// Colours the first word of each line that says how bad something is.
+pub fn paint(text: &str) -> String {
+    text.split_inclusive('\n').map(line).collect()
+}
+
+fn line(line: &str) -> String {
+    let rest = line.trim_start_matches(' ');
+    let indent = &line[..line.len() - rest.len()];
+    let found = WORDS.iter().find_map(|(word, colour)| {
+        let tail = rest.strip_prefix(word).filter(|tail| tail.starts_with(' '))?;
+        Some(format!("{indent}\x1b[{colour}m{word}\x1b[0m{tail}"))
+    });
+    found.unwrap_or_else(|| line.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_say_how_bad_it_is_are_coloured() {
+        let text = "error: a\n  warning: b\nan error: c\nnote:d\n";
+        let expected =
+            "\x1b[31merror:\x1b[0m a\n  \x1b[33mwarning:\x1b[0m b\nan error: c\nnote:d\n";
+        assert_eq!(paint(text), expected);
+    }
+}

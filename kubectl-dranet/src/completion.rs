@@ -1,0 +1,121 @@
+//! `completion`, `man`, and what `kubectl_complete-dranet` asks.
+
+use crate::Output;
+use crate::args::{Args, CompletionArgs, ManArgs, Shell};
+use anyhow::Context as _;
+use clap::{Command, CommandFactory as _};
+use clap_complete::{Shell as Script, generate};
+use std::fs;
+
+/// kubectl runs it with the words of the command line (`pkg/cmd/plugin_completion.go`), and
+/// takes what cobra's programs answer.
+const FOR_KUBECTL: &str = "#!/usr/bin/env sh
+# Completes `kubectl dranet`: kubectl runs this file from the PATH.
+exec kubectl-dranet __complete -- \"$@\"
+";
+
+/// `ShellCompDirectiveNoFileComp` of cobra: no file names besides.
+const NO_FILES: &str = ":4";
+/// `ShellCompDirectiveDefault` of cobra: file names where nothing else is there.
+const FILES: &str = ":0";
+
+pub(crate) fn script(args: CompletionArgs) -> anyhow::Result<Output> {
+    let script = match args.shell {
+        Shell::Kubectl => return Ok(Output::from(FOR_KUBECTL.to_owned())),
+        Shell::Bash => Script::Bash,
+        Shell::Elvish => Script::Elvish,
+        Shell::Fish => Script::Fish,
+        Shell::Powershell => Script::PowerShell,
+        Shell::Zsh => Script::Zsh,
+    };
+    let mut text = Vec::new();
+    // The program's own name: the one with a blank is kubectl's to complete.
+    let mut command = Args::command().bin_name("kubectl-dranet");
+    generate(script, &mut command, "kubectl-dranet", &mut text);
+    Ok(Output::from(String::from_utf8(text)?))
+}
+
+pub(crate) fn man(args: &ManArgs) -> anyhow::Result<Output> {
+    let mut command = Args::command().disable_help_subcommand(true);
+    command.build();
+    let Some(folder) = &args.output else {
+        return Ok(Output::from(page(command)?));
+    };
+    let wrap = || format!("failed to write into `{}`", folder.display());
+    fs::create_dir_all(folder).with_context(wrap)?;
+    let mut names = Vec::new();
+    let commands = command.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
+    for command in std::iter::once(command.clone()).chain(commands) {
+        let name = match command.get_name() {
+            "kubectl-dranet" => "kubectl-dranet.1".to_owned(),
+            name => format!("kubectl-dranet-{name}.1"),
+        };
+        fs::write(folder.join(&name), page(command)?).with_context(wrap)?;
+        names.push(name);
+    }
+    Ok(Output::from(format!("{}: {}\n", folder.display(), names.join(", "))))
+}
+
+fn page(command: Command) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command).render(&mut text)?;
+    Ok(String::from_utf8(text)?)
+}
+
+/// What may follow, a line each, as cobra's `__complete` answers.
+pub(crate) fn complete(words: &[String]) -> Output {
+    let mut root = Args::command().disable_help_subcommand(true);
+    root.build();
+    let (last, before) = words.split_last().map_or(("", &[][..]), |(last, it)| (last.as_str(), it));
+    let mut command = &root;
+    for word in before.iter().filter(|word| !word.starts_with('-')) {
+        command = command.find_subcommand(word).unwrap_or(command);
+    }
+    let values = before.last().and_then(|flag| values(command, flag));
+    let (found, directive) = match values {
+        Some(values) if values.is_empty() => (Vec::new(), FILES),
+        Some(values) => (values, NO_FILES),
+        None if last.starts_with('-') => (flags(command), NO_FILES),
+        None => {
+            let positional = command.get_positionals().flat_map(|argument| {
+                let values = argument.get_possible_values();
+                values.into_iter().map(|value| value.get_name().to_owned()).collect::<Vec<_>>()
+            });
+            (subcommands(command).into_iter().chain(positional).collect(), NO_FILES)
+        }
+    };
+    let matching = found.into_iter().filter(|candidate| candidate.starts_with(last));
+    let lines: Vec<_> = matching.chain([directive.to_owned()]).collect();
+    Output::from(lines.join("\n") + "\n")
+}
+
+fn subcommands(command: &Command) -> Vec<String> {
+    let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
+    let line = |it: &Command| match it.get_about() {
+        Some(about) => format!("{}\t{}", it.get_name(), about.to_string().replace('\n', " ")),
+        None => it.get_name().to_owned(),
+    };
+    shown.map(line).collect()
+}
+
+fn flags(command: &Command) -> Vec<String> {
+    let line = |it: &clap::Arg| {
+        let help = it.get_help().map(ToString::to_string).unwrap_or_default();
+        Some(format!("--{}\t{}", it.get_long()?, help.replace('\n', " ")))
+    };
+    command.get_arguments().filter_map(line).collect()
+}
+
+/// The values of a flag that takes one; none where any text may follow.
+fn values(command: &Command, flag: &str) -> Option<Vec<String>> {
+    let is_it = |argument: &&clap::Arg| {
+        let long = argument.get_long().map(|long| format!("--{long}"));
+        let short = argument.get_short().map(|short| format!("-{short}"));
+        long.as_deref() == Some(flag) || short.as_deref() == Some(flag)
+    };
+    let argument = command.get_arguments().find(is_it)?;
+    argument.get_action().takes_values().then(|| {
+        let values = argument.get_possible_values();
+        values.iter().map(|value| value.get_name().to_owned()).collect()
+    })
+}

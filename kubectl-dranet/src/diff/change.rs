@@ -1,0 +1,103 @@
+//! What differs between two versions of an object.
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Fields that change without a change.
+const NOISE: [&str; 8] = [
+    "resourceVersion",
+    "generation",
+    "observedGeneration",
+    "managedFields",
+    "lastHeartbeatTime",
+    "lastTransitionTime",
+    "lastProbeTime",
+    "renewTime",
+];
+
+/// A field that has another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    /// `spec.devices[gpu-0].attributes.uuid`.
+    pub(super) path: String,
+    pub(super) before: Value,
+    pub(super) after: Value,
+}
+
+impl Change {
+    pub(super) fn json(&self) -> Value {
+        json!({ "path": self.path, "before": self.before, "after": self.after })
+    }
+}
+
+/// Every field that differs, in the order of paths. Items of lists with names are compared by
+/// name.
+pub(super) fn changes(before: &Value, after: &Value) -> Vec<Change> {
+    let mut found = Vec::new();
+    walk("", before, after, &mut found);
+    found
+}
+
+fn walk(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
+    if before == after {
+        return;
+    }
+    match (before, after) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys: BTreeSet<_> = one.keys().chain(other.keys()).collect();
+            for key in keys.into_iter().filter(|key| !NOISE.contains(&key.as_str())) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let of = |fields: &serde_json::Map<String, Value>| {
+                    fields.get(key).cloned().unwrap_or_default()
+                };
+                walk(&path, &of(one), &of(other), found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if is_named(one) && is_named(other) => {
+            let names: BTreeSet<_> = one.iter().chain(other).filter_map(name).collect();
+            for of in names {
+                let item = |items: &[Value]| {
+                    items.iter().find(|item| name(item) == Some(of)).cloned().unwrap_or_default()
+                };
+                walk(&format!("{path}[{of}]"), &item(one), &item(other), found);
+            }
+        }
+        _ => found.push(Change {
+            path: path.to_owned(),
+            before: before.clone(),
+            after: after.clone(),
+        }),
+    }
+}
+
+/// By what items of lists are told apart.
+fn name(item: &Value) -> Option<&str> {
+    ["name", "type", "device"].iter().find_map(|key| item[key].as_str())
+}
+
+fn is_named(items: &[Value]) -> bool {
+    let names: BTreeSet<_> = items.iter().filter_map(name).collect();
+    names.len() == items.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_compared_and_items_by_name() {
+        let before = json!({
+            "metadata": { "resourceVersion": "1", "labels": { "a": "b" } },
+            "devices": [{ "name": "x", "n": 1 }, { "name": "y" }],
+            "list": [1, 2],
+        });
+        let after = json!({
+            "metadata": { "resourceVersion": "2" },
+            "devices": [{ "name": "y" }, { "name": "x", "n": 2 }, { "name": "z" }],
+            "list": [1],
+        });
+        let paths: Vec<_> = changes(&before, &after).into_iter().map(|it| it.path).collect();
+        assert_eq!(paths, ["devices[x].n", "devices[z]", "list", "metadata.labels"]);
+        assert_eq!(changes(&before, &before), []);
+    }
+}

@@ -1,0 +1,31 @@
+//! Until when a bundle of certificates is good.
+
+use jiff::Timestamp;
+
+/// When the last certificate of a `caBundle`, base64 of PEM, ends.
+///
+/// # Errors
+/// What it is instead of certificates.
+#[cfg(feature = "live")]
+pub(super) fn last_end(bundle: &str) -> Result<Option<Timestamp>, String> {
+    let pem: k8s_openapi::ByteString = serde_json::from_value(bundle.into())
+        .map_err(|error: serde_json::Error| error.to_string())?;
+    let mut last = None;
+    for block in x509_parser::pem::Pem::iter_from_buffer(&pem.0) {
+        let block = block.map_err(|error| error.to_string())?;
+        let certificate = block.parse_x509().map_err(|error| error.to_string())?;
+        let end = Timestamp::from_second(certificate.validity().not_after.timestamp());
+        last = last.max(end.ok());
+    }
+    if last.is_none() {
+        return Err("it holds no PEM block".to_owned());
+    }
+    Ok(last)
+}
+
+/// Programs that read files alone parse no certificates.
+#[cfg(not(feature = "live"))]
+#[expect(clippy::unnecessary_wraps, reason = "as the other")]
+pub(super) fn last_end(_: &str) -> Result<Option<Timestamp>, String> {
+    Ok(None)
+}

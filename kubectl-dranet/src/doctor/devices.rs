@@ -1,0 +1,103 @@
+//! Devices in trouble, and devices that two owners give away.
+
+use super::finding::ClusterFinding;
+use crate::nodes::NodeState;
+use crate::predicted::nodes;
+use crate::source::Seen;
+use admission::lint::Severity;
+use cluster_model::gpu_drivers::GPU_DRIVERS;
+use cluster_model::names::attribute;
+use cluster_model::node_devices::{Role, published, text};
+use cluster_model::view::ClusterView;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Extended resources by which device plugins give NICs to pods: those of
+/// k8s-rdma-shared-dev-plugin, sriov-network-device-plugin and the AWS EFA plugin.
+const NIC_PLUGINS: [&str; 6] = [
+    "rdma/",
+    "nvidia.com/hostdev",
+    "nvidia.com/roce",
+    "intel.com/",
+    "mellanox.com/",
+    "vpc.amazonaws.com/efa",
+];
+
+/// NICs that are named one by one.
+const NAMED: usize = 5;
+
+pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
+    let view = &seen.view;
+    let states: BTreeMap<&str, NodeState> =
+        nodes(view).map(|node| (node, NodeState::of(view, node))).collect();
+    let mut findings = Vec::new();
+    findings.extend(ports(&states));
+    findings.extend(plugins(seen, &states));
+    findings.extend(addresses(view));
+    findings
+}
+
+fn ports(states: &BTreeMap<&str, NodeState>) -> Option<ClusterFinding> {
+    let troubles: Vec<String> = states
+        .iter()
+        .flat_map(|(node, state)| state.ports.iter().map(move |port| format!("{node} {port}")))
+        .collect();
+    let named = troubles.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let more = match troubles.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    (!troubles.is_empty()).then(|| {
+        let message = format!(
+            "do not carry what they could: {named}{more}; see the cable, the switch port and, for a \
+             slow link, the slot (`kubectl dranet graph NODE --path`)"
+        );
+        ClusterFinding::new(Severity::Warning, format!("{} NICs", troubles.len()), message)
+    })
+}
+
+/// Nodes whose NICs a device plugin gives away as well.
+fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFinding> {
+    let mut found: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for node in seen.of_kind("Node") {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let Some((name, state)) = states.get_key_value(name) else { continue };
+        let resources = node["status"]["capacity"].as_object().into_iter().flatten();
+        let offered = resources.filter(|(_, amount)| amount.as_str().is_some_and(|it| it != "0"));
+        for (resource, _) in offered {
+            let is_nic = NIC_PLUGINS.iter().any(|prefix| resource.starts_with(prefix));
+            if is_nic && state.nics.all > 0 {
+                found.entry(resource.clone()).or_default().insert(name);
+            }
+        }
+    }
+    let finding = |(resource, nodes): (String, BTreeSet<&str>)| {
+        let what = format!(
+            "{resource} by a device plugin, and NICs by a DRA driver; where these are the same \
+             devices, two pods get one NIC: take them out of the plugin's configuration"
+        );
+        ClusterFinding::on(&nodes, ("offers", "offer"), &what)
+    };
+    found.into_iter().filter_map(finding).collect()
+}
+
+/// GPUs that cannot be found in the graph.
+fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
+    let mut without: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for node in nodes(view) {
+        for (role, device) in published(view, node) {
+            let has_address = text(device, attribute::PCI_BUS_ID).is_some();
+            let driver = GPU_DRIVERS.iter().find(|it| it.driver == &*device.id().driver);
+            if let (Role::Gpu, false, Some(driver)) = (role, has_address, driver) {
+                without.entry(driver.driver).or_default().insert(node);
+            }
+        }
+    }
+    let finding = |(driver, nodes): (&str, BTreeSet<&str>)| {
+        let what = format!(
+            "GPUs without the attribute {}, so that no NIC can be near them; upgrade {driver}",
+            attribute::PCI_BUS_ID
+        );
+        ClusterFinding::on(&nodes, ("has", "have"), &what)
+    };
+    without.into_iter().filter_map(finding).collect()
+}

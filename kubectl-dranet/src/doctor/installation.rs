@@ -1,0 +1,172 @@
+//! The project's own parts in the cluster.
+
+use super::certificate;
+use super::finding::ClusterFinding;
+use crate::kinds::GRAPHS;
+use crate::source::Seen;
+use admission::lint::Severity;
+use cluster_model::names::object;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Days before its end at which a certificate is told of.
+const EXPIRES_DAYS: i64 = 14;
+
+/// What can be said from the objects alone; those that were not read say nothing.
+pub(super) fn examine(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
+    let is_read = |kind: &str| seen.of_kind(kind).next().is_some();
+    let mut findings = Vec::new();
+    findings.extend(seen.of_kind("Deployment").filter_map(deployment));
+    findings.extend(seen.of_kind("DaemonSet").flat_map(daemon_set));
+    findings.extend(definition(seen));
+    findings.extend(webhook(seen, now));
+    let has_servers = is_read("Deployment") || is_read("DaemonSet");
+    if has_servers && !has(seen, "scheduler-ext") && !has(seen, "dranet-scheduler") {
+        let message = "is not installed here: pods are aligned without it, and less well placed; \
+                       the guide on the scheduler tells how";
+        findings.push(ClusterFinding::new(Severity::Note, "scheduler-ext", message));
+    }
+    findings
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn has(seen: &Seen, part: &str) -> bool {
+    let mut workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
+    workloads.any(|object| {
+        name(object) == part || object["metadata"]["labels"]["app.kubernetes.io/name"] == part
+    })
+}
+
+fn is_ours(object: &Value) -> bool {
+    object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "dranet"
+}
+
+fn deployment(object: &Value) -> Option<ClusterFinding> {
+    let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
+    let ready = number(&object["status"]["readyReplicas"]);
+    let severity = match ready {
+        0 => Severity::Error,
+        _ => Severity::Warning,
+    };
+    (is_ours(object) && ready < wanted).then(|| {
+        let message = format!(
+            "has {ready} of {wanted} replicas ready; `kubectl -n {} describe deployment {}` tells why",
+            object["metadata"]["namespace"].as_str().unwrap_or_default(),
+            name(object)
+        );
+        ClusterFinding::new(severity, format!("Deployment {}", name(object)), message)
+    })
+}
+
+fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
+    let status = &object["status"];
+    let wanted = number(&status["desiredNumberScheduled"]);
+    let (ready, updated) =
+        (number(&status["numberReady"]), number(&status["updatedNumberScheduled"]));
+    let place = format!("DaemonSet {}", name(object));
+    let mut findings = Vec::new();
+    if is_ours(object) && ready < wanted {
+        let message = format!(
+            "runs on {ready} of {wanted} nodes; the others publish nothing and start no pod with \
+             NICs: see the logs of the pods that are not ready"
+        );
+        findings.push(ClusterFinding::new(Severity::Warning, place, message));
+    } else if is_ours(object) && updated < wanted {
+        let message = format!("is being updated: {updated} of {wanted} nodes have the new version");
+        findings.push(ClusterFinding::new(Severity::Note, place, message));
+    }
+    findings
+}
+
+fn definition(seen: &Seen) -> Option<ClusterFinding> {
+    let (_, version) = GRAPHS.version.split_once('/')?;
+    let is_it = |object: &&Value| name(object).starts_with(GRAPHS.plural);
+    let found = seen.of_kind("CustomResourceDefinition").find(is_it)?;
+    let versions = found["spec"]["versions"].as_array();
+    let serves = |it: &Value| it["name"] == version && it["served"] == true;
+    (!versions.is_some_and(|all| all.iter().any(serves))).then(|| {
+        let message =
+            format!("does not serve {version}; apply deploy/manifests/crd-nodetopologies.yaml");
+        ClusterFinding::new(Severity::Error, format!("CRD {}", name(found)), message)
+    })
+}
+
+/// The webhook's configuration, its certificate and its endpoints.
+fn webhook(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
+    let is_it = |object: &&Value| name(object) == object::WEBHOOK;
+    let Some(found) = seen.of_kind("MutatingWebhookConfiguration").find(is_it) else {
+        return Vec::new();
+    };
+    let place = || format!("webhook {}", object::WEBHOOK);
+    let mut findings = Vec::new();
+    let Some(config) = found["webhooks"].get(0).map(|webhook| &webhook["clientConfig"]) else {
+        let message = "calls nobody, so that annotated pods get no devices; apply \
+                       deploy/manifests/webhook.yaml";
+        return vec![ClusterFinding::new(Severity::Error, place(), message)];
+    };
+    match config["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) {
+        None => {
+            let message = "has no caBundle, so that the API server trusts no certificate and no \
+                           annotated pod can be created; see whether admission runs and may patch it";
+            findings.push(ClusterFinding::new(Severity::Error, place(), message));
+        }
+        Some(bundle) => findings.extend(authority(bundle, now)),
+    }
+    let service = config["service"]["name"].as_str();
+    findings.extend(service.and_then(|service| endpoints(seen, service)));
+    findings
+}
+
+fn authority(bundle: &str, now: Timestamp) -> Option<ClusterFinding> {
+    let place = format!("webhook {}", object::WEBHOOK);
+    let ends = match certificate::last_end(bundle) {
+        Ok(Some(ends)) => ends,
+        Ok(None) => return None,
+        Err(why) => {
+            let message = format!("has a caBundle that is no certificate ({why})");
+            return Some(ClusterFinding::new(Severity::Error, place, message));
+        }
+    };
+    let days = (ends.as_second() - now.as_second()) / (24 * 3600);
+    let how = if ends < now {
+        (Severity::Error, format!("trusts only certificates that ended at {ends}"))
+    } else if days < EXPIRES_DAYS {
+        (Severity::Warning, format!("trusts only certificates that end at {ends}, in {days} days"))
+    } else {
+        return None;
+    };
+    let message = format!("{}; see what the leader of admission logs of its certificate", how.1);
+    Some(ClusterFinding::new(how.0, place, message))
+}
+
+/// Replicas behind the webhook's service.
+fn endpoints(seen: &Seen, service: &str) -> Option<ClusterFinding> {
+    let is_of = |it: &&Value| it["metadata"]["labels"]["kubernetes.io/service-name"] == service;
+    let slices: Vec<_> = seen.of_kind("EndpointSlice").filter(is_of).collect();
+    if slices.is_empty() {
+        return None;
+    }
+    let endpoints = slices.iter().filter_map(|slice| slice["endpoints"].as_array()).flatten();
+    // Absent means ready (`discovery/v1`, `EndpointConditions`).
+    let ready = endpoints.filter(|it| it["conditions"]["ready"] != false).count();
+    let (severity, message) = match ready {
+        0 => (
+            Severity::Error,
+            "has no replica that is ready: no annotated pod can be created; other pods are not \
+             affected",
+        ),
+        1 => (
+            Severity::Note,
+            "has one replica that is ready: while it restarts no annotated pod can be created",
+        ),
+        _ => return None,
+    };
+    Some(ClusterFinding::new(severity, format!("service {service}"), message))
+}

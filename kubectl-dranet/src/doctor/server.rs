@@ -1,0 +1,81 @@
+//! The control plane: its version, its feature gates, and the speed of its controllers.
+
+use super::finding::ClusterFinding;
+use crate::source::Seen;
+use admission::lint::Severity;
+use dra_allocator::MinorVersion;
+use serde_json::Value;
+
+/// Requests a second of kube-controller-manager where no flag says it
+/// (`cmd/kube-controller-manager/app/options`, `--kube-api-qps`).
+const DEFAULT_QPS: f64 = 20.0;
+/// Requests that the resource claim controller makes for a claim.
+const REQUESTS_PER_CLAIM: f64 = 2.0;
+
+/// Feature gates of Kubernetes, and what does not work without them.
+const GATES: [(&str, Severity, &str); 4] = [
+    ("DynamicResourceAllocation", Severity::Error, "no claim is scheduled"),
+    (
+        "DRAPrioritizedList",
+        Severity::Error,
+        "claims with alternatives, as admission writes them for cells and for preferred alignment, \
+         lose them",
+    ),
+    (
+        "DRADeviceTaints",
+        Severity::Warning,
+        "the taints of NICs whose port is down keep no pod away",
+    ),
+    ("DRAConsumableCapacity", Severity::Note, "claims cannot share a NIC"),
+];
+
+/// Looks at what the API server and the pods of the control plane show.
+pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
+    let mut findings: Vec<_> = seen.server.iter().filter_map(|it| version(it)).collect();
+    let is_off = |name: &str| seen.gates.get(name) == Some(&false);
+    let off = GATES.iter().filter(|(name, _, _)| is_off(name));
+    findings.extend(off.map(|(name, severity, without)| {
+        let message = format!("is off, so that {without}; switch it on in every component");
+        ClusterFinding::new(*severity, format!("feature gate {name}"), message)
+    }));
+    findings.extend(seen.of_kind("Pod").filter_map(claim_speed));
+    findings
+}
+
+fn version(server: &str) -> Option<ClusterFinding> {
+    let rest = server.strip_prefix('v').unwrap_or(server).strip_prefix("1.")?;
+    let minor: u8 = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    let place = format!("API server {server}");
+    let (oldest, newest) = (MinorVersion::V1_34.minor(), MinorVersion::V1_37.minor());
+    if minor < oldest {
+        let message = "has no resource.k8s.io/v1, which claims and slices are written in; upgrade \
+                       to Kubernetes 1.34 or newer";
+        return Some(ClusterFinding::new(Severity::Error, place, message));
+    }
+    (minor > newest).then(|| {
+        let message = "is newer than what this program knows; what it says of devices is as of \
+                       Kubernetes 1.37";
+        ClusterFinding::new(Severity::Note, place, message)
+    })
+}
+
+/// How fast claims are made from templates.
+fn claim_speed(pod: &Value) -> Option<ClusterFinding> {
+    let metadata = &pod["metadata"];
+    let is_it = metadata["namespace"] == "kube-system"
+        && metadata["labels"]["component"] == "kube-controller-manager";
+    let container = is_it.then(|| &pod["spec"]["containers"][0])?;
+    let words = ["command", "args"].iter().filter_map(|field| container[*field].as_array());
+    let mut words = words.flatten().filter_map(Value::as_str);
+    let said = words.find_map(|word| word.strip_prefix("--kube-api-qps="));
+    let qps: f64 = said.and_then(|said| said.parse().ok()).unwrap_or(DEFAULT_QPS);
+    (qps <= DEFAULT_QPS).then(|| {
+        let message = format!(
+            "may send {qps} requests a second, which makes {} claims a second; a large job waits \
+             for its claims; set --kube-api-qps and --kube-api-burst higher",
+            qps / REQUESTS_PER_CLAIM
+        );
+        let name = metadata["name"].as_str().unwrap_or_default();
+        ClusterFinding::new(Severity::Note, format!("kube-controller-manager {name}"), message)
+    })
+}

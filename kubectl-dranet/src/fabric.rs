@@ -1,0 +1,157 @@
+//! `fabric`: groups that wait for a fabric, why, and the room of each.
+
+use crate::Output;
+use crate::args::{FabricArgs, Form};
+use crate::kinds::PODS;
+use crate::nodes::NodeState;
+use crate::predicted::nodes;
+use crate::source::{self, Source};
+use crate::text::{self, counted, table};
+use cluster_model::names::{CONDITION_FABRIC, annotation, label};
+use cluster_model::view::ClusterView;
+use fabric_controller::size::Size;
+use fabric_controller::{Action, ClusterCapacity, Group, PlacementPolicy, decide};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The nodes of one fabric.
+#[derive(Default)]
+struct Room {
+    nodes: usize,
+    /// Nodes of which nothing is in use.
+    whole_nodes: usize,
+    gpus: usize,
+    nics: usize,
+}
+
+/// A group with pods behind the gate.
+struct Waiting {
+    group: String,
+    pods: usize,
+    /// What the fabric controller last wrote into a pod of the group, else what it would
+    /// decide now.
+    why: String,
+    /// How many of its pods fit on each fabric now.
+    places: BTreeMap<String, usize>,
+}
+
+pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
+    let source = Source::open(&args.source)?;
+    let mut asks = source::of_view();
+    asks.push(PODS.all("no group is known"));
+    let seen = source.read(&asks, &["Pod", "Node"])?;
+    let (pods, facts) = seen.groups()?;
+    let mut groups = pods.groups();
+    for group in &mut groups {
+        group.size = said(group);
+    }
+    let capacity = || ClusterCapacity::new(&seen.view, &pods, &facts);
+    let decisions = decide(&groups, capacity(), &PlacementPolicy::default(), Timestamp::now());
+    let messages: BTreeMap<_, _> = seen.of_kind("Pod").filter_map(message).collect();
+    let mut waiting = Vec::new();
+    for group in groups.iter().filter(|group| group.gated().next().is_some()) {
+        let decided = decisions.iter().find(|decision| decision.group == group.key);
+        let would = match decided.map(|decision| &decision.step) {
+            Some(Action::Place { fabric, .. }) => format!("it goes to {fabric} next"),
+            Some(Action::Wait(why)) => why.to_string(),
+            Some(Action::Evict { .. }) => "its pods are evicted, to move together".to_owned(),
+            None => "nothing is decided on it".to_owned(),
+        };
+        let mut cluster = capacity();
+        let member = group.gated().next();
+        let places = cluster
+            .fabrics_mut()
+            .filter_map(|(name, fabric)| Some((name.clone(), fabric.count(&member?.requirements))));
+        let name = group.key.to_string();
+        waiting.push(Waiting {
+            pods: group.gated().count(),
+            why: messages.get(&name).cloned().unwrap_or(would),
+            places: places.collect(),
+            group: name,
+        });
+    }
+    let rooms = rooms(&seen.view);
+    let text = match args.output {
+        Form::Text => person(&rooms, &waiting)?,
+        Form::Json => text::document(&program(&rooms, &waiting), false)?,
+        Form::Yaml => text::document(&program(&rooms, &waiting), true)?,
+    };
+    Ok(Output { notes: seen.notes, ..Output::from(text) })
+}
+
+/// The size that the pods say; the jobs' own are not read here.
+fn said(group: &Group) -> Option<Size> {
+    let said = group.members.iter().find_map(|member| member.said_size);
+    said.map(|pods| Size { pods, at_once: true })
+}
+
+/// Why a group waits, as the fabric controller wrote it into a pod.
+fn message(pod: &Value) -> Option<(String, String)> {
+    let metadata = &pod["metadata"];
+    metadata["annotations"][annotation::FABRIC].as_str()?;
+    let group = metadata["labels"][label::FABRIC_GROUP].as_str()?;
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let is_it = |it: &&Value| it["type"] == CONDITION_FABRIC && it["status"] == "False";
+    let message = conditions.iter().find(is_it)?["message"].as_str()?;
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    Some((format!("{namespace}/{group}"), message.to_owned()))
+}
+
+fn rooms(view: &ClusterView) -> BTreeMap<String, Room> {
+    let mut rooms: BTreeMap<String, Room> = BTreeMap::new();
+    for node in nodes(view) {
+        let state = NodeState::of(view, node);
+        let Some(fabric) = state.fabric else { continue };
+        let room = rooms.entry(fabric).or_default();
+        let (gpus, nics) = (state.gpus, state.nics);
+        room.nodes += 1;
+        room.whole_nodes += usize::from(gpus.free == gpus.all && nics.free == nics.all);
+        room.gpus += gpus.free;
+        room.nics += nics.free;
+    }
+    rooms
+}
+
+fn person(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> anyhow::Result<String> {
+    let mut out = String::new();
+    if rooms.is_empty() {
+        writeln!(out, "no node has a fabric: none has the label {}", label::NODE_FABRIC)?;
+    } else {
+        let row = |(name, room): (&String, &Room)| {
+            let numbers = [room.nodes, room.whole_nodes, room.gpus, room.nics];
+            let numbers = numbers.iter().map(ToString::to_string);
+            std::iter::once(name.clone()).chain(numbers).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = rooms.iter().map(row).collect();
+        out += &table(&["FABRIC", "NODES", "NODES FREE", "GPUS FREE", "NICS FREE"], &rows);
+    }
+    if waiting.is_empty() {
+        writeln!(out, "\nno group waits for a fabric")?;
+    }
+    for Waiting { group, pods, why, places } in waiting {
+        writeln!(out, "\ngroup {group}: {} wait: {why}", counted(*pods, "pod"))?;
+        for (fabric, number) in places {
+            writeln!(out, "  {fabric}: {} of it fit now", counted(*number, "pod"))?;
+        }
+    }
+    Ok(out)
+}
+
+fn program(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> Value {
+    let room = |(name, room): (&String, &Room)| {
+        json!({
+            "name": name,
+            "nodes": room.nodes,
+            "nodesFree": room.whole_nodes,
+            "gpusFree": room.gpus,
+            "nicsFree": room.nics,
+        })
+    };
+    let group = |it: &Waiting| json!({ "name": it.group, "pods": it.pods, "why": it.why, "places": it.places });
+    json!({
+        "fabrics": rooms.iter().map(room).collect::<Vec<_>>(),
+        "waiting": waiting.iter().map(group).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,158 @@
+//! The kinds of objects that commands read, and where the API server has them.
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// `resource.k8s.io/v1`.
+    pub(crate) version: &'static str,
+    pub(crate) name: &'static str,
+    /// In URLs and in roles.
+    pub(crate) plural: &'static str,
+}
+
+const fn kind(version: &'static str, name: &'static str, plural: &'static str) -> Kind {
+    Kind { version, name, plural }
+}
+
+pub(crate) const NODES: Kind = kind("v1", "Node", "nodes");
+pub(crate) const PODS: Kind = kind("v1", "Pod", "pods");
+pub(crate) const QUOTAS: Kind = kind("v1", "ResourceQuota", "resourcequotas");
+pub(crate) const CONFIG_MAPS: Kind = kind("v1", "ConfigMap", "configmaps");
+pub(crate) const SLICES: Kind = kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices");
+pub(crate) const CLASSES: Kind = kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses");
+pub(crate) const CLAIMS: Kind = kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims");
+pub(crate) const TEMPLATES: Kind =
+    kind("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates");
+pub(crate) const GRAPHS: Kind =
+    kind("topology.dranet.io/v1alpha1", "NodeTopology", "nodetopologies");
+pub(crate) const POD_GROUPS: Kind = kind("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups");
+pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");
+pub(crate) const DAEMON_SETS: Kind = kind("apps/v1", "DaemonSet", "daemonsets");
+pub(crate) const ENDPOINTS: Kind = kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices");
+pub(crate) const WEBHOOKS: Kind = kind(
+    "admissionregistration.k8s.io/v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+);
+pub(crate) const LINT_WEBHOOKS: Kind = kind(
+    "admissionregistration.k8s.io/v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+);
+pub(crate) const DEFINITIONS: Kind =
+    kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+
+/// What every view is made from.
+pub(crate) const VIEW: [Kind; 6] = [NODES, SLICES, CLASSES, CLAIMS, TEMPLATES, GRAPHS];
+
+/// Which objects of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    All,
+    Namespace(String),
+    /// One object; of a kind without namespaces the namespace is empty.
+    Object {
+        namespace: String,
+        name: String,
+    },
+}
+
+/// A question to the API server, and what answers lack where it is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) kind: Kind,
+    pub(crate) scope: Scope,
+    /// `no finding tells of quotas`.
+    pub(crate) without: &'static str,
+}
+
+impl Kind {
+    /// Every object.
+    pub(crate) fn all(self, without: &'static str) -> Ask {
+        Ask { kind: self, scope: Scope::All, without }
+    }
+
+    /// The objects of a namespace, or of all.
+    pub(crate) fn of(self, namespace: Option<&str>, without: &'static str) -> Ask {
+        let scope = namespace.map_or(Scope::All, |name| Scope::Namespace(name.to_owned()));
+        Ask { kind: self, scope, without }
+    }
+
+    /// One object.
+    pub(crate) fn one(self, namespace: &str, name: &str, without: &'static str) -> Ask {
+        let scope = Scope::Object { namespace: namespace.to_owned(), name: name.to_owned() };
+        Ask { kind: self, scope, without }
+    }
+
+    /// `resourceslices.resource.k8s.io`, as roles and `kubectl auth can-i` name it.
+    pub(crate) fn resource(self) -> String {
+        match self.version.split_once('/') {
+            Some((group, _)) => format!("{}.{group}", self.plural),
+            None => self.plural.to_owned(),
+        }
+    }
+}
+
+impl Ask {
+    /// Path of the URL.
+    #[cfg(any(feature = "live", test))]
+    pub(crate) fn path(&self) -> String {
+        let Kind { version, plural, .. } = self.kind;
+        let root = if version.contains('/') { "apis" } else { "api" };
+        let namespace = match &self.scope {
+            Scope::Namespace(namespace) | Scope::Object { namespace, .. } => namespace.as_str(),
+            Scope::All => "",
+        };
+        let namespace =
+            if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+        let name = match &self.scope {
+            Scope::Object { name, .. } => format!("/{name}"),
+            _ => String::new(),
+        };
+        format!("/{root}/{version}{namespace}/{plural}{name}")
+    }
+
+    /// The right that it takes, as `list nodes in the whole cluster`.
+    pub(crate) fn right(&self) -> String {
+        let resource = self.kind.resource();
+        match &self.scope {
+            Scope::All => format!("list {resource} in the whole cluster"),
+            Scope::Namespace(namespace) => format!("list {resource} in namespace `{namespace}`"),
+            Scope::Object { namespace, name } if namespace.is_empty() => {
+                format!("get {resource} `{name}`")
+            }
+            Scope::Object { namespace, name } => {
+                format!("get {resource} `{name}` in namespace `{namespace}`")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_rights_are_those_of_the_api_server() {
+        for (ask, path, right) in [
+            (NODES.all(""), "/api/v1/nodes", "list nodes in the whole cluster"),
+            (
+                CLAIMS.of(Some("a"), ""),
+                "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims",
+                "list resourceclaims.resource.k8s.io in namespace `a`",
+            ),
+            (
+                CONFIG_MAPS.one("a", "b", ""),
+                "/api/v1/namespaces/a/configmaps/b",
+                "get configmaps `b` in namespace `a`",
+            ),
+            (
+                DEFINITIONS.one("", "b", ""),
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/b",
+                "get customresourcedefinitions.apiextensions.k8s.io `b`",
+            ),
+        ] {
+            assert_eq!((ask.path().as_str(), ask.right().as_str()), (path, right));
+        }
+    }
+}

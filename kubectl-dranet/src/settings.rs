@@ -1,0 +1,135 @@
+//! What the cluster's admission was set to: the flags of its Deployment, as they are what it
+//! runs with.
+
+use crate::args::PolicyArgs;
+use admission::plan::{Policy, QuotaEscape};
+use serde_json::Value;
+
+/// Name of admission's Deployment and of its container (`deploy/chart`).
+pub(crate) const ADMISSION: &str = "admission";
+
+/// What admission decides by: its own flags, over which those of the command line go. Without
+/// its Deployment, the defaults of the chart.
+pub(crate) fn policy(args: &PolicyArgs, objects: &[Value]) -> Policy {
+    let mut policy = of_cluster(objects);
+    let PolicyArgs { gpu_class, nic_class, max_steps, network_namespaces, fabric_controller } =
+        args.clone();
+    policy.gpu_class = gpu_class.or(policy.gpu_class);
+    policy.nic_class = nic_class.unwrap_or(policy.nic_class);
+    policy.max_steps = max_steps.unwrap_or(policy.max_steps);
+    policy.fabric_controller = fabric_controller.unwrap_or(policy.fabric_controller);
+    if !network_namespaces.is_empty() {
+        policy.network_namespaces = network_namespaces;
+    }
+    policy
+}
+
+/// The same without flags.
+pub(crate) fn of_cluster(objects: &[Value]) -> Policy {
+    let default = Policy { fabric_controller: true, ..Policy::default() };
+    let is_it =
+        |object: &&Value| object["kind"] == "Deployment" && object["metadata"]["name"] == ADMISSION;
+    let Some(deployment) = objects.iter().find(is_it) else { return default };
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let container = containers.into_iter().flatten().find(|it| it["name"] == ADMISSION);
+    let Some(args) = container.and_then(|container| container["args"].as_array()) else {
+        return default;
+    };
+    let words: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+    of_flags(&words)
+}
+
+/// Flags as admission reads them (`admission/src/server/args.rs`); others are passed over.
+fn of_flags(words: &[&str]) -> Policy {
+    let mut policy = Policy::default();
+    let mut words = words.iter().copied().peekable();
+    while let Some(word) = words.next() {
+        if word == "--fabric-controller" {
+            policy.fabric_controller = true;
+            continue;
+        }
+        let (flag, value) = match word.split_once('=') {
+            Some((flag, value)) => (flag, value),
+            None => match words.next_if(|next| !next.starts_with("--")) {
+                Some(value) => (word, value),
+                None => continue,
+            },
+        };
+        match flag {
+            "--gpu-class" => policy.gpu_class = Some(value.to_owned()),
+            "--nic-class" => value.clone_into(&mut policy.nic_class),
+            "--max-steps" => policy.max_steps = value.parse().unwrap_or(policy.max_steps),
+            "--network-namespace" => policy.network_namespaces.push(value.to_owned()),
+            "--unknown-shape" => policy.admit_unknown = value == "admit",
+            "--scheduler-name" => policy.scheduler_name = Some(value.to_owned()),
+            "--quota-escape" if value == "warn" => policy.quota_escape = QuotaEscape::Warn,
+            _ => {}
+        }
+    }
+    policy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn deployment(args: &[&str]) -> Value {
+        json!({
+            "kind": "Deployment",
+            "metadata": { "name": "admission" },
+            "spec": { "template": { "spec": { "containers": [
+                { "name": "sidecar", "args": ["--nic-class=other"] },
+                { "name": "admission", "args": args },
+            ] } } },
+        })
+    }
+
+    fn no_flags() -> PolicyArgs {
+        PolicyArgs {
+            gpu_class: None,
+            nic_class: None,
+            max_steps: None,
+            network_namespaces: Vec::new(),
+            fabric_controller: None,
+        }
+    }
+
+    #[test]
+    fn admissions_own_flags_are_taken_and_those_of_the_command_line_go_over_them() {
+        let cluster = [deployment(&[
+            "--listen=0.0.0.0:8443",
+            "--gpu-class=gpus",
+            "--nic-class",
+            "nics",
+            "--max-steps=5",
+            "--network-namespace=a",
+            "--network-namespace=b",
+            "--fabric-controller",
+            "--unknown-shape=admit",
+            "--quota-escape=warn",
+            "--scheduler-name=dranet",
+        ])];
+        let expected = Policy {
+            gpu_class: Some("gpus".to_owned()),
+            nic_class: "nics".to_owned(),
+            max_steps: 5,
+            network_namespaces: vec!["a".to_owned(), "b".to_owned()],
+            admit_unknown: true,
+            fabric_controller: true,
+            scheduler_name: Some("dranet".to_owned()),
+            quota_escape: QuotaEscape::Warn,
+        };
+        assert_eq!(policy(&no_flags(), &cluster), expected);
+        let flags = PolicyArgs {
+            nic_class: Some("mine".to_owned()),
+            fabric_controller: Some(false),
+            ..no_flags()
+        };
+        let expected =
+            Policy { nic_class: "mine".to_owned(), fabric_controller: false, ..expected };
+        assert_eq!(policy(&flags, &cluster), expected);
+        assert!(!policy(&no_flags(), &[deployment(&[])]).fabric_controller);
+        assert!(policy(&no_flags(), &[]).fabric_controller, "as the chart installs it");
+    }
+}

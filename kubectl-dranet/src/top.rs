@@ -1,0 +1,104 @@
+//! `top`: what is free on each node.
+
+use crate::Output;
+use crate::args::{ListForm, TopArgs};
+use crate::nodes::{NodeState, labels};
+use crate::predicted::nodes;
+use crate::source::{self, Seen, Source};
+use crate::text::{self, counted, table};
+use cluster_model::view::ClusterView;
+use serde_json::{Value, json};
+use std::io::{IsTerminal as _, Write as _, stdout};
+use std::time::Duration;
+
+/// Moves to the upper left corner, and clears what is below.
+const AGAIN: &str = "\x1b[H\x1b[J";
+
+pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Output> {
+    let source = Source::open(&args.source)?;
+    let is_table = matches!(args.output, ListForm::Text | ListForm::Wide);
+    let is_watched = is_table && matches!(source, Source::Live(_)) && stdout().is_terminal();
+    if args.once || !is_watched {
+        return shown(&source, args);
+    }
+    while let Source::Live(cluster) = &source {
+        let Output { text, notes, .. } = shown(&source, args)?;
+        let notes = text::lines(notes.iter().map(|note| format!("note: {note}")));
+        // Nobody looks any more.
+        if write!(stdout(), "{AGAIN}{text}{notes}").and_then(|()| stdout().flush()).is_err() {
+            break;
+        }
+        cluster.pause(Duration::from_secs(args.interval.max(1).into()));
+    }
+    Ok(Output::from(String::new()))
+}
+
+fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
+    let Seen { view, notes, .. } = source.read(&source::of_view(), &[])?;
+    let states = states(&view, args);
+    let text = match args.output {
+        ListForm::Text => person(&states, false),
+        ListForm::Wide => person(&states, true),
+        ListForm::Name => text::lines(states.iter().map(|it| format!("node/{}", it.name))),
+        ListForm::Json => text::document(&program(&states), false)?,
+        ListForm::Yaml => text::document(&program(&states), true)?,
+    };
+    Ok(Output { notes, ..Output::from(text) })
+}
+
+/// The nodes with GPUs or NICs of DRA drivers, by name.
+fn states(view: &ClusterView, args: &TopArgs) -> Vec<NodeState> {
+    let is_asked =
+        |node: &&str| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node)));
+    let states = nodes(view).filter(is_asked).map(|node| NodeState::of(view, node));
+    let mut states: Vec<_> = states.filter(|it| it.gpus.all + it.nics.all > 0).collect();
+    states.sort_by(|one, other| one.name.cmp(&other.name));
+    states
+}
+
+fn person(states: &[NodeState], is_wide: bool) -> String {
+    if states.is_empty() {
+        return "no node has GPUs or NICs of a DRA driver\n".to_owned();
+    }
+    let row = |it: &NodeState| {
+        let mut row = vec![
+            it.name.clone(),
+            format!("{}/{}", it.gpus.free, it.gpus.all),
+            format!("{}/{}", it.nics.free, it.nics.all),
+            it.whole_cells.map_or_else(|| "-".to_owned(), |cells| cells.to_string()),
+            it.fabric.clone().unwrap_or_else(|| "-".to_owned()),
+        ];
+        if is_wide {
+            row.push(it.machine.clone());
+        }
+        row.push(match (it.ports.len(), is_wide) {
+            (0, _) => "ok".to_owned(),
+            (_, true) => it.ports.join("; "),
+            (number, false) => format!("{number} in trouble"),
+        });
+        row
+    };
+    let mut heading = vec!["NODE", "GPUS FREE", "NICS FREE", "WHOLE CELLS", "FABRIC"];
+    heading.extend(is_wide.then_some("MACHINE"));
+    heading.push("PORTS");
+    let rows: Vec<_> = states.iter().map(row).collect();
+    let gpus: usize = states.iter().map(|it| it.gpus.free).sum();
+    let nics: usize = states.iter().map(|it| it.nics.free).sum();
+    let nodes = counted(states.len(), "node");
+    table(&heading, &rows) + &format!("\n{nodes}, {gpus} GPUs and {nics} NICs free\n")
+}
+
+fn program(states: &[NodeState]) -> Value {
+    let node = |it: &NodeState| {
+        json!({
+            "name": it.name,
+            "machine": it.machine,
+            "fabric": it.fabric,
+            "gpus": { "free": it.gpus.free, "all": it.gpus.all },
+            "nics": { "free": it.nics.free, "all": it.nics.all },
+            "wholeCells": it.whole_cells,
+            "ports": it.ports,
+        })
+    };
+    json!({ "nodes": states.iter().map(node).collect::<Vec<_>>() })
+}

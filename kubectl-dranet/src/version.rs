@@ -1,0 +1,123 @@
+//! `version`: of this program, of the API server, and of the project's components.
+
+use crate::Output;
+use crate::args::{Form, VersionArgs};
+use crate::snapshot::read_components;
+use crate::text::{self, table};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A container of the project that runs in the cluster.
+struct Component {
+    name: String,
+    image: String,
+    /// Tag, else digest, of the image.
+    version: String,
+    /// `2/3`.
+    ready: String,
+}
+
+pub(crate) fn run(args: &VersionArgs) -> anyhow::Result<Output> {
+    let client = env!("CARGO_PKG_VERSION");
+    let (mut server, mut components, mut notes) = (None, Vec::new(), Vec::new());
+    if !args.client {
+        let seen = read_components(args)?;
+        components = seen.kept.iter().flat_map(of_workload).collect();
+        components.sort_by(|one, other| one.name.cmp(&other.name));
+        (server, notes) = (seen.server, seen.notes);
+    }
+    let text = match args.output {
+        Form::Text => person(client, server.as_deref(), &components, args.client)?,
+        Form::Json => text::document(&program(client, server.as_deref(), &components), false)?,
+        Form::Yaml => text::document(&program(client, server.as_deref(), &components), true)?,
+    };
+    Ok(Output { notes, ..Output::from(text) })
+}
+
+/// The containers of a workload that is part of the project.
+fn of_workload(object: &Value) -> Vec<Component> {
+    let labels = &object["metadata"]["labels"];
+    let template = &object["spec"]["template"];
+    let is_ours = [labels, &template["metadata"]["labels"]]
+        .iter()
+        .any(|labels| labels["app.kubernetes.io/part-of"] == "dranet");
+    if !is_ours {
+        return Vec::new();
+    }
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let status = &object["status"];
+    let ready = match object["kind"].as_str() {
+        Some("DaemonSet") => {
+            (number(&status["numberReady"]), number(&status["desiredNumberScheduled"]))
+        }
+        _ => (number(&status["readyReplicas"]), number(&object["spec"]["replicas"])),
+    };
+    let containers = template["spec"]["containers"].as_array();
+    let component = |container: &Value| {
+        let image = container["image"].as_str().unwrap_or_default();
+        Component {
+            name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            image: image.to_owned(),
+            version: version_of(image).to_owned(),
+            ready: format!("{}/{}", ready.0, ready.1),
+        }
+    };
+    containers.into_iter().flatten().map(component).collect()
+}
+
+/// The tag of an image, else its digest, else nothing.
+fn version_of(image: &str) -> &str {
+    let (name, digest) = image.split_once('@').map_or((image, ""), |(name, it)| (name, it));
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.split_once(':').map_or(digest, |(_, tag)| tag)
+}
+
+fn person(
+    client: &str,
+    server: Option<&str>,
+    components: &[Component],
+    is_client_only: bool,
+) -> anyhow::Result<String> {
+    let mut out = format!("client: {client}\n");
+    if is_client_only {
+        return Ok(out);
+    }
+    writeln!(out, "API server: {}", server.unwrap_or("not known"))?;
+    if components.is_empty() {
+        writeln!(out, "components: none found")?;
+        return Ok(out);
+    }
+    let row = |it: &Component| {
+        vec![it.name.clone(), it.version.clone(), it.ready.clone(), it.image.clone()]
+    };
+    let rows: Vec<_> = components.iter().map(row).collect();
+    write!(out, "\n{}", table(&["COMPONENT", "VERSION", "READY", "IMAGE"], &rows))?;
+    Ok(out)
+}
+
+fn program(client: &str, server: Option<&str>, components: &[Component]) -> Value {
+    let component = |it: &Component| json!({ "name": it.name, "version": it.version, "ready": it.ready, "image": it.image });
+    json!({
+        "client": client,
+        "server": server,
+        "components": components.iter().map(component).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_says_its_version() {
+        for (image, version) in [
+            ("registry:5000/dranet/admission:v1.2", "v1.2"),
+            ("registry:5000/dranet/admission", ""),
+            ("registry/admission:v1@sha256:ab", "v1"),
+            ("registry/admission@sha256:ab", "sha256:ab"),
+            ("admission:1", "1"),
+        ] {
+            assert_eq!(version_of(image), version, "{image}");
+        }
+    }
+}

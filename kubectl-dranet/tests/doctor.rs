@@ -1,0 +1,205 @@
+//! What `doctor` finds of the control plane, of the project's own parts, and of devices.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use clap::Parser as _;
+use kubectl_dranet::args::Args;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+const EXAMPLE: &str = "../deploy/examples/aks-gb300/cluster.yaml";
+const NODE: &str = "aks-gpu-45139532-vmss000081";
+
+/// A part of the project.
+fn part(kind: &str, name: &str, spec: &Value, status: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {
+            "name": name, "namespace": "dranet-system",
+            "labels": { "app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "dranet" },
+        },
+        "spec": spec,
+        "status": status,
+    })
+}
+
+fn head(server: &str, gates: &Value) -> Value {
+    json!({
+        "apiVersion": "snapshot.dranet.io/v1", "kind": "Snapshot",
+        "takenAt": "2026-01-01T00:00:00Z", "clientVersion": "0.1.0", "serverVersion": server,
+        "featureGates": gates, "namespace": "default", "masked": false,
+    })
+}
+
+fn webhook(bundle: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": "admission.dranet.io" },
+        "webhooks": [{ "clientConfig": {
+            "caBundle": bundle,
+            "service": { "name": "admission", "namespace": "dranet-system" },
+        } }],
+    })
+}
+
+fn endpoints(ready: &[bool]) -> Value {
+    let endpoint =
+        |ready: &bool| json!({ "addresses": ["10.0.0.1"], "conditions": { "ready": ready } });
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "admission-x", "namespace": "dranet-system",
+            "labels": { "kubernetes.io/service-name": "admission" },
+        },
+        "endpoints": ready.iter().map(endpoint).collect::<Vec<_>>(),
+    })
+}
+
+fn definition(version: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "nodetopologies.topology.dranet.io" },
+        "spec": { "versions": [{ "name": version, "served": true }] },
+    })
+}
+
+fn controllers(flags: &[&str]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "kube-controller-manager-a", "namespace": "kube-system",
+            "labels": { "component": "kube-controller-manager", "tier": "control-plane" },
+        },
+        "spec": { "containers": [{ "name": "main", "command": flags }] },
+    })
+}
+
+/// What `doctor` says of the example with these objects, and its exit code.
+fn doctor(more: Vec<Value>, change: impl Fn(&mut Value)) -> String {
+    let mut objects = cluster_model::snapshot::objects(Path::new(EXAMPLE)).unwrap();
+    objects.iter_mut().for_each(change);
+    objects.extend(more);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cluster.json");
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
+    fs::write(&path, list.to_string()).unwrap();
+    let path = path.display().to_string();
+    let args = ["kubectl-dranet", "doctor", "--snapshot", &path];
+    let output = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap();
+    format!("{}exit code {}\n", output.text, if output.denied { 3 } else { 0 })
+}
+
+#[test]
+fn a_cluster_that_is_ready_has_no_findings() {
+    let servers = json!({ "readyReplicas": 2 });
+    let all = vec![
+        head("v1.37.1", &json!({ "DynamicResourceAllocation": true })),
+        part("Deployment", "admission", &json!({ "replicas": 2 }), &servers),
+        part(
+            "DaemonSet",
+            "node-driver",
+            &json!({}),
+            &json!({
+                "desiredNumberScheduled": 1, "numberReady": 1, "updatedNumberScheduled": 1,
+            }),
+        ),
+        part("DaemonSet", "scheduler-ext", &json!({}), &json!({})),
+        webhook(VALID),
+        endpoints(&[true, true]),
+        definition("v1alpha1"),
+        controllers(&["kube-controller-manager", "--kube-api-qps=200"]),
+    ];
+    insta::assert_snapshot!(doctor(all, |_| {}));
+}
+
+#[test]
+fn what_is_wrong_is_found() {
+    let all = vec![
+        head("v1.33.9", &json!({ "DRAPrioritizedList": false, "DRADeviceTaints": false })),
+        part("Deployment", "admission", &json!({ "replicas": 2 }), &json!({ "readyReplicas": 1 })),
+        part("Deployment", "fabric-controller", &json!({ "replicas": 2 }), &json!({})),
+        part(
+            "DaemonSet",
+            "node-driver",
+            &json!({}),
+            &json!({
+                "desiredNumberScheduled": 5, "numberReady": 3, "updatedNumberScheduled": 5,
+            }),
+        ),
+        webhook(""),
+        endpoints(&[false, false]),
+        definition("v1"),
+        controllers(&["kube-controller-manager"]),
+    ];
+    let change = |object: &mut Value| {
+        if object["kind"] == "Node" {
+            object["status"] = json!({ "capacity": { "rdma/hca_shared": "63", "cpu": "128" } });
+        }
+        if object["kind"] == "ResourceSlice" && object["spec"]["driver"] == "dra.net" {
+            let devices = object["spec"]["devices"].as_array_mut().unwrap();
+            devices[0]["attributes"]["dranet.io/portState"] = json!({ "string": "Down" });
+            devices[1]["attributes"]["dranet.io/degraded"] = json!({ "bool": true });
+        }
+    };
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE },
+        "status": { "capacity": { "rdma/hca_shared": "63", "cpu": "128" } },
+    });
+    let mut objects = all;
+    objects.push(node);
+    insta::assert_snapshot!(doctor(objects, change));
+}
+
+#[test]
+fn one_replica_an_update_and_a_newer_server_are_notes() {
+    let all = vec![
+        head("v1.39.0", &json!({})),
+        part(
+            "DaemonSet",
+            "node-driver",
+            &json!({}),
+            &json!({
+                "desiredNumberScheduled": 5, "numberReady": 5, "updatedNumberScheduled": 2,
+            }),
+        ),
+        webhook(EXPIRED),
+        endpoints(&[true]),
+    ];
+    let text = doctor(all, |_| {});
+    let text: Vec<_> = text.lines().filter(|line| !line.contains("certificates")).collect();
+    insta::assert_snapshot!(text[..text.len() - 1].join("\n"));
+}
+
+/// The text of the certificate's end is of programs that parse certificates.
+#[cfg(feature = "live")]
+#[test]
+fn a_certificate_that_has_ended_is_an_error() {
+    let text = doctor(vec![webhook(EXPIRED)], |_| {});
+    let expected = "error: webhook admission.dranet.io trusts only certificates that ended at \
+                    2020-02-01T00:00:00Z";
+    assert!(text.contains(expected), "{text}");
+}
+
+/// Self-signed, from 2020-01-01 to 2020-02-01.
+const EXPIRED: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJEVENCdGFBREFnRUNBZ0VCTUFvR0NDcUdTTTQ5QkFNQ01C\
+    RXhEekFOQmdOVkJBTU1CbVJ5WVc1bGREQWUKRncweU1EQXhNREV3TURBd01EQmFGdzB5TURBeU1ERXdNREF3TURC\
+    YU1CRXhEekFOQmdOVkJBTU1CbVJ5WVc1bApkREJaTUJNR0J5cUdTTTQ5QWdFR0NDcUdTTTQ5QXdFSEEwSUFCTDZM\
+    SzZONVZPU3lyTEZuRnlWelhMbnBEN0hZCjF5ZlFISUFBNTFrL3l3MWcwUlQrOGNtTjkzZytzN1NDTWVsZ1RhUFh0\
+    RVA0ZXU3bnVTM2tUYzdqNVVRd0NnWUkKS29aSXpqMEVBd0lEUndBd1JBSWdCc0djQ25nNnpGRU9qUjFRQnF6Z0Vv\
+    S1JwZVBuRTdLRERzT2hRakg2elBJQwpJRmpNUVo1RmFJM1VoZlk2cmVCVmk4VjF6OXl2dkd1M1lTb01lV2hmSDRz\
+    dAotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
+
+/// The same, until 2999-01-01.
+const VALID: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJEekNCdDZBREFnRUNBZ0VCTUFvR0NDcUdTTTQ5QkFNQ01C\
+    RXhEekFOQmdOVkJBTU1CbVJ5WVc1bGREQWcKRncweU1EQXhNREV3TURBd01EQmFHQTh5T1RrNU1ERXdNVEF3TURB\
+    d01Gb3dFVEVQTUEwR0ExVUVBd3dHWkhKaApibVYwTUZrd0V3WUhLb1pJemowQ0FRWUlLb1pJemowREFRY0RRZ0FF\
+    dm9zcm8zbFU1TEtzc1djWEpYTmN1ZWtQCnNkalhKOUFjZ0FEbldUL0xEV0RSRlA3eHlZMzNlRDZ6dElJeDZXQk5v\
+    OWUwUS9oNjd1ZTVMZVJOenVQbFJEQUsKQmdncWhrak9QUVFEQWdOSEFEQkVBaUE0OFVpL3hHVHN2aEZ2c2xvQzNw\
+    K29RTnZOckhpLzd0UlQwWThsWUE0aQp3d0lnY0psek9uUGJ5M1YrUmowNFcvTzlzeE51OEJBL1FRYkF1dmxGTm0r\
+    VHZWUT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";

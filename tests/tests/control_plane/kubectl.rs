@@ -1,0 +1,228 @@
+//! `kubectl dranet` on the real control plane: a snapshot gives the same answers as the
+//! cluster it was taken from, and missing rights are named.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+    sync::Arc,
+};
+
+use std::{collections::VecDeque, time::Duration};
+
+use anyhow::Context;
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+use tests::{ControlPlane, Scope, binaries, floor::Test, setting};
+
+use super::{
+    churn::Random,
+    thin_line::{create, devices, gone, pod, with_rig},
+};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Pods that are there at one time at most.
+const TOGETHER: usize = 5;
+
+/// Every command that reads a cluster and needs no name.
+const COMMANDS: &[&[&str]] = &[
+    &["graph"],
+    &["verify", "-A", "-o", "json"],
+    &["verify", "-A", "-o", "wide"],
+    &["capacity", "-o", "json"],
+    &["lint", "-A"],
+    &["doctor"],
+    &["fabric", "-o", "yaml"],
+    &["top", "-o", "wide"],
+    &["version"],
+];
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        a_snapshot_gives_the_answers_of_its_cluster,
+        who_may_not_read_is_told_which_right_is_missing,
+        what_explain_says_is_what_the_scheduler_does,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// Runs the program to its end.
+fn run(args: &[&str]) -> anyhow::Result<Output> {
+    Ok(Command::new(binaries::ours("kubectl-dranet")?).args(args).output()?)
+}
+
+/// Its standard output and exit code.
+fn answer(args: &[&str]) -> anyhow::Result<(String, Option<i32>)> {
+    let Output { status, stdout, stderr } = run(args)?;
+    let errors = String::from_utf8(stderr)?;
+    anyhow::ensure!(matches!(status.code(), Some(0 | 3)), "{args:?}: {status}: {errors}");
+    Ok((String::from_utf8(stdout)?, status.code()))
+}
+
+async fn a_snapshot_gives_the_answers_of_its_cluster(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, _, _| {
+        for name in ["a", "b"] {
+            create(scope, pod(name, Some("2"))).await?;
+            devices(scope, name).await?;
+        }
+        create(scope, pod("c", Some("1"))).await?;
+        let kubeconfig = plane.kubeconfig().display().to_string();
+        let live = ["--kubeconfig", &kubeconfig];
+        devices(scope, "c").await?;
+        let file = plane.directory().join("cluster.gz").display().to_string();
+        let (said, _) = answer(&[&["snapshot", "-o", &file], &live[..]].concat())?;
+        assert!(said.contains("ResourceSlice") && said.contains("3 Pods"), "{said}");
+        let offline = ["--snapshot", &file];
+        let namespace = scope.namespace();
+        let explain: &[&str] = &["explain", "pod/a", "-n", namespace];
+        let example = binaries::in_tests("../deploy/examples/aks-gb300/2nic-aligned.yaml");
+        let example = example.display().to_string();
+        let plan: &[&str] = &["plan", "-f", &example, "-o", "json"];
+        for command in COMMANDS.iter().copied().chain([explain, plan]) {
+            let answers = [&live[..], &offline].map(|source| answer(&[command, source].concat()));
+            let [live, offline] = answers;
+            let (live, offline) = (live?, offline?);
+            assert_eq!(live, offline, "{command:?}");
+            assert!(!live.0.is_empty(), "{command:?}");
+        }
+        let (verified, code) = answer(&[&["verify", "-A"], &offline[..]].concat())?;
+        assert!(verified.contains("3 pods with"), "{verified}");
+        assert_eq!(code, Some(0), "{verified}");
+        Ok(())
+    })
+    .await
+}
+
+async fn who_may_not_read_is_told_which_right_is_missing(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |_, _, _| {
+        let path = plane.directory().join("nobody.kubeconfig");
+        as_nobody(&plane.kubeconfig(), &path)?;
+        let path = path.display().to_string();
+        for (command, right) in [
+            (&["top"][..], "list nodes in the whole cluster"),
+            (&["capacity"], "list resourceslices.resource.k8s.io in the whole cluster"),
+            (&["verify", "-A"], "list pods in the whole cluster"),
+            (&["version"], "list deployments.apps in namespace `dranet-system`"),
+            (&["doctor"], "list nodetopologies.topology.dranet.io in the whole cluster"),
+        ] {
+            let output = run(&[command, &["--kubeconfig", &path]].concat())?;
+            let errors = String::from_utf8(output.stderr)?;
+            assert!(errors.contains(&format!("note: you may not {right}, so ")), "{errors}");
+            assert!(matches!(output.status.code(), Some(0 | 3)), "{errors}");
+            assert!(!output.stdout.is_empty(), "{command:?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Random pods come and go. Each is explained before it is made: it is bound to one of the
+/// nodes where it fits, or to none where it fits nowhere, or refused where it is denied. A
+/// change of its annotations that is named lets it run.
+async fn what_explain_says_is_what_the_scheduler_does(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, _, _| {
+        let kubeconfig = plane.kubeconfig().display().to_string();
+        let file = plane.directory().join("asked.json").display().to_string();
+        let explain = |pod: &Value| -> anyhow::Result<Value> {
+            fs::write(&file, pod.to_string())?;
+            let namespace = scope.namespace();
+            let args = ["explain", "-f", &file, "-n", namespace, "-o", "json"];
+            let (text, _) = answer(&[&args[..], &["--kubeconfig", &kubeconfig]].concat())?;
+            Ok(serde_json::from_str(&text)?)
+        };
+        let mut random = Random(0xc11);
+        let mut alive = VecDeque::new();
+        let (mut bound, mut pending, mut denied, mut changed) = (0, 0, 0, 0);
+        for number in 0..setting("DRANET_EXPLAINED_PODS", 40)? {
+            while alive.len() > random.below(TOGETHER) {
+                let name: String = alive.pop_front().context("it is not empty")?;
+                scope.delete_pod(&name).await?;
+                gone(scope, &name).await?;
+            }
+            let name = format!("random-{number:03}");
+            let asked = asked(&name, &mut random);
+            let said = explain(&asked)?;
+            if said["refused"].is_string() {
+                let made = create(scope, serde_json::from_value(asked.clone())?).await;
+                anyhow::ensure!(made.is_err(), "{asked} was made, and was said: {said}");
+                denied += 1;
+                continue;
+            }
+            agree(scope, &name, &asked, &said).await?;
+            if said["fits"] != json!([]) {
+                bound += 1;
+                alive.push_back(name);
+                continue;
+            }
+            pending += 1;
+            scope.delete_pod(&name).await?;
+            gone(scope, &name).await?;
+            let changes = said["changes"].as_array().into_iter().flatten();
+            let change = changes.filter_map(|change| change["change"].as_str()?.split_once(": \""));
+            let Some((key, value)) = { change }.next() else { continue };
+            let mut other = asked.clone();
+            other["metadata"]["annotations"][key] = value.trim_end_matches('"').into();
+            create(scope, serde_json::from_value(other)?).await?;
+            scope.bound(&name, SOON).await?;
+            changed += 1;
+            alive.push_back(name);
+        }
+        assert!(bound > 0 && pending > 0 && denied > 0, "{bound} {pending} {denied}");
+        assert!(changed > 0, "no change was named for {pending} pods");
+        Ok(())
+    })
+    .await
+}
+
+/// Makes the pod, and sees that the scheduler does with it what was said.
+async fn agree(scope: &Scope, name: &str, asked: &Value, said: &Value) -> anyhow::Result<()> {
+    create(scope, serde_json::from_value(asked.clone())?).await?;
+    let fits: Vec<&str> =
+        said["fits"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+    if fits.is_empty() {
+        scope.unschedulable(name, SOON).await.with_context(|| format!("{asked}: {said}"))?;
+        return Ok(());
+    }
+    let made = scope.bound(name, SOON).await.with_context(|| format!("{asked}: {said}"))?;
+    let node = made.spec.and_then(|spec| spec.node_name).context("it is bound")?;
+    anyhow::ensure!(fits.contains(&node.as_str()), "{asked} is on {node}, and was said: {said}");
+    Ok(())
+}
+
+/// A pod that asks for a few GPUs and NICs, near or not.
+fn asked(name: &str, random: &mut Random) -> Value {
+    let gpus = [1, 1, 2, 4][random.below(4)];
+    let nics = [1, 1, 2, 2, 3, 4][random.below(6)];
+    let mut annotations = json!({
+        "dranet.io/aligned-nics": nics.to_string(),
+        "dranet.io/gpus": gpus.to_string(),
+    });
+    if random.below(3) == 0 {
+        annotations["dranet.io/alignment-policy"] = "preferred".into();
+    }
+    if random.below(3) == 0 {
+        annotations["dranet.io/pairing"] = "group".into();
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "annotations": annotations },
+        "spec": { "containers": [{ "name": "nccl", "image": "nccl" }] },
+    })
+}
+
+/// Writes a kubeconfig of somebody who has no right but to be there.
+fn as_nobody(admin: &Path, to: &Path) -> anyhow::Result<()> {
+    let mut config = Kubeconfig::read_from(admin)?;
+    let user = config.auth_infos.first_mut().context("it has a user")?;
+    let info = user.auth_info.as_mut().context("the user has credentials")?;
+    info.impersonate = Some("nobody".to_owned());
+    Ok(fs::write(to, serde_json::to_string(&config)?)?)
+}

@@ -11,7 +11,7 @@ use crate::claim::match_attribute;
 use crate::demand::{Block, Demand};
 use crate::denial::Denial;
 use crate::intent::Intent;
-use crate::join::form::Written;
+use crate::join::form::ClaimParts;
 use crate::selector::Selector;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, capacity, cpu};
@@ -82,7 +82,7 @@ fn of_block(cpus: u32, demand: &Demand) -> Option<u32> {
 }
 
 /// Adds the CPUs of each block of a claim, tied to its NICs.
-pub(crate) fn add(intent: &Intent, demand: &Demand, written: &mut Written) {
+pub(crate) fn add(intent: &Intent, demand: &Demand, written: &mut ClaimParts) {
     let Some(of_block) = intent.cpus.and_then(|cpus| of_block(cpus, demand)) else { return };
     let blocks = demand.requests();
     for (index, (block, size)) in blocks.iter().zip(demand.sizes()).enumerate() {
@@ -94,7 +94,7 @@ pub(crate) fn add(intent: &Intent, demand: &Demand, written: &mut Written) {
 }
 
 /// The requests for the NICs of a block: beside an anchor there is a second one.
-fn nic_names(block: &Block, written: &Written) -> Vec<String> {
+fn nic_names(block: &Block, written: &ClaimParts) -> Vec<String> {
     let own = &block.nics.0;
     let rest = format!("{own}-rest");
     let all = written.nic_requests.iter();

@@ -8,7 +8,7 @@ mod unknown;
 
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
-use crate::fabric;
+use crate::fabric::{self, FabricPlacement};
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{self, Classes, Question};
 use crate::nearness::Nearness;
@@ -55,9 +55,8 @@ pub struct Policy {
     pub network_namespaces: Vec<String>,
     /// Whether pods are let through while no machine is known at all.
     pub admit_unknown: bool,
-    /// Whether a controller places the pods of a job on one fabric and lifts
-    /// their scheduling gates.
-    pub fabric_controller: bool,
+    /// Who puts the pods of a job on one fabric.
+    pub fabric: FabricPlacement,
     /// The scheduler that pods get which name none but the default one.
     pub scheduler_name: Option<String>,
     /// What happens to a pod whose claim no quota counts, where one counted its limits.
@@ -73,7 +72,7 @@ impl Default for Policy {
             max_steps: STEPS_MAX,
             network_namespaces: Vec::new(),
             admit_unknown: false,
-            fabric_controller: false,
+            fabric: FabricPlacement::Off,
             scheduler_name: None,
             quota_escape: QuotaEscape::Deny,
         }

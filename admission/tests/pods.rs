@@ -7,6 +7,7 @@
 mod cluster;
 
 use admission::admit::{AdmitError, Verdict, admit};
+use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster::{GB300, Gpus, H100, MI300X, classes, cluster, pod};
 use cluster_model::view::{ClusterView, Index};
@@ -423,7 +424,7 @@ fn one_placement_group_is_asked_for_only_where_every_nic_tells_its_own() {
 #[test]
 fn pods_of_one_fabric() {
     let view = cluster(&[H100]);
-    let on = Policy { fabric_controller: true, ..Policy::default() };
+    let on = Policy { fabric: FabricPlacement::Gates, ..Policy::default() };
     let named = || annotated(&[("aligned-nics", "1"), ("fabric", "training")]);
     let same = || annotated(&[("aligned-nics", "1"), ("fabric", "same"), ("fabric-size", "4")]);
     let mut job = same();

@@ -12,9 +12,16 @@ pub const PORT_ACTIVE: &str = "Active";
 /// Scheduling gate of pods that wait for the fabric of their group.
 pub const GATE_FABRIC: &str = "dranet.io/fabric";
 
+/// Name of the `PodGroup` that the fabric controller makes for the pods with this value of
+/// [`label::FABRIC_GROUP`].
+pub fn pod_group(group: &str) -> String {
+    format!("dranet-{group}")
+}
+
 /// Labels.
 pub mod label {
-    /// On a pod: the group whose pods belong on one fabric.
+    /// On a pod, and on the `PodGroup` that is made for it: the group whose pods belong on one
+    /// fabric.
     pub const FABRIC_GROUP: &str = "dranet.io/fabric-group";
     /// On a claim that admission wrote, and on its template: name of the template.
     pub const TEMPLATE: &str = "dranet.io/template";

@@ -1,6 +1,7 @@
 //! Commands and flags.
 
 use crate::capacity::PodShape;
+use admission::fabric::FabricPlacement;
 use admission::lint::Severity;
 use admission::plan::Policy;
 use cluster_model::names::{ADMISSION_NAMESPACE, NIC_CLASS};
@@ -180,7 +181,11 @@ impl PolicyArgs {
             nic_class: self.nic_class.clone(),
             max_steps: self.max_steps,
             network_namespaces: self.network_namespaces.clone(),
-            fabric_controller: self.fabric_controller,
+            fabric: if self.fabric_controller {
+                FabricPlacement::Gates
+            } else {
+                FabricPlacement::Off
+            },
             ..Policy::default()
         }
     }

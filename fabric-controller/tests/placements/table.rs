@@ -124,7 +124,10 @@ fn other_gates_come_first() {
     let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": GATE_FABRIC}]);
     let spec = world.pods.get_mut("a-1").unwrap().spec.as_mut().unwrap();
     spec.scheduling_gates = from(gates);
-    assert_told(&world, &[("a", "OtherGates: pods of the group wait for the gates kueue")]);
+    assert_told(
+        &world,
+        &[("a", "OtherGates: pods of the group have other scheduling gates: kueue")],
+    );
 }
 
 #[test]
@@ -215,7 +218,10 @@ fn a_large_gang_is_not_starved_by_small_ones() {
     let found = world.told();
     assert_eq!(
         (&*found["small"], &*found["later"]),
-        ("1 to f1", "KeptFree: the room on f0 is kept for a group that has waited for long")
+        (
+            "1 to f1",
+            "KeptFree: there is room on f0, and it is reserved for a group that has waited longer"
+        )
     );
     for gang in ["x", "small", "later"] {
         world.of(gang).iter().for_each(|pod| world.delete(pod));

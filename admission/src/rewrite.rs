@@ -18,9 +18,10 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations by which a pod asks for devices.
-const ASKING: [&str; 13] = [
+const ASKING: [&str; 14] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
+    annotation::ALIGNED_NVMES,
     annotation::ALIGNMENT,
     annotation::ALIGNMENT_POLICY,
     annotation::CONTAINERS,

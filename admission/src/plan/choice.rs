@@ -9,6 +9,7 @@ use crate::intent::{AlignmentPolicy, Intent};
 use crate::join::form::{Apart, CLAIM_PARTS_MAX, ClaimParts, Order, Source};
 use crate::join::{self, Candidate, Classes, Question};
 use crate::nearness::Nearness;
+use crate::nvmes;
 use crate::plan::Policy;
 use crate::supply;
 use cluster_model::names::attribute;
@@ -220,6 +221,7 @@ impl Chooser<'_> {
             }
         }
         cpus::add(self.intent, &candidate.demand, &mut written);
+        nvmes::add(self.intent, &candidate.demand, &mut written);
         written
     }
 

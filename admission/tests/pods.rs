@@ -446,6 +446,29 @@ fn pods_of_one_fabric() {
     insta::assert_snapshot!(text);
 }
 
+/// The pod gets the name of a PodGroup and no gate, where the API server has such groups.
+#[test]
+fn pods_of_one_fabric_by_a_pod_group() {
+    let on = Policy { fabric: FabricPlacement::PodGroups, ..Policy::default() };
+    let named = annotated(&[("aligned-nics", "1"), ("fabric", "training"), ("fabric-size", "2")]);
+    let mut view = cluster(&[H100]);
+    let denied = admit(&named, &view, &on).unwrap_err().to_string();
+    assert!(denied.contains("this API server has no PodGroups"), "{denied}");
+
+    view.set_pod_groups_served(true);
+    let pod = admit(&named, &view, &on).unwrap().pod;
+    let label = pod["metadata"]["labels"]["dranet.io/fabric-group"].as_str().unwrap();
+    let group = json!({ "podGroupName": format!("dranet-{label}") });
+    assert_eq!(pod["spec"]["schedulingGroup"], group);
+    assert!(pod["spec"]["schedulingGates"].is_null(), "{pod}");
+    assert_eq!(admit(&pod, &view, &on).unwrap().pod, pod, "decided anew it is the same");
+
+    let mut own = named.clone();
+    own["spec"]["schedulingGroup"] = json!({ "podGroupName": "mine" });
+    let denied = admit(&own, &view, &on).unwrap_err().to_string();
+    assert!(denied.contains("the pod is in PodGroup `mine` already"), "{denied}");
+}
+
 /// What the API server adds to a pod with limits stays; to a copy nothing is added twice.
 #[test]
 fn nodes_that_are_kept_for_gpus_are_tolerated() {

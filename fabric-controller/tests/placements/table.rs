@@ -48,7 +48,7 @@ fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
     world.sizes.insert("a".to_owned(), Size { pods: 3, at_once: true });
     world.pod("a-0", "a", "d4", &json!({}));
     world.pod("a-1", "a", "d4", &json!({}));
-    assert_told(&world, &[("a", "GroupNotWhole: 2 of the group's 3 pods are there")]);
+    assert_told(&world, &[("a", "GroupNotWhole: 2 of the 3 pods of the group exist")]);
     world.now = 300;
     assert_eq!(world.told(), told(&[("a", "2 to f0 (Late)")]));
     // Those that come late have a place: nobody else takes it.

@@ -137,7 +137,7 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
             &["--set=fabricController.fullFabric=evict"],
         ),
         (
-            "verbs: [list, watch, create, patch, delete]",
+            "By which kube-scheduler puts a group on one fabric",
             &[],
             &["--set=fabricController.podGroups=true"],
         ),

@@ -98,7 +98,7 @@ pub fn admit_by(
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
     nic_config::check_namespace(&intent, &namespace, &policy.network_namespaces)
         .map_err(AdmitError::Denied)?;
-    let group = fabric::check(&typed, &intent, policy.fabric_controller, view);
+    let group = fabric::check(&typed, &intent, policy.fabric, view);
     let group = group.map_err(AdmitError::Denied)?;
     let placement = Placement::of(&typed);
     let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
@@ -131,7 +131,7 @@ pub fn admit_by(
         rewrite::schedule_by(&mut pod, scheduler);
     }
     if let Some(group) = group {
-        rewrite::hold(&mut pod, &group);
+        rewrite::join_group(&mut pod, &group);
     }
     let key = ObjectKey { namespace, name: name.to_owned() };
     Ok(Verdict { pod, planned: Some(Planned { plan, template }), template: Some(key), warnings })

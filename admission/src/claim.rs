@@ -18,6 +18,13 @@ pub(crate) struct Ask<'a> {
     pub(crate) selector: Selector,
 }
 
+/// The DeviceClasses that a request names.
+pub(crate) fn class_names(request: &DeviceRequest) -> impl Iterator<Item = &str> {
+    let exactly = request.exactly.iter().map(|ask| ask.device_class_name.as_str());
+    let tiers = request.first_available.iter().flatten();
+    exactly.chain(tiers.map(|ask| ask.device_class_name.as_str()))
+}
+
 /// A request with one way to meet it.
 pub(crate) fn exactly(name: &str, ask: Ask<'_>) -> DeviceRequest {
     let Ask { class, count, selector } = ask;

@@ -7,11 +7,11 @@
 //! one container, whose CPU requests and limits are the same number (its
 //! `docs/user/workload-requirements.md`).
 
-use crate::claim::match_attribute;
-use crate::demand::{Block, Demand};
+use crate::demand::Demand;
 use crate::denial::Denial;
 use crate::intent::Intent;
-use crate::join::form::Written;
+use crate::join::form::ClaimParts;
+use crate::numa_beside::{self, of_block};
 use crate::selector::Selector;
 use cluster_model::machines::Machine;
 use cluster_model::names::{annotation, attribute, capacity, cpu};
@@ -47,20 +47,8 @@ pub(crate) fn keep_near_cpus(
                 .to_owned(),
         ));
     }
-    for machine in machines.iter_mut() {
-        let groups = machine.cpus.clone();
-        machine.devices.nics.retain(|_, nic| {
-            let numa = nic.attribute(attribute::NUMA_NODE);
-            let mut groups = groups.iter();
-            groups.any(|group| numa == Some(&group.numa) && group.cpus >= i64::from(of_block))
-        });
-    }
-    let most = machines.iter().flat_map(|it| &it.cpus).map(|group| group.cpus).max();
-    machines.retain(|machine| !machine.devices.nics.is_empty());
-    if !machines.is_empty() {
-        return Ok(());
-    }
-    Err(deny(match most {
+    let kept = numa_beside::keep_near(machines, |machine| &machine.cpus, of_block);
+    kept.map_err(|most| deny(match most {
         None => format!(
             "no node that can serve the pod has CPUs of driver {} in class `{}` that are grouped by \
              NUMA node and publish {}; install dra-driver-cpu with cpuDeviceMode: grouped",
@@ -76,29 +64,9 @@ pub(crate) fn keep_near_cpus(
     }))
 }
 
-/// CPUs for each block.
-fn of_block(cpus: u32, demand: &Demand) -> Option<u32> {
-    cpus.is_multiple_of(demand.blocks).then(|| cpus / demand.blocks)
-}
-
 /// Adds the CPUs of each block of a claim, tied to its NICs.
-pub(crate) fn add(intent: &Intent, demand: &Demand, written: &mut Written) {
-    let Some(of_block) = intent.cpus.and_then(|cpus| of_block(cpus, demand)) else { return };
-    let blocks = demand.requests();
-    for (index, (block, size)) in blocks.iter().zip(demand.sizes()).enumerate() {
-        let name = if blocks.len() == 1 { "cpus".to_owned() } else { format!("cpu-{index}") };
-        written.requests.push(request(&name, of_block * size));
-        let tied = nic_names(block, written).into_iter().chain([name]).collect();
-        written.constraints.push(match_attribute(tied, attribute::NUMA_NODE));
-    }
-}
-
-/// The requests for the NICs of a block: beside an anchor there is a second one.
-fn nic_names(block: &Block, written: &Written) -> Vec<String> {
-    let own = &block.nics.0;
-    let rest = format!("{own}-rest");
-    let all = written.nic_requests.iter();
-    all.filter(|name| *name == own || **name == rest).cloned().collect()
+pub(crate) fn add(intent: &Intent, demand: &Demand, parts: &mut ClaimParts) {
+    numa_beside::add(demand, parts, intent.cpus, ["cpus", "cpu"], request);
 }
 
 fn request(name: &str, cpus: u32) -> DeviceRequest {

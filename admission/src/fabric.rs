@@ -1,9 +1,10 @@
 //! Jobs whose pods belong on one fabric: which group a pod is of.
 //!
 //! Nothing is placed here. The pod gets its group as a label and a scheduling
-//! gate; the fabric controller waits for the group, chooses, and lifts the gate. A pod whose
-//! `PodGroup` has a topology constraint on the label of fabrics gets none: the scheduler places
-//! such a group by itself.
+//! gate; the fabric controller waits for the group, chooses, and lifts the gate. Or it gets a
+//! `PodGroup`, which the fabric controller makes and the scheduler places. A pod whose own
+//! `PodGroup` has a topology constraint on the label of fabrics gets neither: the scheduler
+//! places such a group by itself.
 
 use crate::denial::Denial;
 use crate::intent::{Fabric, Intent};
@@ -58,30 +59,78 @@ pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
     }
 }
 
+/// Who puts the pods of a job on one fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FabricPlacement {
+    /// Nobody: pods that ask for it are denied.
+    Off,
+    /// The fabric controller, which lifts the scheduling gates of the pods.
+    Gates,
+    /// kube-scheduler, by `PodGroup`s that the fabric controller makes.
+    PodGroups,
+}
+
+/// A group that a pod joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JoinedGroup {
+    /// The value of the pod's label.
+    pub(crate) label: String,
+    /// Whether the scheduler places it, as a `PodGroup`.
+    pub(crate) is_pod_group: bool,
+}
+
 /// The group of a pod that asks for one, where this cluster can keep it.
 pub(crate) fn check(
     pod: &Pod,
     intent: &Intent,
-    controller: bool,
+    placement: FabricPlacement,
     view: &ClusterView,
-) -> Result<Option<String>, Denial> {
+) -> Result<Option<JoinedGroup>, Denial> {
     let Some(fabric) = &intent.fabric else { return Ok(None) };
     if *fabric == Fabric::Same && is_placed_by_scheduler(pod, view)? {
         return Ok(None);
     }
     let deny = |why: &str| Denial::new(annotation::FABRIC, fabric.to_string(), why);
-    if !controller {
+    if placement == FabricPlacement::Off {
         return Err(deny(
             "nothing here places the pods of a job on one fabric: the fabric controller is off; \
              remove the annotation and choose the nodes by label, or ask the operator to start \
              admission with --fabric-controller",
         ));
     }
-    let group = group(pod, fabric).ok_or_else(|| {
+    let is_pod_group = placement == FabricPlacement::PodGroups;
+    if is_pod_group {
+        check_pod_group(pod, view).map_err(|why| deny(&why))?;
+    }
+    let label = group(pod, fabric).ok_or_else(|| {
         deny("the pod has no controller and no label of a job, so it is a job of its own")
             .allowed("the name of a group")
     });
-    group.map(Some)
+    label.map(|label| Some(JoinedGroup { label, is_pod_group }))
+}
+
+/// Why the pod cannot join a `PodGroup` of ours. An API server without them would drop the
+/// field, and the pods of a job would go anywhere.
+fn check_pod_group(pod: &Pod, view: &ClusterView) -> Result<(), String> {
+    if !view.pod_groups().is_served() {
+        return Err(
+            "the pods of a job are to be placed as a PodGroup, and this API server has no \
+                    PodGroups of scheduling.k8s.io/v1beta1; ask the operator to turn on the \
+                    feature gates GenericWorkload and TopologyAwareWorkloadScheduling of \
+                    kube-apiserver and kube-scheduler, or to start admission and \
+                    fabric-controller without --pod-groups"
+                .to_owned(),
+        );
+    }
+    match pod_group(pod) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "the pod is in PodGroup `{name}` already, and a pod is in one only; create that \
+             PodGroup with a topology constraint on {}, which cannot be added later, and set the \
+             annotation to `same`; or remove the pod's schedulingGroup",
+            label::NODE_FABRIC
+        )),
+    }
 }
 
 /// Returns true if the scheduler itself puts all pods of the pod's group on one fabric: the

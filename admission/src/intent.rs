@@ -107,6 +107,8 @@ pub struct Intent {
     pub rail_group: Option<String>,
     /// CPUs on the NUMA node of the GPUs and NICs, where the pod asks for them.
     pub cpus: Option<u32>,
+    /// NVMe devices on the NUMA node of the GPUs and NICs, where the pod asks for them.
+    pub nvmes: Option<u32>,
     /// The trigger's value as the user wrote it, for texts.
     pub trigger: String,
 }
@@ -149,6 +151,8 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let nic_config = nic_config.map(|value| nic_config::read(value, nics, host_network));
     let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;
     let cpus = get(annotation::ALIGNED_CPUS).map(|value| cpus::read(value, pod, &shares, policy));
+    let nvmes = get(annotation::ALIGNED_NVMES);
+    let nvmes = nvmes.map(|value| values::nvmes(value, gpus + nics, &shares, policy));
     Ok(Some(Intent {
         nics,
         gpus,
@@ -166,6 +170,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         same_rail: values::same_rail(get(annotation::RAIL), nics)?,
         rail_group: None,
         cpus: cpus.transpose()?,
+        nvmes: nvmes.transpose()?,
         trigger: trigger.to_owned(),
     }))
 }

@@ -18,6 +18,8 @@ mod join;
 mod leader;
 pub mod lint;
 pub mod nearness;
+mod numa_beside;
+mod nvmes;
 pub mod pin;
 pub mod plan;
 mod pod_check;

@@ -42,7 +42,8 @@ pub fn choose(
     }
     let claims = claims(view);
     let load = |pin: &Pin| {
-        let Claims { open, all } = claims.get(pin.template.as_str()).copied().unwrap_or_default();
+        let ClaimCounts { open, all } =
+            claims.get(pin.template.as_str()).copied().unwrap_or_default();
         let created = created(&pin.template);
         let waiting = open.max(created);
         let room = room(pin, placement, view).saturating_sub(waiting);
@@ -113,17 +114,17 @@ fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
     found.values().filter(|it| matches!(it, Prediction::Fits { .. })).count()
 }
 
-/// Claims that were made from a template.
+/// ClaimCounts that were made from a template.
 #[derive(Clone, Copy, Default)]
-struct Claims {
+struct ClaimCounts {
     /// Those without devices.
     open: usize,
     all: usize,
 }
 
 /// The claims of each template, of all namespaces: its name says what it holds.
-fn claims(view: &ClusterView) -> BTreeMap<&str, Claims> {
-    let mut claims: BTreeMap<&str, Claims> = BTreeMap::new();
+fn claims(view: &ClusterView) -> BTreeMap<&str, ClaimCounts> {
+    let mut claims: BTreeMap<&str, ClaimCounts> = BTreeMap::new();
     for (_, claim) in view.claims() {
         if let Some(template) = claim.labels.get(TEMPLATE_LABEL) {
             let known = claims.entry(template).or_default();

@@ -8,18 +8,18 @@ mod unknown;
 
 use crate::demand::{Demand, Grant};
 use crate::denial::Denial;
-use crate::fabric;
+use crate::fabric::{self, FabricPlacement};
 use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{self, Classes, Question};
 use crate::nearness::Nearness;
 use crate::pin::Pin;
-use crate::{cpus, rail};
+use crate::{cpus, nvmes, rail};
 use crate::{supply, template};
 pub(crate) use choice::FABRIC_ATTRIBUTES;
 use choice::{Choice, Chosen};
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::{Machine, Selection, machines};
-use cluster_model::names::cpu;
+use cluster_model::names::{cpu, nvme};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -55,9 +55,8 @@ pub struct Policy {
     pub network_namespaces: Vec<String>,
     /// Whether pods are let through while no machine is known at all.
     pub admit_unknown: bool,
-    /// Whether a controller places the pods of a job on one fabric and lifts
-    /// their scheduling gates.
-    pub fabric_controller: bool,
+    /// Who puts the pods of a job on one fabric.
+    pub fabric: FabricPlacement,
     /// The scheduler that pods get which name none but the default one.
     pub scheduler_name: Option<String>,
     /// What happens to a pod whose claim no quota counts, where one counted its limits.
@@ -73,7 +72,7 @@ impl Default for Policy {
             max_steps: STEPS_MAX,
             network_namespaces: Vec::new(),
             admit_unknown: false,
-            fabric_controller: false,
+            fabric: FabricPlacement::Off,
             scheduler_name: None,
             quota_escape: QuotaEscape::Deny,
         }
@@ -112,6 +111,8 @@ pub struct Plan {
     pub rail: Option<i64>,
     /// CPUs on the NUMA node of the devices, where the pod asks for them.
     pub cpus: Option<u32>,
+    /// NVMe devices on the NUMA node of the devices, where the pod asks for them.
+    pub nvmes: Option<u32>,
     /// The claims of which one is chosen for each pod; none where the claim is pinned to no cell.
     pub pins: Vec<Pin>,
     devices: (u32, u32),
@@ -151,10 +152,11 @@ fn plan_as_read(
     }
     let selected = selection::select(intent, view, policy)?;
     let demand = Demand::of(intent);
-    // By plain counts nothing says which CPUs are near which NICs.
-    let by_counts = intent.cpus.is_none() || demand.blocks == 1;
+    // By plain counts nothing says which CPUs or NVMe devices are near which NICs.
+    let by_counts = (intent.cpus.is_none() && intent.nvmes.is_none()) || demand.blocks == 1;
     let counts = demand.as_counts(&intent.shares).filter(|_| by_counts);
     let cpu_class = view.inventory().class(cpu::CLASS).filter(|_| intent.cpus.is_some());
+    let nvme_class = view.inventory().class(nvme::CLASS).filter(|_| intent.nvmes.is_some());
     let filter = |node: &str| placement.allows(view, node);
     let selection = Selection {
         gpu_driver: selected.driver,
@@ -162,6 +164,7 @@ fn plan_as_read(
         nic_class: &selected.nic_class,
         without_interface: intent.host_network,
         cpu_class: cpu_class.map(|class| &**class),
+        nvme_class: nvme_class.map(|class| &**class),
     };
     let mut machines = machines(view, &selection, filter);
     if machines.is_empty() {
@@ -170,6 +173,7 @@ fn plan_as_read(
     nic_config::check_machines(intent, &machines)?;
     fabric::check_machines(intent, &machines, view)?;
     cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
+    nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
     let rail = rail::keep_one(intent, &demand, &mut machines)?;
     let classes = selected.classes();
     let question = Question {
@@ -224,6 +228,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
         place: candidate.form.place(),
         rail: question.rail,
         cpus: intent.cpus,
+        nvmes: intent.nvmes,
         pins,
         devices: (intent.gpus, intent.nics),
         pairing: intent.pairing,

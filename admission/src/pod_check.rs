@@ -1,6 +1,7 @@
 //! What a pod brings that would undo its claim: claims of its own, a node, limits of
 //! device plugins for NICs, another scheduler.
 
+use crate::claim::class_names;
 use crate::denial::Denial;
 use crate::intent::Intent;
 use cluster_model::gpu_drivers::{self, GPU_DRIVERS};
@@ -112,14 +113,9 @@ fn spec<'a>(
 fn gpu_request<'a>(spec: &'a ResourceClaimSpec, view: &ClusterView) -> Option<&'a str> {
     let requests = spec.devices.as_ref().and_then(|devices| devices.requests.as_deref());
     let mut requests = requests.unwrap_or_default().iter();
-    let is_gpu = |request: &&DeviceRequest| classes(request).any(|name| is_gpu_class(name, view));
+    let is_gpu =
+        |request: &&DeviceRequest| class_names(request).any(|name| is_gpu_class(name, view));
     requests.find(is_gpu).map(|request| request.name.as_str())
-}
-
-fn classes(request: &DeviceRequest) -> impl Iterator<Item = &str> {
-    let exactly = request.exactly.iter().map(|ask| ask.device_class_name.as_str());
-    let tiers = request.first_available.iter().flatten();
-    exactly.chain(tiers.map(|ask| ask.device_class_name.as_str()))
 }
 
 fn is_gpu_class(name: &str, view: &ClusterView) -> bool {

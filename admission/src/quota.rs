@@ -2,10 +2,10 @@
 //! claim that replaces them escapes it; except where the claim's class stands
 //! for that resource, since the API server then counts the claim too.
 
+use crate::claim::class_names;
 use crate::intent::{GpuResource, Intent};
 use crate::plan::Plan;
 use cluster_model::view::{ClusterView, ObjectKey};
-use k8s_openapi::api::resource::v1::DeviceRequest;
 use std::collections::BTreeSet;
 
 /// Why the claim escapes the quotas of its namespace: some limit the resource that it
@@ -20,7 +20,7 @@ pub(crate) fn escape(
     let devices = plan.claim.devices.as_ref();
     let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
     let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
-    let class = gpus.flat_map(classes).next()?;
+    let class = gpus.flat_map(class_names).next()?;
     let counts = of.as_deref() == Some(class)
         || view.quotas().of(namespace, &counted(class)).next().is_some();
     if counts {
@@ -64,10 +64,4 @@ pub fn limited(resource: &str) -> String {
 /// The devices of a class, as a quota names them.
 fn counted(class: &str) -> String {
     format!("{class}.deviceclass.resource.k8s.io/devices")
-}
-
-fn classes(request: &DeviceRequest) -> impl Iterator<Item = &str> {
-    let exactly = request.exactly.iter().map(|ask| ask.device_class_name.as_str());
-    let tiers = request.first_available.iter().flatten();
-    exactly.chain(tiers.map(|ask| ask.device_class_name.as_str()))
 }

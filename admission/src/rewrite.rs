@@ -6,9 +6,10 @@
 mod limits;
 
 use crate::demand::Grant;
+use crate::fabric::JoinedGroup;
 use crate::intent::GpuResources;
 use crate::template;
-use cluster_model::names::{GATE_FABRIC, annotation, label};
+use cluster_model::names::{GATE_FABRIC, annotation, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -17,9 +18,10 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations by which a pod asks for devices.
-const ASKING: [&str; 13] = [
+const ASKING: [&str; 14] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
+    annotation::ALIGNED_NVMES,
     annotation::ALIGNMENT,
     annotation::ALIGNMENT_POLICY,
     annotation::CONTAINERS,
@@ -32,6 +34,9 @@ const ASKING: [&str; 13] = [
     annotation::PAIRING,
     annotation::RAIL,
 ];
+
+/// Field of a pod's specification that names its `PodGroup`.
+const SCHEDULING_GROUP: &str = "schedulingGroup";
 
 /// Where containers with resources stand.
 const CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
@@ -91,15 +96,20 @@ fn request_hash(pod: &Value) -> String {
     format!("{digits:016x}")
 }
 
-/// Marks the pod as one of a group and holds it until the group's fabric is chosen.
+/// Marks the pod as one of a group, and holds it: by a gate until the group's fabric is chosen,
+/// or by the name of a `PodGroup`, as the scheduler holds its pods until it is there.
 /// What was chosen for the pod that it is a copy of counts for nothing.
-pub fn hold(pod: &mut Value, group: &str) {
+pub(crate) fn join_group(pod: &mut Value, group: &JoinedGroup) {
     if let Some(Value::Object(annotations)) = pod.pointer_mut("/metadata/annotations") {
         annotations.remove(annotation::FABRIC_CHOSEN);
         annotations.remove(annotation::FABRIC_MOVES);
     }
-    pod["metadata"]["labels"][label::FABRIC_GROUP] = group.into();
-    push(&mut pod["spec"]["schedulingGates"], json!({ "name": GATE_FABRIC }));
+    pod["metadata"]["labels"][label::FABRIC_GROUP] = group.label.as_str().into();
+    if group.is_pod_group {
+        pod["spec"][SCHEDULING_GROUP] = json!({ "podGroupName": pod_group(&group.label) });
+    } else {
+        push(&mut pod["spec"]["schedulingGates"], json!({ "name": GATE_FABRIC }));
+    }
 }
 
 /// Lets a pod whose GPUs no limit names onto nodes that are kept for these resources,
@@ -129,13 +139,14 @@ pub fn schedule_by(pod: &mut Value, scheduler: &str) {
     }
 }
 
-/// The pod as it was before [`without_limits`], [`with_claim`] and [`hold`]. Limits that nobody kept
-/// are those that it has.
+/// The pod as it was before [`without_limits`], [`with_claim`] and [`join_group`]. Limits that
+/// nobody kept are those that it has.
 pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     let is_kept = pod["metadata"]["annotations"].get(annotation::LIMITS).is_some();
     let mut pod = if is_kept { without_extended_resources(pod, resources) } else { pod.clone() };
     remove(&mut pod["spec"], "resourceClaims", CLAIM);
     remove(&mut pod["spec"], "schedulingGates", GATE_FABRIC);
+    leave_pod_group(&mut pod);
     unlabel(&mut pod["metadata"], label::FABRIC_GROUP);
     for container in containers(&mut pod) {
         if let Some(resources) = container.get_mut("resources") {
@@ -164,6 +175,16 @@ fn remove(parent: &mut Value, list: &str, name: &str) {
     entries.retain(|entry| entry["name"] != name);
     if entries.is_empty() {
         parent.as_object_mut().map(|parent| parent.remove(list));
+    }
+}
+
+/// Removes the `PodGroup` that [`join_group`] named.
+fn leave_pod_group(pod: &mut Value) {
+    let own = pod["metadata"]["labels"][label::FABRIC_GROUP].as_str().map(pod_group);
+    let Some(spec) = pod["spec"].as_object_mut() else { return };
+    let named = spec.get(SCHEDULING_GROUP).and_then(|it| it["podGroupName"].as_str());
+    if named.is_some() && named == own.as_deref() {
+        spec.remove(SCHEDULING_GROUP);
     }
 }
 
@@ -333,12 +354,19 @@ mod tests {
         for pod in [plain, labelled] {
             let mut held = with_claim(&pod, &to("nccl"), TEMPLATE, "why");
             let rewritten = held.clone();
-            hold(&mut held, "0123456789abcdef");
-            assert_eq!(held["metadata"]["labels"][label::FABRIC_GROUP], "0123456789abcdef");
-            let before = original(&held);
-            assert_eq!(before, original(&rewritten));
-            assert_eq!(before["metadata"].get("labels"), pod["metadata"].get("labels"));
-            assert_eq!(before["spec"].get("schedulingGates"), pod["spec"].get("schedulingGates"));
+            for is_pod_group in [false, true] {
+                held.clone_from(&rewritten);
+                let label = "0123456789abcdef".to_owned();
+                join_group(&mut held, &JoinedGroup { label, is_pod_group });
+                assert_eq!(held["metadata"]["labels"][label::FABRIC_GROUP], "0123456789abcdef");
+                let named = held["spec"][SCHEDULING_GROUP]["podGroupName"].as_str();
+                assert_eq!(named, is_pod_group.then_some("dranet-0123456789abcdef"));
+                let before = original(&held);
+                assert_eq!(before, original(&rewritten));
+                assert_eq!(before["metadata"].get("labels"), pod["metadata"].get("labels"));
+                let gates = pod["spec"].get("schedulingGates");
+                assert_eq!(before["spec"].get("schedulingGates"), gates);
+            }
         }
     }
 

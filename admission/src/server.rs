@@ -15,7 +15,7 @@ pub(crate) mod templates;
 pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
 pub use plans::Plans;
 pub use recent::RecentPins;
-pub use review::{Answer, Needs, answer};
+pub use review::{Answer, NeededTemplate, answer};
 
 use crate::leader::Leader;
 use crate::plan::Policy;

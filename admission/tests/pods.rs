@@ -7,6 +7,7 @@
 mod cluster;
 
 use admission::admit::{AdmitError, Verdict, admit};
+use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster::{GB300, Gpus, H100, MI300X, classes, cluster, pod};
 use cluster_model::view::{ClusterView, Index};
@@ -423,7 +424,7 @@ fn one_placement_group_is_asked_for_only_where_every_nic_tells_its_own() {
 #[test]
 fn pods_of_one_fabric() {
     let view = cluster(&[H100]);
-    let on = Policy { fabric_controller: true, ..Policy::default() };
+    let on = Policy { fabric: FabricPlacement::Gates, ..Policy::default() };
     let named = || annotated(&[("aligned-nics", "1"), ("fabric", "training")]);
     let same = || annotated(&[("aligned-nics", "1"), ("fabric", "same"), ("fabric-size", "4")]);
     let mut job = same();
@@ -443,6 +444,29 @@ fn pods_of_one_fabric() {
         text.push_str(&report(name, &pod, &view, policy));
     }
     insta::assert_snapshot!(text);
+}
+
+/// The pod gets the name of a PodGroup and no gate, where the API server has such groups.
+#[test]
+fn pods_of_one_fabric_by_a_pod_group() {
+    let on = Policy { fabric: FabricPlacement::PodGroups, ..Policy::default() };
+    let named = annotated(&[("aligned-nics", "1"), ("fabric", "training"), ("fabric-size", "2")]);
+    let mut view = cluster(&[H100]);
+    let denied = admit(&named, &view, &on).unwrap_err().to_string();
+    assert!(denied.contains("this API server has no PodGroups"), "{denied}");
+
+    view.set_pod_groups_served(true);
+    let pod = admit(&named, &view, &on).unwrap().pod;
+    let label = pod["metadata"]["labels"]["dranet.io/fabric-group"].as_str().unwrap();
+    let group = json!({ "podGroupName": format!("dranet-{label}") });
+    assert_eq!(pod["spec"]["schedulingGroup"], group);
+    assert!(pod["spec"]["schedulingGates"].is_null(), "{pod}");
+    assert_eq!(admit(&pod, &view, &on).unwrap().pod, pod, "decided anew it is the same");
+
+    let mut own = named.clone();
+    own["spec"]["schedulingGroup"] = json!({ "podGroupName": "mine" });
+    let denied = admit(&own, &view, &on).unwrap_err().to_string();
+    assert!(denied.contains("the pod is in PodGroup `mine` already"), "{denied}");
 }
 
 /// What the API server adds to a pod with limits stays; to a copy nothing is added twice.

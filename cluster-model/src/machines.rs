@@ -6,7 +6,7 @@
 //! MAC addresses) counts only by which devices it ties together.
 
 use crate::gpu_drivers::GpuDriver;
-use crate::names::{attribute, capacity, cpu};
+use crate::names::{attribute, capacity, cpu, nvme};
 use crate::node_devices::{NodeDevices, is_true, text};
 use crate::remembered;
 use crate::view::ClusterView;
@@ -28,15 +28,17 @@ pub struct Selection<'a> {
     pub without_interface: bool,
     /// Class of the CPUs, where a claim asks for any.
     pub cpu_class: Option<&'a Class>,
+    /// Class of the NVMe devices, where a claim asks for any.
+    pub nvme_class: Option<&'a Class>,
 }
 
-/// The CPUs of a NUMA node, of which claims take parts.
+/// How many CPUs or NVMe devices a NUMA node has for claims.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CpuGroup {
+pub struct NumaAmount {
     /// The NUMA node, as NICs publish it.
     pub numa: AttributeValue,
     /// How many claims may have together.
-    pub cpus: i64,
+    pub amount: i64,
 }
 
 /// One or more nodes that are alike, with the devices that can be selected.
@@ -47,7 +49,9 @@ pub struct Machine<'a> {
     /// The devices of the first.
     pub devices: NodeDevices<'a>,
     /// Its CPUs by NUMA node, where the selection asks for them.
-    pub cpus: Vec<CpuGroup>,
+    pub cpus: Vec<NumaAmount>,
+    /// Its NVMe devices by NUMA node, where the selection asks for them.
+    pub nvmes: Vec<NumaAmount>,
 }
 
 /// All that a plan can see of a machine.
@@ -55,7 +59,8 @@ pub struct Machine<'a> {
 struct Likeness {
     shape: ShapeHash,
     devices: Vec<DeviceLikeness>,
-    cpus: Vec<CpuGroup>,
+    /// CPUs and NVMe devices.
+    beside: [Vec<NumaAmount>; 2],
 }
 
 /// What a plan can see of a device.
@@ -81,9 +86,13 @@ pub fn machines<'a>(
     for name in nodes().filter(|name| !view.is_remembered(name)).chain(remembered) {
         let Some(devices) = selected(view, name, selection) else { continue };
         let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
-        let likeness = likeness(&devices, selection.gpu_driver, cpus.clone());
-        let machine =
-            alike.entry(likeness).or_insert_with(|| Machine { nodes: Vec::new(), devices, cpus });
+        let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
+        let beside = [cpus.clone(), nvmes.clone()];
+        let likeness = likeness(&devices, selection.gpu_driver, beside);
+        let machine = alike.entry(likeness).or_insert_with(|| {
+            let nodes = Vec::new();
+            Machine { nodes, devices, cpus, nvmes }
+        });
         if machine.nodes.is_empty() || !view.is_remembered(name) {
             machine.nodes.push(name);
         }
@@ -99,8 +108,7 @@ fn selected<'a>(
     selection: &Selection<'_>,
 ) -> Option<NodeDevices<'a>> {
     let mut devices = NodeDevices::of(view, node)?;
-    let Selection { gpu_driver, gpu_class, nic_class, without_interface, cpu_class: _ } =
-        *selection;
+    let Selection { gpu_driver, gpu_class, nic_class, without_interface, .. } = *selection;
     devices.gpus.retain(|_, gpu| {
         *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
     });
@@ -122,7 +130,7 @@ pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
 }
 
 /// The CPUs of a node that a driver publishes by NUMA node.
-fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<CpuGroup> {
+fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
     let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
     let shared = devices.into_iter().filter(|device| {
         *device.id().driver == *cpu::DRIVER
@@ -130,14 +138,38 @@ fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<CpuGroup> {
             && is_in(class, device, view.settings())
     });
     let group = |device: &Device| {
-        let numa = device.attribute(attribute::NUMA_NODE).filter(|value| !value.is_list())?;
+        let numa = numa(device)?.clone();
         let capacity = device.capacity().iter().find(|(name, _)| name.to_string() == capacity::CPU);
-        Some(CpuGroup { numa: numa.clone(), cpus: capacity?.1.value.value() })
+        Some(NumaAmount { numa, amount: capacity?.1.value.value() })
     };
     shared.filter_map(group).collect()
 }
 
-fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver, cpus: Vec<CpuGroup>) -> Likeness {
+/// The NVMe devices of a node, counted by NUMA node.
+fn nvmes(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
+    let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    let mut amounts: BTreeMap<&AttributeValue, i64> = BTreeMap::new();
+    for device in devices {
+        if *device.id().driver == *nvme::DRIVER
+            && is_in(class, device, view.settings())
+            && let Some(numa) = numa(device)
+        {
+            *amounts.entry(numa).or_default() += 1;
+        }
+    }
+    amounts.into_iter().map(|(numa, amount)| NumaAmount { numa: numa.clone(), amount }).collect()
+}
+
+/// The one NUMA node that a device names.
+fn numa(device: &Device) -> Option<&AttributeValue> {
+    device.attribute(attribute::NUMA_NODE).filter(|value| !value.is_list())
+}
+
+fn likeness(
+    devices: &NodeDevices<'_>,
+    driver: &GpuDriver,
+    beside: [Vec<NumaAmount>; 2],
+) -> Likeness {
     let all = devices.gpus.iter().chain(&devices.nics);
     let mentioned = [
         attribute::PCIE_ROOT,
@@ -161,7 +193,7 @@ fn likeness(devices: &NodeDevices<'_>, driver: &GpuDriver, cpus: Vec<CpuGroup>) 
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
         }
     };
-    Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect(), cpus }
+    Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect(), beside }
 }
 
 fn uuid<'a>(device: &'a Device, driver: &GpuDriver) -> Option<&'a str> {

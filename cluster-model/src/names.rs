@@ -12,9 +12,16 @@ pub const PORT_ACTIVE: &str = "Active";
 /// Scheduling gate of pods that wait for the fabric of their group.
 pub const GATE_FABRIC: &str = "dranet.io/fabric";
 
+/// Name of the `PodGroup` that the fabric controller makes for the pods with this value of
+/// [`label::FABRIC_GROUP`].
+pub fn pod_group(group: &str) -> String {
+    format!("dranet-{group}")
+}
+
 /// Labels.
 pub mod label {
-    /// On a pod: the group whose pods belong on one fabric.
+    /// On a pod, and on the `PodGroup` that is made for it: the group whose pods belong on one
+    /// fabric.
     pub const FABRIC_GROUP: &str = "dranet.io/fabric-group";
     /// On a claim that admission wrote, and on its template: name of the template.
     pub const TEMPLATE: &str = "dranet.io/template";
@@ -84,6 +91,8 @@ pub mod annotation {
     pub const RAIL: &str = "dranet.io/rail";
     /// CPUs on the NUMA node of the GPUs and NICs.
     pub const ALIGNED_CPUS: &str = "dranet.io/aligned-cpus";
+    /// NVMe devices on the NUMA node of the GPUs and NICs.
+    pub const ALIGNED_NVMES: &str = "dranet.io/aligned-nvmes";
     /// Written on a template that nobody refers to: since when.
     pub const UNUSED_SINCE: &str = "dranet.io/unused-since";
     /// Written by the webhook: a hash of the annotations that the claim was planned from, by
@@ -124,6 +133,14 @@ pub mod cpu {
     pub const DRIVER: &str = "dra.cpu";
     /// The DeviceClass that its installation has.
     pub const CLASS: &str = "dra.cpu";
+}
+
+/// The driver of NVMe devices (johnahull/dra-driver-nvme).
+pub mod nvme {
+    /// Driver name of its ResourceSlices.
+    pub const DRIVER: &str = "dra.nvme";
+    /// The DeviceClass of block devices that its installation has.
+    pub const CLASS: &str = "dra.nvme";
 }
 
 /// Device capacities by fully qualified name.

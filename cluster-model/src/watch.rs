@@ -159,17 +159,28 @@ where
 /// known that there are none, too.
 pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
     let mut listed = Some(listed);
-    loop {
-        match serves_pod_groups(&client).await {
-            Ok(true) => break,
-            Ok(false) => _ = listed.take(),
-            Err(error) => tracing::warn!(%error, "API groups not read; trying again"),
-        }
-        let pause = if listed.is_some() { VERSION_RETRY } else { VERSION_PERIOD };
-        tokio::time::sleep(pause).await;
-    }
+    wait_for_pod_groups(&client, || drop(listed.take())).await;
     view.change(|view| view.set_pod_groups_served(true));
     follow_kind::<PodGroup, _>(client, view, listed).await;
+}
+
+/// Returns when the API server has `PodGroup`s of `scheduling.k8s.io/v1beta1`. Calls `absent`
+/// each time when it has not.
+pub async fn wait_for_pod_groups(client: &Client, mut absent: impl FnMut()) {
+    loop {
+        let pause = match serves_pod_groups(client).await {
+            Ok(true) => return,
+            Ok(false) => {
+                absent();
+                VERSION_PERIOD
+            }
+            Err(error) => {
+                tracing::warn!(%error, "API groups not read; trying again");
+                VERSION_RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// A group that is not installed is answered with 404 where it is asked for by name, so the

@@ -6,6 +6,7 @@
 mod apply;
 mod errors;
 mod node_labels;
+mod pod_groups;
 mod report;
 mod sizes;
 mod watch;
@@ -15,8 +16,8 @@ use crate::group::{Group, GroupKey};
 use crate::server::metrics::Metrics;
 use crate::{ClusterCapacity, WaitingReason};
 use cluster_model::watch::SharedView;
-use futures::StreamExt;
 use futures::stream;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use process::chain::Chain;
@@ -41,6 +42,8 @@ pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) view: SharedView,
     pub(crate) policy: PlacementPolicy,
+    /// Whether kube-scheduler chooses the fabrics, by `PodGroup`s.
+    pub(crate) pod_groups: bool,
     /// Nodes whose labels are written in a second, at most.
     pub(crate) label_rate: NonZeroU32,
     pub(crate) metrics: Metrics,
@@ -57,14 +60,21 @@ impl Controller {
     async fn place_groups(&self) {
         let watched = Arc::new(Watched::default());
         let waiting = self.metrics.while_leading();
-        let follow = watched.follow(self.client.clone());
+        let follow = if self.pod_groups {
+            watched.follow_pod_groups(self.client.clone()).boxed()
+        } else {
+            watched.follow(self.client.clone()).boxed()
+        };
         let place = async {
             watched.complete().await;
             let mut sizes = Sizes::default();
             let mut reporter = Reporter::new(&self.client);
             loop {
-                let placed = self.place_once(watched.objects(), &mut sizes, &mut reporter).await;
-                if let Err(error) = placed {
+                let objects = watched.objects();
+                if self.pod_groups {
+                    self.write_pod_groups(objects, &mut sizes, &mut reporter).await;
+                } else if let Err(error) = self.place_once(objects, &mut sizes, &mut reporter).await
+                {
                     tracing::warn!(error = %Chain(&error), "Groups not placed; trying again");
                 }
                 tokio::select! {
@@ -86,6 +96,7 @@ impl Controller {
     ) -> Result<(), tokio::task::JoinError> {
         let mut groups = objects.pods.groups();
         sizes.fill(&self.client, &mut groups).await;
+        let (others, groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(Group::is_pod_group);
         let groups = Arc::new(groups);
         let decisions = self.decide(objects, &groups).await?;
         let by_key: BTreeMap<&GroupKey, &Group> =
@@ -96,8 +107,12 @@ impl Controller {
             .buffer_unordered(GROUPS_TOGETHER)
             .collect()
             .await;
-        let waiting: Vec<(&Group, WaitingReason)> =
-            outcomes.into_iter().filter_map(|(group, why)| Some((group, why?))).collect();
+        let others = others.iter().filter(|group| group.gated().next().is_some());
+        let waiting: Vec<(&Group, WaitingReason)> = outcomes
+            .into_iter()
+            .filter_map(|(group, why)| Some((group, why?)))
+            .chain(others.map(|group| (group, WaitingReason::OtherPlacement)))
+            .collect();
         self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
         reporter.report(&decisions, &by_key, &waiting).await;
         Ok(())

@@ -17,7 +17,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-pub(crate) use needs::Needs;
+pub(crate) use needs::GroupDemand;
 
 /// What happens to a group whose pod finds no room on its fabric any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +71,13 @@ pub enum Action {
     },
 }
 
-/// A step, and what a person should know.
+/// An action, and what a person should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The group.
     pub group: GroupKey,
     /// What to do.
-    pub step: Action,
+    pub action: Action,
     /// Whether it is placed without its size being known, or before it is whole.
     pub warning: Option<Warning>,
 }
@@ -135,8 +135,8 @@ struct Placer<'r, 'a> {
 }
 
 impl Placer<'_, '_> {
-    fn push(&mut self, group: &Group, step: Action, warning: Option<Warning>) {
-        self.decisions.push(Decision { group: group.key.clone(), step, warning });
+    fn push(&mut self, group: &Group, action: Action, warning: Option<Warning>) {
+        self.decisions.push(Decision { group: group.key.clone(), action, warning });
     }
 
     /// A group of which no pod is released.
@@ -147,7 +147,7 @@ impl Placer<'_, '_> {
         if let Some(why) = self.not_yet(group) {
             return self.push(group, Action::Wait(why), None);
         }
-        let needs = match Needs::of(group, group.gated(), self.cluster.view()) {
+        let needs = match GroupDemand::of(group, group.gated(), self.cluster.view()) {
             Ok(needs) => needs,
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };
@@ -190,7 +190,7 @@ impl Placer<'_, '_> {
 
     /// The fabric for a group: the one that was chosen before if it still does,
     /// else the one with the least rest.
-    fn choose(&mut self, group: &Group, needs: &Needs<'_>) -> Result<String, WaitingReason> {
+    fn choose(&mut self, group: &Group, needs: &GroupDemand<'_>) -> Result<String, WaitingReason> {
         let mut fitting = Vec::new();
         let mut best: Option<(usize, String)> = None;
         for (name, fabric) in self.cluster.fabrics_mut() {
@@ -230,14 +230,14 @@ impl Placer<'_, '_> {
 
     /// Whether the scheduler is just placing pods on a fabric that need something
     /// else: it may take other nodes for them than were counted with.
-    fn is_busy(&self, fabric: &str, needs: &Needs<'_>) -> bool {
+    fn is_busy(&self, fabric: &str, needs: &GroupDemand<'_>) -> bool {
         self.settling.get(fabric).is_some_and(|there| *there != needs.kinds())
     }
 
     /// Keeps a fabric for a group that has waited for long: the one with the most
     /// room of those that are large enough. Returns how many of its pods fit on the
     /// largest fabric when nothing is in use.
-    fn protect(&mut self, group: &Group, needs: &Needs<'_>) -> usize {
+    fn protect(&mut self, group: &Group, needs: &GroupDemand<'_>) -> usize {
         let emptied = self.emptied.get_or_insert_with(|| self.cluster.emptied());
         let mut at_most = 0;
         let mut large = Vec::new();
@@ -263,7 +263,7 @@ impl Placer<'_, '_> {
     }
 
     /// Takes the places of a group; its gated pods that have one.
-    fn take<'g>(&mut self, fabric: &str, needs: &Needs<'g>) -> Vec<&'g Member> {
+    fn take<'g>(&mut self, fabric: &str, needs: &GroupDemand<'g>) -> Vec<&'g Member> {
         let Some(room) = self.cluster.fabric(fabric) else { return Vec::new() };
         let placed = needs.take(room);
         if !placed.is_empty() {

@@ -1,10 +1,10 @@
 //! Groups, and what each of their pods says of itself.
 
 use super::requirements::PodRequirements;
-use super::size::{Owner, Size};
-use cluster_model::names::{GATE_FABRIC, annotation, label};
+use super::size::{Owner, Size, is_in_pod_group};
+use cluster_model::names::{CONDITION_FABRIC, GATE_FABRIC, annotation, label};
 use cluster_model::view::{ClusterView, ObjectKey};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ impl fmt::Display for GroupKey {
 /// How far a pod is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodStage {
-    /// Our gate holds it.
+    /// Our gate holds it, or the scheduler does until its `PodGroup` is whole.
     Gated,
     /// It waits for the scheduler.
     Released,
@@ -51,8 +51,12 @@ pub struct Member {
     pub created: Timestamp,
     /// Its priority.
     pub priority: i32,
+    /// The class that its priority is of.
+    pub priority_class: Option<String>,
+    /// Whether the scheduler places it, as one of the `PodGroup` that is made for its group.
+    pub in_pod_group: bool,
     /// How far it is.
-    pub state: PodStage,
+    pub stage: PodStage,
     /// The fabric that it carries: a gated pod as an annotation, a released one as
     /// its affinity.
     pub chosen: Option<String>,
@@ -62,6 +66,8 @@ pub struct Member {
     pub is_controlled: bool,
     /// Whether the scheduler has tried it and found no node.
     pub is_unschedulable: bool,
+    /// Whether its condition says that it waits for a fabric.
+    pub is_told_to_wait: bool,
     /// Gates of others.
     pub other_gates: Vec<String>,
     /// The claims that were made for it, by name.
@@ -89,13 +95,14 @@ impl Member {
         }
         let gates = spec.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str());
         let (ours, others): (Vec<_>, Vec<_>) = gates.partition(|name| *name == GATE_FABRIC);
-        let state = match (&spec.node_name, phase) {
+        let in_pod_group = is_in_pod_group(pod);
+        let stage = match (&spec.node_name, phase) {
             (_, Some("Succeeded")) => PodStage::Succeeded,
             (Some(node), _) => PodStage::Bound(node.clone()),
-            (None, _) if ours.is_empty() => PodStage::Released,
+            (None, _) if ours.is_empty() && !in_pod_group => PodStage::Released,
             (None, _) => PodStage::Gated,
         };
-        let chosen = match state {
+        let chosen = match stage {
             PodStage::Gated => annotations.get(annotation::FABRIC_CHOSEN).cloned(),
             _ => affinity(pod),
         };
@@ -106,18 +113,25 @@ impl Member {
             version: metadata.resource_version.clone()?,
             created: metadata.creation_timestamp.as_ref()?.0,
             priority: spec.priority.unwrap_or_default(),
+            priority_class: spec.priority_class_name.clone(),
+            in_pod_group,
             moves: annotations.contains_key(annotation::FABRIC_MOVES),
             is_controlled: owners.clone().any(|owner| owner.controller == Some(true)),
-            is_unschedulable: is_unschedulable(pod),
+            is_unschedulable: has_condition(pod, |it| {
+                it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable")
+            }),
+            is_told_to_wait: has_condition(pod, |it| {
+                it.type_ == CONDITION_FABRIC && it.status == "False"
+            }),
             other_gates: others.into_iter().map(str::to_owned).collect(),
             claims: made_claims(pod),
             requirements: Arc::new(PodRequirements::of(
                 pod,
-                chosen.as_deref().filter(|_| state != PodStage::Gated),
+                chosen.as_deref().filter(|_| stage != PodStage::Gated),
             )),
             owner: Owner::of(pod, asked),
             said_size: annotations.get(annotation::FABRIC_SIZE).and_then(|it| it.parse().ok()),
-            state,
+            stage,
             chosen,
         };
         let key = GroupKey {
@@ -129,7 +143,7 @@ impl Member {
 
     /// Whether its gate is lifted.
     pub fn is_released(&self) -> bool {
-        matches!(self.state, PodStage::Released | PodStage::Bound(_))
+        matches!(self.stage, PodStage::Released | PodStage::Bound(_))
     }
 
     /// Whether its claims are allocated, as far as the view knows.
@@ -169,11 +183,9 @@ fn affinity(pod: &Pod) -> Option<String> {
     fabrics.all(|fabric| fabric.as_ref() == Some(&first)).then_some(first)
 }
 
-fn is_unschedulable(pod: &Pod) -> bool {
+fn has_condition(pod: &Pod, is_it: impl Fn(&PodCondition) -> bool) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| {
-        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
-    })
+    conditions.into_iter().flatten().any(is_it)
 }
 
 /// The pods of one job.
@@ -190,7 +202,7 @@ pub struct Group {
 impl Group {
     /// Its pods in a state.
     pub fn gated(&self) -> impl Iterator<Item = &Member> + Clone {
-        self.members.iter().filter(|member| member.state == PodStage::Gated)
+        self.members.iter().filter(|member| member.stage == PodStage::Gated)
     }
 
     /// Its pods whose gates are lifted.
@@ -202,12 +214,17 @@ impl Group {
     /// without those that have ended.
     pub fn present(&self) -> usize {
         let of_job = |member: &&Member| member.owner.as_ref().is_some_and(|it| it.kind == "Job");
-        self.members.iter().filter(|it| it.state != PodStage::Succeeded || !of_job(it)).count()
+        self.members.iter().filter(|it| it.stage != PodStage::Succeeded || !of_job(it)).count()
+    }
+
+    /// Whether the scheduler places it, as the `PodGroup` that is made for it.
+    pub fn is_pod_group(&self) -> bool {
+        self.members.iter().any(|member| member.in_pod_group)
     }
 
     /// Whether there is anything to decide: not of a group that runs as a whole.
     pub fn is_open(&self) -> bool {
-        let open = |member: &Member| match member.state {
+        let open = |member: &Member| match member.stage {
             PodStage::Gated | PodStage::Released => true,
             PodStage::Bound(_) => member.moves,
             PodStage::Succeeded => false,
@@ -218,7 +235,7 @@ impl Group {
     /// The fabric that its released pods are on: that of most nodes, else that of
     /// most affinities. `fabric_of` says which a node is on.
     pub fn fabric(&self, fabric_of: impl Fn(&str) -> Option<String>) -> Option<String> {
-        let bound = self.released().filter_map(|member| match &member.state {
+        let bound = self.released().filter_map(|member| match &member.stage {
             PodStage::Bound(node) => fabric_of(node),
             _ => None,
         });

@@ -11,6 +11,9 @@
 //! ([`capacity`]), which replays the scheduler's allocator. [`decide()`] is a plain function
 //! of these; [`release`] says what is written, and when it may be. Only `server` does IO.
 //!
+//! With `--pod-groups`, kube-scheduler chooses instead: admission names a `PodGroup` in the
+//! pods, and this controller makes it, with a topology constraint ([`pod_groups`]).
+//!
 //! **The pods hold all state.** A gated pod carries the fabric that was chosen as an
 //! annotation, a released one as its node affinity. A gate is lifted only from a list of all
 //! pods of the group that is newer than the annotations and contradicts none of them, and
@@ -25,6 +28,7 @@ pub mod group;
 pub mod interpod;
 pub mod node_label;
 pub mod nodes;
+pub mod pod_groups;
 pub mod pods;
 pub mod preview;
 pub mod release;

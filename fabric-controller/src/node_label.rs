@@ -16,14 +16,14 @@ const DIGITS: usize = 16;
 
 /// What the label was copied from, by which ours are known from an operator's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum FabricSource {
     /// What the driver publishes.
     NodeTopology,
     /// What NVIDIA's GPU feature discovery says of the node.
     NvlinkClique,
 }
 
-impl Source {
+impl FabricSource {
     /// As a label's value.
     const fn name(self) -> &'static str {
         match self {
@@ -48,19 +48,19 @@ pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
 }
 
 /// The fabric that is known, as a label's value, and who says so.
-fn wanted(published: Option<&str>, clique: Option<&str>) -> Option<(String, Source)> {
-    let published = published.map(|fabric| (label_value(fabric), Source::NodeTopology));
+fn wanted(published: Option<&str>, clique: Option<&str>) -> Option<(String, FabricSource)> {
+    let published = published.map(|fabric| (label_value(fabric), FabricSource::NodeTopology));
     let clique = clique.filter(|clique| !clique.is_empty());
-    published.or_else(|| clique.map(|clique| (label_value(clique), Source::NvlinkClique)))
+    published.or_else(|| clique.map(|clique| (label_value(clique), FabricSource::NvlinkClique)))
 }
 
 /// What changes in a node's labels.
 fn labels_for(
-    wanted: Option<(String, Source)>,
+    wanted: Option<(String, FabricSource)>,
     label: Option<&str>,
     from: Option<&str>,
 ) -> Option<Value> {
-    let is_ours = [Source::NodeTopology, Source::NvlinkClique]
+    let is_ours = [FabricSource::NodeTopology, FabricSource::NvlinkClique]
         .iter()
         .any(|source| from == Some(source.name()));
     match (wanted, label) {

@@ -75,7 +75,7 @@ pub fn preview(
 }
 
 fn answer(decision: Option<Decision>) -> Result<String, String> {
-    match decision.map(|decision| decision.step) {
+    match decision.map(|decision| decision.action) {
         Some(Action::Place { fabric, .. }) => Ok(fabric),
         Some(Action::Wait(why)) => Err(why.to_string()),
         Some(Action::Evict { .. }) | None => Err("nothing is decided on it".to_owned()),

@@ -15,8 +15,9 @@
 use super::group::{Group, GroupKey, Member};
 use cluster_model::names::{GATE_FABRIC, annotation, label};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A write that lifts the gate of one pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,16 +49,20 @@ pub fn unmarked<'g>(group: &'g Group, fabric: &str) -> Vec<&'g Member> {
 }
 
 /// The patch that marks a pod with its fabric: nobody else's of that name.
-pub fn mark(member: &Member, fabric: &str) -> Value {
-    json!({"metadata": {
-        "uid": member.uid,
-        "annotations": {annotation::FABRIC_CHOSEN: fabric},
-    }})
+pub fn mark(member: &Member, fabric: &str) -> Pod {
+    annotated(member, annotation::FABRIC_CHOSEN, fabric)
 }
 
 /// The patch that marks a released pod as about to be evicted.
-pub fn mark_evicted(member: &Member) -> Value {
-    json!({"metadata": {"uid": member.uid, "annotations": {annotation::FABRIC_MOVES: "true"}}})
+pub fn mark_evicted(member: &Member) -> Pod {
+    annotated(member, annotation::FABRIC_MOVES, "true")
+}
+
+fn annotated(member: &Member, annotation: &str, value: &str) -> Pod {
+    let annotations = BTreeMap::from([(annotation.to_owned(), value.to_owned())]);
+    let uid = Some(member.uid.clone());
+    let metadata = ObjectMeta { uid, annotations: Some(annotations), ..ObjectMeta::default() };
+    Pod { metadata, ..Pod::default() }
 }
 
 /// The gates that may be lifted, from a list of the group's pods as they are.

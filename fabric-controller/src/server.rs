@@ -17,7 +17,7 @@ use serve::readiness::Readiness;
 
 /// Runs the controller until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { operations, kube, log, lease, namespace, placement, label_rate } = args;
+    let Args { operations, kube, log, lease, namespace, pod_groups, placement, label_rate } = args;
     process::logging::init(&log)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
     let client = process::client::connect(&kube).await?;
@@ -40,6 +40,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         client: client.clone(),
         view: view.clone(),
         policy: placement.into(),
+        pod_groups,
         label_rate,
         metrics,
     };

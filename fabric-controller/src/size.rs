@@ -1,6 +1,6 @@
 //! How many pods a group has: who says so, and what that object says.
 
-use cluster_model::names::{annotation, job_label};
+use cluster_model::names::{annotation, job_label, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
@@ -49,7 +49,9 @@ impl Owner {
             name: name.to_owned(),
         };
         let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
-        if let Some(name) = scheduling.and_then(|group| group.pod_group_name.as_deref()) {
+        let named = scheduling.and_then(|group| group.pod_group_name.as_deref());
+        // What is made for the group says nothing of its own.
+        if let Some(name) = named.filter(|_| !is_in_pod_group(pod)) {
             return Some(owner("scheduling.k8s.io/v1beta1", "PodGroup", name));
         }
         let labelled = |key: &str| marked(pod, key);
@@ -75,6 +77,14 @@ impl Owner {
             ("batch/v1", "Job") | ("apps/v1", "StatefulSet" | "ReplicaSet")
         )
     }
+}
+
+/// Whether the pod names the `PodGroup` that is made for its group.
+pub(super) fn is_in_pod_group(pod: &Pod) -> bool {
+    let group = pod.metadata.labels.as_ref().and_then(|labels| labels.get(label::FABRIC_GROUP));
+    let named = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
+    let named = named.and_then(|named| named.pod_group_name.as_ref());
+    named.is_some() && named == group.map(|group| pod_group(group)).as_ref()
 }
 
 /// A label or annotation of a pod.

@@ -53,6 +53,10 @@ pub enum WaitingReason {
     Moving,
     /// The claims of the pods cannot be read.
     Unknown(String),
+    /// The API server drops the topology constraint of a `PodGroup`.
+    ConstraintDropped,
+    /// Admission has prepared the pods for the other way of placing groups.
+    OtherPlacement,
 }
 
 impl WaitingReason {
@@ -69,6 +73,8 @@ impl WaitingReason {
             Self::Full { .. } => "FabricFull",
             Self::Moving => "Moving",
             Self::Unknown(_) => "Unknown",
+            Self::ConstraintDropped => "ConstraintDropped",
+            Self::OtherPlacement => "OtherPlacement",
         }
     }
 }
@@ -78,14 +84,19 @@ impl fmt::Display for WaitingReason {
         match self {
             Self::NotWhole { have, want } => write!(
                 f,
-                "{have} of the group's {want} pods are there; the fabric is chosen for all together"
+                "{have} of the {want} pods of the group exist; a fabric is chosen when all do"
             ),
             Self::OtherGates(gates) => {
-                write!(f, "pods of the group wait for the gates {} first", gates.join(", "))
+                write!(
+                    f,
+                    "pods of the group have other scheduling gates: {}; a fabric is chosen when \
+                     these are lifted",
+                    gates.join(", ")
+                )
             }
             Self::NoFabrics => f.write_str(
                 "no node has the label topology.dranet.io/fabric: no driver publishes a fabric, \
-                 and nobody has labelled the nodes",
+                 and nobody has labelled the nodes; see the log of node-driver, or label the nodes",
             ),
             Self::NoRoom { best, fit, need, at_most } if at_most < need => write!(
                 f,
@@ -94,10 +105,16 @@ impl fmt::Display for WaitingReason {
                  less for each pod"
             ),
             Self::NoRoom { best, fit, need, .. } => {
-                write!(f, "no fabric has room: {fit} of {need} pods fit on {best}, which has most")
+                write!(
+                    f,
+                    "no fabric has room: {fit} of {need} pods fit on {best}, which has the most room"
+                )
             }
             Self::KeptFree { fabric } => {
-                write!(f, "the room on {fabric} is kept for a group that has waited for long")
+                write!(
+                    f,
+                    "there is room on {fabric}, and it is reserved for a group that has waited longer"
+                )
             }
             Self::Settling { fabric } => write!(
                 f,
@@ -107,14 +124,24 @@ impl fmt::Display for WaitingReason {
                 write!(f, "the group is on {fabric}, where {fit} of {need} waiting pods fit now")?;
                 if *elsewhere {
                     f.write_str(
-                        "; another fabric has room for the whole group, and it would split: \
-                         delete all its pods to move it",
+                        "; another fabric has room for the whole group: delete all its pods to \
+                         move it there",
                     )?;
                 }
                 Ok(())
             }
             Self::Moving => f.write_str("the group moves to another fabric, all pods together"),
             Self::Unknown(why) => write!(f, "what the pods need is not known: {why}"),
+            Self::ConstraintDropped => f.write_str(
+                "kube-apiserver drops the topology constraint of PodGroups, so kube-scheduler would \
+                 not keep the group on one fabric: turn on the feature gate \
+                 TopologyAwareWorkloadScheduling of kube-apiserver and kube-scheduler, or start \
+                 admission and fabric-controller without --pod-groups",
+            ),
+            Self::OtherPlacement => f.write_str(
+                "admission and fabric-controller differ, or differed when the pods were created, in \
+                 --pod-groups: start both with it or both without it, and create the pods again",
+            ),
         }
     }
 }

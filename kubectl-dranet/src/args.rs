@@ -7,7 +7,9 @@ mod graph;
 mod pods;
 
 pub use cluster::{CapacityArgs, DoctorArgs, FabricArgs, LintArgs, TopArgs, VersionArgs};
-pub use files::{CompletionArgs, DiffArgs, ManArgs, Shell, SnapshotArgs};
+pub use files::{
+    CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
+};
 pub use form::{FailOn, Form, ListForm, PlanFormat};
 pub use graph::{GraphArgs, LookArgs, MachineArgs};
 pub use pods::{ExplainArgs, PlanArgs, PolicyArgs, SubjectArgs, VerifyArgs};
@@ -118,6 +120,15 @@ Examples:
     #[command(after_help = "Examples:
   kubectl dranet diff before.gz after.gz")]
     Diff(DiffArgs),
+    /// Write what replaces a NIC operator's networks, device plugins and the pods that use them
+    #[command(after_help = "It reads NicClusterPolicy, MacvlanNetwork, HostDeviceNetwork, \
+IPoIBNetwork, SriovNetwork, SriovNetworkNodePolicy, NetworkAttachmentDefinition, IPPool and CIDRPool, \
+the ConfigMaps of the shared RDMA and the SR-IOV device plugin, pods, and objects with pod templates.
+
+Examples:
+  kubectl dranet migrate -f operator.yaml -f pods.yaml > dranet.yaml
+  kubectl get nicclusterpolicy -o yaml | kubectl dranet migrate -f - -o json")]
+    Migrate(MigrateArgs),
     /// Show the versions of this program, of the API server, and of the project's components
     #[command(after_help = "Examples:
   kubectl dranet version

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let mut waiting = Vec::new();
     for group in groups.iter().filter(|group| group.gated().next().is_some()) {
         let decided = decisions.iter().find(|decision| decision.group == group.key);
-        let would = match decided.map(|decision| &decision.step) {
+        let would = match decided.map(|decision| &decision.action) {
             Some(Action::Place { fabric, .. }) => format!("it goes to {fabric} next"),
             Some(Action::Wait(why)) => why.to_string(),
             Some(Action::Evict { .. }) => "its pods are evicted, to move together".to_owned(),

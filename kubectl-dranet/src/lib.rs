@@ -19,6 +19,7 @@ mod live;
 #[cfg(not(feature = "live"))]
 #[path = "no_client.rs"]
 mod live;
+mod migrate;
 mod moves;
 mod nodes;
 mod plan;
@@ -81,6 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<Output> {
         Command::Top(args) => top::run(args),
         Command::Snapshot(args) => snapshot::run(args),
         Command::Diff(args) => diff::run(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Version(args) => version::run(args),
         Command::Completion(args) => completion::script(*args),
         Command::Man(args) => completion::man(args),

@@ -8,6 +8,7 @@ use crate::subject::{self, Subject};
 use crate::{Output, plan_json, text};
 use admission::admit::{AdmitError, Planned, Verdict, admit};
 use admission::denial::Denial;
+use admission::fabric::FabricPlacement;
 use admission::plan::Policy;
 use cluster_model::names::annotation;
 use cluster_model::view::ClusterView;
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let is_grouped =
         |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
     let policy = settings::policy(&args.policy, &seen.kept);
-    let groups = if policy.fabric_controller && subjects.iter().any(is_grouped) {
+    let groups = if policy.fabric != FabricPlacement::Off && subjects.iter().any(is_grouped) {
         Some(seen.groups()?)
     } else {
         None

@@ -2,6 +2,7 @@
 //! runs with.
 
 use crate::args::PolicyArgs;
+use admission::fabric::FabricPlacement;
 use admission::plan::{Policy, QuotaEscape};
 use serde_json::Value;
 
@@ -17,7 +18,12 @@ pub(crate) fn policy(args: &PolicyArgs, objects: &[Value]) -> Policy {
     policy.gpu_class = gpu_class.or(policy.gpu_class);
     policy.nic_class = nic_class.unwrap_or(policy.nic_class);
     policy.max_steps = max_steps.unwrap_or(policy.max_steps);
-    policy.fabric_controller = fabric_controller.unwrap_or(policy.fabric_controller);
+    policy.fabric = match fabric_controller {
+        None => policy.fabric,
+        Some(false) => FabricPlacement::Off,
+        Some(true) if policy.fabric == FabricPlacement::PodGroups => policy.fabric,
+        Some(true) => FabricPlacement::Gates,
+    };
     if !network_namespaces.is_empty() {
         policy.network_namespaces = network_namespaces;
     }
@@ -26,7 +32,7 @@ pub(crate) fn policy(args: &PolicyArgs, objects: &[Value]) -> Policy {
 
 /// The same without flags.
 pub(crate) fn of_cluster(objects: &[Value]) -> Policy {
-    let default = Policy { fabric_controller: true, ..Policy::default() };
+    let default = Policy { fabric: FabricPlacement::Gates, ..Policy::default() };
     let is_it =
         |object: &&Value| object["kind"] == "Deployment" && object["metadata"]["name"] == ADMISSION;
     let Some(deployment) = objects.iter().find(is_it) else { return default };
@@ -44,9 +50,18 @@ fn of_flags(words: &[&str]) -> Policy {
     let mut policy = Policy::default();
     let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
-        if word == "--fabric-controller" {
-            policy.fabric_controller = true;
-            continue;
+        // Admission takes the second only with the first.
+        match word {
+            "--fabric-controller" if policy.fabric == FabricPlacement::Off => {
+                policy.fabric = FabricPlacement::Gates;
+                continue;
+            }
+            "--fabric-controller" => continue,
+            "--pod-groups" => {
+                policy.fabric = FabricPlacement::PodGroups;
+                continue;
+            }
+            _ => {}
         }
         let (flag, value) = match word.split_once('=') {
             Some((flag, value)) => (flag, value),
@@ -116,7 +131,7 @@ mod tests {
             max_steps: 5,
             network_namespaces: vec!["a".to_owned(), "b".to_owned()],
             admit_unknown: true,
-            fabric_controller: true,
+            fabric: FabricPlacement::Gates,
             scheduler_name: Some("dranet".to_owned()),
             quota_escape: QuotaEscape::Warn,
         };
@@ -127,9 +142,12 @@ mod tests {
             ..no_flags()
         };
         let expected =
-            Policy { nic_class: "mine".to_owned(), fabric_controller: false, ..expected };
+            Policy { nic_class: "mine".to_owned(), fabric: FabricPlacement::Off, ..expected };
         assert_eq!(policy(&flags, &cluster), expected);
-        assert!(!policy(&no_flags(), &[deployment(&[])]).fabric_controller);
-        assert!(policy(&no_flags(), &[]).fabric_controller, "as the chart installs it");
+        let fabric = |cluster: &[Value]| policy(&no_flags(), cluster).fabric;
+        assert_eq!(fabric(&[deployment(&[])]), FabricPlacement::Off);
+        let flags = ["--pod-groups", "--fabric-controller"];
+        assert_eq!(fabric(&[deployment(&flags)]), FabricPlacement::PodGroups);
+        assert_eq!(fabric(&[]), FabricPlacement::Gates, "as the chart installs it");
     }
 }

@@ -20,7 +20,7 @@ pub const NAMESPACE: &str = "dranet-system";
 
 /// Values with which the chart can be installed; each is a file below `platforms`, or these
 /// flags.
-pub const PLATFORMS: [(&str, &[&str]); 11] = [
+pub const PLATFORMS: [(&str, &[&str]); 12] = [
     ("defaults", &[]),
     ("aks", &["--values=platforms/aks.yaml"]),
     ("eks", &["--values=platforms/eks.yaml"]),
@@ -44,6 +44,7 @@ pub const PLATFORMS: [(&str, &[&str]); 11] = [
             "--set=image.digests.admission=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         ],
     ),
+    ("pod-groups", &["--set=fabricController.podGroups=true"]),
     (
         "least",
         &[

@@ -228,6 +228,7 @@ fn every_flag_is_documented() {
         "top",
         "snapshot",
         "diff",
+        "migrate",
         "version",
         "completion",
         "man",

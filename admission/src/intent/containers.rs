@@ -28,7 +28,7 @@ impl Limits {
 
 /// When a container runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum ContainerKind {
     Init,
     Sidecar,
     Main,
@@ -37,7 +37,7 @@ enum Role {
 pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Result<Limits, Denial> {
     let mut resource: Option<&GpuResource> = None;
     let mut counts = Vec::new();
-    for (role, container) in all(pod) {
+    for (kind, container) in all(pod) {
         for (name, quantity) in gpu_limits(container, resources) {
             let found = known(container, name, trigger, resources)?;
             let first = &resource.get_or_insert(found).name;
@@ -52,7 +52,7 @@ pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Resu
                     ),
                 ));
             }
-            counts.push((role, &container.name, number(container, name, quantity, trigger)?));
+            counts.push((kind, &container.name, number(container, name, quantity, trigger)?));
         }
     }
     Ok(Limits { resource: resource.cloned(), shares: share_out(&counts) })
@@ -60,8 +60,8 @@ pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Resu
 
 /// Sidecars first, then the main containers one after the other; each init
 /// container begins behind the sidecars and overlaps the main ones.
-fn share_out(counts: &[(Role, &String, u32)]) -> Vec<Share> {
-    let of = |role| counts.iter().filter(move |(of, ..)| *of == role);
+fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
+    let of = |kind| counts.iter().filter(move |(of, ..)| *of == kind);
     let mut next = 0_u32;
     let mut shares = Vec::new();
     let mut take = |name: &String, from: u32, count: u32| {
@@ -69,39 +69,40 @@ fn share_out(counts: &[(Role, &String, u32)]) -> Vec<Share> {
         shares.push(Share { container: name.clone(), gpus: from..end });
         end
     };
-    for (_, name, count) in of(Role::Sidecar) {
+    for (_, name, count) in of(ContainerKind::Sidecar) {
         next = take(name, next, *count);
     }
-    for (_, name, count) in of(Role::Init) {
+    for (_, name, count) in of(ContainerKind::Init) {
         take(name, next, *count);
     }
-    for (_, name, count) in of(Role::Main) {
+    for (_, name, count) in of(ContainerKind::Main) {
         next = take(name, next, *count);
     }
     shares
 }
 
-fn all(pod: &Pod) -> impl Iterator<Item = (Role, &Container)> {
+fn all(pod: &Pod) -> impl Iterator<Item = (ContainerKind, &Container)> {
     let spec = pod.spec.as_ref();
     let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
-    let role = |container: &Container| match container.restart_policy.as_deref() {
-        Some("Always") => Role::Sidecar,
-        _ => Role::Init,
+    let kind = |container: &Container| match container.restart_policy.as_deref() {
+        Some("Always") => ContainerKind::Sidecar,
+        _ => ContainerKind::Init,
     };
-    let main = main.iter().map(|container| (Role::Main, container));
-    init.iter().map(move |container| (role(container), container)).chain(main)
+    let main = main.iter().map(|container| (ContainerKind::Main, container));
+    init.iter().map(move |container| (kind(container), container)).chain(main)
 }
 
 /// Names of all containers, main ones first.
 pub(super) fn names(pod: &Pod) -> Vec<&str> {
-    let (main, init): (Vec<_>, Vec<_>) = all(pod).partition(|(role, _)| *role == Role::Main);
+    let (main, init): (Vec<_>, Vec<_>) =
+        all(pod).partition(|(kind, _)| *kind == ContainerKind::Main);
     main.into_iter().chain(init).map(|(_, container)| container.name.as_str()).collect()
 }
 
 /// Name of the first main container.
 pub(super) fn first(pod: &Pod) -> Option<String> {
-    let mut main = all(pod).filter(|(role, _)| *role == Role::Main);
+    let mut main = all(pod).filter(|(kind, _)| *kind == ContainerKind::Main);
     main.next().map(|(_, container)| container.name.clone())
 }
 

@@ -1,6 +1,6 @@
 //! The values of our annotations, each checked by itself.
 
-use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, containers};
+use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, Share, containers};
 use crate::denial::Denial;
 use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
@@ -36,6 +36,38 @@ pub(super) fn nics(value: &str) -> Result<Option<u32>, Denial> {
 pub(super) fn gpus(value: &str) -> Result<u32, Denial> {
     let allowed = format!("a whole number from 1 to {}", CLAIM_DEVICES_MAX - 1);
     count(annotation::GPUS, value, "GPUs", &allowed)
+}
+
+/// NVMe devices, which a claim holds beside so many others.
+pub(super) fn nvmes(
+    value: &str,
+    others: u32,
+    shares: &[Share],
+    policy: AlignmentPolicy,
+) -> Result<u32, Denial> {
+    let deny = |why: String| Denial::new(annotation::ALIGNED_NVMES, value, why);
+    let allowed = format!("a whole number from 1 to {}", CLAIM_DEVICES_MAX - others);
+    let nvmes = count(annotation::ALIGNED_NVMES, value, "NVMe devices", &allowed)?;
+    if nvmes + others > CLAIM_DEVICES_MAX {
+        return Err(deny(format!(
+            "beside {others} GPUs and NICs these are too many; a claim holds at most \
+             {CLAIM_DEVICES_MAX} devices"
+        )));
+    }
+    if policy == AlignmentPolicy::Preferred {
+        return Err(deny(format!(
+            "NVMe devices are on the NUMA node of the NICs or the pod waits, which {}: \"preferred\" \
+             contradicts",
+            annotation::ALIGNMENT_POLICY
+        )));
+    }
+    if shares.len() != 1 {
+        return Err(deny(format!(
+            "NVMe devices go to one container, and {} containers of the pod get devices",
+            shares.len()
+        )));
+    }
+    Ok(nvmes)
 }
 
 /// A claim has room for one device of the other kind beside them.

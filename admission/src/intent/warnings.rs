@@ -21,6 +21,7 @@ const KNOWN: &[&str] = &[
     annotation::NIC_CONFIG,
     annotation::RAIL,
     annotation::ALIGNED_CPUS,
+    annotation::ALIGNED_NVMES,
     annotation::LIMITS,
     annotation::PLAN,
     annotation::REQUEST_HASH,

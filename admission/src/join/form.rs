@@ -97,7 +97,7 @@ pub(crate) enum Order {
 
 /// The parts of a claim.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct ClaimParts {
     pub(crate) requests: Vec<DeviceRequest>,
     pub(crate) constraints: Vec<DeviceConstraint>,
     /// Those of the requests that are for NICs.
@@ -132,7 +132,7 @@ impl Order {
 
 impl Form {
     /// Writes the form as a claim.
-    pub(crate) fn write(&self, demand: &Demand, source: Source<'_>, order: Order) -> Written {
+    pub(crate) fn write(&self, demand: &Demand, source: Source<'_>, order: Order) -> ClaimParts {
         let blocks = demand.requests();
         let writers = blocks.iter().enumerate().map(|(index, block)| {
             (Writer { form: self, ways: self.ways_of(index), source }, block)
@@ -149,7 +149,7 @@ impl Form {
             }
         };
         let all = || writers.iter();
-        Written {
+        ClaimParts {
             requests,
             constraints: all().flat_map(|(writer, block)| writer.constraints(block)).collect(),
             nic_requests: all().flat_map(|(writer, block)| writer.nic_names(block)).collect(),

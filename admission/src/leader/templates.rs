@@ -8,7 +8,7 @@ use super::waiting_pods::WaitingPods;
 use super::{Leader, LeaderError, reading, writing};
 use crate::rewrite;
 use crate::server::metrics::TemplateOutcome;
-use crate::server::templates::Written;
+use crate::server::templates::TemplateWrite;
 use crate::template::{self, MANAGED_BY, MANAGED_BY_LABEL, TEMPLATE_LABEL};
 use cluster_model::names::annotation;
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -166,7 +166,7 @@ impl Leader {
             self.lose(key, pod, lost);
             return Ok(());
         };
-        if self.templates.ensure(key, Some(&template)).await? == Written::Created {
+        if self.templates.ensure(key, Some(&template)).await? == TemplateWrite::Created {
             tracing::info!(template = %key, %pod, "Template created again");
             self.metrics.count_outcome(TemplateOutcome::Healed);
         }

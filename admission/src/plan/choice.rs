@@ -6,9 +6,10 @@ use crate::cost::{self, CostError};
 use crate::cpus;
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent};
-use crate::join::form::{Apart, CLAIM_PARTS_MAX, Order, Source, Written};
+use crate::join::form::{Apart, CLAIM_PARTS_MAX, ClaimParts, Order, Source};
 use crate::join::{self, Candidate, Classes, Question};
 use crate::nearness::Nearness;
+use crate::nvmes;
 use crate::plan::Policy;
 use crate::supply;
 use cluster_model::names::attribute;
@@ -182,7 +183,7 @@ impl Chooser<'_> {
 
     /// The candidate in the order of requests that takes the fewest steps.
     fn cheapest(&self, candidate: Candidate, refusals: &mut Refusals) -> Option<Chosen> {
-        let mut best: Option<(u64, Written)> = None;
+        let mut best: Option<(u64, ClaimParts)> = None;
         for order in Order::all(&candidate.demand, &candidate.form) {
             let written = self.write(&candidate, order);
             if written.requests.len() > CLAIM_PARTS_MAX
@@ -205,7 +206,7 @@ impl Chooser<'_> {
         Some(Chosen { candidate, claim, nic_requests: written.nic_requests, steps })
     }
 
-    fn write(&self, candidate: &Candidate, order: Order) -> Written {
+    fn write(&self, candidate: &Candidate, order: Order) -> ClaimParts {
         let source = Source {
             driver: self.question.driver,
             classes: self.classes,
@@ -220,6 +221,7 @@ impl Chooser<'_> {
             }
         }
         cpus::add(self.intent, &candidate.demand, &mut written);
+        nvmes::add(self.intent, &candidate.demand, &mut written);
         written
     }
 
@@ -230,7 +232,7 @@ impl Chooser<'_> {
         machines.filter(|(_, serves)| **serves).all(|(machine, _)| machine.nics_have(attribute))
     }
 
-    fn cost(&self, candidate: &Candidate, written: &Written) -> Result<u64, CostError> {
+    fn cost(&self, candidate: &Candidate, written: &ClaimParts) -> Result<u64, CostError> {
         cost::worst(
             self.view,
             self.question.machines,
@@ -242,8 +244,8 @@ impl Chooser<'_> {
     }
 }
 
-pub(super) fn claim(written: &Written) -> ResourceClaimSpec {
-    let Written { requests, constraints, .. } = written;
+pub(super) fn claim(written: &ClaimParts) -> ResourceClaimSpec {
+    let ClaimParts { requests, constraints, .. } = written;
     ResourceClaimSpec {
         devices: Some(DeviceClaim {
             requests: Some(requests.clone()),

@@ -57,7 +57,10 @@ impl Plan {
         let cpus = self
             .cpus
             .map(|cpus| format!(", with {} of the same NUMA node", count(cpus as usize, "CPU")));
-        [rail, cpus].into_iter().flatten().collect()
+        let nvmes = self.nvmes.map(|nvmes| {
+            format!(", with {} of the same NUMA node", count(nvmes as usize, "NVMe device"))
+        });
+        [rail, cpus, nvmes].into_iter().flatten().collect()
     }
 
     /// Says that the pod waits for these cells, whatever becomes free elsewhere.

@@ -8,7 +8,7 @@ use crate::denial::Denial;
 use crate::intent::Intent;
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
-use crate::{cpus, rail};
+use crate::{cpus, nvmes, rail};
 use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
 use topology_graph::Level;
@@ -34,6 +34,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     };
     let mut written = form.write(&demand, source, Order::NicThenGpu);
     cpus::add(intent, &demand, &mut written);
+    nvmes::add(intent, &demand, &mut written);
     Ok(Plan {
         driver: selected.driver,
         join: "numa",
@@ -49,6 +50,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         place: None,
         rail: None,
         cpus: intent.cpus,
+        nvmes: intent.nvmes,
         pins: Vec::new(),
         devices: (intent.gpus, intent.nics),
         pairing: intent.pairing,

@@ -1,5 +1,6 @@
 //! Flags.
 
+use crate::fabric::FabricPlacement;
 use crate::plan::{Policy, QuotaEscape};
 use cluster_model::retention::Retention;
 use k8s_openapi::jiff::SignedDuration;
@@ -99,6 +100,10 @@ pub struct PolicyArgs {
     /// lifts the gates. Without this flag such pods are denied
     #[arg(long)]
     pub fabric_controller: bool,
+    /// Put pods with dranet.io/fabric into PodGroups that kube-scheduler places, instead of adding
+    /// scheduling gates; the fabric controller must run with the same flag, as it makes the PodGroups
+    #[arg(long, requires = "fabric_controller")]
+    pub pod_groups: bool,
     /// What becomes of a pod while no machine has been seen yet, none remembered either
     #[arg(long, value_enum, default_value_t = UnknownShape::Deny)]
     pub unknown_shape: UnknownShape,
@@ -128,18 +133,24 @@ impl From<PolicyArgs> for Policy {
             max_steps,
             network_namespaces,
             fabric_controller,
+            pod_groups,
             unknown_shape,
             quota_escape,
             scheduler_name,
         } = args;
         let admit_unknown = unknown_shape == UnknownShape::Admit;
+        let fabric = match (fabric_controller, pod_groups) {
+            (false, _) => FabricPlacement::Off,
+            (true, false) => FabricPlacement::Gates,
+            (true, true) => FabricPlacement::PodGroups,
+        };
         Self {
             gpu_class,
             nic_class,
             max_steps,
             network_namespaces,
             admit_unknown,
-            fabric_controller,
+            fabric,
             scheduler_name,
             quota_escape,
         }

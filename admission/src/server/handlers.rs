@@ -91,7 +91,7 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
         let view = own.templates.view.read();
         answer(&asked, &view, &own.policy, &own.plans, &own.recent)
     };
-    let Answer { response, needs } = match app.decisions.make(decide).await {
+    let Answer { response, template: needed } = match app.decisions.make(decide).await {
         Ok(answer) => answer,
         Err(error) => {
             tracing::error!(%error, "Not decided");
@@ -100,16 +100,16 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
             return failed(AdmissionResponse::from(&**request), &error, is_passing);
         }
     };
-    let needs = needs.filter(|_| response.allowed && !request.dry_run);
-    let Some(needs) = needs else {
+    let needed = needed.filter(|_| response.allowed && !request.dry_run);
+    let Some(needed) = needed else {
         app.metrics.count(Outcome::of(&response));
         return response;
     };
-    match app.templates.ensure(&needs.key, needs.template.as_ref()).await {
+    match app.templates.ensure(&needed.key, needed.template.as_ref()).await {
         Ok(written) => {
             app.metrics.count(Outcome::of(&response));
             app.metrics.count_template(written);
-            if let Some(join) = needs.join {
+            if let Some(join) = needed.join {
                 app.metrics.count_plan(join);
             }
             response

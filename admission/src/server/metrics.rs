@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Instant;
 
-use super::templates::Written;
+use super::templates::TemplateWrite;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -128,8 +128,8 @@ impl Metrics {
         self.plans.get_or_create(&JoinLabel { join }).inc();
     }
 
-    pub(super) fn count_template(&self, written: Written) {
-        self.templates.inc_by(u64::from(written == Written::Created));
+    pub(super) fn count_template(&self, written: TemplateWrite) {
+        self.templates.inc_by(u64::from(written == TemplateWrite::Created));
     }
 
     pub(crate) fn count_outcome(&self, outcome: TemplateOutcome) {

@@ -2,7 +2,7 @@
 //!
 //! A plan depends on what the pod asks for and on what the cluster has, never on
 //! what is in use, so it holds until the view's epoch changes. Then the next plan
-//! takes its place: of each demand one is kept.
+//! takes its place: of each key one is kept.
 
 use super::metrics::{Metrics, PlanCache};
 use crate::denial::Denial;
@@ -18,7 +18,7 @@ const PLANS_MAX: u64 = 1_000;
 
 /// What a plan follows from, beside the cluster, and the policy, which never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Demand {
+struct PlanKey {
     intent: Intent,
     placement: Placement,
 }
@@ -30,10 +30,10 @@ struct Made {
     plan: Result<Plan, Denial>,
 }
 
-/// The last plan or denial of each demand.
+/// The last plan or denial of each key.
 #[derive(Clone)]
 pub struct Plans {
-    cache: Cache<Demand, Made>,
+    cache: Cache<PlanKey, Made>,
     asked: PlanCache,
 }
 
@@ -64,8 +64,8 @@ impl Plans {
         policy: &Policy,
     ) -> Result<Plan, Denial> {
         let epoch = view.epoch();
-        let demand = Demand { intent: intent.clone(), placement: placement.clone() };
-        let made = self.cache.entry(demand).or_insert_with_if(
+        let key = PlanKey { intent: intent.clone(), placement: placement.clone() };
+        let made = self.cache.entry(key).or_insert_with_if(
             || Made { epoch, plan: plan::plan(intent, placement, view, policy) },
             |known| known.epoch != epoch,
         );

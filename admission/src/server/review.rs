@@ -20,13 +20,13 @@ use serde_json::Value;
 pub struct Answer {
     /// The response.
     pub response: AdmissionResponse,
-    /// What the patched pod needs.
-    pub needs: Option<Needs>,
+    /// The template of the patched pod.
+    pub template: Option<NeededTemplate>,
 }
 
 /// A pod's template and the join that it was planned by.
 #[derive(Debug)]
-pub struct Needs {
+pub struct NeededTemplate {
     /// Where it is.
     pub key: ObjectKey,
     /// The object, without a namespace; `None` where it is known to be there.
@@ -46,7 +46,7 @@ pub fn answer(
     let response = AdmissionResponse::from(request);
     let refuse = |response: AdmissionResponse, why: String| Answer {
         response: response.deny(why),
-        needs: None,
+        template: None,
     };
     let Some(object) = &request.object else {
         return refuse(response, "the request holds no pod".to_owned());
@@ -76,7 +76,10 @@ pub fn answer(
     };
     let join = verdict.planned.as_ref().map(|planned| planned.plan.join);
     let template = verdict.planned.map(|planned| planned.template);
-    Answer { response, needs: verdict.template.map(|key| Needs { key, template, join }) }
+    Answer {
+        response,
+        template: verdict.template.map(|key| NeededTemplate { key, template, join }),
+    }
 }
 
 /// The pod with its namespace, which stands in the request in any case.

@@ -57,7 +57,7 @@ impl TemplateError {
 
 /// What had to be written so that the template is there to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum TemplateWrite {
     Nothing,
     Created,
     Kept,
@@ -77,7 +77,7 @@ impl Templates {
         &self,
         key: &ObjectKey,
         template: Option<&ResourceClaimTemplate>,
-    ) -> Result<Written, TemplateError> {
+    ) -> Result<TemplateWrite, TemplateError> {
         let ensured = tokio::time::timeout(PATIENCE, self.ensure_slowly(key, template)).await;
         ensured.unwrap_or_else(|_| Err(TemplateError::Slow { key: key.clone() }))
     }
@@ -86,8 +86,9 @@ impl Templates {
         &self,
         key: &ObjectKey,
         template: Option<&ResourceClaimTemplate>,
-    ) -> Result<Written, TemplateError> {
-        let known = self.view.read().template_object(key).map(|there| Found::of(there, template));
+    ) -> Result<TemplateWrite, TemplateError> {
+        let known =
+            self.view.read().template_object(key).map(|there| StoredTemplate::of(there, template));
         match (known, template) {
             (Some(found), _) => self.settle(key, found, template).await,
             (None, Some(template)) => self.create(key, template).await,
@@ -99,15 +100,15 @@ impl Templates {
     async fn settle(
         &self,
         key: &ObjectKey,
-        found: Found,
+        found: StoredTemplate,
         template: Option<&ResourceClaimTemplate>,
-    ) -> Result<Written, TemplateError> {
+    ) -> Result<TemplateWrite, TemplateError> {
         match (found, template) {
-            (Found::Good, _) => Ok(Written::Nothing),
-            (Found::Other, _) => Err(TemplateError::Differs { key: key.clone() }),
-            (Found::Marked, template) => {
+            (StoredTemplate::Good, _) => Ok(TemplateWrite::Nothing),
+            (StoredTemplate::Other, _) => Err(TemplateError::Differs { key: key.clone() }),
+            (StoredTemplate::Marked, template) => {
                 if self.keep_or_miss(key).await? {
-                    return Ok(Written::Kept);
+                    return Ok(TemplateWrite::Kept);
                 }
                 let gone = || TemplateError::Slow { key: key.clone() };
                 self.create(key, template.ok_or_else(gone)?).await
@@ -119,19 +120,21 @@ impl Templates {
         &self,
         key: &ObjectKey,
         template: &ResourceClaimTemplate,
-    ) -> Result<Written, TemplateError> {
+    ) -> Result<TemplateWrite, TemplateError> {
         let api = self.api(key);
         match api.create(&params(), template).await {
-            Ok(_) => Ok(Written::Created),
+            Ok(_) => Ok(TemplateWrite::Created),
             // Another replica, or this one before its watch told it.
             Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
                 let compare = |source| TemplateError::Compare { key: key.clone(), source };
                 let there = api.get(&key.name).await.map_err(Box::new).map_err(compare)?;
-                match Found::of(&there, Some(template)) {
-                    Found::Good => Ok(Written::Nothing),
-                    Found::Other => Err(TemplateError::Differs { key: key.clone() }),
-                    Found::Marked if self.keep_or_miss(key).await? => Ok(Written::Kept),
-                    Found::Marked => Err(TemplateError::Slow { key: key.clone() }),
+                match StoredTemplate::of(&there, Some(template)) {
+                    StoredTemplate::Good => Ok(TemplateWrite::Nothing),
+                    StoredTemplate::Other => Err(TemplateError::Differs { key: key.clone() }),
+                    StoredTemplate::Marked if self.keep_or_miss(key).await? => {
+                        Ok(TemplateWrite::Kept)
+                    }
+                    StoredTemplate::Marked => Err(TemplateError::Slow { key: key.clone() }),
                 }
             }
             Err(source) => {
@@ -163,13 +166,13 @@ impl Templates {
 }
 
 /// What stands under the template's name.
-enum Found {
+enum StoredTemplate {
     Good,
     Marked,
     Other,
 }
 
-impl Found {
+impl StoredTemplate {
     fn of(there: &ResourceClaimTemplate, wanted: Option<&ResourceClaimTemplate>) -> Self {
         // The claim decides; labels may differ between versions of ours.
         let same = |wanted| claim_of(wanted) == claim_of(there);

@@ -1,4 +1,5 @@
-//! What a pod asks for beside GPUs and NICs: CPUs of their NUMA node, and the rail of its job.
+//! What a pod asks for beside GPUs and NICs: CPUs and NVMe devices of their NUMA node, and the
+//! rail of its job.
 
 use crate::cluster::{GB300, H100, Machine, cluster, pod};
 use admission::admit::{AdmitError, admit};
@@ -158,6 +159,117 @@ fn cpus_that_cannot_be_aligned_are_denied() {
         let denial = denied(&pod, view);
         assert!(denial.contains(expected), "`{expected}` is not in: {denial}");
         assert!(denial.starts_with("dranet.io/aligned-cpus: \""), "{denial}");
+    }
+}
+
+/// NVMe devices of each NUMA node.
+const NVMES: u32 = 4;
+
+/// A machine with the slice of dra-driver-nvme, as its code makes it
+/// (`cmd/nvme-kubeletplugin/deviceinfo.go` of johnahull/dra-driver-nvme).
+fn with_nvmes(machine: Machine) -> ClusterView {
+    let mut view = cluster(&[machine]);
+    let class = json!({
+        "metadata": { "name": "dra.nvme" },
+        "spec": { "selectors": [{ "cel": { "expression": "device.driver == \"dra.nvme\"" } }] },
+    });
+    view.apply(serde_json::from_value::<DeviceClass>(class).unwrap()).unwrap();
+    let device = |index: u32| {
+        let numa = index / NVMES;
+        json!({
+            "name": format!("nvme{index}"),
+            "attributes": {
+                "dra.nvme/model": { "string": "SAMSUNG MZQL21T9HCJR" },
+                "dra.nvme/serial": { "string": format!("S64GNE{index}") },
+                "dra.nvme/transport": { "string": "pcie" },
+                "dra.nvme/numaNode": { "int": numa },
+                "resource.kubernetes.io/numaNode": { "int": numa },
+                "resource.kubernetes.io/cpuSocketID": { "int": numa },
+                "resource.kubernetes.io/pciBusID": { "string": format!("0000:{index:02x}:00.0") },
+                "resource.kubernetes.io/pcieRoot": { "string": format!("pci0000:{index:02x}") },
+            },
+            "capacity": { "dra.nvme/size": { "value": "1920383410176" } },
+        })
+    };
+    let devices: Vec<_> = (0..2 * NVMES).map(device).collect();
+    let slice = json!({ "metadata": { "name": "node-0-dra.nvme" }, "spec": {
+        "driver": "dra.nvme", "nodeName": "node-0", "devices": devices,
+        "pool": { "name": "node-0", "generation": 1, "resourceSliceCount": 1 },
+    } });
+    view.apply(serde_json::from_value::<ResourceSlice>(slice).unwrap()).unwrap();
+    view
+}
+
+fn pod_with_nvmes(gpus: u32, nvmes: &str, annotations: &[(&str, &str)]) -> Value {
+    pod(GPU, gpus, &[annotations, &[("aligned-nvmes", nvmes)]].concat())
+}
+
+#[test]
+fn nvme_devices_are_on_the_numa_node_of_the_nics() {
+    for (machine, gpus, nvmes, annotations) in [
+        (GB300, 1, 1, &[("aligned-nics", "1")][..]),
+        (GB300, 2, 4, &[("aligned-nics", "2"), ("pairing", "group")]),
+        (GB300, 4, 8, &[("aligned-nics", "4")]),
+        (H100, 1, 4, &[("aligned-nics", "1")]),
+        (H100, 8, 8, &[("aligned-nics", "8")]),
+    ] {
+        let view = with_nvmes(machine);
+        let plan = planned(&pod_with_nvmes(gpus, &nvmes.to_string(), annotations), &view);
+        let what = format!("{} {gpus} {annotations:?}: {:?}", machine.fixture, plan.claim);
+        let given = given(&plan, &view);
+        let of_nvmes: Vec<_> = given.iter().filter(|(name, _)| name.starts_with("nvme")).collect();
+        assert_eq!(of_nvmes.len(), nvmes, "{what}");
+        for (request, nvme) in of_nvmes {
+            let block = request.strip_prefix("nvme-");
+            let is_own = |name: &str| {
+                name.starts_with("nic")
+                    && block.is_none_or(|block| {
+                        name.split('/').next() == Some(&*format!("nic-{block}"))
+                    })
+            };
+            let own: Vec<_> = given.iter().filter(|(name, _)| is_own(name)).collect();
+            assert!(!own.is_empty(), "no NICs beside {request}: {what}");
+            for (_, nic) in own {
+                assert_eq!(nic.attribute(NUMA), nvme.attribute(NUMA), "{what}");
+            }
+        }
+        let note = plan.note("…");
+        let devices = if nvmes == 1 { "device" } else { "devices" };
+        let expected = format!("with {nvmes} NVMe {devices} of the same NUMA node");
+        assert!(note.contains(&expected), "{note}");
+    }
+}
+
+#[test]
+fn nvme_devices_that_cannot_be_aligned_are_denied() {
+    let (view, without) = (with_nvmes(GB300), cluster(&[GB300]));
+    let nics = ("aligned-nics", "1");
+    let one = |nvmes: &str| pod_with_nvmes(1, nvmes, &[nics]);
+    let mut two = one("1");
+    let mut second = two["spec"]["containers"][0].clone();
+    second["name"] = "second".into();
+    two["spec"]["containers"].as_array_mut().unwrap().push(second);
+    for (pod, view, expected) in [
+        (one("some"), &view, "invalid value: not a number of NVMe devices"),
+        (one("0"), &view, "invalid value: zero asks for nothing"),
+        (one("31"), &view, "beside 2 GPUs and NICs these are too many"),
+        (two, &view, "NVMe devices go to one container, and 2 containers of the pod get devices"),
+        (one("5"), &view, "no NUMA node here has more than 4"),
+        (one("1"), &without, "install dra-driver-nvme"),
+        (
+            pod_with_nvmes(2, "3", &[("aligned-nics", "2")]),
+            &view,
+            "3 NVMe devices cannot be shared out evenly among 2 GPUs",
+        ),
+        (
+            pod_with_nvmes(1, "1", &[nics, ("alignment-policy", "preferred")]),
+            &view,
+            "or the pod waits, which dranet.io/alignment-policy: \"preferred\" contradicts",
+        ),
+    ] {
+        let denial = denied(&pod, view);
+        assert!(denial.contains(expected), "`{expected}` is not in: {denial}");
+        assert!(denial.starts_with("dranet.io/aligned-nvmes: \""), "{denial}");
     }
 }
 

@@ -328,7 +328,7 @@ fn a_denied_pod_never_fits() {
     for (name, view, intent) in asked() {
         let (gpus, nics, pairing, level, policy) = intent;
         if name.starts_with("intel") && policy == "preferred" {
-            continue; // Needs an attribute that tells kinds apart.
+            continue; // NeededTemplate an attribute that tells kinds apart.
         }
         let Err(error) = admit(&written(&name, intent), &view, &Policy::default()) else {
             continue;

@@ -38,7 +38,7 @@ pub(super) struct Versions {
     slices: HashMap<String, (Pool, Option<String>)>,
     pools: HashMap<Pool, PoolPlace>,
     /// What each claim holds.
-    claims: BTreeMap<ObjectKey, Arc<Held>>,
+    claims: BTreeMap<ObjectKey, Arc<ClaimDevices>>,
 }
 
 /// Driver and name.
@@ -55,7 +55,7 @@ struct PoolPlace {
 
 /// The devices of a claim.
 #[derive(Debug, PartialEq)]
-struct Held {
+struct ClaimDevices {
     pools: BTreeSet<Pool>,
     /// Of all devices and shares.
     hash: u64,
@@ -109,20 +109,20 @@ impl Versions {
 
     pub(super) fn apply_claim(&mut self, claim: &ResourceClaim) {
         let key = ObjectKey::of(&claim.metadata);
-        let held = Held::of(claim);
+        let held = ClaimDevices::of(claim);
         if self.claims.get(&key).map(|known| &**known) == held.as_ref() {
             return;
         }
         self.delete_claim(&key);
         if let Some(held) = held {
-            self.held_changed(&held);
+            self.claim_changed(&held);
             self.claims.insert(key, Arc::new(held));
         }
     }
 
     pub(super) fn delete_claim(&mut self, key: &ObjectKey) {
         if let Some(held) = self.claims.remove(key) {
-            self.held_changed(&held);
+            self.claim_changed(&held);
         }
     }
 
@@ -133,7 +133,7 @@ impl Versions {
         }
     }
 
-    fn held_changed(&mut self, held: &Held) {
+    fn claim_changed(&mut self, held: &ClaimDevices) {
         let places = held.pools.iter().filter_map(|pool| self.pools.get(pool));
         let nodes: BTreeSet<Option<String>> = places.map(|place| place.node.clone()).collect();
         for node in nodes {
@@ -149,7 +149,7 @@ impl Versions {
     }
 }
 
-impl Held {
+impl ClaimDevices {
     /// `None` where the claim holds nothing.
     fn of(claim: &ResourceClaim) -> Option<Self> {
         let allocation = claim.status.as_ref()?.allocation.as_ref()?;

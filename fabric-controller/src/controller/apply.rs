@@ -13,11 +13,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::core::response::reason;
 use process::chain::Chain;
-use serde_json::Value;
+use serde::Serialize;
 use std::collections::BTreeSet;
-
-const TOO_MANY: u16 = 429;
+use std::fmt::Debug;
 
 /// Pods of a group that are written at a time.
 const TOGETHER: usize = 32;
@@ -25,7 +25,7 @@ const TOGETHER: usize = 32;
 impl Controller {
     /// Carries a decision out. Returns why pods of the group wait still.
     pub(super) async fn apply(&self, decision: &Decision, group: &Group) -> Option<WaitingReason> {
-        let done = match &decision.step {
+        let done = match &decision.action {
             Action::Wait(why) => return Some(why.clone()),
             Action::Evict { pods } => {
                 self.evict_all(group, pods).await.map(|()| Some(WaitingReason::Moving))
@@ -134,7 +134,7 @@ impl Controller {
         &self,
         api: &Api<Pod>,
         members: &[&Member],
-        patch: impl Fn(&Member) -> Value,
+        patch: impl Fn(&Member) -> Pod,
     ) -> Result<(), ApiError> {
         let write = async |member: &&Member| strategic(api, &member.name, &patch(member)).await;
         let written = stream::iter(members).map(write).buffer_unordered(TOGETHER);
@@ -147,7 +147,11 @@ impl Controller {
 }
 
 /// False where the pod is gone, or has been written since.
-async fn strategic(api: &Api<Pod>, name: &str, patch: &Value) -> Result<bool, ApiError> {
+async fn strategic(
+    api: &Api<Pod>,
+    name: &str,
+    patch: &(impl Serialize + Debug),
+) -> Result<bool, ApiError> {
     match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
@@ -165,7 +169,7 @@ async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
     match api.evict(&member.name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == TOO_MANY => {
+        Err(kube::Error::Api(status)) if status.reason == reason::TOO_MANY_REQUESTS => {
             tracing::info!(pod = member.name, why = status.message, "Not evicted yet");
             Ok(())
         }

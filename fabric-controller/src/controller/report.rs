@@ -5,15 +5,15 @@
 use crate::decide::Warning;
 use crate::group::GroupKey;
 use crate::{Action, Decision, Group, Member, WaitingReason};
-use cluster_model::names::CONDITION_FABRIC;
+use cluster_model::names::{CONDITION_FABRIC, pod_group};
 use futures::StreamExt;
 use futures::stream;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter as EventSource};
 use kube::{Api, Client};
-use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
@@ -90,10 +90,14 @@ impl Reporter {
         self.reports.retain(|key, _| waiting.iter().any(|(group, _)| group.key == *key));
         for decision in decisions {
             if let (Action::Place { fabric, pods, .. }, Some(group)) =
-                (&decision.step, groups.get(&decision.group))
+                (&decision.action, groups.get(&decision.group))
             {
                 self.placed(group, fabric, pods, decision.warning).await;
             }
+        }
+        for group in groups.values() {
+            let is_waiting = waiting.iter().any(|(waiting, _)| waiting.key == group.key);
+            self.waits_no_more(group, is_waiting).await;
         }
         for (group, why) in waiting {
             if self.is_due(&group.key, why, now) {
@@ -126,10 +130,22 @@ impl Reporter {
             Some(Warning::Late) => (
                 EventType::Warning,
                 "FabricChosenLate",
-                format!("{placed}, before the group is whole: it was waited for long"),
+                format!("{placed}; others do not exist yet, and they were waited for long enough"),
             ),
         };
         self.event(group, first, kind, reason, note).await;
+    }
+
+    /// Says that it is kube-scheduler that places a group from now on.
+    pub(super) async fn made_pod_group(&self, group: &Group) {
+        let Some(first) = group.gated().min_by_key(|member| (member.created, &member.name)) else {
+            return;
+        };
+        let note = format!(
+            "PodGroup {} created: kube-scheduler puts the pods of the group on one fabric",
+            pod_group(&group.key.label)
+        );
+        self.event(group, first, EventType::Normal, "PodGroupCreated", note).await;
     }
 
     async fn waits(&self, group: &Group, why: &WaitingReason) {
@@ -137,22 +153,38 @@ impl Reporter {
             return;
         };
         self.event(group, first, EventType::Warning, why.reason(), why.to_string()).await;
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &group.key.namespace);
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let condition = json!({
-            "type": CONDITION_FABRIC,
-            "status": "False",
-            "reason": why.reason(),
-            "message": why.to_string(),
-            "lastTransitionTime": now,
+        let conditions = group.gated().map(|it| (it, condition("False", why.reason(), why)));
+        self.write_conditions(group, conditions).await;
+    }
+
+    /// Takes back what the conditions of pods say that wait no more.
+    async fn waits_no_more(&self, group: &Group, is_waiting: bool) {
+        let told = group.members.iter().filter(|member| member.is_told_to_wait);
+        let conditions = told.filter_map(|member| {
+            let placed = || {
+                let fabric = member.chosen.as_deref().unwrap_or_default();
+                condition("True", "FabricChosen", &format!("the group is on fabric {fabric}"))
+            };
+            let handed_over = || {
+                let text = "kube-scheduler puts the pods of the PodGroup on one fabric";
+                condition("True", "PodGroupCreated", &text)
+            };
+            let is_handed_over = member.in_pod_group && !is_waiting;
+            let placed = (member.is_released() && !member.in_pod_group).then(placed);
+            Some((member, placed.or_else(|| is_handed_over.then(handed_over))?))
         });
-        stream::iter(group.gated())
-            .for_each_concurrent(TOGETHER, async |member| {
-                let patch = json!({
-                    "metadata": {"uid": member.uid},
-                    "status": {"conditions": [condition]},
-                });
-                let patch = Patch::Strategic(patch);
+        self.write_conditions(group, conditions).await;
+    }
+
+    async fn write_conditions<'g>(
+        &self,
+        group: &Group,
+        conditions: impl Iterator<Item = (&'g Member, PodCondition)>,
+    ) {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &group.key.namespace);
+        stream::iter(conditions)
+            .for_each_concurrent(TOGETHER, async |(member, condition)| {
+                let patch = Patch::Strategic(with_condition(member, condition));
                 let written = api.patch_status(&member.name, &PatchParams::default(), &patch).await;
                 if let Err(error) = written {
                     tracing::debug!(pod = member.name, %error, "Condition not written");
@@ -187,6 +219,26 @@ impl Reporter {
         if let Err(error) = self.recorder.publish(&event, &about).await {
             tracing::debug!(group = %group.key, %error, "Event not written");
         }
+    }
+}
+
+fn condition(status: &str, reason: &str, message: &impl ToString) -> PodCondition {
+    PodCondition {
+        type_: CONDITION_FABRIC.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_string()),
+        last_transition_time: Some(Time(Timestamp::now())),
+        ..PodCondition::default()
+    }
+}
+
+/// The part of a pod that is written: nobody else's of that name.
+fn with_condition(member: &Member, condition: PodCondition) -> Pod {
+    Pod {
+        metadata: ObjectMeta { uid: Some(member.uid.clone()), ..ObjectMeta::default() },
+        status: Some(PodStatus { conditions: Some(vec![condition]), ..PodStatus::default() }),
+        ..Pod::default()
     }
 }
 

@@ -10,8 +10,9 @@ use kube::{Api, Client};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// An API group that is not installed is answered with this code and no reason, so that
-/// `is_not_found`, which reads the reason, does not know it.
+/// An API group that is not installed is answered with this code and no reason.
+/// `is_not_found` of kube-core 5.0 does not know that: it means to look at the code where the
+/// answer's reason is unknown, and asks instead whether `NotFound` is.
 const NOT_FOUND: u16 = 404;
 
 /// How old an answer may be while pods wait for it.
@@ -67,7 +68,7 @@ impl Sizes {
         let is_owned = group.members.iter().any(|member| member.owner.is_some());
         match self.0.get(&group.key) {
             Some((size, _)) => group.size = size.or(said),
-            None if is_owned => group.members.retain(|member| member.state != PodStage::Gated),
+            None if is_owned => group.members.retain(|member| member.stage != PodStage::Gated),
             None => group.size = said,
         }
     }

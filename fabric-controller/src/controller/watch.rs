@@ -1,14 +1,17 @@
-//! Pods and nodes as the decision needs them, by watches.
+//! Pods, nodes and `PodGroup`s as the decision needs them, by watches.
 //!
 //! Two watches bring pods: those of groups in any phase, and those that use a node. Pods that
-//! wait for a node and are of no group never arrive.
+//! wait for a node and are of no group never arrive. Where kube-scheduler places the groups,
+//! only their pods and their `PodGroup`s are watched.
 
 use crate::nodes::Nodes;
+use crate::pod_groups::MadePodGroups;
 use crate::pods::Pods;
 use cluster_model::names::label;
 use cluster_model::view::ObjectKey;
-use cluster_model::watch::{Sink, follow_into};
+use cluster_model::watch::{Sink, follow_into, wait_for_pod_groups};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use serve::readiness::Readiness;
@@ -26,15 +29,16 @@ pub(super) struct Watched {
     complete: Readiness,
 }
 
-/// Pods and nodes; a decision takes a copy of the pointers and no lock.
+/// What decisions need; a decision takes a copy of the pointers and no lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     pub(super) pods: Arc<Pods>,
     pub(super) nodes: Arc<Nodes>,
+    pub(super) pod_groups: Arc<MadePodGroups>,
 }
 
 impl Watched {
-    /// Pods and nodes as they are now. They are copied at the first change while this is
+    /// Everything as it is now. It is copied at the first change while this is
     /// held.
     pub(super) fn objects(&self) -> Objects {
         self.lock().clone()
@@ -63,17 +67,38 @@ impl Watched {
         let in_group = watcher::Config::default().labels(label::FABRIC_GROUP);
         let on_node = watcher::Config::default().fields(USES_A_NODE);
         let watches = (
-            follow_into(pods.clone(), in_group, GroupPods(Arc::clone(self)), of_groups),
-            follow_into(pods, on_node, NodePods(Arc::clone(self)), with_nodes),
+            follow_into(pods.clone(), in_group, GroupPodSink(Arc::clone(self)), of_groups),
+            follow_into(pods, on_node, BoundPodSink(Arc::clone(self)), with_nodes),
             follow_into(
                 Api::<Node>::all(client),
                 watcher::Config::default(),
-                AllNodes(Arc::clone(self)),
+                NodeSink(Arc::clone(self)),
                 of_nodes,
             ),
         );
         async move {
             futures::join!(watches.0, watches.1, watches.2);
+        }
+    }
+
+    /// The same where kube-scheduler places the groups.
+    pub(super) fn follow_pod_groups(self: &Arc<Self>, client: Client) -> impl Future<Output = ()> {
+        let kinds = ["pods of groups", "podgroups of groups"];
+        let [of_pods, of_pod_groups] = kinds.map(|kind| self.complete.wait_for(kind));
+        let in_group = watcher::Config::default().labels(label::FABRIC_GROUP);
+        let pods = GroupPodSink(Arc::clone(self));
+        let pod_groups = PodGroupSink(Arc::clone(self));
+        async move {
+            let absent = || {
+                tracing::warn!(
+                    "The API server has no PodGroups, so no group is placed; turn on its feature \
+                     gates GenericWorkload and TopologyAwareWorkloadScheduling"
+                );
+            };
+            wait_for_pod_groups(&client, absent).await;
+            let pods = follow_into(Api::all(client.clone()), in_group.clone(), pods, of_pods);
+            let made = follow_into(Api::all(client), in_group, pod_groups, of_pod_groups);
+            futures::join!(pods, made);
         }
     }
 
@@ -85,9 +110,9 @@ impl Watched {
 }
 
 /// Pods of groups: their state, and what they use of their node.
-struct GroupPods(Arc<Watched>);
+struct GroupPodSink(Arc<Watched>);
 
-impl Sink<Pod> for GroupPods {
+impl Sink<Pod> for GroupPodSink {
     fn apply(&mut self, pod: Pod) {
         let matters = Arc::make_mut(&mut self.0.lock().pods).apply(&pod);
         self.0.notify(matters);
@@ -100,9 +125,9 @@ impl Sink<Pod> for GroupPods {
 }
 
 /// Pods with nodes: what they use there.
-struct NodePods(Arc<Watched>);
+struct BoundPodSink(Arc<Watched>);
 
-impl Sink<Pod> for NodePods {
+impl Sink<Pod> for BoundPodSink {
     fn apply(&mut self, pod: Pod) {
         Arc::make_mut(&mut self.0.lock().pods).apply_usage(&pod);
     }
@@ -114,10 +139,24 @@ impl Sink<Pod> for NodePods {
     }
 }
 
-/// All nodes.
-struct AllNodes(Arc<Watched>);
+/// The `PodGroup`s that were made for groups.
+struct PodGroupSink(Arc<Watched>);
 
-impl Sink<Node> for AllNodes {
+impl Sink<PodGroup> for PodGroupSink {
+    fn apply(&mut self, object: PodGroup) {
+        Arc::make_mut(&mut self.0.lock().pod_groups).apply(&object);
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        Arc::make_mut(&mut self.0.lock().pod_groups).delete(key);
+        self.0.notify(true);
+    }
+}
+
+/// All nodes.
+struct NodeSink(Arc<Watched>);
+
+impl Sink<Node> for NodeSink {
     fn apply(&mut self, node: Node) {
         let matters = Arc::make_mut(&mut self.0.lock().nodes).apply(&node);
         self.0.notify(matters);

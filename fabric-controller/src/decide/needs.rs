@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Pods of a group that need a place.
 #[derive(Debug)]
-pub(crate) struct Needs<'g> {
+pub(crate) struct GroupDemand<'g> {
     /// Those that are there, by what they need, oldest first.
     pub(super) pods: Vec<(Arc<PodRequirements>, Vec<&'g Member>)>,
     /// Those that are still to come, taken to be as the others are.
@@ -18,7 +18,7 @@ pub(crate) struct Needs<'g> {
     is_sized: bool,
 }
 
-impl<'g> Needs<'g> {
+impl<'g> GroupDemand<'g> {
     /// What these pods of a group need, and those that are still to come.
     ///
     /// # Errors

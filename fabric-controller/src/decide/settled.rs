@@ -4,20 +4,22 @@
 
 use super::super::group::{Group, Member, PodStage};
 use super::super::waiting::WaitingReason;
-use super::{Action, FullFabricPolicy, Needs, Placer, names};
+use super::{Action, FullFabricPolicy, GroupDemand, Placer, names};
 
 impl Placer<'_, '_> {
     /// Keeps the places of released pods that have no node yet. How many of those
     /// that the scheduler has tried in vain have none.
     pub(super) fn keep(&mut self, group: &Group) -> usize {
         let Some(fabric) = self.fabric_of(group) else { return 0 };
-        let on_the_way = |member: &&Member| member.state == PodStage::Released;
+        let on_the_way = |member: &&Member| member.stage == PodStage::Released;
         let pods = group.released().filter(on_the_way);
         let stuck = pods.clone().filter(|member| member.is_unschedulable).count();
         if pods.clone().next().is_none() {
             return 0;
         }
-        let Ok(mut needs) = Needs::of(group, pods.clone(), self.cluster.view()) else { return 0 };
+        let Ok(mut needs) = GroupDemand::of(group, pods.clone(), self.cluster.view()) else {
+            return 0;
+        };
         needs.to_come = None;
         let placed = match self.cluster.fabric(&fabric) {
             Some(room) => needs.take(room).len(),
@@ -38,7 +40,7 @@ impl Placer<'_, '_> {
             return self.push(group, all(group), None);
         }
         let ready = group.gated().filter(|member| member.other_gates.is_empty());
-        let needs = match Needs::of(group, ready, self.cluster.view()) {
+        let needs = match GroupDemand::of(group, ready, self.cluster.view()) {
             Ok(needs) => needs,
             Err(why) => return self.push(group, Action::Wait(WaitingReason::Unknown(why)), None),
         };
@@ -69,12 +71,12 @@ impl Placer<'_, '_> {
             need: ready,
             elsewhere,
         });
-        let step = match (fit, rest) {
+        let action = match (fit, rest) {
             (0, Some(why)) => Action::Wait(why),
             (0, None) => return,
             (_, rest) => Action::Place { fabric, pods: names(placed), rest },
         };
-        self.push(group, step, None);
+        self.push(group, action, None);
     }
 
     fn fabric_of(&self, group: &Group) -> Option<String> {
@@ -83,8 +85,10 @@ impl Placer<'_, '_> {
 
     /// Whether another fabric has room for the whole group as things are.
     fn fits_elsewhere(&mut self, group: &Group, fabric: &str) -> bool {
-        let members = group.members.iter().filter(|member| member.state != PodStage::Succeeded);
-        let Ok(needs) = Needs::anew(group, members, self.cluster.view()) else { return false };
+        let members = group.members.iter().filter(|member| member.stage != PodStage::Succeeded);
+        let Ok(needs) = GroupDemand::anew(group, members, self.cluster.view()) else {
+            return false;
+        };
         let kept = &self.kept;
         let mut others = self.cluster.fabrics_mut();
         others.any(|(name, room)| {

@@ -28,6 +28,11 @@ pub struct Args {
     /// Namespace of its Lease; without it the service account's
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
+    /// Make PodGroups by which kube-scheduler puts groups on one fabric, instead of choosing the
+    /// fabric; admission must run with the same flag. Of the flags about how groups are placed, none
+    /// has an effect then
+    #[arg(long)]
+    pub pod_groups: bool,
     /// How groups are placed.
     #[command(flatten)]
     pub placement: PlacementArgs,

@@ -21,6 +21,8 @@ pub(crate) enum Outcome {
     Late,
     /// It was evicted, to be placed anew.
     Evicted,
+    /// It got a `PodGroup`, which kube-scheduler places.
+    PodGroup,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

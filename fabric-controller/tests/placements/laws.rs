@@ -39,7 +39,7 @@ fn placed(world: &World) -> BTreeMap<String, (BTreeSet<String>, usize)> {
     let (_, groups) = world.groups();
     let one = |group: &Group| {
         let on = group.released().filter_map(|member| member.chosen.clone()).collect();
-        let bound = group.released().filter(|member| matches!(member.state, PodStage::Bound(_)));
+        let bound = group.released().filter(|member| matches!(member.stage, PodStage::Bound(_)));
         (group.key.label.clone(), (on, bound.count()))
     };
     groups.iter().map(one).collect()
@@ -239,7 +239,7 @@ proptest! {
 fn look(world: &mut World, writes: usize) {
     let mut left = writes;
     for decision in world.decide() {
-        let Action::Place { fabric, pods, .. } = &decision.step else { continue };
+        let Action::Place { fabric, pods, .. } = &decision.action else { continue };
         for pod in pods.iter().take(left) {
             world.release_one(pod, fabric);
         }

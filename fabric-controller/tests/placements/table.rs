@@ -48,7 +48,7 @@ fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
     world.sizes.insert("a".to_owned(), Size { pods: 3, at_once: true });
     world.pod("a-0", "a", "d4", &json!({}));
     world.pod("a-1", "a", "d4", &json!({}));
-    assert_told(&world, &[("a", "GroupNotWhole: 2 of the group's 3 pods are there")]);
+    assert_told(&world, &[("a", "GroupNotWhole: 2 of the 3 pods of the group exist")]);
     world.now = 300;
     assert_eq!(world.told(), told(&[("a", "2 to f0 (Late)")]));
     // Those that come late have a place: nobody else takes it.
@@ -124,7 +124,10 @@ fn other_gates_come_first() {
     let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": GATE_FABRIC}]);
     let spec = world.pods.get_mut("a-1").unwrap().spec.as_mut().unwrap();
     spec.scheduling_gates = from(gates);
-    assert_told(&world, &[("a", "OtherGates: pods of the group wait for the gates kueue")]);
+    assert_told(
+        &world,
+        &[("a", "OtherGates: pods of the group have other scheduling gates: kueue")],
+    );
 }
 
 #[test]
@@ -215,7 +218,10 @@ fn a_large_gang_is_not_starved_by_small_ones() {
     let found = world.told();
     assert_eq!(
         (&*found["small"], &*found["later"]),
-        ("1 to f1", "KeptFree: the room on f0 is kept for a group that has waited for long")
+        (
+            "1 to f1",
+            "KeptFree: there is room on f0, and it is reserved for a group that has waited longer"
+        )
     );
     for gang in ["x", "small", "later"] {
         world.of(gang).iter().for_each(|pod| world.delete(pod));

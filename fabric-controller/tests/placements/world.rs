@@ -138,7 +138,7 @@ impl World {
 
     /// What was decided on each gang, in short.
     pub(crate) fn told(&self) -> BTreeMap<String, String> {
-        let text = |step: &Action| match step {
+        let text = |action: &Action| match action {
             Action::Place { fabric, pods, rest } => {
                 let rest = rest.as_ref().map(|why| format!(", rest {}", why.reason()));
                 format!("{} to {fabric}{}", pods.len(), rest.unwrap_or_default())
@@ -149,7 +149,7 @@ impl World {
         let one = |decision: &Decision| {
             let GroupKey { label, .. } = &decision.group;
             let warning = decision.warning.map(|it| format!(" ({it:?})")).unwrap_or_default();
-            (label.clone(), format!("{}{warning}", text(&decision.step)))
+            (label.clone(), format!("{}{warning}", text(&decision.action)))
         };
         self.decide().iter().map(one).collect()
     }
@@ -157,7 +157,7 @@ impl World {
     /// Carries every placement out: gates are lifted, nobody is bound yet.
     pub(crate) fn release(&mut self) {
         for decision in self.decide() {
-            if let Action::Place { fabric, pods, .. } = &decision.step {
+            if let Action::Place { fabric, pods, .. } = &decision.action {
                 for pod in pods {
                     self.release_one(pod, fabric);
                 }
@@ -185,7 +185,7 @@ impl World {
         let mut stuck = Vec::new();
         for group in groups {
             for member in
-                group.released().filter(|it| it.state == fabric_controller::PodStage::Released)
+                group.released().filter(|it| it.stage == fabric_controller::PodStage::Released)
             {
                 let fabric = member.chosen.clone().unwrap();
                 let claims = member.requirements.claims(&self.view).unwrap();

@@ -35,6 +35,30 @@ pub struct DiffArgs {
     pub output: Form,
 }
 
+/// Flags of `migrate`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct MigrateArgs {
+    /// File with the operator's objects and the pods that use them; `-` reads standard input.
+    /// Can be given several times
+    #[arg(long = "filename", short, value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Bandwidth of the NIC for each pod that shared one, such as `1G`
+    #[arg(long, value_name = "QUANTITY", default_value = "1G")]
+    pub share: String,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = MigrateFormat::Yaml)]
+    pub output: MigrateFormat,
+}
+
+/// Form of what `migrate` writes.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigrateFormat {
+    /// The documents, with the chart's values in a comment; notes go to standard error.
+    Yaml,
+    /// One JSON document: values, documents, notes.
+    Json,
+}
+
 /// Flags of `completion`.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct CompletionArgs {

@@ -206,8 +206,11 @@ impl Bench<'_> {
                 let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
                 gates.is_some_and(|gates| !gates.is_empty())
             };
-            let held = pods.iter().filter(|pod| is_held(pod)).count();
-            Ok(Check::that(held == 0, || format!("{held} pods are held")))
+            let held: Vec<_> = pods.iter().filter(|pod| is_held(pod)).collect();
+            let why = || held.first().and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
+            Ok(Check::that(held.is_empty(), || {
+                format!("{} pods are held: {:?}", held.len(), why())
+            }))
         })
         .await?;
         Ok(begin.elapsed())

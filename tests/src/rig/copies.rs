@@ -29,7 +29,7 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 impl Rig<'_> {
     /// Makes one node for each index, as `kinds` are in turn, with what is
-    /// published for them. They are not Ready, and stay when the scope ends.
+    /// published for them. They have room for pods, are not Ready, and stay when the scope ends.
     pub async fn copies(&self, kinds: &[String], indices: Range<usize>) -> anyhow::Result<()> {
         let client = self.plane.client();
         let originals = stream::iter(kinds).then(|kind| Original::read(&client, kind));
@@ -74,9 +74,13 @@ async fn get(client: &Client, path: &str) -> anyhow::Result<Value> {
     client.request(request).await.with_context(|| format!("failed to get `{path}`"))
 }
 
-/// The object as it would be created.
+/// The object as it would be created. Of its status stays what a node has for pods, as a kubelet
+/// says it when it creates its node.
 fn bare(mut object: Value, name: &str) -> String {
     object["metadata"] = json!({"name": name, "labels": object["metadata"]["labels"]});
-    object.as_object_mut().map(|object| object.remove("status"));
+    let status = object.as_object_mut().and_then(|object| object.remove("status"));
+    if let Some(allocatable) = status.as_ref().and_then(|status| status.get("allocatable")) {
+        object["status"] = json!({"allocatable": allocatable, "capacity": allocatable});
+    }
     object.to_string()
 }

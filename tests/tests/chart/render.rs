@@ -85,6 +85,7 @@ async fn the_plain_manifests_are_what_the_chart_renders(
         "components/fabric-evict",
         "components/kubeadm-scheduler",
         "components/nri",
+        "components/pod-groups",
     ] {
         let (expected, there) = (texts(&made.path().join(folder))?, texts(&deploy.join(folder))?);
         let names = |texts: &BTreeMap<String, String>| texts.keys().cloned().collect::<Vec<_>>();
@@ -156,6 +157,17 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
     let text = async |values: &[&str]| helm.rendered(values).await;
     for (what, without, with) in [
         ("pods/eviction", &[][..], &["--set=fabricController.fullFabric=evict"][..]),
+        (
+            "pods/eviction",
+            &["--set=fabricController.fullFabric=evict,fabricController.podGroups=true"],
+            &["--set=fabricController.fullFabric=evict"],
+        ),
+        (
+            "By which kube-scheduler puts a group on one fabric",
+            &[],
+            &["--set=fabricController.podGroups=true"],
+        ),
+        ("the fabric of its group, and the gate", &["--set=fabricController.podGroups=true"], &[]),
         (
             "mutatingwebhookconfigurations",
             &["--set=admission.certificate.source=cert-manager"],

@@ -13,7 +13,7 @@ use anyhow::Context;
 use tempfile::TempDir;
 use tests::{
     ControlPlane, Program, Scope, binaries,
-    documents::{Block, pages, parts, repository},
+    documents::{Block, files, pages, parts, repository},
     floor::Test,
     with_scope,
 };
@@ -30,7 +30,11 @@ const FOREIGN_GROUPS: [&str; 3] =
     ["apiVersion: jobset.x-k8s.io/", "apiVersion: kubeflow.org/", "apiVersion: kustomize.config"];
 
 pub(crate) fn tests() -> Vec<Test> {
-    let all = tests::tests![documented_commands_succeed, kubernetes_takes_documented_objects];
+    let all = tests::tests![
+        documented_commands_succeed,
+        kubernetes_takes_documented_objects,
+        kubernetes_takes_what_migrate_writes,
+    ];
     all.into_iter().map(Test::alone).collect()
 }
 
@@ -80,6 +84,29 @@ async fn kubernetes_takes_documented_objects(plane: Arc<ControlPlane>) -> anyhow
             count += 1;
         }
         anyhow::ensure!(count > 0, "no page has an object that is known here");
+        Ok(())
+    })
+    .await
+}
+
+/// The examples of the operator that is migrated from, all at once.
+async fn kubernetes_takes_what_migrate_writes(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let reader = Reader::prepare(&plane, scope).await?;
+        let examples = repository()?.join("migration/tests/network-operator");
+        let files = files(&examples, ".yaml")?;
+        let files: Vec<_> = files.iter().map(|it| format!("-f {}", it.display())).collect();
+        let migrate = format!("kubectl dranet migrate {} > migrated.yaml", files.join(" "));
+        reader.run(&migrate).await?;
+        let said =
+            reader.run("kubectl apply --dry-run=server --validate=strict -f migrated.yaml").await?;
+        for object in [
+            "deviceclass.resource.k8s.io/rdma-rdma-shared-device-a",
+            "resourceclaimtemplate.resource.k8s.io/test-hostdev-pod-1-nics",
+            "pod/rdma-gpu-test-pod-1",
+        ] {
+            anyhow::ensure!(said.contains(object), "`{object}` is not among: {said}");
+        }
         Ok(())
     })
     .await

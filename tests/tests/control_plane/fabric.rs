@@ -16,6 +16,8 @@ pub(crate) fn tests() -> Vec<Test> {
         gangs::pods_made_anew_go_to_the_rest,
         gangs::every_controllers_pods_are_a_group,
         pod_groups::the_scheduler_places_a_group_with_a_topology_constraint,
+        pod_groups::the_scheduler_places_groups_by_the_controllers_pod_groups,
+        pod_groups::no_group_is_placed_where_the_constraint_is_dropped,
         faults::whenever_the_leader_dies_no_group_is_split,
         campaign::random_gangs_are_never_split_and_all_run,
         campaign::the_gates_of_a_large_gang_are_lifted_together,

@@ -53,6 +53,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         nic_class: &selected.nic_class,
         without_interface: false,
         cpu_class: None,
+        nvme_class: None,
     };
     let machines = machines(&view, &selection, |_| true);
     let question = Question {

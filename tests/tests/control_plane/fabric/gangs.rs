@@ -16,9 +16,11 @@ use kube::{
 use serde_json::{Value, json};
 use tests::{Check, ControlPlane, Scope, eventually, rig::Rig};
 
-use super::site::{SOON, create, is_held, node, placed, pod, pods, template, waits, with_fabrics};
+use super::site::{
+    SOON, create, is_held, node, placed, pod, pods, says, template, waits, with_fabrics,
+};
 
-fn job(name: &str, pods: usize, whole_node: bool) -> Job {
+pub(super) fn job(name: &str, pods: usize, whole_node: bool) -> Job {
     serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {
@@ -29,12 +31,12 @@ fn job(name: &str, pods: usize, whole_node: bool) -> Job {
     .unwrap()
 }
 
-async fn run(scope: &Scope, job: &Job) -> anyhow::Result<String> {
+pub(super) async fn run(scope: &Scope, job: &Job) -> anyhow::Result<String> {
     scope.api::<Job>().create(&PostParams::default(), job).await?;
     Ok(format!("batch.kubernetes.io/job-name={}", job.name_any()))
 }
 
-async fn end(scope: &Scope, job: &str) -> anyhow::Result<()> {
+pub(super) async fn end(scope: &Scope, job: &str) -> anyhow::Result<()> {
     let now = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default().grace_period(0)
@@ -68,6 +70,8 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
         end(scope, "one").await?;
         assert_eq!(placed(scope, &third, 2).await?, one);
         event(scope, "FabricChosen").await?;
+        let message = says(scope, &third, 2, "FabricChosen").await?;
+        assert_eq!(message, format!("the group is on fabric {one}"));
         for (name, value) in [
             (r#"groups_waiting{reason="NoRoom"}"#, 0.0),
             (r#"placements_total{outcome="Whole"}"#, 3.0),

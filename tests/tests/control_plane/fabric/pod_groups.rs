@@ -1,27 +1,37 @@
 //! Groups that kube-scheduler places itself: `PodGroup` with a topology constraint, feature
-//! gates `GenericWorkload` and `TopologyAwareWorkloadScheduling`.
+//! gates `GenericWorkload` and `TopologyAwareWorkloadScheduling`. The user makes it, or with
+//! `--pod-groups` the fabric controller.
 
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
 use anyhow::Context;
-use k8s_openapi::api::{core::v1::Pod, scheduling::v1beta1::PodGroup};
-use kube::api::PostParams;
+use k8s_openapi::api::{
+    core::v1::{Pod, PodSchedulingGate},
+    scheduling::v1beta1::PodGroup,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 use tests::{Check, ControlPlane, Options, Scope, eventually};
 
-use super::site::{SOON, create, fabrics, is_held, placed, pods, template, with_fabrics};
+use super::{
+    gangs::{end, job, run},
+    site::{
+        FABRIC, POD_GROUPS, SOON, create, fabrics, is_held, node, placed, pod, pods, says,
+        template, with_fabrics,
+    },
+};
 
-/// The workload API is off by default, so this has a control plane of its own.
+const WORKLOADS: &str = "GenericWorkload=true";
+const TOPOLOGY: &str = "TopologyAwareWorkloadScheduling=true";
+const KUEUE: &str = "kueue.x-k8s.io/admission";
+
 pub(super) async fn the_scheduler_places_a_group_with_a_topology_constraint(
     _: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    let gates = ["GenericWorkload=true", "TopologyAwareWorkloadScheduling=true"];
-    let options = Options {
-        feature_gates: gates.map(str::to_owned).to_vec(),
-        apiserver_args: vec!["--runtime-config=scheduling.k8s.io/v1beta1=true".to_owned()],
-        ..Options::default()
-    };
-    let plane = Arc::new(ControlPlane::start(options).await?);
+    let plane = plane_with(&[WORKLOADS, TOPOLOGY]).await?;
     with_fabrics(plane, (2, 2), 1, &[], async |scope, _| {
         // One node of a fabric is taken, so that the group has room on the other alone.
         let on = fabrics(scope).await?;
@@ -51,6 +61,153 @@ pub(super) async fn the_scheduler_places_a_group_with_a_topology_constraint(
     .await
 }
 
+/// Two pods of a named group and a Job, with room for one of them at a time.
+pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
+    _: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let plane = plane_with(&[WORKLOADS, TOPOLOGY]).await?;
+    with_fabrics(plane, (2, 2), 1, &[POD_GROUPS], async |scope, rig| {
+        let on = fabrics(scope).await?;
+        let (taken, first) = on.iter().next().context("nodes have fabrics")?;
+        create(scope, &alone(taken)?).await?;
+        scope.bound("alone", SOON).await?;
+
+        // The PodGroup is there with the first pod, and the scheduler waits for the second.
+        create(scope, &named_member("named-0")?).await?;
+        let made = made_for(scope, "gang=named").await?;
+        let gang = made.spec.scheduling_policy.gang.as_ref();
+        assert_eq!(gang.map(|it| it.min_count), Some(2));
+        says(scope, "gang=named", 1, "GroupNotWhole").await?;
+        let held = scope.api::<Pod>().get("named-0").await?;
+        assert!(!is_held(&held) && node(&held).is_none(), "the scheduler holds it: {held:?}");
+
+        // Another's gate on a pod of the group is its owner's business.
+        let mut gated = named_member("named-1")?;
+        let spec = gated.spec.as_mut().context("a specification")?;
+        spec.scheduling_gates = Some(vec![PodSchedulingGate { name: KUEUE.to_owned() }]);
+        create(scope, &gated).await?;
+        let job = run(scope, &job("job", 2, true)).await?;
+        let fabric = placed(scope, &job, 2).await?;
+        assert_ne!(&fabric, first, "one fabric alone has room for the Job");
+        assert!(pods(scope, "gang=named").await?.iter().all(|pod| node(pod).is_none()));
+
+        // Without the gate the group is whole, and no fabric has room for all of it.
+        let admitted = json!({"spec": {"schedulingGates": [{"name": KUEUE, "$patch": "delete"}]}});
+        let admitted = Patch::Strategic(admitted);
+        scope.api::<Pod>().patch("named-1", &PatchParams::default(), &admitted).await?;
+        says_unschedulable(scope, "named-0").await?;
+        says(scope, "gang=named", 1, "PodGroupCreated").await?;
+        assert!(pods(scope, "gang=named").await?.iter().all(|pod| node(pod).is_none()));
+        let of_job = made_for(scope, &job).await?.name_any();
+        end(scope, "job").await?;
+        assert_eq!(placed(scope, "gang=named", 2).await?, fabric);
+
+        // With its pods the PodGroup of the Job has gone, and no other.
+        let names = async || {
+            let all = scope.api::<PodGroup>().list(&ListParams::default()).await?;
+            anyhow::Ok(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
+        };
+        eventually(SOON, async || {
+            let there = names().await?;
+            let is_done = there == [made.name_any()];
+            Ok(Check::that(is_done, || format!("{there:?} are there, {of_job} among them?")))
+        })
+        .await?;
+
+        // A PodGroup without the constraint cannot get it any more.
+        group(scope, "theirs", &Value::Null).await?;
+        let denied = create_member(scope, "theirs-0", "theirs").await;
+        let denied = format!("{:#}", denied.expect_err("it is denied"));
+        assert!(denied.contains("the pod is in PodGroup `theirs` already"), "{denied}");
+
+        // The controller may do no more than it does.
+        let client = rig.client_as("fabric-controller").await?;
+        let groups: Api<PodGroup> = Api::namespaced(client.clone(), scope.namespace());
+        let deleted = groups.delete("theirs", &DeleteParams::default()).await;
+        forbidden(deleted, "writes only PodGroups of its own groups");
+        let of_pods: Api<Pod> = Api::namespaced(client, scope.namespace());
+        let lifted = Patch::Merge(json!({"spec": {"schedulingGates": []}}));
+        let patched = of_pods.patch("named-1", &PatchParams::default(), &lifted).await;
+        forbidden(patched, "cannot patch resource \"pods\"");
+        Ok(())
+    })
+    .await
+}
+
+/// `TopologyAwareWorkloadScheduling` is off, and kube-apiserver drops the field in silence.
+pub(super) async fn no_group_is_placed_where_the_constraint_is_dropped(
+    _: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let plane = plane_with(&[WORKLOADS]).await?;
+    with_fabrics(plane, (1, 2), 1, &[POD_GROUPS], async |scope, _| {
+        for name in ["named-0", "named-1"] {
+            create(scope, &named_member(name)?).await?;
+        }
+        says(scope, "gang=named", 2, "ConstraintDropped").await?;
+        let made = scope.api::<PodGroup>().list(&ListParams::default()).await?.items;
+        assert!(made.is_empty(), "{made:?}");
+        assert!(pods(scope, "gang=named").await?.iter().all(|pod| node(pod).is_none()));
+        Ok(())
+    })
+    .await
+}
+
+/// The workload API is off by default, so this has a control plane of its own.
+async fn plane_with(gates: &[&str]) -> anyhow::Result<Arc<ControlPlane>> {
+    let options = Options {
+        feature_gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
+        apiserver_args: vec!["--runtime-config=scheduling.k8s.io/v1beta1=true".to_owned()],
+        ..Options::default()
+    };
+    Ok(Arc::new(ControlPlane::start(options).await?))
+}
+
+fn forbidden<T: Debug>(answer: kube::Result<T>, why: &str) {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            assert!(status.message.contains(why), "{}", status.message);
+        }
+        other => panic!("it is not forbidden: {other:?}"),
+    }
+}
+
+/// A pod of a named group of two.
+fn named_member(name: &str) -> anyhow::Result<Pod> {
+    let mut pod = serde_json::to_value(pod(name, "named", 2, true))?;
+    pod["metadata"]["labels"] = json!({"gang": "named"});
+    Ok(serde_json::from_value(pod)?)
+}
+
+/// The PodGroup that pods name, once it is there.
+async fn made_for(scope: &Scope, labels: &str) -> anyhow::Result<PodGroup> {
+    let pods = pods(scope, labels).await?;
+    let pod = pods.first().context("a pod")?;
+    let named = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
+    let name = named.and_then(|it| it.pod_group_name.clone()).context("the pod names its group")?;
+    let made = eventually(SOON, async || {
+        let made = scope.api::<PodGroup>().get_opt(&name).await?;
+        Ok(made.map_or_else(|| Check::NotYet(format!("no PodGroup `{name}`")), Check::Done))
+    })
+    .await?;
+    let topology = made.spec.scheduling_constraints.clone().and_then(|it| it.topology);
+    let keys: Vec<_> = topology.into_iter().flatten().map(|it| it.key).collect();
+    assert_eq!(keys, [FABRIC]);
+    Ok(made)
+}
+
+/// Waits until the scheduler says that it finds no place for a pod.
+async fn says_unschedulable(scope: &Scope, pod: &str) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let status = scope.api::<Pod>().get(pod).await?.status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let is_said = conditions
+            .iter()
+            .any(|it| it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable"));
+        Ok(Check::that(is_said, || format!("{conditions:?}")))
+    })
+    .await
+}
+
 /// A pod with all GPUs of a node.
 fn alone(node: &str) -> anyhow::Result<Pod> {
     let mut pod = template("same", true);
@@ -74,13 +231,17 @@ async fn group(scope: &Scope, name: &str, constraints: &Value) -> anyhow::Result
     Ok(())
 }
 
-/// A pod of a group, created again until admission has seen the group.
-async fn create_member(scope: &Scope, name: &str, group: &str) -> anyhow::Result<()> {
+fn member(name: &str, group: &str) -> anyhow::Result<Pod> {
     let mut pod = template("same", true);
     pod["metadata"]["name"] = name.into();
     pod["metadata"]["labels"] = json!({"group": group});
     pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
-    let pod: Pod = serde_json::from_value(pod)?;
+    Ok(serde_json::from_value(pod)?)
+}
+
+/// A pod of a group, created again until admission has seen the group.
+async fn create_member(scope: &Scope, name: &str, group: &str) -> anyhow::Result<()> {
+    let pod = member(name, group)?;
     eventually(SOON, async || match create(scope, &pod).await {
         Ok(()) => Ok(Check::Done(())),
         Err(error) if error.to_string().contains("has not been seen") => {

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use tests::{Check, ControlPlane, SchedulerConfig, Scope, eventually, rig::Rig, with_scope};
 
 pub(super) const SOON: Duration = Duration::from_mins(2);
-const FABRIC: &str = "topology.dranet.io/fabric";
+pub(super) const FABRIC: &str = "topology.dranet.io/fabric";
+/// Lets the scheduler place groups.
+pub(super) const POD_GROUPS: &str = "--pod-groups";
 
 /// Runs a test on so many fabrics of so many nodes, with admission, replicas of the fabric
 /// controller with these flags, and a scheduler that soon tries again.
@@ -37,7 +39,12 @@ pub(super) async fn with_fabrics(
                 rig.twin(&first, &format!("f{fabric}-n{node}")).await?;
             }
         }
-        rig.start_replicas(1, &["--fabric-controller"]).await?;
+        let mut admission = vec!["--fabric-controller"];
+        if args.contains(&POD_GROUPS) {
+            rig.apply_component("pod-groups").await?;
+            admission.push(POD_GROUPS);
+        }
+        rig.start_replicas(1, &admission).await?;
         rig.start_fabric_controllers(replicas, args).await?;
         labelled(scope, fabrics * nodes).await?;
         test(scope, &mut rig).await
@@ -157,9 +164,29 @@ pub(super) async fn waits(
     count: usize,
     reason: &str,
 ) -> anyhow::Result<String> {
+    all_say(scope, labels, count, reason, is_held).await
+}
+
+/// Waits until so many pods say this reason.
+pub(super) async fn says(
+    scope: &Scope,
+    labels: &str,
+    count: usize,
+    reason: &str,
+) -> anyhow::Result<String> {
+    all_say(scope, labels, count, reason, |_| true).await
+}
+
+async fn all_say(
+    scope: &Scope,
+    labels: &str,
+    count: usize,
+    reason: &str,
+    counts: impl Fn(&Pod) -> bool,
+) -> anyhow::Result<String> {
     eventually(SOON, async || {
         let pods = pods(scope, labels).await?;
-        let reasons: Vec<_> = pods.iter().filter(|pod| is_held(pod)).map(condition).collect();
+        let reasons: Vec<_> = pods.iter().filter(|pod| counts(pod)).map(condition).collect();
         let says = |it: &&Option<(String, String)>| it.as_ref().is_some_and(|(is, _)| is == reason);
         match reasons.iter().filter(says).flatten().next() {
             Some((_, message)) if reasons.iter().filter(says).count() == count => {

@@ -1,0 +1,70 @@
+//! What a claim holds beside GPUs and NICs, on the NUMA node of the NICs: CPUs, NVMe devices.
+//!
+//! Its driver publishes the standard attribute `numaNode`, and NICs do, so a constraint ties
+//! both; GPUs follow the NICs by the join of the plan.
+
+use crate::claim::match_attribute;
+use crate::demand::{Block, Demand};
+use crate::join::form::ClaimParts;
+use cluster_model::machines::{Machine, NumaAmount};
+use cluster_model::names::attribute;
+use k8s_openapi::api::resource::v1::DeviceRequest;
+
+/// What each block gets, if it can be shared out evenly.
+pub(crate) fn of_block(amount: u32, demand: &Demand) -> Option<u32> {
+    amount.is_multiple_of(demand.blocks).then(|| amount / demand.blocks)
+}
+
+/// Keeps of each machine the NICs on whose NUMA node a block finds enough, and the machines
+/// that are left with any.
+///
+/// # Errors
+/// Where none is left: the most that a NUMA node has, if any has some.
+pub(crate) fn keep_near(
+    machines: &mut Vec<Machine<'_>>,
+    amounts: impl for<'m> Fn(&'m Machine<'_>) -> &'m Vec<NumaAmount>,
+    of_block: u32,
+) -> Result<(), Option<i64>> {
+    for machine in machines.iter_mut() {
+        let enough: Vec<_> = amounts(machine)
+            .iter()
+            .filter(|it| it.amount >= i64::from(of_block))
+            .cloned()
+            .collect();
+        machine.devices.nics.retain(|_, nic| {
+            let numa = nic.attribute(attribute::NUMA_NODE);
+            enough.iter().any(|there| numa == Some(&there.numa))
+        });
+    }
+    let most = machines.iter().flat_map(&amounts).map(|it| it.amount).max();
+    machines.retain(|machine| !machine.devices.nics.is_empty());
+    if machines.is_empty() { Err(most) } else { Ok(()) }
+}
+
+/// Adds to a claim what each block gets of an amount, tied to its NICs. The request of a single
+/// block has the first name, those of several have the second with a number.
+pub(crate) fn add(
+    demand: &Demand,
+    parts: &mut ClaimParts,
+    amount: Option<u32>,
+    [single, numbered]: [&str; 2],
+    request: impl Fn(&str, u32) -> DeviceRequest,
+) {
+    let Some(of_block) = amount.and_then(|amount| of_block(amount, demand)) else { return };
+    let blocks = demand.requests();
+    for (index, (block, size)) in blocks.iter().zip(demand.sizes()).enumerate() {
+        let name =
+            if blocks.len() == 1 { single.to_owned() } else { format!("{numbered}-{index}") };
+        parts.requests.push(request(&name, of_block * size));
+        let tied = nic_names(block, parts).into_iter().chain([name]).collect();
+        parts.constraints.push(match_attribute(tied, attribute::NUMA_NODE));
+    }
+}
+
+/// The requests for the NICs of a block: beside an anchor there is a second one.
+fn nic_names(block: &Block, parts: &ClaimParts) -> Vec<String> {
+    let own = &block.nics.0;
+    let rest = format!("{own}-rest");
+    let all = parts.nic_requests.iter();
+    all.filter(|name| *name == own || **name == rest).cloned().collect()
+}

@@ -1,0 +1,124 @@
+//! Groups that kube-scheduler places: the `PodGroup`s are written.
+
+use super::Controller;
+use super::errors::{ApiError, writing};
+use super::report::Reporter;
+use super::sizes::Sizes;
+use super::watch::Objects;
+use crate::group::{Group, GroupKey};
+use crate::pod_groups::{PodGroupWrite, due, has_constraint, waiting};
+use crate::{WaitingReason, server::metrics::Outcome};
+use cluster_model::names::pod_group;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use process::chain::Chain;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// `PodGroup`s that are written at a time.
+const TOGETHER: usize = 8;
+
+/// What became of a write.
+enum WriteOutcome {
+    /// It is done, or was decided from an old version.
+    Done,
+    /// The group has a `PodGroup` from now on.
+    Created,
+    /// It would be made without its constraint, so it is not.
+    ConstraintDropped,
+}
+
+impl Controller {
+    /// One look at all groups, and what follows from it.
+    pub(super) async fn write_pod_groups(
+        &self,
+        objects: Objects,
+        sizes: &mut Sizes,
+        reporter: &mut Reporter,
+    ) {
+        let mut groups = objects.pods.groups();
+        sizes.fill(&self.client, &mut groups).await;
+        let by_key: BTreeMap<&GroupKey, &Group> =
+            groups.iter().map(|group| (&group.key, group)).collect();
+        let writes = stream::iter(due(&groups, &objects.pod_groups));
+        let written: Vec<_> = writes
+            .map(async |(key, write)| {
+                let written = self.write_pod_group(&key, &write).await;
+                (key, written)
+            })
+            .buffer_unordered(TOGETHER)
+            .collect()
+            .await;
+        let mut why: BTreeMap<&GroupKey, WaitingReason> =
+            groups.iter().filter_map(|group| Some((&group.key, waiting(group)?))).collect();
+        for (key, written) in &written {
+            match (written, by_key.get(key)) {
+                (Ok(WriteOutcome::Created), Some(group)) => {
+                    self.metrics.count(Outcome::PodGroup);
+                    reporter.made_pod_group(group).await;
+                }
+                (Ok(WriteOutcome::ConstraintDropped), Some(_)) => {
+                    why.insert(key, WaitingReason::ConstraintDropped);
+                }
+                (Ok(_), _) => {}
+                (Err(error), _) => {
+                    tracing::warn!(group = %key, error = %Chain(error), "Trying again");
+                }
+            }
+        }
+        let waiting: Vec<_> =
+            why.into_iter().filter_map(|(key, why)| Some((*by_key.get(key)?, why))).collect();
+        self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
+        reporter.report(&[], &by_key, &waiting).await;
+    }
+
+    async fn write_pod_group(
+        &self,
+        key: &GroupKey,
+        write: &PodGroupWrite,
+    ) -> Result<WriteOutcome, ApiError> {
+        let api: Api<PodGroup> = Api::namespaced(self.client.clone(), &key.namespace);
+        let name = pod_group(&key.label);
+        let outcome = match write {
+            PodGroupWrite::Create(object) => create(&api, object).await,
+            PodGroupWrite::SetMinCount { version, min_count } => {
+                let patch = Patch::Merge(json!({
+                    "metadata": {"resourceVersion": version},
+                    "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}},
+                }));
+                let written = api.patch_metadata(&name, &PatchParams::default(), &patch).await;
+                written.map(|_| WriteOutcome::Done)
+            }
+            PodGroupWrite::Delete { uid, version } => {
+                let seen = Preconditions {
+                    uid: Some(uid.clone()),
+                    resource_version: Some(version.clone()),
+                };
+                let deleted = api.delete(&name, &DeleteParams::default().preconditions(seen)).await;
+                deleted.map(|_| WriteOutcome::Done)
+            }
+        };
+        match outcome {
+            // What is there by now is read at the next look.
+            Err(kube::Error::Api(status))
+                if status.is_conflict() || status.is_not_found() || status.is_already_exists() =>
+            {
+                Ok(WriteOutcome::Done)
+            }
+            other => other.map_err(writing("PodGroup", &name)),
+        }
+    }
+}
+
+/// Makes a `PodGroup`, if a dry run shows that the API server keeps its constraint: without, the
+/// scheduler would place the pods anywhere.
+async fn create(api: &Api<PodGroup>, object: &PodGroup) -> kube::Result<WriteOutcome> {
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    if !has_constraint(&api.create(&dry_run, object).await?) {
+        return Ok(WriteOutcome::ConstraintDropped);
+    }
+    api.create(&PostParams::default(), object).await?;
+    Ok(WriteOutcome::Created)
+}

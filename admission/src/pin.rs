@@ -114,7 +114,7 @@ fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
     found.values().filter(|it| matches!(it, Prediction::Fits { .. })).count()
 }
 
-/// ClaimCounts that were made from a template.
+/// How many claims were made from a template.
 #[derive(Clone, Copy, Default)]
 struct ClaimCounts {
     /// Those without devices.

@@ -40,6 +40,7 @@ pub enum PodStage {
 
 /// A pod of a group. One that is being deleted, or has failed, is none.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the pod")]
 pub struct Member {
     /// Its name.
     pub name: String,

@@ -8,8 +8,8 @@
 //! of our chart, DeviceClasses, claim templates and the rewritten pods, with a note on each thing
 //! that has no counterpart.
 //!
-//! Everything here is a function of values. Read bottom up: [`addresses`], [`networks`],
-//! [`resources`], [`pods`].
+//! Everything here is a function of values. Read bottom up: `addresses`, `networks`,
+//! `resources`, `pods`.
 
 mod addresses;
 mod networks;

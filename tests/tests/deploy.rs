@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    collections::BTreeSet, fmt::Write as _, fs, os::unix::fs::PermissionsExt, path::Path,
+    process::Command,
+};
 
 use clap::Parser;
 use cluster_model::names::object;
@@ -171,7 +174,10 @@ fn krew_gets_an_archive_and_a_manifest_that_fit_together() {
     let archive = into.join("kubectl-dranet_linux_amd64.tar.gz");
     assert_eq!(platform["uri"], "https://example.com/v0.1.0/kubectl-dranet_linux_amd64.tar.gz");
     let bytes = fs::read(&archive).unwrap();
-    let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = Sha256::digest(&bytes).iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    });
     assert_eq!(platform["sha256"], sum);
     let mut unpacked = tar::Archive::new(flate2::read::GzDecoder::new(bytes.as_slice()));
     let paths: BTreeSet<String> = unpacked

@@ -60,9 +60,9 @@ async fn without_the_arm64_target_the_build_says_so(_: Arc<ControlPlane>) -> any
     assert!(!refused.status.success() && said.contains(&format!("error: {lack}")), "{said}");
     assert!(!folder.path().join("target").exists(), "nothing is built for nothing");
 
-    let built = build(&[]).await?;
-    let said = String::from_utf8(built.stderr.clone())?;
-    printed(built)?;
+    let done = build(&[]).await?;
+    let said = String::from_utf8(done.stderr.clone())?;
+    printed(done)?;
     assert!(said.contains(&format!("note: {lack}")), "{said}");
     let layout = to.join("admission");
     let images = blob(&layout, &read(&layout.join("index.json"))?["manifests"][0])?;

@@ -164,9 +164,9 @@ async fn what_explain_says_is_what_the_scheduler_does(
             pending += 1;
             scope.delete_pod(&name).await?;
             gone(scope, &name).await?;
-            let changes = said["changes"].as_array().into_iter().flatten();
-            let change = changes.filter_map(|change| change["change"].as_str()?.split_once(": \""));
-            let Some((key, value)) = { change }.next() else { continue };
+            let named = said["changes"].as_array().into_iter().flatten();
+            let mut pairs = named.filter_map(|it| it["change"].as_str()?.split_once(": \""));
+            let Some((key, value)) = pairs.next() else { continue };
             let mut other = asked.clone();
             other["metadata"]["annotations"][key] = value.trim_end_matches('"').into();
             create(scope, serde_json::from_value(other)?).await?;
@@ -185,7 +185,7 @@ async fn what_explain_says_is_what_the_scheduler_does(
 async fn agree(scope: &Scope, name: &str, asked: &Value, said: &Value) -> anyhow::Result<()> {
     create(scope, serde_json::from_value(asked.clone())?).await?;
     let fits: Vec<&str> =
-        said["fits"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+        said["fits"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if fits.is_empty() {
         scope.unschedulable(name, SOON).await.with_context(|| format!("{asked}: {said}"))?;
         return Ok(());

@@ -139,7 +139,7 @@ pub fn schedule_by(pod: &mut Value, scheduler: &str) {
     }
 }
 
-/// The pod as it was before [`without_limits`], [`with_claim`] and [`join_group`]. Limits that
+/// The pod as it was before [`without_limits`], [`with_claim`] and `join_group`. Limits that
 /// nobody kept are those that it has.
 pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     let is_kept = pod["metadata"]["annotations"].get(annotation::LIMITS).is_some();

@@ -27,6 +27,7 @@ mod plan_json;
 mod predicted;
 #[cfg(feature = "live")]
 mod progress;
+mod reply;
 pub mod selector;
 mod settings;
 mod snapshot;

@@ -2,6 +2,7 @@
 
 use crate::kinds::{Ask, PODS, Scope};
 use crate::progress::Progress;
+use crate::reply::{Missing, Probe};
 use anyhow::Context as _;
 use cluster_model::read;
 use http::Request;
@@ -19,26 +20,6 @@ pub(crate) struct Cluster {
     runtime: Runtime,
     client: Client,
     progress: RefCell<Progress>,
-}
-
-/// What became of a pod that was created as a trial.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Probe {
-    /// It would have been created.
-    Created,
-    /// Refused, for this reason.
-    Refused(String),
-    /// Who asks may not create pods.
-    NoRight,
-}
-
-/// Why nothing was read, where the rest may still be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// Who asks has no right to.
-    Right,
-    /// The API server does not know the kind.
-    Kind,
 }
 
 impl Cluster {

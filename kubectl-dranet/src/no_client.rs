@@ -2,6 +2,7 @@
 //! `live`: it cannot be connected to, so there is never a value of it.
 
 use crate::kinds::Ask;
+use crate::reply::{Missing, Probe};
 use process::args::KubeArgs;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -10,29 +11,6 @@ use std::time::Duration;
 
 /// A cluster that is never there.
 pub(crate) enum Cluster {}
-
-/// What became of a pod that was created as a trial.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(dead_code, reason = "nothing is tried without a cluster")]
-pub(crate) enum Probe {
-    /// It would have been created.
-    Created,
-    /// Refused, for this reason.
-    Refused(String),
-    /// Who asks may not create pods.
-    NoRight,
-}
-
-/// Why nothing was read, where the rest may still be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// Who asks has no right to.
-    #[expect(dead_code, reason = "there is nobody to refuse it")]
-    Right,
-    /// The API server does not know the kind.
-    #[expect(dead_code, reason = "there is no API server")]
-    Kind,
-}
 
 impl Cluster {
     pub(crate) fn connect(_: &KubeArgs) -> anyhow::Result<Self> {

@@ -2,7 +2,8 @@
 
 use crate::args::{AdmissionArgs, SourceArgs};
 use crate::kinds::{Ask, CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, QUOTAS, VIEW};
-use crate::live::{Cluster, Missing};
+use crate::live::Cluster;
+use crate::reply::Missing;
 use crate::settings::ADMISSION;
 use anyhow::Context as _;
 use cluster_model::names::object;

@@ -107,14 +107,13 @@ impl Settings {
             note(notes, object, text.as_str());
         }
         let is_guarded = addresses.is_guarded();
+        // JSON's quotes are CEL's too.
+        let is = |attribute: &str, value: String| {
+            format!(r#"device.attributes{attribute}.orValue("") == {}"#, json!(value))
+        };
         let selectors = [
-            self.master
-                .map(|it| format!(r#"device.attributes["dra.net"].?ifName.orValue("") == "{it}""#)),
-            self.pci_address.map(|it| {
-                format!(
-                    r#"device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") == "{it}""#
-                )
-            }),
+            self.master.map(|name| is(r#"["dra.net"].?ifName"#, name)),
+            self.pci_address.map(|bus| is(r#"["resource.kubernetes.io"].?pciBusID"#, bus)),
         ];
         Network {
             resource: self.resource,

@@ -86,7 +86,26 @@ impl<'a> Converter<'a> {
         object: &Value,
         notes: &mut Vec<Note>,
     ) -> bool {
-        let wanted = self.wanted(pod, namespace);
+        let text = pod["metadata"]["annotations"][NETWORKS].as_str().unwrap_or_default();
+        let named = match named(text, namespace) {
+            Ok(named) => named,
+            Err(error) => {
+                let text = format!(
+                    "`{NETWORKS}` is no list of networks, and the pod is left as it is: {error}"
+                );
+                note(notes, object, text);
+                return false;
+            }
+        };
+        for NamedNetwork { name, own, .. } in named.iter().filter(|it| !it.own.is_empty()) {
+            let text = format!(
+                "its own settings for the network `{name}` are left out: {}; add them to \
+                 `interface` in its claim template or `dranet.io/nic-config`",
+                own.join(", ")
+            );
+            note(notes, object, text);
+        }
+        let wanted = self.wanted(pod, named);
         if wanted.networks.is_empty() && wanted.resources.is_empty() {
             return false;
         }
@@ -112,13 +131,12 @@ impl<'a> Converter<'a> {
         true
     }
 
-    fn wanted(&self, pod: &Value, namespace: &str) -> Wanted<'a> {
-        let text = pod["metadata"]["annotations"][NETWORKS].as_str().unwrap_or_default();
-        let networks = named(text, namespace).into_iter().map(|(namespace, name)| {
-            let network = self.networks.get(&namespace, &name);
-            (name, network)
-        });
-        let networks: Vec<_> = networks.collect();
+    fn wanted(&self, pod: &Value, named: Vec<NamedNetwork>) -> Wanted<'a> {
+        let network = |it: NamedNetwork| {
+            let network = self.networks.get(&it.namespace, &it.name);
+            (it.name, network)
+        };
+        let networks: Vec<_> = named.into_iter().map(network).collect();
         let (mut resources, mut gpus): (Vec<(String, _, u64)>, u64) = (Vec::new(), 0);
         for container in containers(pod) {
             for (name, amount) in limits(container) {
@@ -311,23 +329,42 @@ fn take(object: &mut Map<String, Value>, field: &str, keys: &[&str]) -> bool {
     is_changed
 }
 
-/// The networks of an annotation, as namespace and name: `a, ns/b@net1`, or JSON.
-fn named(text: &str, namespace: &str) -> Vec<(String, String)> {
+/// A network that a pod names.
+struct NamedNetwork {
+    namespace: String,
+    name: String,
+    /// What the pod sets for itself: addresses, the interface's name.
+    own: Vec<String>,
+}
+
+/// The networks of an annotation: `a, ns/b@net1`, or JSON.
+fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, serde_json::Error> {
     if text.trim_start().starts_with('[') {
-        let list: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
-        let one = |network: &Value| {
-            let own = network["namespace"].as_str().unwrap_or(namespace);
-            Some((own.to_owned(), network["name"].as_str()?.to_owned()))
+        let list: Vec<Map<String, Value>> = serde_json::from_str(text)?;
+        let one = |network: &Map<String, Value>| {
+            let text = |field: &str| network.get(field)?.as_str().map(str::to_owned);
+            let others =
+                network.iter().filter(|(key, _)| !["name", "namespace"].contains(&key.as_str()));
+            Some(NamedNetwork {
+                namespace: text("namespace").unwrap_or_else(|| namespace.to_owned()),
+                name: text("name")?,
+                own: others.map(|(key, value)| format!("`{key}: {value}`")).collect(),
+            })
         };
-        return list.iter().filter_map(one).collect();
+        return Ok(list.iter().filter_map(one).collect());
     }
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let one = |name: &str| {
-        let name = name.split('@').next().unwrap_or_default();
+        let (name, interface) = name.split_once('@').unwrap_or((name, ""));
         let (own, name) = name.split_once('/').unwrap_or((namespace, name));
-        (own.to_owned(), name.to_owned())
+        let interface = Some(interface).filter(|it| !it.is_empty());
+        NamedNetwork {
+            namespace: own.to_owned(),
+            name: name.to_owned(),
+            own: interface.into_iter().map(|it| format!("`interface: {it}`")).collect(),
+        }
     };
-    names.map(one).collect()
+    Ok(names.map(one).collect())
 }
 
 /// Everything in the object that is a pod or the template of one.
@@ -350,8 +387,11 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["containers"].as_array().into_iter().flatten()
 }
 
+/// Init containers too: what they asked for has to go, and they use the pod's devices.
 fn containers_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
-    pod["spec"]["containers"].as_array_mut().into_iter().flatten()
+    let spec = pod["spec"].as_object_mut().into_iter().flatten();
+    let all = spec.filter(|(field, _)| ["containers", "initContainers"].contains(&field.as_str()));
+    all.filter_map(|(_, list)| list.as_array_mut()).flatten()
 }
 
 /// The limits of a container that are whole numbers.

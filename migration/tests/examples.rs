@@ -99,6 +99,38 @@ fn other_objects_are_left_out() {
     assert_eq!(migrate(&objects, &Options::default()).documents, Vec::<Value>::new());
 }
 
+/// What a pod says beside the network's name is told of, and one that cannot be read stays.
+#[test]
+fn nothing_of_a_pod_is_lost_unsaid() {
+    let pod = |name: &str, networks: &str| {
+        serde_json::json!({
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
+            "spec": {
+                "initContainers": [{"name": "i", "resources": {"limits": {"rdma/x": 1}}}],
+                "containers": [{"name": "c", "resources": {"limits": {"rdma/x": 1}}}],
+            },
+        })
+    };
+    let list = r#"[{"name": "n", "ips": ["10.0.0.1/24"]}]"#;
+    let objects = [pod("own", list), pod("named", "n@net7"), pod("broken", "[{")];
+    let migration = migrate(&objects, &Options::default());
+    let pods: Vec<_> = migration.documents.iter().filter(|it| it["kind"] == "Pod").collect();
+    assert_eq!(pods.len(), 2, "the third is left as it is");
+    let none = serde_json::json!([{"name": "nics"}]);
+    for container in ["containers", "initContainers"] {
+        assert_eq!(pods[0]["spec"][container][0]["resources"]["claims"], none);
+        assert_eq!(pods[0]["spec"][container][0]["resources"].get("limits"), None);
+    }
+    let of = |pod: &str, part: &str| {
+        let mut notes = migration.notes.iter().filter(|note| note.object == format!("Pod {pod}"));
+        assert!(notes.any(|note| note.text.contains(part)), "{pod}: {:?}", migration.notes);
+    };
+    of("own", r#"`ips: ["10.0.0.1/24"]`"#);
+    of("named", "`interface: net7`");
+    of("broken", "is no list of networks");
+}
+
 /// A pod of a Deployment is rewritten where it is, with as many GPUs as NICs pair by pair.
 #[test]
 fn a_pod_with_as_many_gpus_as_nics_gets_pairs() {

@@ -59,7 +59,14 @@ impl Guest {
     /// Runs a bash script as root and returns what it wrote; an error where it
     /// ends with another code than 0. Every command of it must succeed.
     pub async fn run(&self, script: &str) -> anyhow::Result<String> {
-        shell::run(self.port, script).await.with_context(|| format!("in guest {}", self.name))
+        shell::run(self.port, script).await.with_context(|| self.state())
+    }
+
+    /// What a failure is told with: whether the machine still runs, and the end of its console.
+    fn state(&self) -> String {
+        let running = if self.process.has_ended() { "which has ended" } else { "which runs" };
+        let console = Log::at(self.folder.path().join("console")).tail(15, 0);
+        format!("in guest {}, {running}, with this on its console:\n{console}\n", self.name)
     }
 
     /// The folder that the guest has at `/share`.

@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
 use std::path::Path;
 
@@ -81,14 +81,18 @@ pub(super) fn read(path: &Path, intake: &mut Intake) -> Result<(), SnapshotError
     }
 }
 
-/// Writes a snapshot: the head, then the objects in their order.
+/// Writes a snapshot: the head, then the objects in their order. An older file of the name stays
+/// until the new one is whole.
 pub fn write<'o>(
     path: &Path,
     head: &Head,
     objects: impl IntoIterator<Item = &'o Value>,
 ) -> Result<(), SnapshotError> {
     let write = || -> io::Result<()> {
-        let file = BufWriter::new(File::create(path)?);
+        let mut name = path.as_os_str().to_owned();
+        name.push(".partial");
+        let partial = Path::new(&name);
+        let file = BufWriter::new(File::create(partial)?);
         let mut out = GzEncoder::new(file, Compression::default());
         serde_json::to_writer(&mut out, head)?;
         out.write_all(b"\n")?;
@@ -96,7 +100,8 @@ pub fn write<'o>(
             serde_json::to_writer(&mut out, object)?;
             out.write_all(b"\n")?;
         }
-        out.finish()?.flush()
+        out.finish()?.flush()?;
+        fs::rename(partial, path)
     };
     write().map_err(|source| SnapshotError::Write { path: path.to_owned(), source })
 }
@@ -147,11 +152,11 @@ mod tests {
         write(&path, &head("snapshot.dranet.io/v9"), []).unwrap();
         let error = load_keeping(&path, &[]).unwrap_err();
         assert!(error.to_string().contains("snapshot format `snapshot.dranet.io/v9`"), "{error}");
-        let whole = std::fs::read(&path).unwrap();
-        std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         let error = load_keeping(&path, &[]).unwrap_err();
         assert!(error.to_string().starts_with("failed to read"), "{error}");
-        std::fs::write(&path, [0x1f, 0x8b, 0, 0]).unwrap();
+        fs::write(&path, [0x1f, 0x8b, 0, 0]).unwrap();
         load_keeping(&path, &[]).unwrap_err();
     }
 }

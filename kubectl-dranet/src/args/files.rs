@@ -3,6 +3,7 @@
 use super::SourceArgs;
 use super::form::Form;
 use cluster_model::names::ADMISSION_NAMESPACE;
+use dra_allocator::Quantity;
 use std::path::PathBuf;
 
 /// Flags of `snapshot`.
@@ -43,11 +44,17 @@ pub struct MigrateArgs {
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Bandwidth of the NIC for each pod that shared one, such as `1G`
-    #[arg(long, value_name = "QUANTITY", default_value = "1G")]
+    #[arg(long, value_name = "QUANTITY", default_value = "1G", value_parser = quantity)]
     pub share: String,
     /// Form of the output
     #[arg(long, short, value_enum, default_value_t = MigrateFormat::Yaml)]
     pub output: MigrateFormat,
+}
+
+/// The text, where it is a quantity as Kubernetes writes them.
+fn quantity(text: &str) -> Result<String, String> {
+    let parsed = text.parse::<Quantity>();
+    parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Form of what `migrate` writes.

@@ -20,8 +20,9 @@ pub(super) async fn run(port: u16, script: &str) -> anyhow::Result<String> {
     let output = timeout(MAX, exchange(port, script))
         .await
         .with_context(|| format!("no end after {MAX:?}:\n{script}"))??;
-    let (text, code) =
-        output.rsplit_once(MARK).with_context(|| format!("it broke off:\n{output}"))?;
+    let (text, code) = output
+        .rsplit_once(MARK)
+        .with_context(|| format!("it broke off:\n{script}\nwrote:\n{output}"))?;
     anyhow::ensure!(code.trim() == "0", "exit code {}:\n{script}\nwrote:\n{text}", code.trim());
     Ok(text.to_owned())
 }

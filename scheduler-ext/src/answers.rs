@@ -3,17 +3,24 @@
 use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, Question};
 use crate::machine::{Cells, Machine};
+use crate::score::Costs;
 use cluster_model::node_devices::published;
 use cluster_model::predict::{OpenClaim, Prediction, predict_each};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim};
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ScopedJoinHandle, available_parallelism};
 use topology_graph::ShapeHash;
 
 /// The most questions whose answers are kept: some two megabytes each with 5,000 nodes.
 const QUESTIONS_MAX: u64 = 32;
+
+/// The fewest nodes for which a thread is worth its start.
+const PART_MIN: usize = 32;
 
 /// The answers to the questions of late, and the machines they were made from.
 #[derive(Debug)]
@@ -61,7 +68,7 @@ pub struct Facts<'a> {
     /// The version of the mix of expected pods.
     pub mix: u64,
     /// True when there is no more time.
-    pub stop: &'a dyn Fn() -> bool,
+    pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl fmt::Debug for Facts<'_> {
@@ -119,7 +126,28 @@ impl Answers {
         lock(&self.machines).of(view, node)
     }
 
+    /// Asks the nodes, a part of them on each processor.
     fn ask<'n>(
+        &self,
+        question: Question<'_>,
+        claims: &[Claim],
+        nodes: &[&'n str],
+        facts: Facts<'_>,
+    ) -> HashMap<&'n str, (Basis, Entry)> {
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        let part = nodes.len().div_ceil(processors).max(PART_MIN);
+        if nodes.len() <= part {
+            return self.ask_in_turn(question, claims, nodes, facts);
+        }
+        thread::scope(|scope| {
+            let ask = |nodes| scope.spawn(move || self.ask_in_turn(question, claims, nodes, facts));
+            let parts: Vec<_> = nodes.chunks(part).map(ask).collect();
+            let answers = parts.into_iter().map(ScopedJoinHandle::join);
+            answers.flat_map(|part| part.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        })
+    }
+
+    fn ask_in_turn<'n>(
         &self,
         question: Question<'_>,
         claims: &[Claim],
@@ -129,13 +157,14 @@ impl Answers {
         let Facts { view, in_use, stop, .. } = facts;
         let predictions = predict_each(view, nodes.iter().copied(), claims, in_use, stop);
         let mut answers = HashMap::with_capacity(predictions.len());
+        let mut costs = Costs::default();
         for (node, prediction) in predictions {
             let mut basis = basis(node, facts);
             let entry = match prediction {
                 Prediction::Fits { allocations, is_exact } => {
                     basis.is_exact = is_exact;
                     let machine = self.machine(view, node);
-                    Ok(Arc::new(Forecast::of(question, &machine, &allocations, in_use)))
+                    Ok(Arc::new(Forecast::of(question, &machine, &allocations, in_use, &mut costs)))
                 }
                 // The scheduler found room where the view has none: the view is behind.
                 Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),

@@ -1,7 +1,7 @@
 //! What an allocation on a node means: for the pod, and for pods still to come.
 
 use crate::machine::Machine;
-use crate::score::{Cost, Gets, Mix};
+use crate::score::{Cost, Costs, Gets, Mix};
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, ClaimAllocation, ClaimName, DeviceId, DeviceResult};
@@ -30,12 +30,13 @@ pub struct Question<'a> {
 
 impl Forecast {
     /// What these allocations, claim by claim of the question, mean on a machine where
-    /// `in_use` was in use before.
+    /// `in_use` was in use before. `costs` holds those of machines of before.
     pub fn of(
         question: Question<'_>,
         machine: &Machine,
         allocations: &[ClaimAllocation],
         in_use: &AllocatedState,
+        costs: &mut Costs,
     ) -> Self {
         let Question { claims, held, mix } = question;
         let results = allocations.iter().flat_map(|allocation| &allocation.results);
@@ -47,7 +48,8 @@ impl Forecast {
         let (before, after) = (machine.room(in_use), machine.room_without(in_use, &taken));
         let path = machine.farthest_path(&devices);
         let gets = Gets { alternative, path, degraded: machine.degraded(&devices) };
-        Self { gets, cost: Cost::of(&before, &after, machine.whole(), mix), taken }
+        let cost = costs.of(before, after, machine.whole(), mix);
+        Self { gets, cost, taken }
     }
 }
 

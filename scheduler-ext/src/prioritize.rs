@@ -27,8 +27,11 @@ pub struct Ranker {
     recent: Mutex<VecDeque<(ObjectKey, Arc<Answer>)>>,
 }
 
-/// Answers that are kept for people: half a megabyte each with 5,000 nodes.
-const RECENT_MAX: usize = 32;
+/// Nodes in the answers that are kept for people, some hundred bytes each. kube-scheduler asks
+/// for at most a tenth of a large cluster at a time.
+const RECENT_NODES_MAX: usize = 50_000;
+/// Answers that are kept for people.
+const RECENT_MAX: usize = 100;
 
 impl Ranker {
     /// Scores every node for a pod. Empty where the pod has no claim to predict, which
@@ -40,7 +43,7 @@ impl Ranker {
         nodes: &[String],
         view: &ClusterView,
         now: Instant,
-        stop: &dyn Fn() -> bool,
+        stop: &(dyn Fn() -> bool + Sync),
     ) -> Arc<Answer> {
         let claims = match pod_claims(pod, view) {
             Ok(claims) if claims.open.is_empty() => return Arc::default(),
@@ -76,7 +79,7 @@ impl Ranker {
         nodes: &[String],
         view: &ClusterView,
         pod: Option<&ObjectKey>,
-        stop: &dyn Fn() -> bool,
+        stop: &(dyn Fn() -> bool + Sync),
     ) -> Answer {
         let expected = self.expected();
         let (assumed, in_use) = {
@@ -110,10 +113,12 @@ impl Ranker {
     pub fn keep(&self, pod: ObjectKey, answer: Arc<Answer>) {
         let mut recent = lock(&self.recent);
         recent.retain(|(known, _)| *known != pod);
-        if recent.len() >= RECENT_MAX {
-            recent.pop_front();
-        }
         recent.push_back((pod, answer));
+        let mut nodes: usize = recent.iter().map(|(_, answer)| answer.nodes.len()).sum();
+        while recent.len() > RECENT_MAX || (nodes > RECENT_NODES_MAX && recent.len() > 1) {
+            let Some((_, oldest)) = recent.pop_front() else { return };
+            nodes -= oldest.nodes.len();
+        }
     }
 
     /// The last answer about a pod, where it is kept.

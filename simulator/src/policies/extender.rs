@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use scheduler_ext::forecast::{Forecast, Question};
 use scheduler_ext::learn::learned;
 use scheduler_ext::machine::{Cells, Machine};
-use scheduler_ext::score::{Cost, Demand, Gets, Mix, Outcome, Room, rank};
+use scheduler_ext::score::{Cost, Costs, Demand, Gets, Mix, Outcome, Room, rank};
 
 use super::kube::{KubeScheduler, Strategy};
 use crate::claims::{ClaimError, Claims, NAMESPACE, Planned, kind_node};
@@ -118,7 +118,7 @@ impl Known {
         let question = Question { claims: &open, held: &[], mix };
         let in_use = claims.state(kind, busy);
         let allocations = &candidate.placement.allocations;
-        let forecast = Forecast::of(question, machine, allocations, &in_use);
+        let forecast = Forecast::of(question, machine, allocations, &in_use, &mut Costs::default());
         Self {
             gets: forecast.gets,
             before: machine.room(&in_use),

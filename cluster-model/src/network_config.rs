@@ -37,6 +37,28 @@ pub struct NetworkConfig {
     /// Driver features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethtool: Option<EthtoolConfig>,
+    /// What applications are told to use on its RDMA ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rdma: Option<RdmaConfig>,
+}
+
+/// What applications are told to use on a NIC's RDMA ports. A connection has these values, not a
+/// device, so the kernel has no place for them: NCCL and UCX read them from the environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RdmaConfig {
+    /// Index in the port's table of GIDs: on RoCE, the address and version of RoCE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gid_index: Option<u8>,
+    /// Version of RoCE where the application looks for the index, 1 or 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roce_version: Option<u8>,
+    /// Traffic class: on RoCE v2 the byte of DSCP and ECN.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic_class: Option<u8>,
+    /// InfiniBand service level, 0 to 15.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_level: Option<u8>,
 }
 
 /// The interface itself.

@@ -1,7 +1,8 @@
 //! Ranges, and fields that exclude each other.
 
 use super::{
-    ConfigError, InterfaceConfig, InterfaceKind, NetworkConfig, RouteConfig, RuleConfig, VrfConfig,
+    ConfigError, InterfaceConfig, InterfaceKind, NetworkConfig, RdmaConfig, RouteConfig,
+    RuleConfig, VrfConfig,
 };
 use std::net::IpAddr;
 
@@ -11,6 +12,8 @@ const MTU_MIN: u32 = 68;
 const SCOPES: [u8; 2] = [0, 253];
 /// Highest priority of a rule that leaves the kernel's own their places.
 const RULE_PRIORITY_MAX: u32 = 32767;
+/// Service levels have four bits (InfiniBand architecture specification, 7.6.5).
+const SERVICE_LEVEL_MAX: u8 = 15;
 /// The tables `default`, `main` and `local`.
 const RESERVED_TABLES: [u32; 3] = [253, 254, 255];
 
@@ -29,7 +32,7 @@ fn ensure(holds: bool, field: &str, problem: impl Into<String>) -> Check {
 
 impl NetworkConfig {
     pub(super) fn check(&self) -> Check {
-        let Self { profile, interface, routes, rules, neighbors: _, ethtool: _ } = self;
+        let Self { profile, interface, routes, rules, neighbors: _, ethtool: _, rdma } = self;
         ensure(profile.is_none(), "profile", NO_PROFILES)?;
         interface.check()?;
         for (index, route) in routes.iter().enumerate() {
@@ -38,6 +41,7 @@ impl NetworkConfig {
         for (index, rule) in rules.iter().enumerate() {
             rule.check(&format!("rules[{index}]"))?;
         }
+        rdma.map_or(Ok(()), RdmaConfig::check)?;
         let vrf_with_rules = interface.vrf.is_some() && !rules.is_empty();
         ensure(!vrf_with_rules, "rules", "cannot go with `interface.vrf`, which routes by itself")
     }
@@ -45,13 +49,24 @@ impl NetworkConfig {
     /// What asks for something that only an interface can have, on a device
     /// that has none: the paths of those fields.
     pub fn check_rdma_only(&self) -> Check {
-        let Self { profile: _, interface, routes, rules, neighbors, ethtool } = self;
+        let Self { profile: _, interface, routes, rules, neighbors, ethtool, rdma: _ } = self;
         let none = "is set, but the device has RDMA only and no network interface";
         ensure(*interface == InterfaceConfig::default(), "interface", none)?;
         ensure(routes.is_empty(), "routes", none)?;
         ensure(rules.is_empty(), "rules", none)?;
         ensure(neighbors.is_empty(), "neighbors", none)?;
         ensure(ethtool.is_none(), "ethtool", none)
+    }
+}
+
+impl RdmaConfig {
+    fn check(self) -> Check {
+        let version = self.roce_version.is_none_or(|version| matches!(version, 1 | 2));
+        ensure(version, "rdma.roceVersion", "must be 1 or 2")?;
+        let both = self.roce_version.is_some() && self.gid_index.is_some();
+        ensure(!both, "rdma.roceVersion", "cannot go with `rdma.gidIndex`, which says it")?;
+        let level = self.service_level.is_none_or(|level| level <= SERVICE_LEVEL_MAX);
+        ensure(level, "rdma.serviceLevel", format!("must be 0 to {SERVICE_LEVEL_MAX}"))
     }
 }
 

@@ -9,7 +9,7 @@ pub const ALL_NAMESPACES: &str = "*";
 impl NetworkConfig {
     /// The guarded fields that are set, by path.
     pub fn guarded_fields(&self) -> Vec<&'static str> {
-        let Self { profile: _, interface, routes, rules, neighbors, ethtool: _ } = self;
+        let Self { profile: _, interface, routes, rules, neighbors, ethtool: _, rdma: _ } = self;
         let InterfaceConfig {
             addresses,
             address_range,
@@ -55,6 +55,7 @@ mod tests {
             (interface("mtu", json!(9000)), None),
             (interface("dhcp", json!(false)), None),
             (json!({"ethtool": {"features": {"gro": false}}}), None),
+            (json!({"rdma": {"trafficClass": 106}}), None),
             (interface("addresses", json!(["10.0.0.5/24"])), Some("interface.addresses")),
             (interface("addressRange", json!("10.0.0.5/32")), Some("interface.addressRange")),
             (interface("dhcp", json!(true)), Some("interface.dhcp")),

@@ -58,6 +58,10 @@ fn refusals_name_field_and_rule() {
         json!({"rules": [{"priority": 32768, "source": "10.0.0.0/8"}]}),
         json!({"rules": [{"table": 5}]}),
         json!({"interface": {"vrf": {"name": "v"}}, "rules": [{"source": "10.0.0.0/8"}]}),
+        json!({"rdma": {"serviceLevel": 16}}),
+        json!({"rdma": {"roceVersion": 3}}),
+        json!({"rdma": {"roceVersion": 2, "gidIndex": 3}}),
+        json!({"rdma": {"trafficClass": 256}}),
         json!({"neighbors": [{"ipAddress": "10.0.0.1", "hardwareAddr": "02:00:00:00:00:01"}]}),
     ];
     let lines: Vec<_> = cases.iter().map(|case| format!("{case}\n  {}", refusal(case))).collect();
@@ -76,6 +80,8 @@ fn a_device_without_interface_takes_none() {
         let config = NetworkConfig::parse(&value).expect("well formed");
         config.check_rdma_only().expect_err("an interface is needed");
     }
+    let rdma = NetworkConfig::parse(&json!({"rdma": {"serviceLevel": 3}})).expect("well formed");
+    rdma.check_rdma_only().expect("it needs no interface");
     NetworkConfig::default().check_rdma_only().expect("nothing is asked");
 }
 

@@ -37,10 +37,11 @@ pub struct PluginArgs {
     /// replaces: the UID of its pod
     #[arg(long, value_name = "UID", env = "POD_UID")]
     pub instance: Option<String>,
-    /// Tell containers their RDMA devices by NCCL_IB_HCA
+    /// Tell containers their RDMA devices by NCCL_IB_HCA, and how to connect by NCCL_IB_TC and others
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub nccl_ib_hca: bool,
-    /// Tell containers their RDMA devices by UCX_NET_DEVICES
+    /// Tell containers their RDMA devices by UCX_NET_DEVICES, and how to connect by UCX_IB_SL and
+    /// others
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub ucx_net_devices: bool,
     /// Tell containers the way between their devices by NCCL_TOPO_FILE

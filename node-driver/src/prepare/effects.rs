@@ -17,6 +17,7 @@ use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use crate::prepare::plan::{PlannedGpu, Wiring};
 use crate::runtime::cdi;
+use cluster_model::network_config::RdmaConfig;
 use process::chain::Chain;
 use serde::Serialize;
 use std::fs;
@@ -104,6 +105,9 @@ struct NicEntry<'a> {
     rdma_device: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interface: Option<&'a str>,
+    /// How connections are to be made, where the claim's configuration says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma: Option<&'a RdmaConfig>,
 }
 
 impl<'a> NicEntry<'a> {
@@ -115,6 +119,11 @@ impl<'a> NicEntry<'a> {
             pci_bus_id: &device.pci_bus_id,
             rdma_device: device.rdma.as_ref().map(|rdma| rdma.name.as_str()),
             interface: device.link.as_ref().map(|link| link.name.as_str()),
+            rdma: device
+                .rdma
+                .as_ref()
+                .map(|rdma| &rdma.parameters)
+                .filter(|parameters| **parameters != RdmaConfig::default()),
         }
     }
 }

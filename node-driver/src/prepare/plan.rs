@@ -9,7 +9,7 @@ mod link;
 use crate::prepare::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::CharDevice;
-use cluster_model::network_config::{LinkName, NetworkConfig};
+use cluster_model::network_config::{LinkName, NetworkConfig, RdmaConfig};
 pub use decide::{Facts, Policy, plan};
 pub use error::PlanError;
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,9 @@ pub struct PlannedRdma {
     /// exclusive mode of the RDMA subsystem, save for monitoring.
     #[serde(default)]
     pub moves: bool,
+    /// What applications are told to use on its ports.
+    #[serde(default)]
+    pub parameters: RdmaConfig,
 }
 
 impl Plan {

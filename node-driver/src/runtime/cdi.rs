@@ -11,6 +11,7 @@ use crate::prepare::inventory::CharDevice;
 use crate::prepare::metadata;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
+use cluster_model::network_config::RdmaConfig;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,9 +34,9 @@ const HOOK_TIMEOUT_SECONDS: u32 = 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Environment {
-    /// `NCCL_IB_HCA`.
+    /// `NCCL_IB_HCA`, and what a claim's configuration says of NCCL's connections.
     pub nccl_ib_hca: bool,
-    /// `UCX_NET_DEVICES`.
+    /// `UCX_NET_DEVICES`, and the same of UCX's.
     pub ucx_net_devices: bool,
     /// `NCCL_TOPO_FILE`, where the machine's graph tells anything of the devices.
     pub nccl_topo_file: bool,
@@ -259,6 +260,7 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
         plan.told().into_iter().filter_map(|(_, device)| device.rdma.as_ref()).collect();
     // Shares of one device.
     rdma.dedup_by_key(|rdma| &rdma.name);
+    let parameters = parameters(&rdma, environment);
     let has_rdma = !rdma.is_empty();
     let has_nccl = plan.wiring.nccl.is_some();
     let names: Vec<_> = rdma.iter().map(|rdma| rdma.name.as_str()).collect();
@@ -273,5 +275,28 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     ]
     .into_iter()
     .filter_map(|(is_on, variable)| is_on.then_some(variable))
+    .chain(parameters)
+    .collect()
+}
+
+/// How connections are to be made, where the NICs of all claims of the pod agree. NCCL looks for
+/// a GID of one version of RoCE itself; UCX has no such variable.
+fn parameters(rdma: &[&PlannedRdma], environment: Environment) -> Vec<String> {
+    let all = |value: fn(&RdmaConfig) -> Option<u8>| {
+        let first = value(&rdma.first()?.parameters)?;
+        rdma.iter().all(|rdma| value(&rdma.parameters) == Some(first)).then_some(first)
+    };
+    let Environment { nccl_ib_hca: nccl, ucx_net_devices: ucx, .. } = environment;
+    [
+        (nccl, "NCCL_IB_GID_INDEX", all(|it| it.gid_index)),
+        (nccl, "NCCL_IB_ROCE_VERSION_NUM", all(|it| it.roce_version)),
+        (nccl, "NCCL_IB_TC", all(|it| it.traffic_class)),
+        (nccl, "NCCL_IB_SL", all(|it| it.service_level)),
+        (ucx, "UCX_IB_GID_INDEX", all(|it| it.gid_index)),
+        (ucx, "UCX_IB_TRAFFIC_CLASS", all(|it| it.traffic_class)),
+        (ucx, "UCX_IB_SL", all(|it| it.service_level)),
+    ]
+    .into_iter()
+    .filter_map(|(is_on, name, value)| Some(format!("{name}={}", value.filter(|_| is_on)?)))
     .collect()
 }

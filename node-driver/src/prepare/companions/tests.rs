@@ -8,11 +8,17 @@ use crate::prepare::paths::Paths;
 use crate::prepare::plan::PlannedDevice;
 use crate::prepare::plan::PlannedRdma;
 use crate::runtime::cdi;
+use cluster_model::network_config::RdmaConfig;
 use serde_json::Value;
 
 fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
-    let rdma =
-        PlannedRdma { name: format!("mlx5_{number}"), ports: vec![1], chars: vec![], moves: false };
+    let rdma = PlannedRdma {
+        name: format!("mlx5_{number}"),
+        ports: vec![1],
+        chars: vec![],
+        moves: false,
+        parameters: RdmaConfig::default(),
+    };
     let device = PlannedDevice {
         request: "nics".into(),
         pool: "node-1".into(),

@@ -52,6 +52,7 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         .map(|device| planned(claim, device, facts))
         .collect::<Result<_, _>>()?;
     refuse_same_names(&devices)?;
+    refuse_different_variables(&devices)?;
     let has_rdma = devices.iter().any(|device| device.rdma.is_some());
     Ok(Plan {
         claim: claim.claim.clone(),
@@ -80,7 +81,7 @@ fn planned(
         share_id: device.share_id.clone(),
         admin_access: device.admin_access,
         pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
-        rdma: rdma(claim, device, nic, facts)?,
+        rdma: rdma(claim, device, nic, &config, facts)?,
         link: link(claim, device, nic, config, facts)?,
     })
 }
@@ -124,9 +125,14 @@ fn rdma(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
     nic: &NicFacts,
+    config: &NetworkConfig,
     facts: &Facts<'_>,
 ) -> Result<Option<PlannedRdma>, PlanError> {
-    let Some(rdma) = &nic.rdma else { return Ok(None) };
+    let Some(rdma) = &nic.rdma else {
+        let is_asked = config.rdma.is_some();
+        let refused = PlanError::NoRdma { device: device.device.clone() };
+        return if is_asked { Err(refused) } else { Ok(None) };
+    };
     let moves = facts.netns_mode == NetnsMode::Exclusive && !device.admin_access;
     if moves && device.share_id.is_some() {
         return Err(PlanError::ExclusiveShare { device: device.device.clone() });
@@ -147,7 +153,8 @@ fn rdma(
         |char: &&CharDevice| facts.policy.management_devices || char.name.starts_with("uverbs");
     let chars = rdma.chars.iter().filter(is_given).cloned().collect();
     let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
-    Ok(Some(PlannedRdma { name, ports, chars, moves }))
+    let parameters = config.rdma.unwrap_or_default();
+    Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
 }
 
 fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {
@@ -156,4 +163,16 @@ fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {
     names.sort();
     let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
     twice.map_or(Ok(()), |pair| Err(PlanError::SameName { name: pair[0].clone() }))
+}
+
+/// An environment has one value of each variable, for all NICs.
+fn refuse_different_variables(devices: &[PlannedDevice]) -> Result<(), PlanError> {
+    let parameters = |device: &PlannedDevice| device.rdma.as_ref().map(|rdma| rdma.parameters);
+    let with_rdma: Vec<_> =
+        devices.iter().filter_map(|device| Some((device, parameters(device)?))).collect();
+    let differ = with_rdma.windows(2).find(|pair| pair[0].1 != pair[1].1);
+    differ.map_or(Ok(()), |pair| {
+        let [device, other] = [pair[0].0, pair[1].0].map(|it| it.device.clone());
+        Err(PlanError::DifferentRdma { device, other })
+    })
 }

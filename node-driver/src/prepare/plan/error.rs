@@ -125,6 +125,22 @@ pub enum PlanError {
         /// Who has it.
         holder: ClaimRef,
     },
+    /// It has no RDMA ports to use parameters on.
+    #[error("device `{device}` has no RDMA device, but its configuration sets `rdma`")]
+    NoRdma {
+        /// The device.
+        device: String,
+    },
+    /// A container has one environment for all of its NICs.
+    #[error(
+        "devices `{device}` and `{other}` have different `rdma` parameters, but a container has one value of each for all NICs of a claim; write the same for both, or use two pods"
+    )]
+    DifferentRdma {
+        /// The device.
+        device: String,
+        /// The other one.
+        other: String,
+    },
     /// Two interfaces of one claim would have one name.
     #[error(
         "two devices of the claim would be named `{name}` in the pod; name them by separate configurations"

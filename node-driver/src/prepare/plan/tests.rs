@@ -248,6 +248,38 @@ fn every_part_of_the_environment_is_switchable() {
 }
 
 #[test]
+fn applications_are_told_how_to_connect() {
+    let roce = json!({"rdma": {"gidIndex": 3, "trafficClass": 106, "serviceLevel": 3}});
+    let version = json!({"rdma": {"roceVersion": 2}});
+    let told = |devices: Vec<AllocatedDevice>| {
+        let plan = decide(&claim("u-1", devices), &[]).expect("possible");
+        let spec = cdi::spec(&plan, &paths(), &settings(AttachMode::Hook));
+        let spec = serde_json::to_value(spec).expect("JSON");
+        let file = serde_json::to_value(devices_file(&plan)).expect("JSON");
+        (spec["containerEdits"]["env"].clone(), file["nics"][0]["rdma"].clone())
+    };
+    let (variables, nic) = told(vec![device("eth-0", Some(roce.clone()))]);
+    assert_eq!(
+        variables,
+        json!([
+            "NCCL_IB_HCA==mlx5_2",
+            "UCX_NET_DEVICES=mlx5_2:1",
+            "NCCL_IB_GID_INDEX=3",
+            "NCCL_IB_TC=106",
+            "NCCL_IB_SL=3",
+            "UCX_IB_GID_INDEX=3",
+            "UCX_IB_TRAFFIC_CLASS=106",
+            "UCX_IB_SL=3",
+        ])
+    );
+    assert_eq!(nic, roce["rdma"]);
+    // A NIC without RDMA beside it says nothing of connections.
+    let two = vec![device("eth-0", Some(version)), device("eth-1", None)];
+    assert_eq!(told(two).0[2], "NCCL_IB_ROCE_VERSION_NUM=2");
+    assert_eq!(told(vec![device("eth-0", None)]).1, Value::Null);
+}
+
+#[test]
 fn the_hosts_addresses_and_routes_go_along_unless_others_are_given() {
     let link = |parameters| {
         let plan = decide(&claim("u-1", vec![device("eth-0", parameters)]), &[]).expect("possible");
@@ -316,6 +348,17 @@ fn what_is_refused() {
         one("eth-1", Some(json!({"ethtool": {"features": {"highdma": false}}}))),
         one("eth-1", Some(json!({"ethtool": {"privateFlags": {"legacy-rx": true}}}))),
         one("eth-1", Some(json!({"profile": "fast"}))),
+        one("eth-1", Some(json!({"rdma": {"serviceLevel": 3}}))),
+        refusal(
+            &claim(
+                "u-1",
+                vec![
+                    device("ib-1", Some(json!({"rdma": {"serviceLevel": 3}}))),
+                    device("eth-0", None),
+                ],
+            ),
+            &[],
+        ),
         refusal(&many, &[]),
         refusal(
             &claim("u-1", vec![device("eth-0", Some(name.clone())), device("eth-1", Some(name))]),

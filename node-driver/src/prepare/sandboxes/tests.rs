@@ -3,10 +3,17 @@ use crate::prepare::checkpoint::Record;
 use crate::prepare::claim::{ClaimRef, PodRef};
 use crate::prepare::plan::PlannedRdma;
 use crate::prepare::plan::Wiring;
+use cluster_model::network_config::RdmaConfig;
 
 /// A claim of one pod, with an RDMA device that moves or does not.
 fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
-    let rdma = PlannedRdma { name: "mlx5_0".into(), ports: vec![1], chars: vec![], moves };
+    let rdma = PlannedRdma {
+        name: "mlx5_0".into(),
+        ports: vec![1],
+        chars: vec![],
+        moves,
+        parameters: RdmaConfig::default(),
+    };
     let device = PlannedDevice {
         request: "nics".into(),
         pool: "node-1".into(),

@@ -5,7 +5,7 @@ use crate::prepare::claim::ClaimRef;
 use crate::prepare::host_link::{HostLink, LinkIdentity, LinkSettings, SegmentSizes};
 use crate::prepare::plan::PlannedRdma;
 use crate::prepare::plan::Wiring;
-use cluster_model::network_config::NetworkConfig;
+use cluster_model::network_config::{NetworkConfig, RdmaConfig};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo};
 use process::chain::Chain;
 
@@ -34,6 +34,7 @@ fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
         ports: vec![1],
         chars: vec![],
         moves: true,
+        parameters: RdmaConfig::default(),
     });
     PlannedDevice {
         request: "nics".into(),

@@ -2,7 +2,7 @@
 //! `kubectl dranet plan` calls the same function.
 
 use crate::denial::Denial;
-use crate::fabric;
+use crate::fabric::{self, JoinedGroup};
 use crate::intent::{self, GpuResources, Intent, nic_config};
 use crate::pin;
 use crate::plan::{Plan, Policy, QuotaEscape, plan};
@@ -57,23 +57,49 @@ const UNKNOWN: &str = "no machine with GPUs and NICs is known yet: the claim tie
                        resource.kubernetes.io/numaNode, and the pod waits for a node whose drivers \
                        both publish it";
 
-/// Decides on a pod.
-pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
-    let plan = |intent: &Intent, placement: &Placement| plan(intent, placement, view, policy);
-    admit_by(pod, view, policy, plan, |_| 0)
+/// What is found of a pod before its plan is known.
+#[derive(Debug)]
+pub enum Begun {
+    /// It needs no plan.
+    Decided(Box<Verdict>),
+    /// It does.
+    NeedsPlan(Box<Pending>),
 }
 
-/// Decides on a pod with plans from elsewhere, as one who has made them before. `created` says
-/// how many pods got a template so lately that their claims may not be in the view.
-pub fn admit_by(
-    pod: &Value,
-    view: &ClusterView,
-    policy: &Policy,
-    plan: impl FnOnce(&Intent, &Placement) -> Result<Plan, Denial>,
-    created: impl Fn(&str) -> usize,
-) -> Result<Verdict, AdmitError> {
+/// A pod that waits for its plan.
+#[derive(Debug)]
+pub struct Pending {
+    /// What it asks for.
+    pub intent: Intent,
+    /// Where it may run.
+    pub placement: Placement,
+    /// As it was before it was ever rewritten.
+    pod: Value,
+    typed: Pod,
+    resources: GpuResources,
+    namespace: String,
+    group: Option<JoinedGroup>,
+    /// The template that was decided on before, where the pod is as it was then.
+    template: Option<String>,
+    warnings: Vec<String>,
+}
+
+/// Decides on a pod.
+pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
+    match begin(pod, view, policy)? {
+        Begun::Decided(verdict) => Ok(*verdict),
+        Begun::NeedsPlan(pending) => {
+            let plan = plan(&pending.intent, &pending.placement, view, policy);
+            pending.finish(plan.map_err(AdmitError::Denied)?, view, policy, |_| 0)
+        }
+    }
+}
+
+/// Everything about a pod but its plan, which may take much longer than the rest.
+pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, AdmitError> {
+    let decided = |verdict| Ok(Begun::Decided(Box::new(verdict)));
     let typed = typed_of(pod)?;
-    let mut warnings = intent::warnings(&typed);
+    let warnings = intent::warnings(&typed);
     let resources = GpuResources::of(&typed, view);
     let namespace = typed.metadata.namespace.clone().unwrap_or_default();
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };
@@ -82,18 +108,21 @@ pub fn admit_by(
         let key = ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
         if view.template(&key).is_some() && !is_edited {
             let pod = rewrite::without_extended_resources(pod, &resources);
-            return Ok(Verdict { pod, planned: None, template: Some(key), warnings });
+            return decided(Verdict { pod, planned: None, template: Some(key), warnings });
         }
     }
+    let template = own.filter(|_| !is_edited).map(str::to_owned);
     // A copy from elsewhere or with edited annotations, or restored when its template was
     // gone: decided anew.
-    let original = own.map(|_| rewrite::original(pod, &resources));
-    let (typed, pod) = match &original {
-        Some(pod) => (typed_of(pod)?, pod),
-        None => (typed, pod),
+    let (typed, pod) = match own {
+        Some(_) => {
+            let pod = rewrite::original(pod, &resources);
+            (typed_of(&pod)?, pod)
+        }
+        None => (typed, pod.clone()),
     };
     let Some(intent) = intent_of(&typed, &resources).map_err(AdmitError::Denied)? else {
-        return Ok(Verdict { pod: pod.clone(), planned: None, template: None, warnings });
+        return decided(Verdict { pod, planned: None, template: None, warnings });
     };
     pod_check::check(&typed, &intent, view).map_err(AdmitError::Denied)?;
     nic_config::check_namespace(&intent, &namespace, &policy.network_namespaces)
@@ -101,40 +130,71 @@ pub fn admit_by(
     let group = fabric::check(&typed, &intent, policy.fabric, view);
     let group = group.map_err(AdmitError::Denied)?;
     let placement = Placement::of(&typed);
-    let plan = plan(&intent, &placement).map_err(AdmitError::Denied)?;
-    // What was decided before stays, also where the template is not in the view yet.
-    let kept = own.filter(|_| !is_edited).and_then(|template| pin::kept(&plan, template));
-    let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
-    warnings.extend(intent::memlock(&typed, &intent));
-    warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
-    if plan.machines.is_empty() {
-        warnings.push(UNKNOWN.to_owned());
-    }
-    if let Some(escape) = quota::escape(&intent, &plan, &namespace, view) {
-        match policy.quota_escape {
-            QuotaEscape::Deny => return Err(AdmitError::Denied(intent.deny(escape))),
-            QuotaEscape::Warn => warnings.push(escape),
+    Ok(Begun::NeedsPlan(Box::new(Pending {
+        intent,
+        placement,
+        pod,
+        typed,
+        resources,
+        namespace,
+        group,
+        template,
+        warnings,
+    })))
+}
+
+impl Pending {
+    /// The verdict with this plan. `created` says how many pods got a template so lately that
+    /// their claims may not be in the view.
+    pub fn finish(
+        self,
+        plan: Plan,
+        view: &ClusterView,
+        policy: &Policy,
+        created: impl Fn(&str) -> usize,
+    ) -> Result<Verdict, AdmitError> {
+        let Self { intent, placement, pod, typed, resources, namespace, group, template, .. } =
+            self;
+        let mut warnings = self.warnings;
+        // What was decided before stays, also where the template is not in the view yet.
+        let kept = template.and_then(|template| pin::kept(&plan, &template));
+        let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
+        warnings.extend(intent::memlock(&typed, &intent));
+        warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
+        if plan.machines.is_empty() {
+            warnings.push(UNKNOWN.to_owned());
         }
+        if let Some(escape) = quota::escape(&intent, &plan, &namespace, view) {
+            match policy.quota_escape {
+                QuotaEscape::Deny => return Err(AdmitError::Denied(intent.deny(escape))),
+                QuotaEscape::Warn => warnings.push(escape),
+            }
+        }
+        let mut template = template::build(&plan.claim);
+        if let Some(place) = &plan.place {
+            let annotations = template.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation::PINNED.to_owned(), place.clone());
+        }
+        let name = template.metadata.name.as_deref().unwrap_or_default();
+        let pod = rewrite::without_limits(&pod, &resources);
+        let mut pod = rewrite::with_claim(&pod, &plan.grants, name, &plan.note(name));
+        if intent.resource.is_none() {
+            rewrite::tolerate(&mut pod, plan.driver.extended_resources);
+        }
+        if let Some(scheduler) = &policy.scheduler_name {
+            rewrite::schedule_by(&mut pod, scheduler);
+        }
+        if let Some(group) = group {
+            rewrite::join_group(&mut pod, &group);
+        }
+        let key = ObjectKey { namespace, name: name.to_owned() };
+        Ok(Verdict {
+            pod,
+            planned: Some(Planned { plan, template }),
+            template: Some(key),
+            warnings,
+        })
     }
-    let mut template = template::build(&plan.claim);
-    if let Some(place) = &plan.place {
-        let annotations = template.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::PINNED.to_owned(), place.clone());
-    }
-    let name = template.metadata.name.as_deref().unwrap_or_default();
-    let pod = rewrite::without_limits(pod, &resources);
-    let mut pod = rewrite::with_claim(&pod, &plan.grants, name, &plan.note(name));
-    if intent.resource.is_none() {
-        rewrite::tolerate(&mut pod, plan.driver.extended_resources);
-    }
-    if let Some(scheduler) = &policy.scheduler_name {
-        rewrite::schedule_by(&mut pod, scheduler);
-    }
-    if let Some(group) = group {
-        rewrite::join_group(&mut pod, &group);
-    }
-    let key = ObjectKey { namespace, name: name.to_owned() };
-    Ok(Verdict { pod, planned: Some(Planned { plan, template }), template: Some(key), warnings })
 }
 
 /// The cells that the claim of a rewritten pod is pinned to, where nothing is free for it, and
@@ -166,7 +226,7 @@ fn own_template(pod: &Value) -> Result<Option<&str>, AdmitError> {
             annotation::ALIGNED_NICS,
             value.unwrap_or_default(),
             format!(
-                "the pod has a claim of its own named `{}`, which is the name of the claim that \
+                "the pod already has a claim named `{}`, which is the name of the claim that \
                  this annotation adds; give yours another name: {claim}",
                 rewrite::CLAIM
             ),

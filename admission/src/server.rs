@@ -13,9 +13,7 @@ mod review;
 pub(crate) mod templates;
 
 pub use args::{Args, LeaderArgs, OwnArgs, PolicyArgs, UnknownShape};
-pub use plans::Plans;
-pub use recent::RecentPins;
-pub use review::{Answer, NeededTemplate, answer};
+pub use plans::{Plans, Renewer};
 
 use crate::leader::Leader;
 use crate::plan::Policy;
@@ -28,6 +26,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use kube::{Api, Client};
 use metrics::Metrics;
 use prometheus_client::registry::Registry;
+use recent::RecentPins;
 use serve::http::Bound;
 use serve::lease::Lease;
 use serve::readiness::Readiness;
@@ -54,25 +53,26 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::register(&mut registry);
     let readiness = Readiness::default();
     let view = SharedView::default();
-    let policy: Policy = policy.into();
+    let policy: Arc<Policy> = Arc::new(policy.into());
     let templates = Templates { client: client.clone(), view: view.clone() };
-    let plans = Plans::new(&metrics);
+    let (plans, renewer) = Plans::new(&metrics);
+    let renewing = renewer.run(view.clone(), Arc::clone(&policy));
     let leader = Leader {
         templates: templates.clone(),
-        policy: policy.clone(),
+        policy: Policy::clone(&policy),
         namespace: namespace.clone(),
         names,
         keep_unused: leader.keep_unused(),
         retention: leader.retention(),
         metrics: metrics.clone(),
     };
-    let decisions = Decisions::default();
     let app = App {
         templates,
         policy,
         plans,
         recent: RecentPins::default(),
-        decisions,
+        decisions: Decisions::default(),
+        advice: Decisions::default(),
         readiness: readiness.clone(),
         metrics,
     };
@@ -100,6 +100,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let operations = async { Ok(operations.serve(operations_router, stop.clone()).await?) };
         let result = tokio::select! {
             () = watches => Err(anyhow::anyhow!("every watch ended")),
+            () = renewing => Err(anyhow::anyhow!("no plan is renewed any more")),
             result = async { tokio::try_join!(served, operations) } => result.map(drop),
         };
         ended.cancel();

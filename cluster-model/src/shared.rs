@@ -50,6 +50,12 @@ impl std::fmt::Debug for SharedView {
     }
 }
 
+impl From<ClusterView> for SharedView {
+    fn from(view: ClusterView) -> Self {
+        Self(Arc::new(Shared { current: Mutex::new(Arc::new(view)), ..Shared::default() }))
+    }
+}
+
 impl SharedView {
     /// The view as it is now.
     pub fn read(&self) -> Arc<ClusterView> {

@@ -7,7 +7,7 @@ pub use crate::shared::SharedView;
 
 use crate::view::{ClusterView, Index, ObjectKey, ViewError};
 use dra_allocator::{MinorVersion, Settings};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use topology_graph::NodeTopology;
 
@@ -227,21 +228,26 @@ where
     follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
 }
 
-/// Feeds the events of one watch into a sink.
+/// Feeds the events of one watch into a sink. The next page of a list is read while objects of
+/// the one before are taken in.
 async fn follow_stream<K, S, G>(
-    mut events: futures::stream::BoxStream<'static, watcher::Result<Event<K>>>,
+    events: futures::stream::BoxStream<'static, watcher::Result<Event<K>>>,
     sink: S,
     listed: G,
 ) where
-    K: Resource<DynamicType = ()>,
+    K: Resource<DynamicType = ()> + Send + 'static,
     S: Sink<K>,
 {
+    let (ahead, mut events) = read_ahead(events);
+    // It ends with this value.
+    let mut reader = JoinSet::new();
+    reader.spawn(ahead);
     let kind = K::plural(&());
     let mut feed = Feed::new(sink);
     let mut listed = Some(listed);
     loop {
-        match events.try_next().await {
-            Ok(Some(event)) => {
+        match events.recv().await {
+            Some(Ok(event)) => {
                 let whole = matches!(event, Event::InitDone);
                 feed.take(event);
                 feed.sink.heard(&kind);
@@ -249,19 +255,34 @@ async fn follow_stream<K, S, G>(
                     listed.take();
                 }
             }
-            Ok(None) => return,
-            Err(error) => tracing::warn!(%kind, error = %error, "Watch failed; trying again"),
+            None => return,
+            Some(Err(error)) => tracing::warn!(%kind, error = %error, "Watch failed; trying again"),
         }
     }
+}
+
+/// Reads a stream, up to a page ahead of who takes from it.
+fn read_ahead<T: Send + 'static>(
+    mut stream: futures::stream::BoxStream<'static, T>,
+) -> (impl Future<Output = ()> + Send, mpsc::Receiver<T>) {
+    let (sender, receiver) = mpsc::channel(PAGE as usize);
+    let read = async move {
+        while let Some(event) = stream.next().await {
+            if sender.send(event).await.is_err() {
+                return;
+            }
+        }
+    };
+    (read, receiver)
 }
 
 /// Puts what one watch says into a sink, object by object: a list of a large
 /// cluster is hundreds of megabytes and is never held as a whole.
 struct Feed<S> {
     sink: S,
-    /// The objects of this watch that are in the sink.
+    /// The objects of this watch that are in the sink, but for some of the next.
     known: BTreeSet<ObjectKey>,
-    /// Those that the listing in progress has named.
+    /// Those that the list in progress has named. No key of a first list is held twice.
     named: BTreeSet<ObjectKey>,
 }
 
@@ -276,10 +297,11 @@ impl<S> Feed<S> {
         S: Sink<K>,
     {
         match event {
-            Event::Init => self.named.clear(),
+            // What a list that broke off has named is in the sink.
+            Event::Init => self.known.append(&mut self.named),
             Event::InitApply(object) => {
                 self.named.insert(ObjectKey::of(object.meta()));
-                self.apply(object);
+                self.sink.apply(object);
             }
             Event::InitDone => {
                 for gone in self.known.difference(&self.named) {
@@ -288,22 +310,16 @@ impl<S> Feed<S> {
                 self.known = std::mem::take(&mut self.named);
                 self.sink.listed();
             }
-            Event::Apply(object) => self.apply(object),
+            Event::Apply(object) => {
+                self.known.insert(ObjectKey::of(object.meta()));
+                self.sink.apply(object);
+            }
             Event::Delete(object) => {
                 let key = ObjectKey::of(object.meta());
                 self.sink.delete(&key);
                 self.known.remove(&key);
             }
         }
-    }
-
-    fn apply<K>(&mut self, object: K)
-    where
-        K: Resource<DynamicType = ()>,
-        S: Sink<K>,
-    {
-        self.known.insert(ObjectKey::of(object.meta()));
-        self.sink.apply(object);
     }
 }
 

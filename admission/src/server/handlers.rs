@@ -5,7 +5,7 @@ use super::decisions::{DecisionError, Decisions};
 use super::metrics::{Metrics, Outcome};
 use super::plans::Plans;
 use super::recent::RecentPins;
-use super::review::{Answer, answer};
+use super::review::{self, Answer, Review};
 use super::templates::Templates;
 use crate::plan::Policy;
 use axum::extract::{DefaultBodyLimit, State};
@@ -27,15 +27,17 @@ const BODY_MAX: usize = 8 << 20;
 /// What a request is answered from.
 pub(super) struct App {
     pub(super) templates: Templates,
-    pub(super) policy: Policy,
+    pub(super) policy: Arc<Policy>,
     pub(super) plans: Plans,
     pub(super) recent: RecentPins,
     pub(super) decisions: Decisions,
+    /// On hand-written claims: no pod waits for it.
+    pub(super) advice: Decisions,
     pub(super) readiness: Readiness,
     pub(super) metrics: Metrics,
 }
 
-type Review = AdmissionReview<DynamicObject>;
+type Body = AdmissionReview<DynamicObject>;
 type Request = AdmissionRequest<DynamicObject>;
 
 pub(super) fn router(app: Arc<App>) -> Router {
@@ -46,7 +48,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Response {
+async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response {
     let _timer = app.metrics.start();
     let request = match read(&app, review) {
         Ok(request) => Arc::new(request),
@@ -55,7 +57,7 @@ async fn mutate(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Resp
     Json(respond(&app, &request).await.into_review()).into_response()
 }
 
-async fn lint(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Response {
+async fn lint(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response {
     let _timer = app.metrics.start();
     let request = match read(&app, review) {
         Ok(request) => Arc::new(request),
@@ -63,7 +65,7 @@ async fn lint(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Respon
     };
     let (view, max_steps) = (app.templates.view.read(), app.policy.max_steps);
     let asked = Arc::clone(&request);
-    let advised = app.decisions.make(move || advise(&asked, &view, max_steps)).await;
+    let advised = app.advice.make(move || advise(&asked, &view, max_steps)).await;
     // Advice that cannot be given now is none.
     let response = advised.unwrap_or_else(|_| AdmissionResponse::from(&*request));
     let advised = response.warnings.is_some();
@@ -72,7 +74,7 @@ async fn lint(State(app): State<Arc<App>>, Json(review): Json<Review>) -> Respon
 }
 
 /// The request, once everything is there that an answer is made from.
-fn read(app: &App, review: Review) -> Result<Request, Box<Response>> {
+fn read(app: &App, review: Body) -> Result<Request, Box<Response>> {
     let waiting = app.readiness.waiting();
     if !waiting.is_empty() {
         app.metrics.count(Outcome::Unready);
@@ -85,13 +87,34 @@ fn read(app: &App, review: Review) -> Result<Request, Box<Response>> {
     })
 }
 
-async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
-    let (own, asked) = (Arc::clone(app), Arc::clone(request));
-    let decide = move || {
-        let view = own.templates.view.read();
-        answer(&asked, &view, &own.policy, &own.plans, &own.recent)
+/// Nobody waits for a decision here but those who need a plan that nobody has made: all else
+/// takes a fraction of a millisecond.
+async fn decide(app: Arc<App>, request: Arc<Request>) -> Result<Answer, DecisionError> {
+    let view = app.templates.view.read();
+    let waiting = match review::begin(&request, &view, &app.policy) {
+        Review::Answered(answer) => return Ok(*answer),
+        Review::NeedsPlan(waiting) => waiting,
     };
-    let Answer { response, template: needed } = match app.decisions.make(decide).await {
+    let pending = &waiting.pending;
+    let plan = match app.plans.known(&pending.intent, &pending.placement, &view) {
+        Some(plan) => plan,
+        None => app.plans.make_once(pending, &view, &app.policy, &app.decisions).await?,
+    };
+    let is_pinned = plan.as_ref().is_ok_and(|plan| !plan.pins.is_empty());
+    if !is_pinned {
+        return Ok(waiting.answer(plan, &view, &app.policy, &app.recent));
+    }
+    // It looks at what is free on every node.
+    let own = Arc::clone(&app);
+    let choose = move || waiting.answer(plan, &view, &own.policy, &own.recent);
+    app.decisions.make(choose).await
+}
+
+async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
+    // A task of its own: a panic ends this request and not its connection.
+    let decided = tokio::spawn(decide(Arc::clone(app), Arc::clone(request))).await;
+    let decided = decided.unwrap_or(Err(DecisionError::Failed));
+    let Answer { response, template: needed } = match decided {
         Ok(answer) => answer,
         Err(error) => {
             tracing::error!(%error, "Not decided");

@@ -11,7 +11,7 @@ const RECENT: Duration = Duration::from_secs(3);
 
 /// Templates of pinned claims, each with when a pod got it.
 #[derive(Debug, Default)]
-pub struct RecentPins(Mutex<VecDeque<(Instant, String)>>);
+pub(super) struct RecentPins(Mutex<VecDeque<(Instant, String)>>);
 
 impl RecentPins {
     /// A pod got this template now.

@@ -1,13 +1,11 @@
 //! The wire's edge: an admission request in, an admission response and perhaps
 //! a template out.
 
-use super::plans::Plans;
 use super::recent::RecentPins;
-use crate::admit::{AdmitError, admit_by};
-use crate::intent::Intent;
-use crate::plan::Policy;
+use crate::admit::{self, AdmitError, Begun, Pending, Verdict};
+use crate::denial::Denial;
+use crate::plan::{Plan, Policy};
 use crate::rewrite;
-use cluster_model::placement::Placement;
 use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::core::DynamicObject;
@@ -17,60 +15,102 @@ use serde_json::Value;
 
 /// What the API server is told, and what must be there before it is.
 #[derive(Debug)]
-pub struct Answer {
+pub(super) struct Answer {
     /// The response.
-    pub response: AdmissionResponse,
+    pub(super) response: AdmissionResponse,
     /// The template of the patched pod.
-    pub template: Option<NeededTemplate>,
+    pub(super) template: Option<NeededTemplate>,
 }
 
 /// A pod's template and the join that it was planned by.
 #[derive(Debug)]
-pub struct NeededTemplate {
+pub(super) struct NeededTemplate {
     /// Where it is.
-    pub key: ObjectKey,
+    pub(super) key: ObjectKey,
     /// The object, without a namespace; `None` where it is known to be there.
-    pub template: Option<ResourceClaimTemplate>,
+    pub(super) template: Option<ResourceClaimTemplate>,
     /// Name of the join, where the plan was made now.
-    pub join: Option<&'static str>,
+    pub(super) join: Option<&'static str>,
 }
 
-/// Decides on a request.
-pub fn answer(
+/// A request with all that is found before its plan is known.
+#[derive(Debug)]
+pub(super) enum Review {
+    /// The answer needs no plan.
+    Answered(Box<Answer>),
+    /// It does.
+    NeedsPlan(Box<Waiting>),
+}
+
+/// A request that waits for the plan of its pod.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// What is asked for.
+    pub(super) pending: Pending,
+    /// The pod as it came.
+    pod: Value,
+    response: AdmissionResponse,
+    is_dry_run: bool,
+}
+
+/// Reads a request.
+pub(super) fn begin(
     request: &AdmissionRequest<DynamicObject>,
     view: &ClusterView,
     policy: &Policy,
-    plans: &Plans,
-    recent: &RecentPins,
-) -> Answer {
+) -> Review {
     let response = AdmissionResponse::from(request);
-    let refuse = |response: AdmissionResponse, why: String| Answer {
-        response: response.deny(why),
-        template: None,
-    };
+    let answered = |answer| Review::Answered(Box::new(answer));
     let Some(object) = &request.object else {
-        return refuse(response, "the request holds no pod".to_owned());
+        return answered(refuse(response, "the request holds no pod".to_owned()));
     };
     let pod = match serde_json::to_value(object) {
         Ok(pod) => in_namespace(pod, request.namespace.as_deref()),
-        Err(error) => return refuse(response, format!("failed to read the pod: {error}")),
+        Err(error) => {
+            return answered(refuse(response, format!("failed to read the pod: {error}")));
+        }
     };
-    let plan = |intent: &Intent, place: &Placement| plans.plan(intent, place, view, policy);
-    let verdict = match admit_by(&pod, view, policy, plan, |template| recent.of(template)) {
-        Ok(verdict) => verdict,
-        Err(AdmitError::Denied(denial)) => return refuse(response, denial.to_string()),
-        Err(error) => return refuse(response, Chain(&error).to_string()),
-    };
-    let planned = verdict.planned.as_ref().filter(|it| !it.plan.pins.is_empty());
-    if let Some(name) = planned.and_then(|it| it.template.metadata.name.as_deref())
-        && !request.dry_run
-    {
-        recent.add(name);
+    match admit::begin(&pod, view, policy) {
+        Ok(Begun::Decided(verdict)) => answered(allow(response, &pod, *verdict)),
+        Ok(Begun::NeedsPlan(pending)) => {
+            let (pending, is_dry_run) = (*pending, request.dry_run);
+            Review::NeedsPlan(Box::new(Waiting { pending, pod, response, is_dry_run }))
+        }
+        Err(error) => answered(deny(response, &error)),
     }
+}
+
+impl Waiting {
+    /// The answer with this plan.
+    pub(super) fn answer(
+        self,
+        plan: Result<Plan, Denial>,
+        view: &ClusterView,
+        policy: &Policy,
+        recent: &RecentPins,
+    ) -> Answer {
+        let Self { pending, pod, response, is_dry_run } = self;
+        let finished = plan
+            .map_err(AdmitError::Denied)
+            .and_then(|plan| pending.finish(plan, view, policy, |template| recent.of(template)));
+        let verdict = match finished {
+            Ok(verdict) => verdict,
+            Err(error) => return deny(response, &error),
+        };
+        let planned = verdict.planned.as_ref().filter(|it| !it.plan.pins.is_empty());
+        if let Some(name) = planned.and_then(|it| it.template.metadata.name.as_deref())
+            && !is_dry_run
+        {
+            recent.add(name);
+        }
+        allow(response, &pod, verdict)
+    }
+}
+
+fn allow(response: AdmissionResponse, pod: &Value, verdict: Verdict) -> Answer {
     let mut response = response;
     response.warnings = (!verdict.warnings.is_empty()).then_some(verdict.warnings);
-    let patch = rewrite::patch(&pod, &verdict.pod);
-    let response = match response.clone().with_patch(patch) {
+    let response = match response.clone().with_patch(rewrite::patch(pod, &verdict.pod)) {
         Ok(patched) => patched,
         Err(error) => return refuse(response, Chain(&error).to_string()),
     };
@@ -80,6 +120,20 @@ pub fn answer(
         response,
         template: verdict.template.map(|key| NeededTemplate { key, template, join }),
     }
+}
+
+fn deny(response: AdmissionResponse, error: &AdmitError) -> Answer {
+    refuse(
+        response,
+        match error {
+            AdmitError::Denied(denial) => denial.to_string(),
+            AdmitError::Malformed(_) => Chain(error).to_string(),
+        },
+    )
+}
+
+fn refuse(response: AdmissionResponse, why: String) -> Answer {
+    Answer { response: response.deny(why), template: None }
 }
 
 /// The pod with its namespace, which stands in the request in any case.

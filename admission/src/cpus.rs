@@ -32,7 +32,7 @@ pub(crate) fn keep_near_cpus(
     let deny = |why: String| Denial::new(annotation::ALIGNED_CPUS, "true", why);
     let Some(of_block) = of_block(cpus, demand) else {
         return Err(deny(format!(
-            "{cpus} CPUs cannot be shared out evenly among {} GPUs, each with NICs of its own",
+            "{cpus} CPUs cannot be divided evenly among {} GPUs, each with NICs of its own",
             demand.blocks
         ))
         .allowed(format!(
@@ -42,23 +42,23 @@ pub(crate) fn keep_near_cpus(
     };
     if !view.settings().gates.consumable_capacity {
         return Err(deny(
-            "the scheduler shares no capacity of devices (feature DRAConsumableCapacity), of which \
-             CPUs are a part"
+            "CPUs are published as a shared capacity, and the scheduler cannot allocate one \
+             (feature gate DRAConsumableCapacity is off)"
                 .to_owned(),
         ));
     }
     let kept = numa_beside::keep_near(machines, |machine| &machine.cpus, of_block);
     kept.map_err(|most| deny(match most {
         None => format!(
-            "no node that can serve the pod has CPUs of driver {} in class `{}` that are grouped by \
-             NUMA node and publish {}; install dra-driver-cpu with cpuDeviceMode: grouped",
+            "no node that can serve the pod has CPUs of driver {} in class `{}` that are grouped \
+             by NUMA node and publish {}; install dra-driver-cpu with cpuDeviceMode: grouped",
             cpu::DRIVER,
             cpu::CLASS,
             attribute::NUMA_NODE
         ),
         Some(most) => format!(
-            "asks {of_block} CPUs on the NUMA node of its NICs; no NUMA node here has more than \
-             {most}, or NICs do not publish {}",
+            "asks for {of_block} CPUs on the NUMA node of its NICs; no NUMA node in this cluster \
+             has more than {most}, or NICs do not publish {}",
             attribute::NUMA_NODE
         ),
     }))

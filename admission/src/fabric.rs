@@ -93,7 +93,7 @@ pub(crate) fn check(
     let deny = |why: &str| Denial::new(annotation::FABRIC, fabric.to_string(), why);
     if placement == FabricPlacement::Off {
         return Err(deny(
-            "nothing here places the pods of a job on one fabric: the fabric controller is off; \
+            "no component places the pods of a job on one fabric: the fabric controller is off; \
              remove the annotation and choose the nodes by label, or ask the operator to start \
              admission with --fabric-controller",
         ));
@@ -103,7 +103,7 @@ pub(crate) fn check(
         check_pod_group(pod, view).map_err(|why| deny(&why))?;
     }
     let label = group(pod, fabric).ok_or_else(|| {
-        deny("the pod has no controller and no label of a job, so it is a job of its own")
+        deny("the pod has no controller and no job label, so it is the only pod of its job")
             .allowed("the name of a group")
     });
     label.map(|label| Some(JoinedGroup { label, is_pod_group }))
@@ -145,7 +145,7 @@ fn is_placed_by_scheduler(pod: &Pod, view: &ClusterView) -> Result<bool, Denial>
             annotation::FABRIC,
             Fabric::Same.to_string(),
             format!(
-                "PodGroup `{name}` of the pod has not been seen, so nobody knows whether the \
+                "PodGroup `{name}` of the pod is not known yet, so it is unknown whether the \
                  scheduler puts its pods on one fabric; create the group first, and try again"
             ),
         ));
@@ -181,7 +181,7 @@ pub(crate) fn check_machines(
         fabric.to_string(),
         format!(
             "no node that can serve the pod publishes {} on its NICs or has the label {}, so \
-             nobody knows which fabric they are on",
+             their fabric is unknown",
             attribute::FABRIC,
             label::NODE_FABRIC,
         ),

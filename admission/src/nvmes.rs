@@ -25,7 +25,7 @@ pub(crate) fn keep_near_nvmes(
     let deny = |why: String| Denial::new(annotation::ALIGNED_NVMES, nvmes.to_string(), why);
     let Some(of_block) = of_block(nvmes, demand) else {
         return Err(deny(format!(
-            "{nvmes} NVMe devices cannot be shared out evenly among {} GPUs, each with NICs of its \
+            "{nvmes} NVMe devices cannot be divided evenly among {} GPUs, each with NICs of its \
              own",
             demand.blocks
         ))
@@ -42,8 +42,8 @@ pub(crate) fn keep_near_nvmes(
                 attribute::NUMA_NODE
             ),
             Some(most) => format!(
-                "asks {of_block} NVMe devices on the NUMA node of its NICs; no NUMA node here has \
-                 more than {most}, or NICs do not publish {}",
+                "asks for {of_block} NVMe devices on the NUMA node of its NICs; no NUMA node in \
+                 this cluster has more than {most}, or NICs do not publish {}",
                 attribute::NUMA_NODE
             ),
         })

@@ -81,7 +81,7 @@ pub(crate) fn resolve(intent: Intent, pod: &Pod) -> Result<Intent, Denial> {
     }
     let fabric = intent.fabric.clone().unwrap_or(Fabric::Same);
     let group = fabric::group(pod, &fabric).ok_or_else(|| {
-        deny("the pod has no controller and no label of a job, so it has no rail to share")
+        deny("the pod has no controller and no job label, so no other pod shares its rail")
     })?;
     Ok(Intent { rail_group: Some(group), ..intent })
 }

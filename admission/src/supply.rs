@@ -59,14 +59,14 @@ pub(crate) fn nothing(
             "no node matches the pod's nodeSelector or node affinity".to_owned()
         }
         _ if devices.is_empty() => format!(
-            "nothing is known of how GPUs and NICs are connected on the {} that the pod can run on: \
-             dranet's node-driver publishes it, as a NodeTopology",
+            "no NodeTopology describes how GPUs and NICs are connected on the {} that the pod can \
+             run on; dranet's node-driver publishes it",
             count(nodes.len(), "node")
         ),
         _ => format!(
-            "no node that the pod can run on has a graph, GPUs of driver {driver} in class `{}` and \
-             RDMA NICs of driver {} in class `{}` together: of {} with a graph {with_gpus} have \
-             such GPUs and {with_nics} such NICs{}",
+            "no node that the pod can run on has a graph, GPUs of driver {driver} in class `{}` \
+             and RDMA NICs of driver {} in class `{}` together: of {} with a graph {with_gpus} \
+             have such GPUs and {with_nics} such NICs{}",
             selection.gpu_class.name,
             names::DRIVER,
             selection.nic_class.name,
@@ -104,10 +104,10 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
     let (gpus, nics) = (question.demand.gpus as usize, question.demand.nics as usize);
     let asked = match intent.pairing {
         Pairing::Group => {
-            format!("asks {} on one {place} with {}", count(nics, "NIC"), count(gpus, "GPU"))
+            format!("asks for {} on one {place} with {}", count(nics, "NIC"), count(gpus, "GPU"))
         }
         Pairing::Each => format!(
-            "asks {} with {} each on its {place}",
+            "asks for {} with {} each on its {place}",
             count(intent.gpus as usize, "GPU"),
             count(nics, "NIC")
         ),
@@ -121,12 +121,12 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
         level.cells(machine).iter().map(|cell| question.demand.capacity(cell)).sum::<usize>()
     });
     let limit = match most_nics {
-        Some(most) if most < nics => format!("no node shape here has more than {most}"),
-        None if most_gpus == 0 => format!("no {place} here has GPUs and NICs together"),
-        None => format!("no {place} here has more than {}", count(most_gpus, "GPU")),
+        Some(most) if most < nics => format!("no node shape in this cluster has more than {most}"),
+        None if most_gpus == 0 => format!("no {place} in this cluster has both GPUs and NICs"),
+        None => format!("no {place} in this cluster has more than {}", count(most_gpus, "GPU")),
         Some(_) => match most.max() {
             Some(most) if most < question.demand.blocks as usize => {
-                format!("no node shape here has room for more than {most} of them")
+                format!("no node shape in this cluster has room for more than {most} of them")
             }
             _ => unsayable(question),
         },
@@ -137,8 +137,8 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
 /// Which NICs do not count for a pod on the host's network.
 fn on_the_host(intent: &Intent) -> &'static str {
     if intent.host_network {
-        "; the pod shares the host's network (hostNetwork), out of which no interface can be moved, \
-         so that only NICs without one count"
+        "; the pod shares the host's network (hostNetwork), out of which no interface can be \
+         moved, so that only NICs without one count"
     } else {
         ""
     }
@@ -153,11 +153,11 @@ fn unsayable(question: Question<'_>) -> String {
     };
     match driver.kind_attribute {
         Some(kind) if question.machines.iter().all(lacks) => format!(
-            "the devices are there, but GPUs and NICs publish no attribute in common, and the NICs \
-             no {kind}, which tells them apart; dranet's node-driver publishes it, run it instead \
-             of the driver that publishes these NICs"
+            "the devices exist, but GPUs and NICs publish no common attribute, and the NICs do \
+             not publish {kind}, which tells them apart; run dranet's node-driver, which \
+             publishes it, instead of the driver that publishes these NICs"
         ),
-        _ => "no attribute of the published devices lets a claim say so".to_owned(),
+        _ => "no published attribute lets a claim express this".to_owned(),
     }
 }
 
@@ -171,10 +171,10 @@ fn total_shortage(intent: &Intent, question: Question<'_>) -> String {
     let nics = most(&|machine| machine.devices.nics.len());
     let asked = demand(intent.gpus, intent.nics);
     if gpus >= intent.gpus as usize && nics >= intent.nics as usize {
-        return format!("asks {asked}, near ones first; {}", unlisted(question));
+        return format!("asks for {asked}, near ones first; {}", unlisted(question));
     }
     format!(
-        "asks {asked}; no node here has more than {} + {} with RDMA{}",
+        "asks for {asked}; no node in this cluster has more than {} + {} with RDMA{}",
         count(gpus, "GPU"),
         count(nics, "NIC"),
         on_the_host(intent)
@@ -190,15 +190,15 @@ fn unlisted(question: Question<'_>) -> String {
     };
     if question.machines.iter().all(has_kind) {
         return format!(
-            "the node shapes here have more such places than the {} alternatives that a request can \
-             list beside any other; choose one shape by a node selector, or another {}",
+            "the node shapes in this cluster have more such places than the {} alternatives that \
+             one request can list; choose one node shape by a node selector, or another {}",
             WAYS_MAX - 1,
             annotation::ALIGNMENT
         );
     }
     format!(
-        "to say so a claim needs an attribute by which GPUs of {} and NICs are told apart, and not \
-         all publish one here; {}: \"required\" may do without",
+        "a claim for this needs an attribute that distinguishes GPUs of {} from NICs, and some \
+         devices in this cluster do not publish one; {}: \"required\" may work without it",
         driver.driver,
         annotation::ALIGNMENT_POLICY
     )
@@ -228,13 +228,13 @@ pub(crate) fn too_many_parts(intent: &Intent, question: Question<'_>) -> Denial 
 fn smaller(intent: &Intent, question: Question<'_>) -> String {
     match intent.pairing {
         Pairing::Each => format!(
-            "{} for each of {} is the part that is too large; ask the whole node, fewer GPUs, or \
-             {}: \"group\"",
+            "{} for each of {} is the part that is too large; ask for the whole node, for fewer \
+             GPUs, or set {}: \"group\"",
             count(question.demand.nics as usize, "NIC"),
             count(intent.gpus as usize, "GPU"),
             annotation::PAIRING
         ),
-        Pairing::Group => "ask fewer devices".to_owned(),
+        Pairing::Group => "ask for fewer devices".to_owned(),
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn read(
     let own = main.chain(init).find(|container| container.name == share.container);
     own.and_then(whole_cpus).ok_or_else(|| {
         deny(format!(
-            "container `{}` asks for no whole CPUs of its own; set its CPU limit and request to the \
+            "container `{}` requests no whole CPUs; set its CPU limit and request to the \
              same whole number",
             share.container
         ))

@@ -28,7 +28,7 @@ pub(super) fn read(value: &str, nics: u32, host_network: bool) -> Result<String,
     }
     let named = config.interface.name.is_some() || !config.interface.addresses.is_empty();
     if nics > 1 && named {
-        return Err(deny(format!("one interface name or address cannot be that of {nics} NICs")));
+        return Err(deny(format!("one interface name or address cannot be used for {nics} NICs")));
     }
     let json: serde_json::Value =
         serde_json::from_str(value).map_err(|error| deny(format!("it is not JSON: {error}")))?;

@@ -50,14 +50,14 @@ pub(super) fn nvmes(
     let nvmes = count(annotation::ALIGNED_NVMES, value, "NVMe devices", &allowed)?;
     if nvmes + others > CLAIM_DEVICES_MAX {
         return Err(deny(format!(
-            "beside {others} GPUs and NICs these are too many; a claim holds at most \
+            "too many beside {others} GPUs and NICs; a claim holds at most \
              {CLAIM_DEVICES_MAX} devices"
         )));
     }
     if policy == AlignmentPolicy::Preferred {
         return Err(deny(format!(
-            "NVMe devices are on the NUMA node of the NICs or the pod waits, which {}: \"preferred\" \
-             contradicts",
+            "NVMe devices are on the NUMA node of the NICs or the pod waits, which {}: \
+             \"preferred\" contradicts",
             annotation::ALIGNMENT_POLICY
         )));
     }
@@ -113,7 +113,7 @@ pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairi
         Some("each") => Err(Denial::new(
             annotation::PAIRING,
             "each",
-            format!("{nics} NICs cannot be shared out evenly among {gpus} GPUs"),
+            format!("{nics} NICs cannot be divided evenly among {gpus} GPUs"),
         )
         .allowed(format!("\"group\", or {} of a multiple of {gpus}", annotation::ALIGNED_NICS))),
         Some(value) => Err(Denial::new(annotation::PAIRING, value, "invalid value")
@@ -129,7 +129,7 @@ pub(super) fn same_rail(value: Option<&str>, nics: u32) -> Result<bool, Denial> 
         Some(SAME) => Err(Denial::new(
             annotation::RAIL,
             SAME,
-            format!("a rail is that of one NIC, and the pod asks for {nics}"),
+            format!("a rail belongs to one NIC, and the pod asks for {nics}"),
         )
         .allowed(format!("{}: \"1\" beside it", annotation::ALIGNED_NICS))),
         Some(value) => {

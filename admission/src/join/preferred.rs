@@ -127,8 +127,8 @@ pub(crate) fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate
     Candidate {
         join: UNALIGNED,
         why: format!(
-            "near devices are preferred, and no node shape here can give these at {nearness}; the \
-             pod gets any"
+            "near devices are preferred, and no node shape in this cluster can give these at \
+             {nearness}; the pod gets any"
         ),
         nearness,
         demand: demand.clone(),

@@ -53,7 +53,9 @@ pub(super) fn unseen(
         None => GPU_DRIVERS
             .iter()
             .find(|driver| view.inventory().class(&named(driver)).is_some())
-            .ok_or_else(|| intent.deny("no DeviceClass here is of GPUs that are known"))?,
+            .ok_or_else(|| {
+                intent.deny("no DeviceClass in this cluster is for a known GPU driver")
+            })?,
     };
     let of_limits = intent.resource.as_ref().and_then(|resource| resource.class.clone());
     let (gpu_annotation, gpu_value) = match &intent.gpu_class {
@@ -130,7 +132,7 @@ fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver
         GPU_DRIVERS.iter().filter(|driver| published.contains(driver.driver)).collect();
     match there.as_slice() {
         [only] => Ok(only),
-        [] => Err(intent.deny("no driver here publishes GPUs that are known")),
+        [] => Err(intent.deny("no known GPU driver publishes devices in this cluster")),
         several => {
             let names: Vec<_> = several.iter().map(|driver| driver.driver).collect();
             Err(intent.deny(format!(

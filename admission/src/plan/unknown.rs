@@ -20,7 +20,7 @@ pub(super) fn is_all_unknown(view: &ClusterView) -> bool {
 
 pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
     if intent.same_rail {
-        return Err(rail::deny("no machine is known yet, so nobody knows which rails there are"));
+        return Err(rail::deny("no machine is known yet, so its rails are unknown"));
     }
     let selected = selection::unseen(intent, view, policy)?;
     let demand = Demand::of(intent);

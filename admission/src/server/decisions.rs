@@ -18,7 +18,7 @@ pub(super) enum DecisionError {
     #[error("admission is busy: {at_once} decisions are being made; try again")]
     Busy { at_once: usize },
     /// It panicked, which is a defect.
-    #[error("admission failed to decide, by a defect of its own; its log says more")]
+    #[error("internal error in admission; its log has the details")]
     Failed,
 }
 

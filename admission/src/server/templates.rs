@@ -29,7 +29,7 @@ pub(crate) enum TemplateError {
     #[error("failed to keep ResourceClaimTemplate `{key}` that the pod needs from being collected")]
     Keep { key: ObjectKey, source: Box<kube::Error> },
     /// Somebody else's object has its name.
-    #[error("ResourceClaimTemplate `{key}` is there and holds something else; delete it")]
+    #[error("ResourceClaimTemplate `{key}` exists with different content; delete it")]
     Differs { key: ObjectKey },
     /// It takes too long.
     #[error(

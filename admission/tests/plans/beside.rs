@@ -140,15 +140,15 @@ fn cpus_that_cannot_be_aligned_are_denied() {
     two["spec"]["containers"].as_array_mut().unwrap().push(second);
     for (pod, view, expected) in [
         (off, &view, "invalid value; allowed values: \"true\""),
-        (one("7500m"), &view, "asks for no whole CPUs of its own"),
-        (unequal, &view, "asks for no whole CPUs of its own"),
+        (one("7500m"), &view, "requests no whole CPUs"),
+        (unequal, &view, "requests no whole CPUs"),
         (two, &view, "a claim for CPUs serves one container, and 2 containers of the pod"),
-        (one("65"), &view, "asks 65 CPUs on the NUMA node of its NICs"),
+        (one("65"), &view, "asks for 65 CPUs on the NUMA node of its NICs"),
         (one("8"), &without, "install dra-driver-cpu with cpuDeviceMode: grouped"),
         (
             pod_with_cpus(2, "9", &[("aligned-nics", "2")]),
             &view,
-            "9 CPUs cannot be shared out evenly among 2 GPUs",
+            "9 CPUs cannot be divided evenly among 2 GPUs",
         ),
         (
             pod_with_cpus(1, "8", &[nics, ("alignment-policy", "preferred")]),
@@ -252,14 +252,14 @@ fn nvme_devices_that_cannot_be_aligned_are_denied() {
     for (pod, view, expected) in [
         (one("some"), &view, "invalid value: not a number of NVMe devices"),
         (one("0"), &view, "invalid value: zero asks for nothing"),
-        (one("31"), &view, "beside 2 GPUs and NICs these are too many"),
+        (one("31"), &view, "too many beside 2 GPUs and NICs"),
         (two, &view, "NVMe devices go to one container, and 2 containers of the pod get devices"),
-        (one("5"), &view, "no NUMA node here has more than 4"),
+        (one("5"), &view, "no NUMA node in this cluster has more than 4"),
         (one("1"), &without, "install dra-driver-nvme"),
         (
             pod_with_nvmes(2, "3", &[("aligned-nics", "2")]),
             &view,
-            "3 NVMe devices cannot be shared out evenly among 2 GPUs",
+            "3 NVMe devices cannot be divided evenly among 2 GPUs",
         ),
         (
             pod_with_nvmes(1, "1", &[nics, ("alignment-policy", "preferred")]),
@@ -316,9 +316,9 @@ fn a_rail_that_cannot_be_kept_is_denied() {
     let mut alone = pod_of(1, "a");
     alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     for (pod, expected) in [
-        (two, "a rail is that of one NIC, and the pod asks for 2"),
+        (two, "a rail belongs to one NIC, and the pod asks for 2"),
         (value, "invalid value; allowed values: \"same\""),
-        (alone, "the pod has no controller and no label of a job, so it has no rail to share"),
+        (alone, "the pod has no controller and no job label, so no other pod shares its rail"),
     ] {
         let denial = denied(&pod, &view);
         assert!(denial.contains(expected), "`{expected}` is not in: {denial}");

@@ -131,8 +131,8 @@ async fn what_cannot_be_met_is_denied_with_a_reason(
         let three = denial(scope, pod("three", Some("3"))).await?;
         for part in [
             "dranet.io/aligned-nics: \"3\"",
-            "asks 3 NICs on one NUMA node with 1 GPU",
-            "no node shape here has more than 2",
+            "asks for 3 NICs on one NUMA node with 1 GPU",
+            "no node shape in this cluster has more than 2",
             "2 nodes of shape",
         ] {
             assert!(three.contains(part), "`{part}` is missing in: {three}");

@@ -1,5 +1,6 @@
 //! Commands and flags.
 
+mod bench;
 mod cluster;
 mod files;
 mod form;
@@ -7,6 +8,7 @@ mod graph;
 mod pods;
 mod simulate;
 
+pub use bench::BenchArgs;
 pub use cluster::{CapacityArgs, DoctorArgs, FabricArgs, LintArgs, TopArgs, VersionArgs};
 pub use files::{
     CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
@@ -94,6 +96,19 @@ Examples:
   kubectl dranet simulate -f jobs.yaml --add-nodes p5.48xlarge=4
   kubectl dranet simulate -f jobs.yaml --snapshot cluster.gz -o json")]
     Simulate(SimulateArgs),
+    /// Let two pods on aligned devices write to each other (`ib_write_bw`), and compare what they
+    /// measure with what their links promise
+    #[command(after_help = "Exit code: 0, or 3 where less is measured than --at-least.
+
+It creates two pods, reads their status, and deletes them when it ends, also when it is interrupted. \
+Where it is killed, they end by themselves after --timeout and a minute, and `kubectl delete pod -l \
+bench.dranet.io/run` deletes them.
+
+Examples:
+  kubectl dranet bench
+  kubectl dranet bench --nodes gpu-1,gpu-2 --gpu-memory
+  kubectl dranet bench --dry-run")]
+    Bench(BenchArgs),
     /// Show what is wrong, in this cluster, with claims or claim templates that were written by
     /// hand, and with annotated pods
     #[command(after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as \

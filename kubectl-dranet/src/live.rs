@@ -106,6 +106,26 @@ impl Cluster {
         }
     }
 
+    /// The configuration of a node's kubelet, where it answers; or what is to be said where it may
+    /// not be asked.
+    pub(crate) fn kubelet_config(&self, node: &str) -> (Option<Value>, Option<String>) {
+        let path = format!("/api/v1/nodes/{node}/proxy/configz");
+        match self.runtime.block_on(read::text(&self.client, &path)) {
+            Ok(text) => {
+                let answer: Option<Value> = serde_json::from_str(&text).ok();
+                (answer.map(|mut answer| answer["kubeletconfig"].take()), None)
+            }
+            Err(Error::Api(status)) if status.code == 403 => {
+                let right = "you may not get nodes/proxy, so no finding tells of the kubelets' CPU \
+                             managers";
+                (None, Some(right.to_owned()))
+            }
+            Err(error) => {
+                (None, Some(format!("the kubelet of node {node} does not answer: {error}")))
+            }
+        }
+    }
+
     /// A pod, in this namespace or in that of the context.
     pub(crate) fn pod(&self, namespace: Option<&str>, name: &str) -> anyhow::Result<Value> {
         let namespace = namespace.unwrap_or_else(|| self.client.default_namespace());

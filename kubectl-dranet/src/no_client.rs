@@ -51,6 +51,10 @@ impl Cluster {
         match *self {}
     }
 
+    pub(crate) fn kubelet_config(&self, _: &str) -> (Option<Value>, Option<String>) {
+        match *self {}
+    }
+
     pub(crate) fn pod(&self, _: Option<&str>, _: &str) -> anyhow::Result<Value> {
         match *self {}
     }

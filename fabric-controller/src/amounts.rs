@@ -45,6 +45,19 @@ impl Amounts {
         times.min().unwrap_or(max).min(max)
     }
 
+    /// The first resource of which there is less free than this.
+    pub fn first_short(&self, free: &Self) -> Option<&str> {
+        let free = |name: &str| free.0.get(name).copied().unwrap_or_default();
+        let mut short =
+            self.0.iter().filter(|(name, amount)| **amount > 0 && **amount > free(name));
+        short.next().map(|(name, _)| &**name)
+    }
+
+    /// Whether it has no resource.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn raise_to(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             let known = self.0.entry(name.clone()).or_default();

@@ -1,11 +1,14 @@
 //! Commands and flags.
 
+mod bench;
 mod cluster;
 mod files;
 mod form;
 mod graph;
 mod pods;
+mod simulate;
 
+pub use bench::BenchArgs;
 pub use cluster::{CapacityArgs, DoctorArgs, FabricArgs, LintArgs, TopArgs, VersionArgs};
 pub use files::{
     CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
@@ -13,8 +16,10 @@ pub use files::{
 pub use form::{FailOn, Form, ListForm, PlanFormat};
 pub use graph::{GraphArgs, LookArgs, MachineArgs};
 pub use pods::{ExplainArgs, PlanArgs, PolicyArgs, SubjectArgs, VerifyArgs};
+pub use simulate::{AddedNodes, AddedNodesError, SimulateArgs};
 
 use cluster_model::names::ADMISSION_NAMESPACE;
+use dra_allocator::MinorVersion;
 use process::args::KubeArgs;
 use std::path::PathBuf;
 
@@ -80,6 +85,30 @@ Examples:
   kubectl dranet capacity
   kubectl dranet capacity --shape 8gpu:8nic --shape 2gpu:2nic:switch -o json")]
     Capacity(CapacityArgs),
+    /// Schedule pods one after another on the cluster as it is, or with more nodes: show where
+    /// each would land, and what would stay pending and why
+    #[command(after_help = "Exit code: 0 where every pod is placed, 3 where one is not.
+
+Nodes are left out by claims, selectors, node affinity, taints, and requests of CPU, memory and the like; those that are left are ranked by scheduler-ext's scores. Pod affinity and topology spread are not looked at, and between nodes with equal scores kube-scheduler decides by scores of its own.
+
+Examples:
+  kubectl dranet simulate -f job.yaml
+  kubectl dranet simulate -f jobs.yaml --add-nodes p5.48xlarge=4
+  kubectl dranet simulate -f jobs.yaml --snapshot cluster.gz -o json")]
+    Simulate(SimulateArgs),
+    /// Let two pods on aligned devices write to each other (`ib_write_bw`), and compare what they
+    /// measure with what their links promise
+    #[command(after_help = "Exit code: 0, or 3 where less is measured than --at-least.
+
+It creates two pods, reads their status, and deletes them when it ends, also when it is interrupted. \
+Where it is killed, they end by themselves after --timeout and a minute, and `kubectl delete pod -l \
+bench.dranet.io/run` deletes them.
+
+Examples:
+  kubectl dranet bench
+  kubectl dranet bench --nodes gpu-1,gpu-2 --gpu-memory
+  kubectl dranet bench --dry-run")]
+    Bench(BenchArgs),
     /// Show what is wrong, in this cluster, with claims or claim templates that were written by
     /// hand, and with annotated pods
     #[command(after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as \
@@ -174,9 +203,21 @@ pub struct SourceArgs {
     /// objects as `kubectl get -o yaml` writes them
     #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
     pub snapshot: Option<PathBuf>,
+    /// Version of Kubernetes whose scheduler the objects of --snapshot are for, as `1.36`; without
+    /// it the one that the snapshot says, else the newest that is known
+    #[arg(long, value_name = "VERSION", value_parser = version, requires = "snapshot")]
+    pub kubernetes_version: Option<MinorVersion>,
     /// The live cluster.
     #[command(flatten)]
     pub kube: KubeArgs,
+}
+
+/// A version that is known.
+fn version(text: &str) -> Result<MinorVersion, String> {
+    MinorVersion::parse(text).ok_or_else(|| {
+        let (oldest, newest) = (MinorVersion::V1_34, MinorVersion::V1_37);
+        format!("known versions: {oldest} to {newest}")
+    })
 }
 
 /// What admission knows beside the cluster's devices.

@@ -4,7 +4,9 @@ mod certificate;
 mod cluster;
 mod devices;
 mod finding;
+mod gpu_direct;
 mod installation;
+mod kubelet;
 mod machines;
 mod server;
 
@@ -55,9 +57,15 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     report.findings.extend(of_machines);
     report.findings.extend(server::examine(&seen));
     report.findings.extend(devices::examine(&seen));
+    report.findings.extend(gpu_direct::examine(&seen.view));
     report.findings.extend(installation::examine(&seen, Timestamp::now()));
     if let Source::Live(cluster) = &source {
         report.findings.extend(called(cluster)?);
+        for node in kubelet::asked(&seen.view) {
+            let (config, note) = cluster.kubelet_config(&node);
+            report.findings.extend(config.and_then(|it| kubelet::examine(&seen.view, &node, &it)));
+            seen.notes.extend(note.filter(|note| !seen.notes.contains(note)));
+        }
     }
     report.findings.sort_by_key(|finding| Reverse(finding.severity));
     let counts = |finding: &ClusterFinding| finding.severity >= args.fail_on.into();

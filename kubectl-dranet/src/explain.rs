@@ -5,7 +5,7 @@ mod devices;
 
 use crate::Output;
 use crate::args::{ExplainArgs, Form};
-use crate::predicted::nodes;
+use crate::predicted::{nodes, pools_of};
 use crate::settings;
 use crate::source::Seen;
 use crate::subject::{self, Subject};
@@ -21,11 +21,15 @@ use devices::Outcomes;
 use dra_allocator::{Claim, ClaimName};
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+/// Why a node is out of the question for a pod, beside its claims and its own selectors; none
+/// where it is not.
+pub(crate) type Bar<'b> = &'b dyn Fn(&str) -> Option<String>;
+
 /// What is to be said of a pod.
-enum Answer {
+pub(crate) enum Answer {
     /// Nothing here keeps it, for this reason.
     Fine(String),
     /// It was never let in, or nothing is known of it.
@@ -35,13 +39,15 @@ enum Answer {
 }
 
 /// What the nodes say to a pod.
-struct OnNodes {
+pub(crate) struct OnNodes {
     /// Reasons that are not of a node.
     waits: Vec<String>,
     /// What may keep it, and cannot be told from here.
     remarks: Vec<String>,
     /// Nodes that the pod's own selectors leave out.
     not_selected: Vec<String>,
+    /// Nodes that are barred, by the reason.
+    barred: BTreeMap<String, Vec<String>>,
     outcomes: Outcomes,
     changes: Vec<Change>,
 }
@@ -52,13 +58,9 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let Seen { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
-    for Subject { pod, origin } in &subjects {
-        let answer = answer(pod, &view, &policy)?;
-        output.denied |= match &answer {
-            Answer::Fine(_) => false,
-            Answer::Refused(_) => true,
-            Answer::Nodes(nodes) => nodes.outcomes.fits.is_empty() || !nodes.waits.is_empty(),
-        };
+    for Subject { pod, origin, .. } in &subjects {
+        let answer = answer(pod, &view, &policy, &|_| None)?;
+        output.denied |= answer.is_kept();
         match args.output {
             Form::Text => output.text += &person(origin, &answer)?,
             Form::Json | Form::Yaml => answers.push(program(origin, &answer)),
@@ -68,7 +70,24 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-fn answer(pod: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Answer> {
+impl Answer {
+    /// Whether something keeps the pod from running.
+    fn is_kept(&self) -> bool {
+        match self {
+            Self::Fine(_) => false,
+            Self::Refused(_) => true,
+            Self::Nodes(nodes) => nodes.outcomes.fits.is_empty() || !nodes.waits.is_empty(),
+        }
+    }
+}
+
+/// What is to be said of a pod in the cluster as it is.
+pub(crate) fn answer(
+    pod: &Value,
+    view: &ClusterView,
+    policy: &Policy,
+    bar: Bar<'_>,
+) -> anyhow::Result<Answer> {
     let typed: Pod = serde_json::from_value(pod.clone())?;
     let spec = typed.spec.clone().unwrap_or_default();
     if let Some(node) = &spec.node_name {
@@ -112,9 +131,7 @@ fn answer(pod: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<An
         }
     }
     for key in &known.allocated {
-        let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());
-        let pools: BTreeSet<_> =
-            view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect();
+        let pools = pools_of(view, key);
         candidates.retain(|node| pools.contains(*node));
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();
         waits.extend(elsewhere(view, key, &typed, &pools));
@@ -127,6 +144,15 @@ fn answer(pod: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<An
     let placement = Placement::of(&typed);
     let (candidates, not_selected): (Vec<&str>, Vec<&str>) =
         candidates.into_iter().partition(|node| placement.allows(view, node));
+    let mut barred: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut is_open = |node: &&str| match bar(node) {
+        None => true,
+        Some(why) => {
+            barred.entry(why).or_default().push((*node).to_owned());
+            false
+        }
+    };
+    let candidates: Vec<&str> = candidates.into_iter().filter(|node| is_open(node)).collect();
     let outcomes = Outcomes::of(view, &candidates, &claims)?;
     let changes = if outcomes.fits.is_empty() {
         changes::smallest(pod, view, policy, &candidates, (&outcomes, &claims))?
@@ -134,7 +160,7 @@ fn answer(pod: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<An
         Vec::new()
     };
     let not_selected = not_selected.into_iter().map(str::to_owned).collect();
-    Ok(Answer::Nodes(OnNodes { waits, remarks, not_selected, outcomes, changes }))
+    Ok(Answer::Nodes(OnNodes { waits, remarks, not_selected, barred, outcomes, changes }))
 }
 
 /// The first template or claim that a pod names and that is not there.
@@ -186,14 +212,16 @@ fn elsewhere(view: &ClusterView, key: &ObjectKey, pod: &Pod, nodes: &[&str]) -> 
     })
 }
 
-fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
+/// The answer for a person.
+pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     let nodes = match answer {
         Answer::Fine(text) => return Ok(format!("{origin} {text}.\n")),
         Answer::Refused(text) => return Ok(format!("{origin} {text}\n")),
         Answer::Nodes(nodes) => nodes,
     };
-    let OnNodes { waits, remarks, not_selected, outcomes, changes } = nodes;
-    let all = outcomes.looked_at() + not_selected.len();
+    let OnNodes { waits, remarks, not_selected, barred, outcomes, changes } = nodes;
+    let all =
+        outcomes.looked_at() + not_selected.len() + barred.values().map(Vec::len).sum::<usize>();
     let mut out = match outcomes.fits.len() {
         0 => format!("{origin} fits on none of {}.\n", counted(all, "node")),
         fits => format!("{origin} fits on {fits} of {} now.\n", counted(all, "node")),
@@ -224,6 +252,10 @@ fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
             node_list(&names)
         )?;
     }
+    for (why, nodes) in barred {
+        let names: Vec<_> = nodes.iter().map(String::as_str).collect();
+        writeln!(out, "\n{}: {why}", node_list(&names))?;
+    }
     if !changes.is_empty() {
         writeln!(out, "\nEach of these would let it run:")?;
         changes.iter().try_for_each(|change| writeln!(out, "  - {change}"))?;
@@ -233,11 +265,12 @@ fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn program(origin: &str, answer: &Answer) -> Value {
+/// The answer for a program.
+pub(crate) fn program(origin: &str, answer: &Answer) -> Value {
     match answer {
         Answer::Fine(text) => json!({ "pod": origin, "message": text }),
         Answer::Refused(text) => json!({ "pod": origin, "refused": text }),
-        Answer::Nodes(OnNodes { waits, remarks, not_selected, outcomes, changes }) => {
+        Answer::Nodes(OnNodes { waits, remarks, not_selected, barred, outcomes, changes }) => {
             let groups: Vec<_> = outcomes
                 .groups
                 .iter()
@@ -254,7 +287,7 @@ fn program(origin: &str, answer: &Answer) -> Value {
                 .iter()
                 .map(|change| json!({ "change": change.text, "nodes": change.nodes }))
                 .collect();
-            json!({
+            let mut answer = json!({
                 "pod": origin,
                 "waits": waits,
                 "remarks": remarks,
@@ -262,7 +295,13 @@ fn program(origin: &str, answer: &Answer) -> Value {
                 "groups": groups,
                 "notSelected": not_selected,
                 "changes": changes,
-            })
+            });
+            if !barred.is_empty() {
+                let barred =
+                    barred.iter().map(|(why, nodes)| json!({ "why": why, "nodes": nodes }));
+                answer["barred"] = barred.collect();
+            }
+            answer
         }
     }
 }

@@ -4,6 +4,7 @@
 //! admission's, the prediction the allocator's. Each command returns its text.
 
 pub mod args;
+mod bench;
 pub mod capacity;
 pub mod colour;
 mod completion;
@@ -30,6 +31,7 @@ mod progress;
 mod reply;
 pub mod selector;
 mod settings;
+mod simulate;
 mod snapshot;
 mod source;
 mod subject;
@@ -77,6 +79,8 @@ pub fn run(args: &Args) -> anyhow::Result<Output> {
         Command::Explain(args) => explain::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Capacity(args) => capacity::run(args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Lint(args) => lint::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Fabric(args) => fabric::run(args),

@@ -2,7 +2,7 @@
 
 use crate::kinds::{Ask, PODS, Scope};
 use crate::progress::Progress;
-use crate::reply::{Missing, Probe};
+use crate::reply::{Missing, PodVerb, Probe};
 use anyhow::Context as _;
 use cluster_model::read;
 use http::Request;
@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A connection to the API server.
 pub(crate) struct Cluster {
@@ -37,7 +38,8 @@ impl Cluster {
 
     /// Waits.
     pub(crate) fn pause(&self, time: Duration) {
-        self.runtime.block_on(tokio::time::sleep(time));
+        // A timer is made where the runtime runs.
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
     /// Version of the API server, `v1.37.1`.
@@ -104,6 +106,26 @@ impl Cluster {
         }
     }
 
+    /// The configuration of a node's kubelet, where it answers; or what is to be said where it may
+    /// not be asked.
+    pub(crate) fn kubelet_config(&self, node: &str) -> (Option<Value>, Option<String>) {
+        let path = format!("/api/v1/nodes/{node}/proxy/configz");
+        match self.runtime.block_on(read::text(&self.client, &path)) {
+            Ok(text) => {
+                let answer: Option<Value> = serde_json::from_str(&text).ok();
+                (answer.map(|mut answer| answer["kubeletconfig"].take()), None)
+            }
+            Err(Error::Api(status)) if status.code == 403 => {
+                let right = "you may not get nodes/proxy, so no finding tells of the kubelets' CPU \
+                             managers";
+                (None, Some(right.to_owned()))
+            }
+            Err(error) => {
+                (None, Some(format!("the kubelet of node {node} does not answer: {error}")))
+            }
+        }
+    }
+
     /// A pod, in this namespace or in that of the context.
     pub(crate) fn pod(&self, namespace: Option<&str>, name: &str) -> anyhow::Result<Value> {
         let namespace = namespace.unwrap_or_else(|| self.client.default_namespace());
@@ -113,6 +135,84 @@ impl Cluster {
         let pod =
             pod.with_context(|| format!("found no Pod `{name}` in namespace `{namespace}`"))?;
         Ok(serde_json::from_str(pod.get())?)
+    }
+}
+
+/// The signals that end a program, where they were caught.
+pub(crate) struct Signals([Signal; 2]);
+
+/// Somebody wants the program to end.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
+impl Signals {
+    async fn caught(&mut self) -> Interrupted {
+        let [interrupt, terminate] = &mut self.0;
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        Interrupted
+    }
+}
+
+impl Cluster {
+    /// From here on, Ctrl-C and SIGTERM end what is waited for with these signals, and not the
+    /// program.
+    pub(crate) fn catch_signals(&self) -> anyhow::Result<Signals> {
+        let _runtime = self.runtime.enter();
+        Ok(Signals([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
+    }
+
+    /// Waits, or fails where a signal came meanwhile.
+    pub(crate) fn pause_or_end(&self, signals: &mut Signals, time: Duration) -> anyhow::Result<()> {
+        self.until_signal(signals, async { tokio::time::sleep(time).await })
+    }
+
+    /// Asks about a pod; none where there is no such. Fails where a signal comes meanwhile.
+    pub(crate) fn ask_pod(
+        &self,
+        signals: &mut Signals,
+        (namespace, name): (&str, &str),
+        verb: PodVerb<'_>,
+    ) -> anyhow::Result<Option<Value>> {
+        let path = PODS.one(namespace, name, "").path();
+        let request = match verb {
+            PodVerb::Create(pod) => Request::post(PODS.of(Some(namespace), "").path())
+                .header("Content-Type", "application/json")
+                .body(serde_json::to_vec(pod)?)?,
+            PodVerb::Get => Request::get(path).body(Vec::new())?,
+            PodVerb::Delete => Request::delete(path).body(Vec::new())?,
+        };
+        let answer = self.until_signal(signals, self.client.request::<Value>(request))?;
+        let what = match verb {
+            PodVerb::Create(_) => "create",
+            PodVerb::Get => "read",
+            PodVerb::Delete => "delete",
+        };
+        let failed = || format!("failed to {what} Pod `{name}` of `{namespace}`");
+        match answer {
+            Ok(pod) => Ok(Some(pod)),
+            Err(Error::Api(status))
+                if status.code == 404 && !matches!(verb, PodVerb::Create(_)) =>
+            {
+                Ok(None)
+            }
+            // Its own text has the whole answer besides.
+            Err(Error::Api(status)) => Err(anyhow::anyhow!(status.message)).with_context(failed),
+            Err(error) => Err(error).with_context(failed),
+        }
+    }
+
+    fn until_signal<T>(
+        &self,
+        signals: &mut Signals,
+        work: impl Future<Output = T>,
+    ) -> anyhow::Result<T> {
+        self.runtime.block_on(async {
+            tokio::select! {
+                done = work => Ok(done),
+                interrupted = signals.caught() => Err(interrupted.into()),
+            }
+        })
     }
 }
 

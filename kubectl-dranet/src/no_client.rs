@@ -2,7 +2,7 @@
 //! `live`: it cannot be connected to, so there is never a value of it.
 
 use crate::kinds::Ask;
-use crate::reply::{Missing, Probe};
+use crate::reply::{Missing, PodVerb, Probe};
 use process::args::KubeArgs;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// A cluster that is never there.
 pub(crate) enum Cluster {}
+
+/// Signals that are never caught.
+pub(crate) enum Signals {}
 
 impl Cluster {
     pub(crate) fn connect(_: &KubeArgs) -> anyhow::Result<Self> {
@@ -48,7 +51,28 @@ impl Cluster {
         match *self {}
     }
 
+    pub(crate) fn kubelet_config(&self, _: &str) -> (Option<Value>, Option<String>) {
+        match *self {}
+    }
+
     pub(crate) fn pod(&self, _: Option<&str>, _: &str) -> anyhow::Result<Value> {
+        match *self {}
+    }
+
+    pub(crate) fn catch_signals(&self) -> anyhow::Result<Signals> {
+        match *self {}
+    }
+
+    pub(crate) fn pause_or_end(&self, _: &mut Signals, _: Duration) -> anyhow::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn ask_pod(
+        &self,
+        _: &mut Signals,
+        _: (&str, &str),
+        _: PodVerb<'_>,
+    ) -> anyhow::Result<Option<Value>> {
         match *self {}
     }
 }

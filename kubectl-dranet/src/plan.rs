@@ -33,7 +33,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     };
     let Seen { view, notes, .. } = seen;
     let mut output = Output { notes, ..Output::from(String::new()) };
-    for Subject { pod, origin } in &subjects {
+    for Subject { pod, origin, .. } in &subjects {
         let decided = decide(pod, &view, groups.as_ref(), (&policy, args.output))?;
         match args.output {
             PlanFormat::Text if subjects.len() > 1 => {

@@ -2,15 +2,21 @@
 
 use crate::text::node_list;
 use cluster_model::predict::{Prediction, predict_each};
-use cluster_model::view::ClusterView;
-use dra_allocator::{Claim, ClaimAllocation};
-use std::collections::BTreeMap;
+use cluster_model::view::{ClusterView, ObjectKey};
+use dra_allocator::{Claim, ClaimAllocation, ClaimName};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// The nodes that are there.
 pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
     let names = view.inventory().node_names().map(|name| &**name);
     names.filter(|name| !view.is_remembered(name))
+}
+
+/// The pools that an allocated claim has devices of: for devices of nodes, the nodes' names.
+pub(crate) fn pools_of(view: &ClusterView, claim: &ObjectKey) -> BTreeSet<String> {
+    let claim = ClaimName::new(claim.namespace.as_str(), claim.name.as_str());
+    view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect()
 }
 
 /// A line for all nodes that would give the same devices of the claim now, or that give

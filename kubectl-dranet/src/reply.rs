@@ -1,4 +1,16 @@
-//! What a cluster answers, beside what was asked for.
+//! What a cluster is asked and answers, beside its objects.
+
+use serde_json::Value;
+
+/// What is asked of the API server about one pod.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster is asked"))]
+pub(crate) enum PodVerb<'o> {
+    Create(&'o Value),
+    Get,
+    /// Says whether it is there yet.
+    Delete,
+}
 
 /// What became of a pod that was created as a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
     let seen = source.read(&everything(&args.admission_namespace), &[ALL])?;
     let gates = match &source {
         Source::Live(cluster) => cluster.feature_gates(),
-        Source::File(_) => seen.gates,
+        Source::File(..) => seen.gates,
     };
     let mut head = Head {
         api_version: FORMAT.to_owned(),

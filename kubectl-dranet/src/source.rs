@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::snapshot::{self, Intake};
 use cluster_model::view::ClusterView;
+use dra_allocator::{MinorVersion, Settings};
 use fabric_controller::nodes::Nodes;
 use fabric_controller::pods::Pods;
 use k8s_openapi::api::core::v1::Pod;
@@ -21,7 +22,8 @@ use std::path::{Path, PathBuf};
 /// Where objects come from.
 pub(crate) enum Source {
     Live(Cluster),
-    File(PathBuf),
+    /// A file, with the version of Kubernetes that its objects are for where somebody says it.
+    File(PathBuf, Option<MinorVersion>),
 }
 
 /// A cluster as it was read.
@@ -54,7 +56,7 @@ struct Metadata {
 impl Source {
     pub(crate) fn open(args: &SourceArgs) -> anyhow::Result<Self> {
         Ok(match &args.snapshot {
-            Some(path) => Self::File(path.clone()),
+            Some(path) => Self::File(path.clone(), args.kubernetes_version),
             None => Self::Live(Cluster::connect(&args.kube)?),
         })
     }
@@ -64,7 +66,7 @@ impl Source {
         match (named, self) {
             (Some(named), _) => Some(named.to_owned()),
             (None, Self::Live(cluster)) => Some(cluster.default_namespace()),
-            (None, Self::File(_)) => None,
+            (None, Self::File(..)) => None,
         }
     }
 
@@ -76,14 +78,19 @@ impl Source {
         kinds: &'static [&'static str],
     ) -> anyhow::Result<Seen> {
         match self {
-            Self::File(path) => Ok(of_file(snapshot::load_keeping(path, kinds)?)),
+            Self::File(path, version) => {
+                Ok(of_file(snapshot::load_keeping(path, kinds)?, *version))
+            }
             Self::Live(cluster) => of_cluster(cluster, asks, kinds),
         }
     }
 }
 
-fn of_file(intake: Intake) -> Seen {
-    let Intake { view, kept, head, .. } = intake;
+fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
+    let Intake { mut view, kept, head, .. } = intake;
+    if let Some(version) = version {
+        view.set_settings(Settings::defaults_of(version));
+    }
     let mut seen = Seen {
         view,
         kept,
@@ -99,6 +106,7 @@ fn of_file(intake: Intake) -> Seen {
         seen.server = head.server_version;
         seen.gates = head.feature_gates;
     }
+    seen.server = version.map(|version| format!("v{version}")).or(seen.server);
     seen
 }
 

@@ -176,6 +176,26 @@ fn one_replica_an_update_and_a_newer_server_are_notes() {
     insta::assert_snapshot!(text[..text.len() - 1].join("\n"));
 }
 
+/// Of two GPUs; the ways from them to the NICs of other GPUs do not count.
+#[test]
+fn pairs_without_gpu_direct_are_found() {
+    let verdicts = ["acs-redirect", "no-peer-memory", "ats-missing", "iommu", "ok"];
+    let nodes = verdicts.map(|verdict| {
+        let change = move |object: &mut Value| {
+            if object["kind"] == "NodeTopology" {
+                let nic =
+                    |at| json!({ "at": at, "gpuDirect": [{ "verdict": verdict, "gpus": [0, 1] }] });
+                let nics = ["0101:00:00.0", "0102:00:00.0", "0103:00:00.0", "0104:00:00.0"];
+                object["spec"]["nics"] = nics.iter().map(nic).collect();
+            }
+        };
+        let text = doctor(Vec::new(), change);
+        let found: Vec<_> = text.lines().filter(|line| line.contains("GPUDirect")).collect();
+        found.join("\n")
+    });
+    insta::assert_snapshot!(nodes.join("\n"));
+}
+
 /// The text of the certificate's end is of programs that parse certificates.
 #[cfg(feature = "live")]
 #[test]

@@ -8,6 +8,7 @@
 
 mod control_plane {
     pub(crate) mod answers;
+    pub(crate) mod bench;
     pub(crate) mod burst;
     pub(crate) mod churn;
     pub(crate) mod documented;
@@ -37,7 +38,7 @@ mod control_plane {
 use std::{env, process::ExitCode};
 
 use control_plane::{
-    answers, burst, churn, documented, driver_end, driver_policy, example, extender, fabric,
+    answers, bench, burst, churn, documented, driver_end, driver_policy, example, extender, fabric,
     fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, own_scheduler, pinned,
     pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
 };
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         thin_line::tests(),
         documented::tests(),
         kubectl::tests(),
+        bench::tests(),
         upstream_examples::tests(),
         prediction::tests(),
         webhook::tests(),

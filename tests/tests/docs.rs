@@ -222,6 +222,8 @@ fn every_flag_is_documented() {
         "explain",
         "verify",
         "capacity",
+        "simulate",
+        "bench",
         "lint",
         "doctor",
         "fabric",

@@ -24,12 +24,13 @@ fn dependencies(package: &str, features: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn what_decides_links_no_client() {
-    let pure: [(&str, &[&str]); 6] = [
+    let pure: [(&str, &[&str]); 7] = [
         ("topology-graph", &["archive", "crd", "fixture"]),
         ("dra-allocator", &[]),
         ("cluster-model", &[]),
         ("admission", &[]),
         ("fabric-controller", &[]),
+        ("scheduler-ext", &[]),
         ("kubectl-dranet", &[]),
     ];
     for (package, features) in pure {
@@ -47,6 +48,7 @@ fn what_talks_to_a_cluster_links_a_client() {
         ("cluster-model", "live"),
         ("admission", "server"),
         ("fabric-controller", "server"),
+        ("scheduler-ext", "server"),
         ("kubectl-dranet", "live"),
     ] {
         let all = dependencies(package, &[feature]);

@@ -15,6 +15,12 @@ impl ClusterView {
         self.remembered.keys().map(String::as_str)
     }
 
+    /// The machine that a node of the view stands for, where it is none that is there.
+    pub fn remembered_node(&self, node: &str) -> Option<&Remembered> {
+        let machine = self.remembered.iter().find(|(key, _)| name(key) == node);
+        machine.map(|(_, machine)| &**machine)
+    }
+
     fn remember(&mut self, key: &str, machine: &Remembered) -> Result<(), ViewError> {
         let Remembered { node, slices, topology } = machine.as_node(&name(key));
         self.apply(node)?;

@@ -83,6 +83,7 @@ fn measure(args: &Args) -> anyhow::Result<bool> {
         &["explain", "-f", &pod],
         &["verify", "-A"],
         &["capacity"],
+        &["simulate", "-f", &pod],
         &["lint", "-A"],
         &["doctor"],
         &["fabric"],

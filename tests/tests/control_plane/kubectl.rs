@@ -43,6 +43,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_snapshot_gives_the_answers_of_its_cluster,
         who_may_not_read_is_told_which_right_is_missing,
         what_explain_says_is_what_the_scheduler_does,
+        what_simulate_says_is_what_the_scheduler_does,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -81,7 +82,8 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
         let example = binaries::in_tests("../deploy/examples/aks-gb300/2nic-aligned.yaml");
         let example = example.display().to_string();
         let plan: &[&str] = &["plan", "-f", &example, "-o", "json"];
-        for command in COMMANDS.iter().copied().chain([explain, plan]) {
+        let simulate: &[&str] = &["simulate", "-f", &example, "-o", "json"];
+        for command in COMMANDS.iter().copied().chain([explain, plan, simulate]) {
             let answers = [&live[..], &offline].map(|source| answer(&[command, source].concat()));
             let [live, offline] = answers;
             let (live, offline) = (live?, offline?);
@@ -176,6 +178,70 @@ async fn what_explain_says_is_what_the_scheduler_does(
         }
         assert!(bound > 0 && pending > 0 && denied > 0, "{bound} {pending} {denied}");
         assert!(changed > 0, "no change was named for {pending} pods");
+        Ok(())
+    })
+    .await
+}
+
+/// Random pods come and go. Each is simulated before it is made: it lands on a node that ranks
+/// highest, with the devices that were said where it is the node that was said, or waits where
+/// none was.
+async fn what_simulate_says_is_what_the_scheduler_does(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, _, _| {
+        let kubeconfig = plane.kubeconfig().display().to_string();
+        let file = plane.directory().join("simulated.json").display().to_string();
+        let simulate = |pod: &Value| -> anyhow::Result<Value> {
+            fs::write(&file, pod.to_string())?;
+            let namespace = scope.namespace();
+            let args = ["simulate", "-f", &file, "-n", namespace, "-o", "json"];
+            let (text, _) = answer(&[&args[..], &["--kubeconfig", &kubeconfig]].concat())?;
+            Ok(serde_json::from_str(&text)?)
+        };
+        let mut random = Random(0x51);
+        let mut alive = VecDeque::new();
+        let (mut bound, mut decided, mut pending, mut denied) = (0, 0, 0, 0);
+        for number in 0..setting("DRANET_SIMULATED_PODS", 40)? {
+            while alive.len() > random.below(TOGETHER) {
+                let name: String = alive.pop_front().context("it is not empty")?;
+                scope.delete_pod(&name).await?;
+                gone(scope, &name).await?;
+            }
+            let name = format!("simulated-{number:03}");
+            let asked = asked(&name, &mut random);
+            let said = simulate(&asked)?;
+            let why = || format!("{asked}: {said}");
+            let made = create(scope, serde_json::from_value(asked.clone())?).await;
+            let placed = &said["placed"][0];
+            if placed.is_object() {
+                made.with_context(why)?;
+                let equal = placed["equalNodes"].as_array().context("it ranks nodes")?;
+                let got = devices(scope, &name).await.with_context(why)?;
+                let node = &got.first().context("it has devices")?.node;
+                anyhow::ensure!(equal.iter().any(|it| it == node), "{} is on {node}", why());
+                if placed["node"] == *node {
+                    let device = |it: &Value| it["device"].as_str().map(str::to_owned);
+                    let said: Option<Vec<_>> =
+                        placed["devices"].as_array().into_iter().flatten().map(device).collect();
+                    let got: Vec<_> = got.into_iter().map(|device| device.name).collect();
+                    anyhow::ensure!(said.as_ref() == Some(&got), "{}: has {got:?}", why());
+                }
+                bound += 1;
+                decided += usize::from(equal.len() == 1);
+                alive.push_back(name);
+            } else if said["pending"][0]["why"]["refused"].is_string() {
+                anyhow::ensure!(made.is_err(), "{} was made", why());
+                denied += 1;
+            } else {
+                scope.unschedulable(&name, SOON).await.with_context(why)?;
+                pending += 1;
+                scope.delete_pod(&name).await?;
+                gone(scope, &name).await?;
+            }
+        }
+        assert!(bound > 0 && pending > 0 && denied > 0, "{bound} {pending} {denied}");
+        assert!(decided > 0, "no pod had one best node");
         Ok(())
     })
     .await

@@ -1,0 +1,82 @@
+//! Flags of `simulate`.
+
+use super::form::Form;
+use super::pods::PolicyArgs;
+use super::{AdmissionArgs, SourceArgs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Flags of `simulate`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct SimulateArgs {
+    /// File with pods, or with workloads of any kind that have pod templates, each as often as
+    /// its `replicas` or `parallelism` say; `-` reads standard input; may be repeated
+    #[arg(long = "filename", short, value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Nodes to add before, as `SHAPE=NUMBER`: SHAPE is a type of machine as `kubectl dranet
+    /// capacity` names it, the hash of a shape, or a node, and the new nodes are like the first
+    /// that is meant, with nothing in use; may be repeated
+    #[arg(long = "add-nodes", value_name = "SHAPE=NUMBER")]
+    pub added: Vec<AddedNodes>,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// What admission knows beside.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// What admission was set to.
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = Form::Text)]
+    pub output: Form,
+}
+
+/// Nodes that are not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddedNodes {
+    /// A type of machine, the hash of a shape, or a node.
+    pub shape: String,
+    /// How many; at least one.
+    pub number: usize,
+}
+
+/// The most nodes that a flag adds: what Kubernetes supports in a cluster.
+const NODES_MAX: usize = 5_000;
+
+/// A text that names no nodes to add.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` names no nodes: write `SHAPE=NUMBER` with a number from 1 to {most}, as in \
+     `p5.48xlarge=4`",
+    most = NODES_MAX
+)]
+pub struct AddedNodesError(String);
+
+impl FromStr for AddedNodes {
+    type Err = AddedNodesError;
+
+    fn from_str(text: &str) -> Result<Self, AddedNodesError> {
+        let parse = || {
+            let (shape, number) = text.rsplit_once('=').filter(|(shape, _)| !shape.is_empty())?;
+            let number = number.parse().ok().filter(|number| (1..=NODES_MAX).contains(number))?;
+            Some(Self { shape: shape.to_owned(), number })
+        };
+        parse().ok_or_else(|| AddedNodesError(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_to_add_are_a_shape_and_a_number() {
+        let added = |shape: &str, number| Ok(AddedNodes { shape: shape.to_owned(), number });
+        assert_eq!("p5.48xlarge=4".parse(), added("p5.48xlarge", 4));
+        assert_eq!("shape a=b=1".parse(), added("shape a=b", 1));
+        for text in ["", "a", "=1", "a=", "a=0", "a=-1", "a=5001", "a=x"] {
+            assert_eq!(text.parse::<AddedNodes>(), Err(AddedNodesError(text.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! `bench`: what two pods on aligned devices measure, against what their links promise.
+
+mod perftest;
+mod pods;
+mod promise;
+mod state;
+
+use crate::Output;
+use crate::args::{BenchArgs, Form};
+use crate::kinds::NODES;
+use crate::live::{Cluster, Signals};
+use crate::reply::PodVerb;
+use crate::source::{self, Source};
+use crate::text::{self, documents, yaml};
+use anyhow::Context as _;
+use cluster_model::names::label;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use perftest::Measured;
+use pods::Place;
+use promise::{End, promised};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use state::State;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+/// Between two looks at a pod.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Longest wait for the pods to be gone.
+const GONE: Duration = Duration::from_mins(1);
+
+/// One run: its pods, and until when they are waited for.
+struct Run<'a> {
+    args: &'a BenchArgs,
+    source: &'a Source,
+    cluster: &'a Cluster,
+    signals: Signals,
+    namespace: String,
+    id: String,
+    until: Instant,
+}
+
+/// What came of a run.
+struct Outcome {
+    /// Server and client.
+    ends: [End; 2],
+    measured: Measured,
+}
+
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Output> {
+    let at_most_two = args.nodes.len() <= 2;
+    anyhow::ensure!(at_most_two, "invalid value of `--nodes`: name two nodes at most");
+    if args.dry_run {
+        return planned(args);
+    }
+    let cluster = Cluster::connect(&args.kube)?;
+    let namespace = args.namespace.clone().unwrap_or_else(|| cluster.default_namespace());
+    let signals = cluster.catch_signals()?;
+    let source = Source::Live(cluster);
+    let Source::Live(cluster) = &source else { anyhow::bail!("bench needs a live cluster") };
+    let mut run = Run {
+        args,
+        source: &source,
+        cluster,
+        signals,
+        namespace,
+        // Pods of another run have another name.
+        id: format!("{:x}", Timestamp::now().as_microsecond()),
+        until: Instant::now() + Duration::from_secs(args.timeout.into()),
+    };
+    let outcome = run.measure();
+    let cleaned = run.clean_up();
+    let outcome = match (outcome, cleaned) {
+        (Ok(outcome), Ok(())) => outcome,
+        (Err(error), Ok(())) => return Err(error.context("no measurement; the pods are deleted")),
+        (Ok(_), Err(left)) => return Err(left),
+        (Err(error), Err(left)) => return Err(error.context(left)),
+    };
+    answered(args, &outcome)
+}
+
+/// The pods, as they would be created.
+fn planned(args: &BenchArgs) -> anyhow::Result<Output> {
+    let [of_server, of_client] = places(args);
+    let server = pods::server(args, "dry-run", &of_server);
+    let client = pods::client(args, "dry-run", &of_client, pods::NO_ADDRESS);
+    Ok(Output::from(match args.output {
+        Form::Json => documents(&[server, client], false)?,
+        Form::Text | Form::Yaml => format!("{}---\n{}", yaml(&server)?, yaml(&client)?),
+    }))
+}
+
+/// Where the flags put server and client.
+fn places(args: &BenchArgs) -> [Place; 2] {
+    [0, 1].map(|index| Place { node: args.nodes.get(index).cloned(), fabric: None })
+}
+
+impl Run<'_> {
+    /// Creates both pods and waits for the result of the client.
+    fn measure(&mut self) -> anyhow::Result<Outcome> {
+        let [of_server, mut of_client] = places(self.args);
+        let server = pods::server(self.args, &self.id, &of_server);
+        self.ask("server", PodVerb::Create(&server))?;
+        let (server, address) = self.wait("server", |state| match state {
+            State::Running(address) => Some(address),
+            _ => None,
+        })?;
+        of_client.fabric = self.fabric(&server)?;
+        let client = pods::client(self.args, &self.id, &of_client, &address);
+        self.ask("client", PodVerb::Create(&client))?;
+        let (client, ()) =
+            self.wait("client", |state| (!matches!(state, State::Unscheduled(_))).then_some(()))?;
+        // Once the client has ended, its claim is given back.
+        let view = self.source.read(&source::of_view(), &[])?.view;
+        let end = |pod: &Value| Ok::<_, serde_json::Error>(End::of(&Pod::deserialize(pod)?, &view));
+        let ends = [end(&server)?, end(&client)?];
+        let (_, (well, told)) = self.wait("client", |state| match state {
+            State::Ended { well, told } => Some((well, told)),
+            _ => None,
+        })?;
+        let shown = || format!("the client printed: {}", told.trim());
+        anyhow::ensure!(well, "the client failed; {}", shown());
+        let measured = told.parse::<Measured>().with_context(shown)?;
+        Ok(Outcome { ends, measured })
+    }
+
+    /// Waits until a pod is as far as is asked.
+    fn wait<T>(
+        &mut self,
+        role: &str,
+        take: impl Fn(State) -> Option<T>,
+    ) -> anyhow::Result<(Value, T)> {
+        loop {
+            let pod = self.ask(role, PodVerb::Get)?;
+            let name = pods::name(&self.id, role);
+            let pod = pod.with_context(|| format!("pod `{name}` is gone; somebody deleted it"))?;
+            let state = State::of(&pod);
+            if let State::Broken(why) = &state {
+                anyhow::bail!("pod `{name}` does not run: {why}");
+            }
+            let is_over = matches!(state, State::Ended { .. });
+            let seen = format!("{state:?}");
+            if let Some(found) = take(state) {
+                return Ok((pod, found));
+            }
+            anyhow::ensure!(!is_over, "pod `{name}` ended too early: {seen}");
+            anyhow::ensure!(
+                Instant::now() < self.until,
+                "pod `{name}` was not ready after {} seconds (--timeout); it was last: {seen}; \
+                 `kubectl dranet capacity --shape 1gpu:1nic` tells whether two such pods fit",
+                self.args.timeout
+            );
+            self.cluster.pause_or_end(&mut self.signals, PERIOD)?;
+        }
+    }
+
+    /// The fabric of the node of a pod, which the other pod must be on too.
+    fn fabric(&self, pod: &Value) -> anyhow::Result<Option<String>> {
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let ask = NODES.one("", node, "the client may be on another fabric");
+        let mut fabric = None;
+        let _missing = self.cluster.read(&ask, &mut |object| {
+            let object: Option<Value> = serde_json::from_str(object.get()).ok();
+            let labels =
+                object.map(|object| object["metadata"]["labels"][label::NODE_FABRIC].clone());
+            fabric = labels.and_then(|it| it.as_str().map(str::to_owned));
+        })?;
+        Ok(fabric)
+    }
+
+    fn ask(&mut self, role: &str, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
+        let name = pods::name(&self.id, role);
+        self.cluster.ask_pod(&mut self.signals, (self.namespace.as_str(), name.as_str()), verb)
+    }
+
+    /// Deletes both pods and waits until they are gone: a pod whose creation was interrupted may
+    /// come yet.
+    fn clean_up(&mut self) -> anyhow::Result<()> {
+        let left = |run: &Self| {
+            format!(
+                "the pods of the measurement may be left; delete them: `kubectl -n {} delete pod -l \
+                 {}={}`",
+                run.namespace,
+                pods::LABEL,
+                run.id
+            )
+        };
+        let until = Instant::now() + GONE;
+        loop {
+            let mut is_gone = true;
+            for role in ["client", "server"] {
+                let there = self.ask(role, PodVerb::Delete);
+                is_gone &= there.with_context(|| left(self))?.is_none();
+            }
+            if is_gone {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < until, left(self));
+            let paused = self.cluster.pause_or_end(&mut self.signals, PERIOD);
+            paused.with_context(|| left(self))?;
+        }
+    }
+}
+
+fn answered(args: &BenchArgs, outcome: &Outcome) -> anyhow::Result<Output> {
+    let promised = promised(&outcome.ends);
+    let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
+    let denied = percent.is_some_and(|percent| percent < f64::from(args.at_least));
+    let text = match args.output {
+        Form::Text => person(args, outcome, promised.zip(percent))?,
+        Form::Json => text::document(&program(outcome, promised.zip(percent)), false)?,
+        Form::Yaml => text::document(&program(outcome, promised.zip(percent)), true)?,
+    };
+    Ok(Output { denied, ..Output::from(text) })
+}
+
+fn person(
+    args: &BenchArgs,
+    Outcome { ends, measured }: &Outcome,
+    promise: Option<(f64, f64)>,
+) -> anyhow::Result<String> {
+    let rate =
+        |rate: Option<f64>| rate.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.0} Gb/s"));
+    let row = |(role, end): (&str, &End)| {
+        let nic = end.nic.clone().unwrap_or_else(|| "unknown".to_owned());
+        vec![role.to_owned(), end.node.clone(), nic, rate(end.port), rate(end.pcie)]
+    };
+    let rows: Vec<_> = ["server", "client"].into_iter().zip(ends).map(row).collect();
+    let mut out = text::table(&["POD", "NODE", "NIC", "PORT", "PCIE"], &rows);
+    write!(out, "\nmeasured {:.1} Gb/s with messages of {} bytes", measured.gbps, measured.bytes)?;
+    match promise {
+        None => writeln!(out, "; no rate of a link is known to compare it with")?,
+        Some((promised, percent)) => {
+            writeln!(out, ", {percent:.0}% of the {promised:.0} Gb/s that the links promise")?;
+            if percent < f64::from(args.at_least) {
+                writeln!(
+                    out,
+                    "This is less than {}% (--at-least): look at `kubectl dranet verify` and `doctor`, \
+                     at the MTU, and at the counters of the switch.",
+                    args.at_least
+                )?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn program(Outcome { ends, measured }: &Outcome, promise: Option<(f64, f64)>) -> Value {
+    let end = |end: &End| json!({ "node": end.node, "nic": end.nic, "portGbps": end.port, "pcieGbps": end.pcie });
+    json!({
+        "server": end(&ends[0]),
+        "client": end(&ends[1]),
+        "messageBytes": measured.bytes,
+        "measuredGbps": measured.gbps,
+        "promisedGbps": promise.map(|(promised, _)| promised),
+        "percent": promise.map(|(_, percent)| percent),
+    })
+}

@@ -1,0 +1,130 @@
+//! What `ib_write_bw` of perftest prints.
+
+use std::str::FromStr;
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Measured {
+    /// Size of a message in bytes.
+    pub(crate) bytes: u64,
+    /// Average over the run, in gigabits (10^9) per second.
+    pub(crate) gbps: f64,
+}
+
+/// A text that is none of `ib_write_bw`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("it has no table of bandwidths")]
+    NoTable,
+    #[error("its table has no result")]
+    NoResult,
+    #[error("it measures in `{0}`, which is not known")]
+    Unit(String),
+}
+
+/// The heading of the table, with the unit in brackets (`RESULT_FMT` and its kin in
+/// `src/perftest_resources.h`).
+const AVERAGE: &str = "BW average[";
+
+/// Bits of a unit. What perftest calls MB are 2^20 bytes (`print_report_bw`), which newer
+/// versions spell `MiB`.
+fn bits(unit: &str) -> Option<f64> {
+    match unit {
+        "Gb/sec" => Some(1e9),
+        "MB/sec" | "MiB/sec" => Some(8.0 * 1_048_576.0),
+        _ => None,
+    }
+}
+
+impl FromStr for Measured {
+    type Err = OutputError;
+
+    /// The last row of the table: of several sizes the largest. Warnings may be printed between
+    /// the heading and the rows.
+    fn from_str(text: &str) -> Result<Self, OutputError> {
+        let mut lines = text.lines();
+        let heading = lines.find(|line| line.trim_start().starts_with("#bytes"));
+        let heading = heading.ok_or(OutputError::NoTable)?;
+        let (_, unit) = heading.split_once(AVERAGE).ok_or(OutputError::NoTable)?;
+        let unit = unit.split(']').next().unwrap_or_default();
+        let bits = bits(unit).ok_or_else(|| OutputError::Unit(unit.to_owned()))?;
+        let row = |line: &str| {
+            let mut cells = line.split_whitespace();
+            let bytes = cells.next()?.parse().ok()?;
+            let _iterations: u64 = cells.next()?.parse().ok()?;
+            let _peak: f64 = cells.next()?.parse().ok()?;
+            let average: f64 = cells.next()?.parse().ok()?;
+            Some(Self { bytes, gbps: average * bits / 1e9 })
+        };
+        let measured = lines.filter_map(row).next_back().ok_or(OutputError::NoResult)?;
+        if measured.gbps.is_finite() && measured.gbps > 0.0 {
+            Ok(measured)
+        } else {
+            Err(OutputError::NoResult)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(heading: &str, rows: &str) -> String {
+        let line = "-".repeat(87);
+        format!(
+            "{line}\n                    RDMA_Write BW Test\n Dual-port       : OFF\t\tDevice         : \
+             mlx5_0\n Mtu             : 4096[B]\n{line}\n{heading}\n{rows}{line}\n"
+        )
+    }
+
+    const GIGABITS: &str =
+        " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
+    const MEGABYTES: &str =
+        " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]";
+
+    /// Rows that others have posted as they were printed: linux-rdma/perftest issues 273 and 65
+    /// (65 in MB), Ubuntu's compliance test of InfiniBand, one with a warning between, and the
+    /// end of a test of all sizes. The last column, messages a second, says the same.
+    #[test]
+    fn what_was_printed_on_real_machines_is_read() {
+        let cases = [
+            (GIGABITS, " 8          224958464        0.00               0.48   \t\t   7.498617\n"),
+            (MEGABYTES, " 1024       1000             0.00               5544.28\t\t   5.677340\n"),
+            (
+                GIGABITS,
+                " 65536      5000             51.05              51.04              0.097356\n",
+            ),
+            (
+                GIGABITS,
+                "Conflicting CPU frequency values detected: 1500.000000 != 3300.016000. CPU \
+                 Frequency is not max.\n 65536      560845           0.00               98.02  \
+                 \t\t     0.186950\n",
+            ),
+            (
+                GIGABITS,
+                " 2048       5000             129.04             126.20             7.702863\n \
+                 4096       5000             188.76             188.56             5.754307\n",
+            ),
+        ];
+        for (heading, rows) in cases {
+            let Measured { bytes, gbps } = table(heading, rows).parse().unwrap();
+            let millions: f64 = rows.split_whitespace().last().unwrap().parse().unwrap();
+            let last = rows.lines().last().unwrap();
+            assert_eq!(last.split_whitespace().next(), Some(bytes.to_string().as_str()), "{rows}");
+            let expected = millions * 8.0 * f64::from(u32::try_from(bytes).unwrap()) / 1e3;
+            assert!((gbps / expected - 1.0).abs() < 1e-3, "{gbps} is not {expected}: {rows}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_result_is_told() {
+        let parse = |text: &str| text.parse::<Measured>().unwrap_err();
+        assert_eq!(parse(""), OutputError::NoTable);
+        assert_eq!(parse("Couldn't connect to 10.0.0.1:18515\n"), OutputError::NoTable);
+        assert_eq!(parse(&table(GIGABITS, "")), OutputError::NoResult);
+        assert_eq!(parse(&table(GIGABITS, " 65536 5000 0.00 0.00 0.00\n")), OutputError::NoResult);
+        assert_eq!(parse(&table(GIGABITS, " 65536 5000 nan nan 0.00\n")), OutputError::NoResult);
+        let other = GIGABITS.replace("Gb/sec", "furlong");
+        assert_eq!(parse(&table(&other, "")), OutputError::Unit("furlong".to_owned()));
+    }
+}

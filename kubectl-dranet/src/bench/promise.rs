@@ -1,0 +1,70 @@
+//! What the links of a pod's NIC promise.
+
+use cluster_model::names::attribute;
+use cluster_model::node_devices::NodeDevices;
+use cluster_model::predict::pod_claims;
+use cluster_model::view::ClusterView;
+use dra_allocator::{AttributeValue, ClaimName, DeviceId};
+use k8s_openapi::api::core::v1::Pod;
+use topology_graph::Topology;
+
+/// Gigabits in a megabyte.
+const MEGABYTE: f64 = 8.0 / 1e3;
+
+/// One end of a measurement.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct End {
+    pub(crate) node: String,
+    /// The first NIC of the claim.
+    pub(crate) nic: Option<String>,
+    /// Rate of its port, in gigabits per second.
+    pub(crate) port: Option<f64>,
+    /// What its PCIe link carries as it runs, in gigabits per second.
+    pub(crate) pcie: Option<f64>,
+}
+
+impl End {
+    /// The end of a pod that has its devices.
+    pub(crate) fn of(pod: &Pod, view: &ClusterView) -> Self {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        let known = Self { node: node.clone(), ..Self::default() };
+        let (Ok(claims), Some(devices)) = (pod_claims(pod, view), NodeDevices::of(view, &node))
+        else {
+            return known;
+        };
+        let held: Vec<DeviceId> = claims
+            .allocated
+            .iter()
+            .map(|key| ClaimName::new(key.namespace.as_str(), key.name.as_str()))
+            .flat_map(|claim| view.inventory().held_by(&claim).cloned().collect::<Vec<_>>())
+            .collect();
+        let mut nics = devices.nics.iter().filter(|(_, nic)| held.contains(nic.id()));
+        let Some((address, nic)) = nics.next() else { return known };
+        let port = match nic.attribute(attribute::RATE_GBPS) {
+            Some(AttributeValue::Int(rate)) => Some(*rate),
+            _ => None,
+        };
+        // The graph of the shape is shared; how links run is each node's own.
+        let own = view.node_topology(&node).and_then(|it| Topology::from_spec(&it.spec).ok());
+        let pcie = own
+            .as_ref()
+            .and_then(|own| own.nic(*address)?.current_link)
+            .map(|link| f64::from(link.megabytes_per_second()) * MEGABYTE);
+        Self { nic: Some(nic.id().device.to_string()), port: port.map(gbps), pcie, ..known }
+    }
+
+    /// The least that one of its links promises.
+    fn least(&self) -> Option<f64> {
+        self.port.into_iter().chain(self.pcie).min_by(f64::total_cmp)
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "rates are below a million")]
+fn gbps(rate: i64) -> f64 {
+    rate as f64
+}
+
+/// The least that the links of both ends promise; none where nothing is known.
+pub(crate) fn promised(ends: &[End; 2]) -> Option<f64> {
+    ends.iter().filter_map(End::least).min_by(f64::total_cmp)
+}

@@ -1,0 +1,146 @@
+//! How far a pod of a measurement is.
+
+use serde_json::Value;
+
+/// Reasons for which a container that waits will not start by waiting longer.
+const HOPELESS: [&str; 6] = [
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RunContainerError",
+];
+
+/// How far a pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has no node yet, for this reason where one is told.
+    Unscheduled(String),
+    /// It has a node, and what it waits for.
+    Starting(String),
+    /// It runs, under an address.
+    Running(String),
+    /// Its container has ended: whether well, and what it told.
+    Ended { well: bool, told: String },
+    /// It will never run, for this reason.
+    Broken(String),
+}
+
+impl State {
+    /// Reads a pod.
+    pub(crate) fn of(pod: &Value) -> Self {
+        let status = &pod["status"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let container = &status["containerStatuses"][0];
+        let ended = &container["state"]["terminated"];
+        match status["phase"].as_str() {
+            Some(phase @ ("Succeeded" | "Failed")) if ended.is_object() => {
+                let told = text(&ended["message"]);
+                return Self::Ended { well: phase == "Succeeded" && ended["exitCode"] == 0, told };
+            }
+            Some("Succeeded" | "Failed") => {
+                return Self::Broken(format!(
+                    "{} {}",
+                    text(&status["reason"]),
+                    text(&status["message"])
+                ));
+            }
+            _ => {}
+        }
+        if pod["metadata"]["deletionTimestamp"].is_string() {
+            return Self::Broken("somebody deleted it".to_owned());
+        }
+        if !pod["spec"]["nodeName"].is_string() {
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let mut conditions = conditions.filter(|it| it["status"] == "False");
+            let said = conditions.find(|it| it["type"] == "PodScheduled");
+            return Self::Unscheduled(said.map(|it| text(&it["message"])).unwrap_or_default());
+        }
+        let waiting = &container["state"]["waiting"];
+        if let Some(reason) = waiting["reason"].as_str() {
+            let why = format!("{reason} {}", text(&waiting["message"]));
+            let why = why.trim_end().to_owned();
+            return if HOPELESS.contains(&reason) {
+                Self::Broken(why)
+            } else {
+                Self::Starting(why)
+            };
+        }
+        match status["podIP"].as_str() {
+            Some(address) if container["state"]["running"].is_object() => {
+                Self::Running(address.to_owned())
+            }
+            _ => Self::Starting(String::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_tells_how_far_it_is() {
+        let container = |state: Value| json!([{ "state": state }]);
+        let unscheduled = json!([
+            { "type": "PodScheduled", "status": "False", "message": "0/2 nodes are available" },
+        ]);
+        let node = json!({ "nodeName": "a" });
+        let cases = [
+            (json!({}), json!({}), State::Unscheduled(String::new())),
+            (
+                json!({}),
+                json!({ "phase": "Pending", "conditions": unscheduled }),
+                State::Unscheduled("0/2 nodes are available".to_owned()),
+            ),
+            (node.clone(), json!({ "phase": "Pending" }), State::Starting(String::new())),
+            (
+                node.clone(),
+                json!({ "containerStatuses": container(json!({ "waiting": {
+                    "reason": "ContainerCreating",
+                } })) }),
+                State::Starting("ContainerCreating".to_owned()),
+            ),
+            (
+                node.clone(),
+                json!({ "containerStatuses": container(json!({ "waiting": {
+                    "reason": "ImagePullBackOff", "message": "no such image",
+                } })) }),
+                State::Broken("ImagePullBackOff no such image".to_owned()),
+            ),
+            (
+                node.clone(),
+                json!({ "phase": "Running", "podIP": "10.0.0.1",
+                    "containerStatuses": container(json!({ "running": {} })) }),
+                State::Running("10.0.0.1".to_owned()),
+            ),
+            (
+                node.clone(),
+                json!({ "phase": "Succeeded", "containerStatuses": container(json!({
+                    "terminated": { "exitCode": 0, "message": "12 Gb/sec" },
+                })) }),
+                State::Ended { well: true, told: "12 Gb/sec".to_owned() },
+            ),
+            (
+                node.clone(),
+                json!({ "phase": "Failed", "containerStatuses": container(json!({
+                    "terminated": { "exitCode": 1, "message": "Couldn't connect" },
+                })) }),
+                State::Ended { well: false, told: "Couldn't connect".to_owned() },
+            ),
+            (
+                node,
+                json!({ "phase": "Failed", "reason": "DeadlineExceeded", "message": "too long" }),
+                State::Broken("DeadlineExceeded too long".to_owned()),
+            ),
+        ];
+        for (spec, status, expected) in cases {
+            let pod = json!({ "spec": spec, "status": status });
+            assert_eq!(State::of(&pod), expected, "{pod}");
+        }
+        let deleted = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        assert_eq!(State::of(&deleted), State::Broken("somebody deleted it".to_owned()));
+    }
+}

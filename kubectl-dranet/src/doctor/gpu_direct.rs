@@ -1,0 +1,109 @@
+//! Pairs of a GPU and its NIC that cannot use GPUDirect RDMA, by what node-driver reads of ports,
+//! IOMMU and the GPU's driver.
+
+use super::finding::ClusterFinding;
+use crate::text::counted;
+use cluster_model::view::ClusterView;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use topology_graph::{Gdr, NodeTopology, Pair, PciAddress, ShapeHash, Topology};
+
+/// The pairs of the machines of a shape, and the GPUs by number.
+struct Paired {
+    gpus: Vec<PciAddress>,
+    pairs: Vec<Pair>,
+}
+
+/// The nodes with a verdict.
+#[derive(Default)]
+struct Stopped<'v> {
+    nodes: BTreeSet<&'v str>,
+    /// The pairs of the first node.
+    pairs: Vec<Pair>,
+}
+
+/// What to do about a verdict; none for one that stops nothing, or that links are told of for.
+fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
+    match verdict {
+        Gdr::AcsRedirect => Some((
+            "a PCIe port between them sends requests of one device to another upstream, through the \
+             root complex (ACS)",
+            "where no virtual machine has these devices, switch ACS off in the firmware's setup, or \
+             clear the ACS control of each port at boot (`setpci -s PORT ECAP_ACS+6.w=0`)",
+        )),
+        Gdr::AtsMissing => Some((
+            "the PCIe ports between them let translated addresses alone through (ACS), and the NIC \
+             does not translate",
+            "switch ATS on in the NIC's firmware (`mlxconfig -d ADDRESS set ATS_ENABLED=1`), and \
+             start the machine again",
+        )),
+        Gdr::Iommu => Some((
+            "the way between them leads through a root complex whose IOMMU translates",
+            "start the kernel with `iommu=pt`",
+        )),
+        Gdr::NoPeerMemory => Some((
+            "the GPU's driver gives its memory to no NIC: neither the module nvidia_peermem is \
+             loaded nor does the driver export dma-buf",
+            "load `nvidia_peermem`, or install NVIDIA's open kernel modules",
+        )),
+        Gdr::Ok | Gdr::DegradedLink | Gdr::Unknown => None,
+    }
+}
+
+pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
+    let mut shapes: HashMap<ShapeHash, Paired> = HashMap::new();
+    let mut found: BTreeMap<Gdr, Stopped<'_>> = BTreeMap::new();
+    for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
+        let Some(graph) = view.topology(node) else { continue };
+        let paired = shapes.entry(graph.shape()).or_insert_with(|| Paired::of(graph));
+        for (verdict, pairs) in paired.verdicts(object) {
+            let stopped = found.entry(verdict).or_default();
+            if stopped.nodes.is_empty() {
+                stopped.pairs = pairs;
+            }
+            stopped.nodes.insert(node);
+        }
+    }
+    let finding = |(verdict, stopped): (Gdr, Stopped<'_>)| {
+        let (why, what_to_do) = remedy(verdict)?;
+        let first = stopped.pairs.first()?;
+        let message = format!(
+            "GPUs that their NICs cannot reach directly (GPUDirect RDMA, {verdict}): {why}; {} of \
+             the first node, as GPU {} with NIC {}; {what_to_do}",
+            counted(stopped.pairs.len(), "pair"),
+            first.gpu,
+            first.nic,
+        );
+        ClusterFinding::on(&stopped.nodes, ("has", "have"), &message)
+    };
+    found.into_iter().filter_map(finding).collect()
+}
+
+impl Paired {
+    fn of(graph: &Topology) -> Self {
+        let gpus = graph.gpus().iter().map(|gpu| gpu.address).collect();
+        Self { gpus, pairs: graph.pairs() }
+    }
+
+    /// The pairs of a node by what it published of them.
+    fn verdicts(&self, object: &NodeTopology) -> BTreeMap<Gdr, Vec<Pair>> {
+        let mut verdicts: BTreeMap<Gdr, Vec<Pair>> = BTreeMap::new();
+        for nic in &object.spec.nics {
+            let Ok(address) = nic.at.parse::<PciAddress>() else { continue };
+            for told in &nic.gpu_direct {
+                let Ok(verdict) = told.verdict.parse::<Gdr>() else { continue };
+                let number = |gpu: &PciAddress| self.gpus.iter().position(|it| it == gpu);
+                let is_told = |pair: &&Pair| {
+                    pair.nic == address
+                        && number(&pair.gpu).is_some_and(|number| {
+                            told.gpus.iter().any(|it| usize::try_from(*it) == Ok(number))
+                        })
+                };
+                let pairs: Vec<Pair> = self.pairs.iter().filter(is_told).copied().collect();
+                if !pairs.is_empty() {
+                    verdicts.entry(verdict).or_default().extend(pairs);
+                }
+            }
+        }
+        verdicts
+    }
+}

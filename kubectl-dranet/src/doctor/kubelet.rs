@@ -1,0 +1,111 @@
+//! What kubelets do with CPUs beside the devices of claims.
+
+use super::finding::ClusterFinding;
+use crate::nodes::machine;
+use crate::predicted::nodes;
+use admission::lint::Severity;
+use cluster_model::names::cpu;
+use cluster_model::node_devices::{Role, published};
+use cluster_model::view::ClusterView;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The first node of each type of machine with GPUs and NICs: kubelets of a type are configured
+/// alike.
+pub(super) fn asked(view: &ClusterView) -> Vec<String> {
+    let mut first: BTreeMap<String, &str> = BTreeMap::new();
+    for node in nodes(view) {
+        let has = |wanted| published(view, node).any(|(role, _)| role == wanted);
+        if has(Role::Gpu) && has(Role::Nic) {
+            first.entry(machine(view, node)).or_insert(node);
+        }
+    }
+    first.into_values().map(str::to_owned).collect()
+}
+
+/// What is wrong with the configuration of a node's kubelet (`KubeletConfiguration`, as its
+/// endpoint `/configz` tells it).
+pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<ClusterFinding> {
+    let said = |field: &str| config[field].as_str().unwrap_or("none");
+    let (cpus, topology) = (said("cpuManagerPolicy"), said("topologyManagerPolicy"));
+    let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
+    let has_cpu_driver = devices.iter().any(|device| *device.id().driver == *cpu::DRIVER);
+    let (severity, message) = match (has_cpu_driver, cpus == "static", topology) {
+        (true, true, _) => (
+            Severity::Warning,
+            format!(
+                "runs with cpuManagerPolicy: static beside driver {}, so that both give away the \
+                 same CPUs; set it to none",
+                cpu::DRIVER
+            ),
+        ),
+        (false, _, "restricted" | "single-numa-node") => (
+            Severity::Warning,
+            format!(
+                "runs with topologyManagerPolicy: {topology}, which knows nothing of the devices of \
+                 claims: it puts a pod's CPUs on any one NUMA node, or refuses the pod; set none or \
+                 best-effort"
+            ),
+        ),
+        (false, false, _) => (
+            Severity::Note,
+            format!(
+                "runs with cpuManagerPolicy: {cpus}, and no driver publishes its CPUs, so that the \
+                 threads of a container may run far from its GPUs and NICs; set static, or install \
+                 a driver of CPUs and ask for dranet.io/aligned-cpus"
+            ),
+        ),
+        _ => return None,
+    };
+    let place = format!("kubelet of node {node} (machine type {})", machine(view, node));
+    Some(ClusterFinding::new(severity, place, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster_model::snapshot::load_keeping;
+    use cluster_model::view::Index as _;
+    use k8s_openapi::api::resource::v1::ResourceSlice;
+    use serde_json::json;
+    use std::path::Path;
+
+    const NODE: &str = "aks-gpu-45139532-vmss000081";
+
+    fn found(view: &ClusterView, cpus: &str, topology: &str) -> Option<String> {
+        let config = json!({ "cpuManagerPolicy": cpus, "topologyManagerPolicy": topology });
+        examine(view, NODE, &config).map(|it| {
+            let words: Vec<_> = it.message.split(", ").next().into_iter().collect();
+            format!("{}: {}", it.severity, words.concat())
+        })
+    }
+
+    #[test]
+    fn policies_that_work_against_claims_are_found() {
+        let example = Path::new("../deploy/examples/aks-gb300/cluster.yaml");
+        let mut view = load_keeping(example, &[]).unwrap().view;
+        assert_eq!(asked(&view), [NODE]);
+        let note = "note: runs with cpuManagerPolicy: none";
+        assert_eq!(found(&view, "none", "none").as_deref(), Some(note));
+        assert_eq!(examine(&view, NODE, &json!({})).map(|it| it.severity), Some(Severity::Note));
+        assert_eq!(found(&view, "static", "best-effort"), None);
+        assert_eq!(
+            found(&view, "static", "single-numa-node").as_deref(),
+            Some("warning: runs with topologyManagerPolicy: single-numa-node")
+        );
+        let slice = json!({
+            "metadata": { "name": "cpus" },
+            "spec": {
+                "driver": "dra.cpu", "nodeName": NODE,
+                "pool": { "name": NODE, "generation": 1, "resourceSliceCount": 1 },
+                "devices": [{ "name": "numa0" }],
+            },
+        });
+        view.apply(serde_json::from_value::<ResourceSlice>(slice).unwrap()).unwrap();
+        assert_eq!(found(&view, "none", "none"), None);
+        assert_eq!(
+            found(&view, "static", "none").as_deref(),
+            Some("warning: runs with cpuManagerPolicy: static beside driver dra.cpu")
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! `simulate`: where pods would land, one after another.
+
+mod added;
+mod claim;
+mod cluster;
+
+use crate::Output;
+use crate::args::{Form, SimulateArgs};
+use crate::explain::{self, Answer};
+use crate::kinds::PODS;
+use crate::nodes::{fabric, machine};
+use crate::settings;
+use crate::source;
+use crate::subject::{self, Subject};
+use crate::text::{self, counted, table};
+use cluster::{Cluster, Fate, Placed};
+use cluster_model::gpu_drivers;
+use cluster_model::names::DRIVER;
+use cluster_model::view::ClusterView;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// What is kept of a cluster beside its view.
+const KINDS: &[&str] = &["Deployment", "Node", "Pod"];
+/// The same where nodes are made like those that are there.
+const WITH_MACHINES: &[&str] = &["Deployment", "Node", "NodeTopology", "Pod", "ResourceSlice"];
+
+/// What became of all pods.
+#[derive(Default)]
+struct Scheduled {
+    /// By namespace and name, in their order.
+    placed: Vec<(String, Placed)>,
+    kept: Vec<Kept>,
+}
+
+/// Pods of one origin that stay pending, for one reason.
+struct Kept {
+    origin: String,
+    pods: Vec<String>,
+    answer: Answer,
+}
+
+pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
+    let mut subjects = Vec::new();
+    for file in &args.files {
+        subjects.extend(subject::of_file(file)?);
+    }
+    let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
+    let pods = PODS.all("every node counts as empty of pods");
+    let seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods])?;
+    subject::put_into(&mut subjects, seen.namespace.as_deref().unwrap_or("default"));
+    let policy = settings::policy(&args.policy, &seen.kept);
+    let notes = seen.notes.clone();
+    let mut cluster = Cluster::new(seen, policy, &args.added)?;
+    let Scheduled { placed, kept } = schedule(&mut cluster, &subjects)?;
+    let text = match args.output {
+        Form::Text => person(cluster.view(), &placed, &kept)?,
+        Form::Json => text::document(&program(cluster.view(), &placed, &kept), false)?,
+        Form::Yaml => text::document(&program(cluster.view(), &placed, &kept), true)?,
+    };
+    // Nothing more is to be said of a pod that is bound already.
+    let denied = kept.iter().any(|kept| !matches!(kept.answer, Answer::Fine(_)));
+    Ok(Output { denied, notes, ..Output::from(text) })
+}
+
+/// Creates all pods in their order. Room only gets less: what does not fit once does not fit
+/// again.
+fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Scheduled> {
+    let mut all = Scheduled::default();
+    for subject in subjects {
+        let mut kept: Option<Kept> = None;
+        for (name, pod) in pods(subject) {
+            if let Some(kept) = &mut kept {
+                kept.pods.push(name);
+                continue;
+            }
+            match cluster.place(&pod)? {
+                Fate::Placed(at) => all.placed.push((name, at)),
+                Fate::Kept(answer) => {
+                    kept = Some(Kept { origin: subject.origin.clone(), pods: vec![name], answer });
+                }
+            }
+        }
+        all.kept.extend(kept);
+    }
+    Ok(all)
+}
+
+/// The pods of a workload, each under a name of its own, with the namespace.
+fn pods(subject: &Subject) -> impl Iterator<Item = (String, Value)> {
+    let Subject { pod, count, .. } = subject;
+    let metadata = &pod["metadata"];
+    let name = metadata["name"].as_str().or_else(|| metadata["generateName"].as_str());
+    let name = name.unwrap_or("pod").trim_end_matches('-').to_owned();
+    (0..*count).map(move |number| {
+        let name = if *count == 1 { name.clone() } else { format!("{name}-{number}") };
+        let mut pod = pod.clone();
+        pod["metadata"]["name"] = name.as_str().into();
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+        (format!("{namespace}/{name}"), pod)
+    })
+}
+
+/// How many GPUs and NICs a pod got.
+fn amounts(placed: &Placed) -> [usize; 2] {
+    let drivers = || placed.devices.iter().map(|device| &*device.driver);
+    let gpus = drivers().filter(|driver| gpu_drivers::by_name(driver).is_some()).count();
+    [gpus, drivers().filter(|driver| *driver == DRIVER).count()]
+}
+
+fn person(
+    view: &ClusterView,
+    placed: &[(String, Placed)],
+    kept: &[Kept],
+) -> anyhow::Result<String> {
+    let none = || "-".to_owned();
+    let row = |(pod, at): &(String, Placed)| {
+        let [gpus, nics] = amounts(at);
+        vec![
+            pod.clone(),
+            at.node.clone(),
+            machine(view, &at.node),
+            fabric(view, &at.node).unwrap_or_else(none),
+            gpus.to_string(),
+            nics.to_string(),
+            at.path.map_or_else(none, |path| path.to_string()),
+        ]
+    };
+    let rows: Vec<_> = placed.iter().map(row).collect();
+    let mut out = String::new();
+    if !rows.is_empty() {
+        out += &table(&["POD", "NODE", "MACHINE", "FABRIC", "GPUS", "NICS", "PATH"], &rows);
+        out.push('\n');
+    }
+    let pending: usize = kept.iter().map(|kept| kept.pods.len()).sum();
+    writeln!(out, "{} placed, {pending} not", counted(placed.len(), "pod"))?;
+    for Kept { origin, pods, answer } in kept {
+        writeln!(out, "\n{}:", pod_list(pods))?;
+        out += &explain::person(origin, answer)?;
+    }
+    Ok(out)
+}
+
+/// `a`, `a, b`, `a to d (4 pods)`.
+fn pod_list(pods: &[String]) -> String {
+    match pods {
+        [first, .., last] if pods.len() > 2 => {
+            format!("{first} to {last} ({})", counted(pods.len(), "pod"))
+        }
+        pods => pods.join(", "),
+    }
+}
+
+fn program(view: &ClusterView, placed: &[(String, Placed)], kept: &[Kept]) -> Value {
+    let placed = placed.iter().map(|(pod, at)| {
+        let devices = at.devices.iter().map(|it| {
+            json!({
+                "driver": it.driver.to_string(),
+                "pool": it.pool.to_string(),
+                "device": it.device.to_string(),
+            })
+        });
+        json!({
+            "pod": pod,
+            "node": at.node,
+            "machine": machine(view, &at.node),
+            "fabric": fabric(view, &at.node),
+            "path": at.path.map(|path| path.to_string()),
+            "score": at.score,
+            "equalNodes": at.equal,
+            "devices": devices.collect::<Vec<_>>(),
+        })
+    });
+    let kept = kept.iter().map(
+        |kept| json!({ "pods": kept.pods, "why": explain::program(&kept.origin, &kept.answer) }),
+    );
+    json!({ "placed": placed.collect::<Vec<_>>(), "pending": kept.collect::<Vec<_>>() })
+}

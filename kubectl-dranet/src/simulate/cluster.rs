@@ -1,0 +1,314 @@
+//! A cluster in which pods are scheduled one after another: filtered as kube-scheduler does by
+//! claims, selectors, taints and amounts, ranked by the extender's scores.
+
+use super::{added, claim};
+use crate::args::AddedNodes;
+use crate::explain::{self, Answer, Bar};
+use crate::predicted::{nodes, pools_of};
+use crate::source::Seen;
+use crate::text::node_list;
+use admission::admit::{Verdict, admit};
+use admission::fabric::FabricPlacement;
+use admission::plan::Policy;
+use cluster_model::names::{GATE_FABRIC, label};
+use cluster_model::placement::Placement;
+use cluster_model::predict::{OpenClaim, PodClaims, STEPS_MAX, pod_claims};
+use cluster_model::view::{ClusterView, Index as _, ObjectKey};
+use dra_allocator::{Claim, DeviceId, Limits, Outcome, allocate, survey};
+use fabric_controller::nodes::Nodes;
+use fabric_controller::pods::Pods;
+use fabric_controller::preview::preview;
+use fabric_controller::requirements::PodRequirements;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
+use scheduler_ext::answer::Scored;
+use scheduler_ext::expected::Expected;
+use scheduler_ext::prioritize::Ranker;
+use serde::Deserialize as _;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use topology_graph::PathKind;
+
+/// The cluster as it is by now.
+pub(super) struct Cluster {
+    view: ClusterView,
+    pods: Pods,
+    nodes: Nodes,
+    policy: Policy,
+    ranker: Ranker,
+    /// The last pod that admission was asked about, without its name, and what it said: pods of a
+    /// workload differ in their names alone.
+    admitted: Option<(Value, Verdict)>,
+    /// The fabric of each group, or why it waits.
+    fabrics: BTreeMap<ObjectKey, Result<String, String>>,
+    start: (Instant, Timestamp),
+}
+
+/// What became of a pod.
+pub(super) enum Fate {
+    Placed(Placed),
+    Kept(Answer),
+}
+
+/// Where a pod landed.
+pub(super) struct Placed {
+    pub(super) node: String,
+    /// The devices of its claims.
+    pub(super) devices: Vec<DeviceId>,
+    /// The farthest path among its pairs of GPU and NIC.
+    pub(super) path: Option<PathKind>,
+    /// The extender's points for the node; none where the pod takes no devices.
+    pub(super) score: Option<i64>,
+    /// The nodes with as many points: kube-scheduler decides between them by its own scores.
+    pub(super) equal: Vec<String>,
+}
+
+/// A pod as admission left it, with its claims.
+struct Asked {
+    pod: Pod,
+    known: PodClaims,
+    claims: Vec<Claim>,
+    needs: PodRequirements,
+    fabric: Option<String>,
+}
+
+impl Cluster {
+    pub(super) fn new(seen: Seen, policy: Policy, added: &[AddedNodes]) -> anyhow::Result<Self> {
+        let (pods, mut nodes) = seen.groups()?;
+        let Seen { mut view, kept, .. } = seen;
+        let mut count = 0;
+        for asked in added {
+            count += added::add(&mut view, &mut nodes, &kept, (asked, count))?;
+        }
+        Ok(Self {
+            view,
+            pods,
+            nodes,
+            policy,
+            ranker: Ranker::new(Expected::default()),
+            admitted: None,
+            fabrics: BTreeMap::new(),
+            start: (Instant::now(), Timestamp::now()),
+        })
+    }
+
+    /// The cluster as decisions see it.
+    pub(super) fn view(&self) -> &ClusterView {
+        &self.view
+    }
+
+    /// Creates a pod and schedules it.
+    pub(super) fn place(&mut self, pod: &Value) -> anyhow::Result<Fate> {
+        let asked = match self.ask(pod)? {
+            Ok(asked) => asked,
+            Err(answer) => return Ok(Fate::Kept(answer)),
+        };
+        let fits = {
+            let bar = |node: &str| self.bar(&asked, node);
+            let fits = self.fits(&asked, &bar);
+            if fits.is_empty() {
+                return Ok(Fate::Kept(self.kept(pod, &asked, &bar)?));
+            }
+            fits
+        };
+        let (node, path, score, equal) = self.choose(&asked.pod, &fits);
+        let devices = self.bind(asked, &node)?;
+        Ok(Fate::Placed(Placed { node, devices, path, score, equal }))
+    }
+
+    /// The pod as admission lets it in; or why nothing can be asked of nodes.
+    fn ask(&mut self, pod: &Value) -> anyhow::Result<Result<Asked, Answer>> {
+        let explained = |it: &Self| explain::answer(pod, &it.view, &it.policy, &|_| None);
+        let Some(verdict) = self.admit(pod) else { return Ok(Err(explained(self)?)) };
+        let typed = Pod::deserialize(&verdict.pod)?;
+        let mut gates = typed.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+        let is_gated = gates.any(|gate| gate.name != GATE_FABRIC);
+        if is_gated || typed.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+            return Ok(Err(explained(self)?));
+        }
+        let namespace = typed.metadata.namespace.clone().unwrap_or_default();
+        if let Some(planned) = &verdict.planned {
+            let mut template = planned.template.clone();
+            template.metadata.namespace = Some(namespace);
+            self.view.apply(template)?;
+        }
+        let claims = pod_claims(&typed, &self.view).and_then(|known| {
+            let claims = known.open.iter().map(OpenClaim::parse);
+            Ok((claims.collect::<Result<Vec<_>, _>>()?, known))
+        });
+        let Ok((claims, known)) = claims else { return Ok(Err(explained(self)?)) };
+        let fabric = match self.fabric(&verdict, &typed) {
+            Ok(fabric) => fabric,
+            Err(why) => return Ok(Err(Answer::Refused(format!("waits for a fabric: {why}")))),
+        };
+        let needs = PodRequirements::of(&typed, None);
+        Ok(Ok(Asked { pod: typed, known, claims, needs, fabric }))
+    }
+
+    /// What admission makes of a pod; none where it denies it.
+    fn admit(&mut self, pod: &Value) -> Option<Verdict> {
+        let name = &pod["metadata"]["name"];
+        let mut unnamed = pod.clone();
+        unnamed["metadata"]["name"] = Value::Null;
+        if let Some((_, verdict)) = self.admitted.as_ref().filter(|(it, _)| *it == unnamed) {
+            let mut verdict = verdict.clone();
+            verdict.pod["metadata"]["name"] = name.clone();
+            return Some(verdict);
+        }
+        let verdict = admit(pod, &self.view, &self.policy).ok()?;
+        // Where claims are pinned to cells, the next pod may get others.
+        let is_pinned = verdict.planned.as_ref().is_some_and(|it| !it.plan.pins.is_empty());
+        self.admitted = (!is_pinned).then(|| (unnamed, verdict.clone()));
+        Some(verdict)
+    }
+
+    /// The fabric that the pod's group takes, where it is of one.
+    fn fabric(&mut self, verdict: &Verdict, pod: &Pod) -> Result<Option<String>, String> {
+        let labels = pod.metadata.labels.as_ref();
+        let group = labels.and_then(|labels| labels.get(label::FABRIC_GROUP));
+        let (Some(group), Some(planned)) = (group, &verdict.planned) else { return Ok(None) };
+        if self.policy.fabric == FabricPlacement::Off {
+            return Ok(None);
+        }
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let key = ObjectKey { namespace, name: group.clone() };
+        if let Some(known) = self.fabrics.get(&key) {
+            return known.clone().map(Some);
+        }
+        let (facts, now) = ((&self.pods, &self.nodes), self.start.1);
+        let asked = preview(&verdict.pod, &planned.template, &mut self.view.clone(), facts, now);
+        let Some(asked) = asked else { return Ok(None) };
+        self.fabrics.insert(key, asked.answer.clone());
+        asked.answer.map(Some)
+    }
+
+    /// Why a node is out of the question, beside claims and the pod's own selectors.
+    fn bar(&self, asked: &Asked, node: &str) -> Option<String> {
+        let Asked { needs, fabric, .. } = asked;
+        if let Some(fabric) = fabric {
+            let labels = self.view.inventory().node(node).map(|node| &node.labels);
+            let own = labels.and_then(|labels| labels.get(label::NODE_FABRIC));
+            if own.is_none_or(|own| **own != **fabric) {
+                return Some(format!("not on fabric {fabric}, which the group takes"));
+            }
+        }
+        let facts = self.nodes.get(node)?;
+        if let Some(taint) = facts.untolerated(&needs.tolerations) {
+            return Some(format!("has the taint {taint}, which the pod does not tolerate"));
+        }
+        // Of a node that was written by hand, or is remembered, nothing is known.
+        if facts.allocatable.is_empty() {
+            return None;
+        }
+        let mut free = facts.allocatable.clone();
+        let usage = self.pods.usage(node);
+        if let Some(usage) = usage {
+            free.subtract(&usage.amounts, 1);
+        }
+        if usage.map_or(0, |usage| usage.pods) >= facts.pods {
+            return Some("runs as many pods as it may".to_owned());
+        }
+        needs.requests.first_short(&free).map(|name| format!("has too little `{name}` free"))
+    }
+
+    /// The nodes on which the pod fits.
+    fn fits(&self, asked: &Asked, bar: Bar<'_>) -> Vec<String> {
+        let Asked { pod, known, claims, .. } = asked;
+        let placement = Placement::of(pod);
+        let view = &self.view;
+        let is_open = |node: &&str| placement.allows(view, node) && bar(node).is_none();
+        let mut open: Vec<&str> = nodes(view).filter(is_open).collect();
+        for claim in &known.allocated {
+            let pools = pools_of(view, claim);
+            open.retain(|node| pools.contains(*node));
+        }
+        if claims.is_empty() {
+            return open.into_iter().map(str::to_owned).collect();
+        }
+        let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
+        let state = inventory.state();
+        let answers = survey(inventory, open, claims, state, view.settings(), limits);
+        let groups = || answers.groups().iter();
+        // What fails on one node ends the scheduler's attempt on all.
+        if groups().any(|group| matches!(group.attempt.outcome, Outcome::Failed(_))) {
+            return Vec::new();
+        }
+        let fitting =
+            groups().filter(|group| matches!(group.attempt.outcome, Outcome::Allocated(_)));
+        let mut fits: Vec<String> =
+            fitting.flat_map(|group| group.nodes.iter().map(|node| (*node).to_owned())).collect();
+        fits.sort_unstable();
+        fits
+    }
+
+    /// Why the pod fits nowhere.
+    fn kept(&self, pod: &Value, asked: &Asked, bar: Bar<'_>) -> anyhow::Result<Answer> {
+        if !asked.claims.is_empty() || !asked.known.allocated.is_empty() {
+            return explain::answer(pod, &self.view, &self.policy, bar);
+        }
+        let placement = Placement::of(&asked.pod);
+        let mut why: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for node in nodes(&self.view) {
+            let reason = if placement.allows(&self.view, node) { bar(node) } else { None };
+            let left_out = || "left out by the pod's nodeSelector or node affinity".to_owned();
+            why.entry(reason.unwrap_or_else(left_out)).or_default().push(node);
+        }
+        let why: Vec<_> =
+            why.iter().map(|(why, nodes)| format!("{}: {why}", node_list(nodes))).collect();
+        Ok(Answer::Refused(format!("asks for no devices and fits on no node; {}", why.join("; "))))
+    }
+
+    /// The node that ranks highest, the first by name of several, with what the pod gets there.
+    fn choose(
+        &self,
+        pod: &Pod,
+        fits: &[String],
+    ) -> (String, Option<PathKind>, Option<i64>, Vec<String>) {
+        self.ranker.learn(&self.view);
+        let answer = self.ranker.prioritize(pod, fits, &self.view, self.start.0, &|| false);
+        let known = || answer.nodes.iter().filter(|it| it.reason.outcome().is_some());
+        let score = known().map(|scored| scored.score).max();
+        let best = |scored: &&Scored| Some(scored.score) == score;
+        let equal: Vec<String> = known().filter(best).map(|it| it.node.clone()).collect();
+        let first = known().find(best);
+        let path = first.and_then(|it| it.reason.outcome()).and_then(|it| it.gets.path);
+        let node = first.map(|scored| &scored.node).or_else(|| fits.first());
+        (node.cloned().unwrap_or_default(), path, score, equal)
+    }
+
+    /// Allocates the claims and puts the pod on the node; returns the devices that it gets.
+    fn bind(&mut self, asked: Asked, node: &str) -> anyhow::Result<Vec<DeviceId>> {
+        let Asked { mut pod, known, claims, .. } = asked;
+        let (inventory, limits) = (self.view.inventory(), Limits::steps(STEPS_MAX));
+        let state = inventory.state();
+        let attempt = allocate(inventory, node, &claims, state, self.view.settings(), limits);
+        let Outcome::Allocated(allocations) = attempt.outcome else {
+            anyhow::bail!("the claims fit on node `{node}`, and then did not");
+        };
+        let spec = pod.spec.get_or_insert_default();
+        spec.node_name = Some(node.to_owned());
+        let entries = spec.resource_claims.iter().flatten();
+        let mut made = entries
+            .filter(|entry| entry.resource_claim_template_name.is_some())
+            .map(|entry| entry.name.clone())
+            .collect::<Vec<_>>()
+            .into_iter();
+        let mut statuses = Vec::new();
+        for (open, allocation) in known.open.iter().zip(&allocations) {
+            let entry = if open.is_made { None } else { made.next() };
+            let key = claim::name(&self.view, &pod, open, entry.as_deref());
+            let claim = claim::allocated(&self.view, &pod, open, (&key, allocation));
+            statuses.extend(entry.map(|name| PodResourceClaimStatus {
+                name,
+                resource_claim_name: Some(key.name.clone()),
+            }));
+            self.view.apply(claim)?;
+        }
+        pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
+        self.pods.apply_usage(&pod);
+        self.ranker.settle(&self.view, self.start.0);
+        let results = allocations.iter().flat_map(|allocation| &allocation.results);
+        Ok(results.map(|result| result.device.clone()).collect())
+    }
+}

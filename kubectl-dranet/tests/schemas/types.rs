@@ -1,0 +1,665 @@
+//! What `-o json` of each command holds. The schemas in `docs/reference/schemas` are made of
+//! these, and real output is read into them.
+
+#![allow(dead_code, reason = "serde alone reads the fields")]
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// An object of Kubernetes.
+type Object = Map<String, Value>;
+
+/// `kubectl dranet plan -o json`: one document for each pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Plan {
+    /// A pod that gets a claim.
+    Planned(Box<Planned>),
+    /// A pod that stays as it is.
+    Unchanged(Unchanged),
+    /// A pod that is refused.
+    Denied(Denied),
+}
+
+/// A pod that gets a claim.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Planned {
+    /// The pod as admission rewrites it.
+    pub(crate) pod: Object,
+    /// The ResourceClaimTemplate.
+    pub(crate) template: Object,
+    /// The join.
+    pub(crate) join: String,
+    /// How near the devices are.
+    pub(crate) level: String,
+    /// The reason for the join.
+    pub(crate) why: String,
+    /// Search steps on one node at worst.
+    pub(crate) steps: u64,
+    /// Admission's warnings.
+    pub(crate) warnings: Vec<String>,
+    /// What each node would give now.
+    pub(crate) nodes: Vec<PlanNode>,
+    /// Of a pod of a group: where the group would go.
+    pub(crate) fabric: Option<PlanFabric>,
+}
+
+/// What a node would give now.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanNode {
+    /// The node.
+    pub(crate) name: String,
+    /// Whether the pod fits; null where it is not known.
+    pub(crate) fits: Option<bool>,
+    /// Whether it would be these devices and no others; null where it does not fit.
+    pub(crate) exact: Option<bool>,
+    /// Why it does not fit, or is not known.
+    pub(crate) reason: Option<String>,
+    /// The devices.
+    pub(crate) devices: Vec<RequestedDevice>,
+    /// Each GPU with each NIC.
+    pub(crate) pairs: Vec<Pair>,
+}
+
+/// A device, and what asked for it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequestedDevice {
+    /// The request, with the alternative after a slash.
+    pub(crate) request: String,
+    /// The driver.
+    pub(crate) driver: String,
+    /// The pool.
+    pub(crate) pool: String,
+    /// The device.
+    pub(crate) device: String,
+}
+
+/// A GPU, a NIC and the path between them.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pair {
+    /// The GPU.
+    pub(crate) gpu: String,
+    /// The NIC.
+    pub(crate) nic: String,
+    /// `PIX`, `PXB`, `PHB`, `NODE`, `SYS` and the like.
+    pub(crate) path: String,
+}
+
+/// Where a group would go.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanFabric {
+    /// Pods of the group.
+    pub(crate) size: u64,
+    /// How many fit on each fabric.
+    pub(crate) places: BTreeMap<String, u64>,
+    /// The fabric that it would take.
+    pub(crate) chosen: Option<String>,
+    /// Why it would wait.
+    pub(crate) waits: Option<String>,
+}
+
+/// A pod that stays as it is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unchanged {
+    /// The pod.
+    pub(crate) pod: Object,
+    /// Always null.
+    pub(crate) template: (),
+    /// Admission's warnings.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A pod that is refused.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Denied {
+    /// Why.
+    pub(crate) denied: Denial,
+}
+
+/// Why a pod is refused.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Denial {
+    /// The annotation.
+    pub(crate) annotation: String,
+    /// Its value.
+    pub(crate) value: String,
+    /// What is allowed.
+    pub(crate) allowed: Option<String>,
+    /// The whole sentence.
+    pub(crate) message: String,
+}
+
+/// `kubectl dranet explain -o json`: one document for each pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Explain {
+    /// What the nodes say.
+    Nodes(Box<ExplainNodes>),
+    /// There is nothing to explain.
+    Fine(ExplainFine),
+    /// It is denied, or cannot be scheduled anywhere.
+    Refused(ExplainRefused),
+}
+
+/// There is nothing to explain.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainFine {
+    /// Kind and name.
+    pub(crate) pod: String,
+    /// Why.
+    pub(crate) message: String,
+}
+
+/// It is denied, or cannot be scheduled anywhere.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainRefused {
+    /// Kind and name.
+    pub(crate) pod: String,
+    /// Why.
+    pub(crate) refused: String,
+}
+
+/// What the nodes say to a pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ExplainNodes {
+    /// Kind and name.
+    pub(crate) pod: String,
+    /// What keeps it besides devices.
+    pub(crate) waits: Vec<String>,
+    /// What may keep it and cannot be told.
+    pub(crate) remarks: Vec<String>,
+    /// Nodes where its claims fit.
+    pub(crate) fits: Vec<String>,
+    /// Nodes that say the same.
+    pub(crate) groups: Vec<ExplainGroup>,
+    /// Nodes that its own selectors leave out.
+    pub(crate) not_selected: Vec<String>,
+    /// Nodes that something else leaves out; of `simulate` alone.
+    pub(crate) barred: Option<Vec<Barred>>,
+    /// Changes each of which alone would let it run.
+    pub(crate) changes: Vec<ExplainChange>,
+}
+
+/// Nodes that say the same.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ExplainGroup {
+    /// The nodes.
+    pub(crate) nodes: Vec<String>,
+    /// Whether and why it does not fit.
+    pub(crate) verdict: String,
+    /// One for each request.
+    pub(crate) reasons: Vec<String>,
+    /// Who holds the devices of the first node.
+    pub(crate) in_use: Vec<String>,
+}
+
+/// Nodes that are left out.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Barred {
+    /// Why.
+    pub(crate) why: String,
+    /// The nodes.
+    pub(crate) nodes: Vec<String>,
+}
+
+/// A change that would let the pod run.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainChange {
+    /// What to change.
+    pub(crate) change: String,
+    /// The number of nodes where it fits then.
+    pub(crate) nodes: u64,
+}
+
+/// `kubectl dranet verify -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Verify {
+    /// Pods that have GPUs and NICs.
+    pub(crate) pods: Vec<Verified>,
+}
+
+/// A pod that has GPUs and NICs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Verified {
+    /// Namespace and name.
+    pub(crate) pod: String,
+    /// Its node.
+    pub(crate) node: String,
+    /// What it has.
+    pub(crate) pairs: Vec<Pair>,
+    /// The farthest path that its annotations allow.
+    pub(crate) promised: Option<String>,
+    /// The farthest path of the same claims on the empty node.
+    pub(crate) possible: Option<String>,
+    /// Whether a pair is farther than promised.
+    pub(crate) worse: bool,
+    /// A text for each NIC that does not carry what it could.
+    pub(crate) degraded: Vec<String>,
+}
+
+/// `kubectl dranet capacity -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Capacity {
+    /// One for each shape that was asked for.
+    pub(crate) shapes: Vec<CapacityShape>,
+    /// The largest pod with as many NICs as GPUs that fits now.
+    pub(crate) largest: Option<String>,
+}
+
+/// How many pods of a shape fit.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct CapacityShape {
+    /// The shape, as `1gpu:2nic`.
+    pub(crate) shape: String,
+    /// Why admission lets no such pod in.
+    pub(crate) denied: Option<String>,
+    /// How many fit now.
+    pub(crate) fit_now: u64,
+    /// How many would fit with nothing in use.
+    pub(crate) fit_empty: u64,
+    /// The same by type of machine and fabric.
+    pub(crate) rooms: Vec<CapacityRoom>,
+    /// What would have to leave for one to fit.
+    pub(crate) to_move: Option<ToMove>,
+}
+
+/// The nodes of a type of machine on a fabric.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct CapacityRoom {
+    /// The type of machine, else its shape.
+    pub(crate) machine: String,
+    /// The fabric.
+    pub(crate) fabric: Option<String>,
+    /// How many nodes.
+    pub(crate) nodes: u64,
+    /// How many pods fit now.
+    pub(crate) fit_now: u64,
+    /// How many would fit with nothing in use.
+    pub(crate) fit_empty: u64,
+}
+
+/// What would have to leave a node.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToMove {
+    /// The node.
+    pub(crate) node: String,
+    /// The fewest claims.
+    pub(crate) claims: Vec<String>,
+}
+
+/// `kubectl dranet simulate -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Simulate {
+    /// The pods that are placed, in their order.
+    pub(crate) placed: Vec<Placed>,
+    /// The others.
+    pub(crate) pending: Vec<Pending>,
+}
+
+/// Where a pod is placed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Placed {
+    /// Namespace and name.
+    pub(crate) pod: String,
+    /// Its node.
+    pub(crate) node: String,
+    /// The type of the machine, else its shape.
+    pub(crate) machine: String,
+    /// The fabric of the node.
+    pub(crate) fabric: Option<String>,
+    /// The farthest of its pairs of GPU and NIC.
+    pub(crate) path: Option<String>,
+    /// The points of scheduler-ext for the node.
+    pub(crate) score: Option<i64>,
+    /// The nodes with as many points.
+    pub(crate) equal_nodes: Vec<String>,
+    /// What it gets.
+    pub(crate) devices: Vec<Device>,
+}
+
+/// A device.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Device {
+    /// The driver.
+    pub(crate) driver: String,
+    /// The pool.
+    pub(crate) pool: String,
+    /// The device.
+    #[serde(rename = "device")]
+    pub(crate) name: String,
+}
+
+/// Pods of one origin that stay pending.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pending {
+    /// The pods, with their namespace.
+    pub(crate) pods: Vec<String>,
+    /// What `explain` says of the first.
+    pub(crate) why: Explain,
+}
+
+/// `kubectl dranet bench -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Bench {
+    /// The end that is written to.
+    pub(crate) server: BenchEnd,
+    /// The end that writes and measures.
+    pub(crate) client: BenchEnd,
+    /// Bytes of a message.
+    pub(crate) message_bytes: u64,
+    /// What was measured, in gigabits per second.
+    pub(crate) measured_gbps: f64,
+    /// The least that the links promise, as far as they are known.
+    pub(crate) promised_gbps: Option<f64>,
+    /// What was measured of it, in percent.
+    pub(crate) percent: Option<f64>,
+}
+
+/// One end of a measurement.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct BenchEnd {
+    /// Its node.
+    pub(crate) node: String,
+    /// The NIC.
+    pub(crate) nic: Option<String>,
+    /// Rate of the NIC's port.
+    pub(crate) port_gbps: Option<f64>,
+    /// What the NIC's PCIe link carries as it runs.
+    pub(crate) pcie_gbps: Option<f64>,
+}
+
+/// `kubectl dranet lint -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Lint {
+    /// What was looked at.
+    pub(crate) claims: Vec<Linted>,
+}
+
+/// A claim, a template or a pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Linted {
+    /// Its kind.
+    pub(crate) kind: String,
+    /// Its name, of an object of the cluster with the namespace.
+    pub(crate) name: String,
+    /// What is wrong with it.
+    pub(crate) findings: Vec<LintFinding>,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// It does less than it looks like.
+    Note,
+    /// It works now, and will not always.
+    Warning,
+    /// It does not work.
+    Error,
+}
+
+/// What is wrong with a claim, a template or a pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LintFinding {
+    /// The name of the check.
+    pub(crate) check: String,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// Where.
+    pub(crate) place: String,
+    /// What, and what to do.
+    pub(crate) message: String,
+}
+
+/// `kubectl dranet doctor -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Doctor {
+    /// Version of the API server.
+    pub(crate) server: Option<String>,
+    /// Number of nodes.
+    pub(crate) nodes: u64,
+    /// Those with GPUs of a DRA driver.
+    pub(crate) with_gpus: u64,
+    /// Those with NICs.
+    pub(crate) with_nics: u64,
+    /// Those with a graph.
+    pub(crate) with_graph: u64,
+    /// The types of machines with both.
+    pub(crate) machines: Vec<DoctorMachine>,
+    /// What to mend.
+    pub(crate) findings: Vec<DoctorFinding>,
+}
+
+/// A type of machine.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoctorMachine {
+    /// Its name, else its shape.
+    pub(crate) name: String,
+    /// How many nodes.
+    pub(crate) nodes: u64,
+    /// GPUs of each.
+    pub(crate) gpus: u64,
+    /// NICs of each.
+    pub(crate) nics: u64,
+    /// The join of a pod with one GPU and one NIC.
+    pub(crate) join: Option<String>,
+    /// Why there is none.
+    pub(crate) denied: Option<String>,
+}
+
+/// One thing to mend.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoctorFinding {
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// Which object, or which nodes.
+    pub(crate) place: String,
+    /// What, and what to do.
+    pub(crate) message: String,
+}
+
+/// `kubectl dranet fabric -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fabrics {
+    /// The fabrics.
+    pub(crate) fabrics: Vec<Fabric>,
+    /// Groups that wait for one.
+    pub(crate) waiting: Vec<WaitingGroup>,
+}
+
+/// A fabric.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Fabric {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its nodes.
+    pub(crate) nodes: u64,
+    /// Those of which nothing is in use.
+    pub(crate) nodes_free: u64,
+    /// GPUs that nobody has.
+    pub(crate) gpus_free: u64,
+    /// NICs that nobody has.
+    pub(crate) nics_free: u64,
+}
+
+/// A group that waits.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitingGroup {
+    /// Namespace and name.
+    pub(crate) name: String,
+    /// Pods behind the gate.
+    pub(crate) pods: u64,
+    /// Why.
+    pub(crate) why: String,
+    /// How many of them fit on each fabric now.
+    pub(crate) places: BTreeMap<String, u64>,
+}
+
+/// `kubectl dranet top -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Top {
+    /// Nodes with GPUs or NICs.
+    pub(crate) nodes: Vec<TopNode>,
+}
+
+/// A node.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct TopNode {
+    /// Its name.
+    pub(crate) name: String,
+    /// The type of the machine, else its shape.
+    pub(crate) machine: String,
+    /// Its fabric.
+    pub(crate) fabric: Option<String>,
+    /// Its GPUs.
+    pub(crate) gpus: Amount,
+    /// Its NICs.
+    pub(crate) nics: Amount,
+    /// NUMA nodes with GPUs and NICs, all of them free.
+    pub(crate) whole_cells: Option<u64>,
+    /// A text for each NIC in trouble.
+    pub(crate) ports: Vec<String>,
+}
+
+/// How many of how many.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Amount {
+    /// Those that nobody has.
+    pub(crate) free: u64,
+    /// All.
+    pub(crate) all: u64,
+}
+
+/// `kubectl dranet version -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Version {
+    /// Version of this program.
+    pub(crate) client: String,
+    /// Version of the API server.
+    pub(crate) server: Option<String>,
+    /// What runs in the cluster.
+    pub(crate) components: Vec<Component>,
+}
+
+/// A part of the project in the cluster.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Component {
+    /// Its name.
+    pub(crate) name: String,
+    /// Tag or digest of its image.
+    pub(crate) version: String,
+    /// How many replicas are ready, as `1/2`.
+    pub(crate) ready: String,
+    /// Its image.
+    pub(crate) image: String,
+}
+
+/// `kubectl dranet diff -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Diff {
+    /// The objects that differ.
+    pub(crate) objects: Vec<Different>,
+}
+
+/// An object that differs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Different {
+    /// Its kind.
+    pub(crate) kind: String,
+    /// Its namespace and name.
+    pub(crate) name: String,
+    /// How.
+    pub(crate) change: ChangeKind,
+    /// Of one that changed: its fields.
+    pub(crate) fields: Vec<FieldChange>,
+}
+
+/// How an object differs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ChangeKind {
+    /// It was not there before.
+    Added,
+    /// It is not there any more.
+    Removed,
+    /// A field has another value.
+    Changed,
+}
+
+/// A field that has another value.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FieldChange {
+    /// Where it is.
+    pub(crate) path: String,
+    /// Its value before.
+    pub(crate) before: Value,
+    /// Its value after.
+    pub(crate) after: Value,
+}
+
+/// `kubectl dranet migrate -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Migrate {
+    /// Values of the chart.
+    pub(crate) values: Object,
+    /// Objects to apply.
+    pub(crate) documents: Vec<Object>,
+    /// What has no counterpart.
+    pub(crate) notes: Vec<MigrateNote>,
+}
+
+/// What has no counterpart.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MigrateNote {
+    /// The object.
+    pub(crate) object: String,
+    /// What is to be known of it.
+    pub(crate) note: String,
+}

@@ -1,0 +1,206 @@
+//! Where `simulate` puts pods on GB300 nodes: four GPUs and four NICs each, two of each on each
+//! NUMA node.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use clap::Parser as _;
+use kubectl_dranet::args::Args;
+use serde_json::{Value, json};
+use std::fs;
+use tempfile::TempDir;
+
+const EXAMPLE: &str = "../deploy/examples/aks-gb300/cluster.yaml";
+const NODE: &str = "aks-gpu-45139532-vmss000081";
+
+/// A folder with a cluster and the pods that are asked about.
+struct Asked(TempDir);
+
+impl Asked {
+    /// The example with its objects changed, and others beside.
+    fn of(pods: &[Value], more: &[Value], change: impl Fn(&mut Value)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut objects = cluster_model::snapshot::objects(EXAMPLE.as_ref()).unwrap();
+        objects.iter_mut().for_each(change);
+        objects.extend_from_slice(more);
+        for (name, items) in [("cluster.json", &objects[..]), ("pods.json", pods)] {
+            let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
+            fs::write(folder.path().join(name), list.to_string()).unwrap();
+        }
+        Self(folder)
+    }
+
+    /// The output with the exit code, or the error.
+    fn run(&self, more: &[&str]) -> String {
+        let path = |name: &str| self.0.path().join(name).display().to_string();
+        let (pods, cluster) = (path("pods.json"), path("cluster.json"));
+        let args = ["kubectl-dranet", "simulate", "-f", &pods, "--snapshot", &cluster];
+        let args = Args::try_parse_from(args.iter().chain(more)).unwrap();
+        match kubectl_dranet::run(&args) {
+            Ok(output) => {
+                format!("{}exit code {}\n", output.text, if output.denied { 3 } else { 0 })
+            }
+            Err(error) => format!("error: {}", process::exit::one_line(&error)),
+        }
+    }
+
+    fn json(&self, more: &[&str]) -> Value {
+        let text = self.run(&[more, &["-o", "json"]].concat());
+        serde_json::from_str(text.rsplit_once("exit code").unwrap().0).unwrap()
+    }
+}
+
+fn template(annotations: &Value, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["containers"] =
+        json!([{ "name": "main", "image": "main", "resources": spec["resources"] }]);
+    spec.as_object_mut().unwrap().remove("resources");
+    json!({ "metadata": { "annotations": annotations }, "spec": spec })
+}
+
+/// Pods with so many GPUs and NICs.
+fn job(name: &str, pods: u32, (gpus, nics): (u32, u32)) -> Value {
+    let asked = json!({
+        "dranet.io/aligned-nics": nics.to_string(), "dranet.io/gpus": gpus.to_string(),
+    });
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": { "name": name },
+        "spec": { "parallelism": pods, "template": template(&asked, &json!({})) },
+    })
+}
+
+/// Two pairs fill a NUMA node; the third pod of two pairs has no place, and would have one on a
+/// second node.
+#[test]
+fn pods_are_placed_one_after_another() {
+    let asked = Asked::of(&[job("small", 2, (1, 1)), job("large", 3, (2, 2))], &[], |_| {});
+    insta::assert_snapshot!(asked.run(&[]));
+    insta::assert_snapshot!(asked.run(&["--add-nodes", &format!("{NODE}=1")]));
+    insta::assert_json_snapshot!(asked.json(&["--add-nodes", &format!("{NODE}=1")])["placed"][0]);
+}
+
+/// A pod breaks a NUMA node; the next of its kind goes beside it, and the larger ones to what is
+/// whole. Without scores the first node by name would do for each.
+#[test]
+fn nodes_are_ranked_as_the_extender_ranks_them() {
+    let pods = [job("a", 1, (1, 1)), job("b", 1, (4, 4)), job("c", 1, (1, 1)), job("d", 1, (2, 2))];
+    let asked = Asked::of(&pods, &[], |_| {});
+    let answer = asked.json(&["--add-nodes", &format!("{NODE}=1")]);
+    let node = |index: usize| answer["placed"][index]["node"].as_str().unwrap().to_owned();
+    assert_eq!(answer["pending"], json!([]));
+    assert_ne!(node(0), node(1), "{answer}");
+    assert_eq!((node(0), node(0)), (node(2), node(3)), "{answer}");
+    assert_eq!(answer["placed"][2]["equalNodes"], json!([node(0)]));
+}
+
+/// What keeps a pod from a node beside its devices.
+#[test]
+fn taints_and_requests_leave_nodes_out() {
+    let node = |cpus: &str, taints: &Value| {
+        let (cpus, taints) = (cpus.to_owned(), taints.clone());
+        move |object: &mut Value| {
+            if object["kind"] == "Node" {
+                object["status"] =
+                    json!({ "allocatable": { "cpu": cpus, "memory": "1Ti", "pods": "3" } });
+                object["spec"]["taints"] = taints.clone();
+            }
+        }
+    };
+    let pairs = json!({ "dranet.io/aligned-nics": "1", "dranet.io/gpus": "1" });
+    let cpus = json!({ "resources": { "requests": { "cpu": "8" } } });
+    let deployment = |name: &str, annotations: &Value, spec: &Value| {
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": { "name": name },
+            "spec": { "replicas": 2, "template": template(annotations, spec) },
+        })
+    };
+    let running = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "runs", "namespace": "other" },
+        "spec": {
+            "nodeName": NODE,
+            "containers": [{ "name": "main", "resources": { "requests": { "cpu": "10" } } }],
+        },
+    });
+    let pods = [deployment("aligned", &pairs, &cpus), deployment("plain", &json!({}), &cpus)];
+    let of = |cpus: &str, taints: Value, running: &[Value]| {
+        Asked::of(&pods, running, node(cpus, &taints)).run(&[])
+    };
+    let tainted = json!([{ "key": "sku", "value": "gpu", "effect": "NoSchedule" }]);
+    let all = [
+        of("64", Value::Null, &[]),
+        of("64", Value::Null, std::slice::from_ref(&running)),
+        of("20", Value::Null, &[running]),
+        of("64", tainted, &[]),
+    ];
+    insta::assert_snapshot!(all.join("\n---\n"));
+}
+
+/// A group takes one fabric as a whole, or waits.
+#[test]
+fn a_group_goes_to_one_fabric() {
+    let fabric = |object: &mut Value| {
+        if object["kind"] == "Node" {
+            object["metadata"]["labels"]["topology.dranet.io/fabric"] = "ib-7".into();
+            object["status"] = json!({ "allocatable": { "cpu": "8", "pods": "110" } });
+        }
+    };
+    let group = |name: &str, size: u32| {
+        let mut job = job(name, size, (1, 2));
+        let annotations = &mut job["spec"]["template"]["metadata"]["annotations"];
+        annotations["dranet.io/fabric"] = name.into();
+        annotations["dranet.io/fabric-size"] = size.to_string().into();
+        job
+    };
+    let asked = Asked::of(&[group("three", 3), group("two", 2)], &[], fabric);
+    insta::assert_snapshot!(asked.run(&[]));
+}
+
+#[test]
+fn what_cannot_be_scheduled_is_told() {
+    let gated = {
+        let mut job = job("gated", 1, (1, 1));
+        job["spec"]["template"]["spec"]["schedulingGates"] = json!([{ "name": "example.com/x" }]);
+        job
+    };
+    let unknown = {
+        let mut job = job("claim", 1, (1, 1));
+        let template = template(
+            &json!({}),
+            &json!({ "resourceClaims": [{ "name": "c", "resourceClaimTemplateName": "nothing" }] }),
+        );
+        job["spec"]["template"] = template;
+        job
+    };
+    let asked = Asked::of(&[job("denied", 2, (1, 9)), gated, unknown], &[], |_| {});
+    insta::assert_snapshot!(asked.run(&[]));
+    insta::assert_snapshot!(asked.run(&["--add-nodes", "p5.48xlarge=2"]));
+}
+
+/// The scheduler of Kubernetes 1.35 takes pools in random order.
+#[test]
+fn a_file_is_read_as_of_the_version_that_is_named() {
+    let pod = "../deploy/examples/aks-gb300/2nic-aligned.yaml";
+    let exact = |more: &[&str]| {
+        let args = ["kubectl-dranet", "plan", "-f", pod, "--snapshot", EXAMPLE, "-o", "json"];
+        let args = Args::try_parse_from(args.iter().chain(more)).unwrap();
+        let answer: Value =
+            serde_json::from_str(&kubectl_dranet::run(&args).unwrap().text).unwrap();
+        answer["nodes"][0]["exact"].clone()
+    };
+    assert_eq!(exact(&[]), true);
+    assert_eq!(exact(&["--kubernetes-version", "v1.36.2"]), true);
+    assert_eq!(exact(&["--kubernetes-version", "1.35"]), false);
+    for (flags, expected) in [
+        (&["--kubernetes-version", "1.35"][..], "--snapshot <PATH>"),
+        (&["--snapshot", "x", "--kubernetes-version", "1.20"], "known versions: 1.34 to 1.37"),
+    ] {
+        let args = ["kubectl-dranet", "top"].iter().chain(flags);
+        let error = Args::try_parse_from(args).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

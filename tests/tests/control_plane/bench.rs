@@ -1,0 +1,258 @@
+//! `kubectl dranet bench` on the real control plane: its two pods are admitted, scheduled apart,
+//! measured, and deleted however it ends. No kubelet stands behind the nodes, so a loop here writes
+//! the status that one would.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::{Output, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::{
+    ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tests::{Check, ControlPlane, Scope, binaries, eventually, floor::Test};
+use tokio::process::{Child, Command};
+
+use super::thin_line::with_rig;
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// Between two looks of the loop that stands for a kubelet.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// How long a measurement takes at least.
+const MEASURED: SignedDuration = SignedDuration::from_secs(2);
+
+/// What perftest printed on a NIC of 200 Gb/s.
+const FAST: &str =
+    " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 4096       5000             188.76             188.56             5.754307
+";
+/// The same on one of 56 Gb/s.
+const SLOW: &str =
+    " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      5000             51.05              51.04              0.097356
+";
+
+pub(crate) fn tests() -> Vec<Test> {
+    let all = tests::tests![
+        two_pods_are_measured_and_deleted,
+        an_interrupted_measurement_leaves_nothing,
+        a_failed_measurement_leaves_nothing,
+    ];
+    all.into_iter().map(Test::alone).collect()
+}
+
+/// What the loop does with pods that have a node.
+#[derive(Clone, Copy)]
+enum Kubelet {
+    /// The client ends well and tells this.
+    Measures(&'static str),
+    /// The client ends badly and tells this.
+    Fails(&'static str),
+    /// Their image cannot be pulled.
+    HasNoImage,
+    /// The client runs and does not end.
+    NeverEnds,
+    /// Nothing starts.
+    Sleeps,
+}
+
+async fn two_pods_are_measured_and_deleted(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, _, nodes| {
+        let child = start(&plane, scope, &["-o", "json"])?;
+        let output = ended(scope, child, Kubelet::Measures(FAST)).await?;
+        let answer: Value = serde_json::from_slice(&output.stdout).context("it prints JSON")?;
+        let schema = binaries::in_tests("../docs/reference/schemas/bench.json");
+        let schema: Value = serde_json::from_str(&fs::read_to_string(schema)?)?;
+        let keys = |object: &Value| -> BTreeSet<String> {
+            object.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+        };
+        assert_eq!(keys(&answer), keys(&schema["properties"]));
+        assert_eq!(keys(&answer["server"]), keys(&schema["$defs"]["BenchEnd"]["properties"]));
+        let used = [&answer["server"]["node"], &answer["client"]["node"]];
+        assert!(
+            used[0] != used[1] && used.iter().all(|it| nodes.iter().any(|n| *it == n)),
+            "{answer}"
+        );
+        assert!(
+            answer["server"]["nic"].is_string() && answer["client"]["nic"].is_string(),
+            "{answer}"
+        );
+        assert_eq!(answer["measuredGbps"], 188.56, "{answer}");
+        let promised = answer["promisedGbps"].as_f64().context("the NICs publish rates")?;
+        let percent = answer["percent"].as_f64().context("it compares")?;
+        assert!((percent - 18_856.0 / promised).abs() < 1e-6, "{answer}");
+        let is_less = percent < 80.0;
+        assert_eq!(output.status.code(), Some(if is_less { 3 } else { 0 }), "{answer}");
+        nothing_left(scope).await?;
+        for (least, code) in [("0", 0), ("100", 3)] {
+            let child = start(&plane, scope, &["--at-least", least])?;
+            let output = ended(scope, child, Kubelet::Measures(SLOW)).await?;
+            let text = String::from_utf8(output.stdout)?;
+            assert!(text.contains("measured 51.0 Gb/s with messages of 65536 bytes, "), "{text}");
+            assert_eq!(output.status.code(), Some(code), "{text}");
+            nothing_left(scope).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Interrupted before anything starts, and while the client runs; by Ctrl-C and by SIGTERM.
+async fn an_interrupted_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, _, _| {
+        for (kubelet, pods, signal) in [
+            (Kubelet::Sleeps, 1, Signal::INT),
+            (Kubelet::NeverEnds, 2, Signal::INT),
+            (Kubelet::NeverEnds, 2, Signal::TERM),
+        ] {
+            let child = start(&plane, scope, &[])?;
+            eventually(SOON, async || {
+                look(scope, kubelet).await?;
+                let there = bench_pods(scope).await?.len();
+                Ok(Check::that(there == pods, || format!("{there} pods")))
+            })
+            .await?;
+            let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+            kill_process(pid.context("it runs")?, signal)?;
+            let output = ended(scope, child, kubelet).await?;
+            let errors = String::from_utf8(output.stderr)?;
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            let expected = "error: no measurement; the pods are deleted: interrupted";
+            assert!(errors.contains(expected), "{errors}");
+            nothing_left(scope).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn a_failed_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, _, _| {
+        for (kubelet, flags, expected) in [
+            (Kubelet::Fails("Couldn't connect to 10.0.0.1:18515"), &[][..], "Couldn't connect to"),
+            (Kubelet::Measures("Segmentation fault"), &[], "it has no table of bandwidths"),
+            (Kubelet::HasNoImage, &[], "ImagePullBackOff"),
+            (Kubelet::Sleeps, &["--timeout", "1"], "was not ready after 1 seconds"),
+            (
+                Kubelet::Sleeps,
+                &["--nodes", "nowhere", "--timeout", "3"],
+                "no node matches the pod's nodeSelector",
+            ),
+        ] {
+            let output = ended(scope, start(&plane, scope, flags)?, kubelet).await?;
+            let errors = String::from_utf8(output.stderr)?;
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            assert!(errors.contains(expected), "`{expected}` is missing in: {errors}");
+            nothing_left(scope).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn start(plane: &ControlPlane, scope: &Scope, flags: &[&str]) -> anyhow::Result<Child> {
+    let mut command = Command::new(binaries::ours("kubectl-dranet")?);
+    command.args(["bench", "-n", scope.namespace(), "--kubeconfig"]).arg(plane.kubeconfig());
+    command.args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    Ok(command.spawn()?)
+}
+
+/// Its output, with a kubelet beside it.
+async fn ended(scope: &Scope, child: Child, kubelet: Kubelet) -> anyhow::Result<Output> {
+    let looks = async {
+        loop {
+            look(scope, kubelet).await?;
+            tokio::time::sleep(PERIOD).await;
+        }
+    };
+    tokio::select! {
+        output = tokio::time::timeout(SOON, child.wait_with_output()) => {
+            Ok(output.context("it runs on")??)
+        }
+        failed = looks => failed,
+    }
+}
+
+async fn bench_pods(scope: &Scope) -> anyhow::Result<Vec<Pod>> {
+    Ok(scope.api::<Pod>().list(&ListParams::default().labels("bench.dranet.io/run")).await?.items)
+}
+
+/// One look of a kubelet at its pods.
+async fn look(scope: &Scope, kubelet: Kubelet) -> anyhow::Result<()> {
+    for pod in bench_pods(scope).await? {
+        let name = pod.name_any();
+        if pod.metadata.deletion_timestamp.is_some() {
+            scope.delete_pod(&name).await?;
+            continue;
+        }
+        let is_bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let is_client = name.ends_with("client");
+        let ended = |phase: &str, code: u32, told: &str| {
+            (phase.to_owned(), json!({ "terminated": { "exitCode": code, "message": told } }))
+        };
+        let (phase, state) = match (kubelet, phase) {
+            _ if !is_bound => continue,
+            (Kubelet::Sleeps, _) | (_, Some("Succeeded" | "Failed")) => continue,
+            (Kubelet::HasNoImage, _) => {
+                ("Pending".to_owned(), json!({ "waiting": { "reason": "ImagePullBackOff" } }))
+            }
+            (_, Some("Pending")) => {
+                ("Running".to_owned(), json!({ "running": { "startedAt": Timestamp::now() } }))
+            }
+            (Kubelet::Measures(_) | Kubelet::Fails(_), _) if is_client && !has_run(&pod) => {
+                continue;
+            }
+            (Kubelet::Measures(told), _) if is_client => ended("Succeeded", 0, told),
+            (Kubelet::Fails(told), _) if is_client => ended("Failed", 1, told),
+            _ => continue,
+        };
+        let status = json!({ "status": {
+            "phase": phase,
+            "podIP": "10.0.0.1",
+            "podIPs": [{ "ip": "10.0.0.1" }],
+            "containerStatuses": [{
+                "name": "main", "ready": true, "restartCount": 0, "image": "main", "imageID": "main",
+                "state": state,
+            }],
+        } });
+        let params = PatchParams::default();
+        match scope.api::<Pod>().patch_status(&name, &params, &Patch::Merge(status)).await {
+            Ok(_) => {}
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a container has run for as long as a measurement takes at least.
+fn has_run(pod: &Pod) -> bool {
+    let containers = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
+    let mut running = containers.filter_map(|it| it.state.as_ref()?.running.as_ref());
+    let started = running.find_map(|it| it.started_at.as_ref());
+    started.is_some_and(|it| Timestamp::now().duration_since(it.0) > MEASURED)
+}
+
+/// No pod is left, and soon no claim.
+async fn nothing_left(scope: &Scope) -> anyhow::Result<()> {
+    let pods = bench_pods(scope).await?;
+    anyhow::ensure!(pods.is_empty(), "{} pods are left", pods.len());
+    eventually(SOON, async || {
+        let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
+        Ok(Check::that(claims.is_empty(), || format!("{} claims are left", claims.len())))
+    })
+    .await
+}

@@ -121,6 +121,19 @@ impl Plans {
         view: &ClusterView,
         policy: &Policy,
     ) -> Result<Plan, Denial> {
+        let (plan, is_fresh) = self.kept_or_made(intent, placement, view, policy);
+        self.asked.count(!is_fresh);
+        plan
+    }
+
+    /// Returns whether it was made now.
+    fn kept_or_made(
+        &self,
+        intent: &Intent,
+        placement: &Placement,
+        view: &ClusterView,
+        policy: &Policy,
+    ) -> (Result<Plan, Denial>, bool) {
         let epoch = view.epoch();
         let new = || Made {
             epoch,
@@ -129,8 +142,8 @@ impl Plans {
         };
         let entry = self.cache.entry(PlanKey::of(intent, placement));
         let made = entry.or_insert_with_if(new, |known| known.epoch != epoch);
-        self.asked.count(!made.is_fresh());
-        made.into_value().plan
+        let is_fresh = made.is_fresh();
+        (made.into_value().plan, is_fresh)
     }
 
     /// The same beside the threads that do IO. Of several who ask for one plan, one has it made
@@ -144,12 +157,17 @@ impl Plans {
     ) -> Result<Result<Plan, Denial>, DecisionError> {
         let key = PlanKey::of(&pending.intent, &pending.placement);
         let cell = Arc::clone(lock(&self.making).entry(key.clone()).or_default());
+        let mut waits = true;
         let made = cell.get_or_try_init(|| {
+            waits = false;
             let (plans, PlanKey { intent, placement }) = (self.clone(), key.clone());
             let (view, policy) = (Arc::clone(view), Arc::clone(policy));
             decisions.make(move || plans.make(&intent, &placement, &view, &policy))
         });
         let made = made.await.cloned();
+        if waits && made.is_ok() {
+            self.asked.count(true);
+        }
         // Whoever comes now finds it in the cache, or has it tried again.
         let mut making = lock(&self.making);
         if making.get(&key).is_some_and(|known| Arc::ptr_eq(known, &cell)) {
@@ -197,7 +215,7 @@ impl Renewer {
             // From here on a change asks for it again.
             lock(&self.queued).remove(&key);
             let PlanKey { intent, placement } = key;
-            let renew = move || _ = plans.make(&intent, &placement, &view.read(), &policy);
+            let renew = move || _ = plans.kept_or_made(&intent, &placement, &view.read(), &policy);
             if let Err(error) = tokio::task::spawn_blocking(renew).await {
                 tracing::error!(%error, "A plan was not renewed");
             }

@@ -205,7 +205,7 @@ async fn a_template_of_our_name_that_holds_something_else_is_not_taken(
             let refused = create(other, "second").await;
             let text = format!("{refused:?}");
             assert!(refused.is_err(), "{text}");
-            assert!(text.contains("holds something else; delete it"), "{text}");
+            assert!(text.contains("exists with different content; delete it"), "{text}");
             let templates = other.api::<ResourceClaimTemplate>();
             templates.delete(&name, &DeleteParams::default()).await?;
             eventually(SOON, async || match create(other, "second").await {

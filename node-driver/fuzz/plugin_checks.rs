@@ -62,6 +62,7 @@ pub(crate) fn cdi(bytes: &[u8]) {
         cdi: "/var/run/cdi".into(),
         run: "/run/dranet".into(),
         netns: "/run/netns".into(),
+        sysctl: "/proc/sys/net".into(),
     };
     for attach in [AttachMode::Hook, AttachMode::Nri] {
         let environment = Environment::default();

@@ -9,7 +9,7 @@ use std::{
 
 use clap::Parser;
 use cluster_model::names::object;
-use node_driver::{args::Args, kubelet::NEEDED};
+use node_driver::{args::Args, kernel::attach::SYSCTL, kubelet::NEEDED};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tests::{binaries, binaries::in_tests, generated::assert_current, manifest, rig::manifests};
@@ -127,17 +127,22 @@ fn is_what_the_driver_asks_for(set: &Value) -> Args {
         .iter()
         .map(|mount| mount["mountPath"].as_str().unwrap().to_owned())
         .collect();
-    // The container runtime finds the same files under the same names.
+    // The container runtime finds the same files under the same names. Below its own `/proc`
+    // a container has no mounts.
+    let sysctl = args.plugin.sysctl_dir.to_str().unwrap();
     for volume in pod["volumes"].as_array().unwrap() {
         let path = volume["hostPath"]["path"].as_str().unwrap();
-        assert!(mounts.contains(path), "`{path}` is mounted elsewhere, or not");
+        let inside = if path == SYSCTL { sysctl } else { path };
+        assert!(mounts.contains(inside), "`{path}` is mounted elsewhere, or not");
     }
+    assert!(!sysctl.starts_with("/proc"), "`{sysctl}` cannot be written in a container");
     for needed in [
         kubelet.join("plugins/dra.net"),
         kubelet.join("plugins_registry"),
         args.plugin.cdi_dir.clone(),
         args.plugin.run_dir.clone(),
         args.plugin.netns_dir.clone(),
+        args.plugin.sysctl_dir.clone(),
     ] {
         assert!(mounts.contains(needed.to_str().unwrap()), "`{}`", needed.display());
     }

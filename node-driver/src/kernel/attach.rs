@@ -35,6 +35,10 @@ use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::LinkName;
 use std::io;
 
+/// The kernel's settings of networks, of the calling thread's namespace; read-only in most
+/// containers.
+pub const SYSCTL: &str = "/proc/sys/net";
+
 /// An interface could not be moved or configured.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {

@@ -1,6 +1,6 @@
 //! The flags of the kubelet's side.
 
-use crate::kernel::attach::AttachMode;
+use crate::kernel::attach::{AttachMode, SYSCTL};
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::Policy;
 use std::path::PathBuf;
@@ -30,6 +30,10 @@ pub struct PluginArgs {
     /// Directory of the host's named network namespaces
     #[arg(long, value_name = "DIR", default_value = "/run/netns")]
     pub netns_dir: PathBuf,
+    /// Directory of the kernel's settings of networks that can be written: in a container
+    /// where the host's /proc/sys/net is mounted
+    #[arg(long, value_name = "DIR", default_value = SYSCTL)]
+    pub sysctl_dir: PathBuf,
     /// Directory below which the container runtime finds the host's dev
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub runtime_root: PathBuf,
@@ -76,6 +80,7 @@ impl PluginArgs {
             cdi: self.cdi_dir.clone(),
             run: self.run_dir.clone(),
             netns: self.netns_dir.clone(),
+            sysctl: self.sysctl_dir.clone(),
         })
     }
 

@@ -139,6 +139,7 @@ fn paths(folder: &TempDir) -> Paths {
         cdi: folder.path().join("cdi"),
         run: folder.path().join("run"),
         netns: folder.path().join("netns"),
+        sysctl: "/proc/sys/net".into(),
     }
 }
 

@@ -250,7 +250,9 @@ impl Effects {
             patience = Duration::ZERO;
         }
         self.faults.reached("unprepare:links:left");
-        Ok(restore(&devices, &host, patience, |link, returned| self.report(plan, link, returned))?)
+        let sysctl = &self.paths.sysctl;
+        let report = |link: &_, returned| self.report(plan, link, returned);
+        Ok(restore(&devices, &host, patience, sysctl, report)?)
     }
 
     fn report(&self, plan: &Plan, link: &PlannedLink, returned: Returned) {

@@ -18,6 +18,9 @@ pub struct Paths {
     pub run: PathBuf,
     /// Where the host's named network namespaces are, `/run/netns`.
     pub netns: PathBuf,
+    /// Where the kernel's settings of networks can be written, `/proc/sys/net`: a container
+    /// may not write there, and has it elsewhere.
+    pub sysctl: PathBuf,
 }
 
 impl Paths {

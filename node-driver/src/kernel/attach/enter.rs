@@ -9,13 +9,14 @@ use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{at_home, in_pod, name_of};
 use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, children, configure, leave, rdma};
+use crate::kernel::attach::{AttachError, SYSCTL, children, configure, leave, rdma};
 use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::LinkName;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 /// Indices of interfaces in the pod's namespace, by the names that they get there.
@@ -50,7 +51,8 @@ pub fn attach(
         // The first error is the one to tell; what cannot go back now goes back when the
         // claim is unprepared.
         let _ = leave::leave(&entered.devices, &entered.links, host, pod);
-        let _ = leave::restore(&entered.devices, host, Duration::ZERO, |_, _| {});
+        let sysctl = Path::new(SYSCTL);
+        let _ = leave::restore(&entered.devices, host, Duration::ZERO, sysctl, |_, _| {});
     }
     attached
 }

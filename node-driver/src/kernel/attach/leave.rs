@@ -16,6 +16,7 @@ use crate::prepare::plan::{PlannedDevice, PlannedLink};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -112,11 +113,13 @@ async fn move_home(
 
 /// Makes the host's interfaces what they were, wherever the kernel put them, and tells what
 /// became of each. Waits so long for devices of the machine that are not there: what left a
-/// namespace that is there still is home at once.
+/// namespace that is there still is home at once. `sysctl` is where the kernel's settings can
+/// be written.
 pub fn restore(
     devices: &[&PlannedDevice],
     host: &NetNs,
     patience: Duration,
+    sysctl: &Path,
     mut tell: impl FnMut(&PlannedLink, Returned) + Send,
 ) -> Result<(), AttachError> {
     let deadline = Instant::now() + patience;
@@ -126,7 +129,9 @@ pub fn restore(
                 // It was removed, or ended with the pod's namespace.
                 Some(_) => Returned::Removed,
                 None => match find(&handle, &link.host, deadline).await? {
-                    Some(found) => Returned::Home(restore_one(&handle, &link.host, &found).await),
+                    Some(found) => {
+                        Returned::Home(restore_one(&handle, &link.host, &found, sysctl).await)
+                    }
                     None => Returned::Gone,
                 },
             };
@@ -156,7 +161,12 @@ async fn find(
 }
 
 /// Returns what could not be done.
-async fn restore_one(handle: &Handle, host: &HostLink, found: &LinkMessage) -> Vec<AttachError> {
+async fn restore_one(
+    handle: &Handle,
+    host: &HostLink,
+    found: &LinkMessage,
+    sysctl: &Path,
+) -> Vec<AttachError> {
     let index = found.header.index;
     let mut lacking = Vec::new();
     let mut tried = |outcome: Result<(), AttachError>| lacking.extend(outcome.err());
@@ -167,7 +177,7 @@ async fn restore_one(handle: &Handle, host: &HostLink, found: &LinkMessage) -> V
     if let Some(former) = &host.ethtool {
         tried(ethtool::restore(&host.name, former));
     }
-    for outcome in settings::restore(handle, host, found).await {
+    for outcome in settings::restore(handle, host, found, sysctl).await {
         tried(outcome);
     }
     for address in host.addresses.iter().filter(|address| address.seconds.is_none()) {

@@ -2,15 +2,17 @@
 //! leaves its namespace: what they are, and how they are again.
 //!
 //! Those of IPv4 by route netlink (`IFLA_INET_CONF`, `net/ipv4/devinet.c`), which needs no
-//! file. Those of IPv6 by the calling thread's `/proc/sys`, where it may be written.
+//! file. Those of IPv6 by the files of `/proc/sys/net`, which are those of the calling
+//! thread's namespace wherever it is mounted (`net_ctl_set`, `net/sysctl_net.c`).
 
-use crate::kernel::attach::AttachError;
 use crate::kernel::attach::link::by_index;
+use crate::kernel::attach::{AttachError, SYSCTL};
 use crate::prepare::host_link::{HostLink, LinkSettings};
 use netlink_packet_core::{DefaultNla, Emitable, Nla};
 use netlink_packet_route::link::{AfSpecInet, AfSpecUnspec, LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Those of IPv6 that people set.
 const IPV6: [&str; 14] = [
@@ -39,25 +41,27 @@ const INET_CONF: u16 = 1;
 /// The settings of an interface of the calling thread's namespace.
 pub(super) fn read(name: &str, link: &LinkMessage) -> LinkSettings {
     let value = |setting: &str| {
-        let text = fs::read_to_string(path(name, setting)).ok()?;
+        let text = fs::read_to_string(path(Path::new(SYSCTL), name, setting)).ok()?;
         Some((setting.to_owned(), text.trim().to_owned()))
     };
     LinkSettings { ipv4: ipv4(link), ipv6: IPV6.into_iter().filter_map(value).collect() }
 }
 
-/// Sets what is not as it was. Returns what came of each.
+/// Sets what is not as it was, in `sysctl` and by netlink. Returns what came of each.
 pub(super) async fn restore(
     handle: &Handle,
     host: &HostLink,
     found: &LinkMessage,
+    sysctl: &Path,
 ) -> Vec<Result<(), AttachError>> {
     let name = host.name.as_str();
     let mut outcomes = Vec::new();
     for (setting, former) in &host.settings.ipv6 {
-        let path = path(name, setting);
+        let path = path(sysctl, name, setting);
         let is_so = fs::read_to_string(&path).is_ok_and(|now| now.trim() == former);
         if !is_so {
-            let wrap = |source| AttachError::system(format!("write `{path}`"), source);
+            let verb = || format!("write `{}`", path.display());
+            let wrap = |source| AttachError::system(verb(), source);
             outcomes.push(fs::write(&path, former).map_err(wrap));
         }
     }
@@ -118,6 +122,6 @@ fn bytes<N: Nla>(attributes: &[N]) -> Vec<u8> {
     bytes
 }
 
-fn path(name: &str, setting: &str) -> String {
-    format!("/proc/sys/net/ipv6/conf/{name}/{setting}")
+fn path(sysctl: &Path, name: &str, setting: &str) -> PathBuf {
+    sysctl.join("ipv6/conf").join(name).join(setting)
 }

@@ -60,6 +60,7 @@ fn told(plan: &Plan) -> (Value, Value) {
         cdi: "/c".into(),
         run: "/r".into(),
         netns: "/n".into(),
+        sysctl: "/proc/sys/net".into(),
     };
     let settings = cdi::Settings {
         runtime_root: "/".into(),

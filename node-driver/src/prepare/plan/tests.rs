@@ -190,6 +190,7 @@ fn paths() -> Paths {
         cdi: "/var/run/cdi".into(),
         run: "/run/dranet".into(),
         netns: "/run/netns".into(),
+        sysctl: "/proc/sys/net".into(),
     }
 }
 

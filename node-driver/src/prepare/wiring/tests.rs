@@ -170,6 +170,7 @@ fn a_request_of_two_devices_has_one_metadata_file() {
         cdi: "/var/run/cdi".into(),
         run: "/run/dranet".into(),
         netns: "/run/netns".into(),
+        sysctl: "/proc/sys/net".into(),
     };
     let environment = cdi::Environment::default();
     let settings =

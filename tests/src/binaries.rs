@@ -3,7 +3,7 @@
 //! shipped in the folder that `DRANET_SHIPPED` names.
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
 };
 
@@ -63,25 +63,20 @@ pub fn gpu_driver() -> anyhow::Result<PathBuf> {
 
 /// The folder that holds QEMU and what it boots.
 pub fn guest() -> anyhow::Result<PathBuf> {
-    let folder = cache()?.join("guest");
-    let remedy = "`tests/guest/build` builds it";
-    let entries = fs::read_dir(&folder)
-        .with_context(|| format!("`{}` is not there; {remedy}", folder.display()))?;
-    let built = entries.flatten().map(|entry| entry.path());
-    // One that is being built has a name that begins with a dot.
-    built
-        .filter(|path| path.join("root.ext4").is_file())
-        .find(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')))
-        .with_context(|| format!("`{}` holds no guest; {remedy}", folder.display()))
+    built("DRANET_GUEST", "tests/guest/build")
 }
 
 /// What the chart is tried with, by its name: `helm`, `expressions`, `definitions`.
 pub fn chart_tool(name: &str) -> anyhow::Result<PathBuf> {
-    let remedy = "`tests/chart/build` builds it";
-    let built = env::var_os("DRANET_CHART").map(PathBuf::from);
-    let path = built.with_context(|| format!("$DRANET_CHART is not set; {remedy}"))?.join(name);
-    anyhow::ensure!(path.exists(), "`{}` is not there; {remedy}", path.display());
+    let path = built("DRANET_CHART", "tests/chart/build")?.join(name);
+    anyhow::ensure!(path.exists(), "`{}` is not there", path.display());
     Ok(path)
+}
+
+/// The folder that a variable names and a script builds; `tests/run` sets it.
+fn built(variable: &str, script: &str) -> anyhow::Result<PathBuf> {
+    let folder = env::var_os(variable).map(PathBuf::from);
+    folder.with_context(|| format!("${variable} is not set; `{script}` builds and prints it"))
 }
 
 /// A binary of this workspace, by its name: `node-driver`.

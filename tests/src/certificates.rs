@@ -12,6 +12,9 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
+/// The first address of kube-apiserver's `--service-cluster-ip-range`: its own Service's.
+pub(crate) const API_SERVICE: &str = "10.96.0.1";
+
 /// An authority that lives as long as one control plane.
 #[derive(Debug)]
 pub struct Authority {
@@ -48,10 +51,15 @@ impl Authority {
         self.issuer.der().to_vec()
     }
 
-    /// Signs a certificate for `localhost` and `127.0.0.1`, good for servers and
-    /// clients, and writes it and its key as `NAME.crt` and `NAME.key`.
+    /// Signs a certificate for `localhost`, `127.0.0.1` and the address of the Service
+    /// `kubernetes`, good for servers and clients, and writes it and its key as `NAME.crt`
+    /// and `NAME.key`.
     pub fn issue(&self, name: &str, directory: &Path) -> anyhow::Result<Identity> {
-        let mut params = CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()])?;
+        let mut params = CertificateParams::new(vec![
+            "localhost".into(),
+            "127.0.0.1".into(),
+            API_SERVICE.into(),
+        ])?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];

@@ -4,7 +4,7 @@
 //! What differs from a production cluster, and why:
 //! - no node-lifecycle-controller, and no taint on new nodes for it to take
 //!   away: the nodes are simulated, nobody renews their leases;
-//! - no service account tokens in pods: nothing runs in them;
+//! - no service account tokens in pods, unless they are asked for: nothing runs in most;
 //! - etcd does not sync to disk: nothing outlives the test.
 //!
 //! Flags follow `cmd/kube-*/app/options` of Kubernetes 1.37; 1.34 has the same.
@@ -46,6 +46,9 @@ pub struct Options {
     pub apiserver_args: Vec<String>,
     /// Feature gates of all components, `GenericWorkload=true`.
     pub feature_gates: Vec<String>,
+    /// Pods of programs that talk to the API server run: each gets a token of its service
+    /// account.
+    pub tokens: bool,
 }
 
 /// A running control plane. Dropping it ends its processes and removes its files.
@@ -70,10 +73,10 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts one and waits until all of it is ready.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
-        let Options { scheduler, apiserver_args, feature_gates } = options;
+        let Options { scheduler, apiserver_args, feature_gates, tokens } = options;
         let begin = Instant::now();
         let state = state::directory()?;
-        let mut site = Site::prepare(state.path(), feature_gates)?;
+        let mut site = Site::prepare(state.path(), feature_gates, tokens)?;
         let etcd = site.etcd().await?;
         let apiserver = site.apiserver(&apiserver_args).await?;
         let ((controller_manager, controllers), scheduler) =

@@ -25,6 +25,8 @@ use crate::{
 };
 pub use machine::{GPUS, Hardware, NICS, NicModel, Wire};
 
+/// The host's loopback interface, in the guests' network.
+const HOST: &str = "10.0.2.2";
 const BOOT: Duration = Duration::from_mins(2);
 
 /// A running virtual machine. It ends with this value.
@@ -109,7 +111,7 @@ impl Guest {
         let mut config: serde_json::Value = serde_json::from_str(&text)?;
         let cluster = &mut config["clusters"][0]["cluster"];
         let server = cluster["server"].as_str().context("a server")?;
-        let moved = server.replace("127.0.0.1", "10.0.2.2");
+        let moved = server.replace("127.0.0.1", HOST);
         cluster["server"] = moved.into();
         cluster["tls-server-name"] = "127.0.0.1".into();
         let name = host.file_name().context("a file")?.to_string_lossy().into_owned();

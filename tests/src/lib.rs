@@ -20,6 +20,7 @@ pub mod floor;
 pub mod gb300;
 pub mod generated;
 pub mod guest;
+pub mod images;
 pub mod imds;
 pub mod machine;
 pub mod manifest;

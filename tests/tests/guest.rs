@@ -16,5 +16,6 @@ use tests::{Options, floor};
 
 fn main() -> ExitCode {
     let all = [publication::tests(), pair::tests(), hardware::tests()];
-    floor::run(Options::default(), all.into_iter().flatten())
+    let options = Options { tokens: true, ..Options::default() };
+    floor::run(options, all.into_iter().flatten())
 }

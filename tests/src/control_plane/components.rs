@@ -32,11 +32,16 @@ pub(super) struct Site {
     etcd_url: String,
     apiserver_url: String,
     feature_gates: Vec<String>,
+    tokens: bool,
 }
 
 impl Site {
     /// Makes the directories, the certificates and the keys.
-    pub(super) fn prepare(directory: &Path, feature_gates: Vec<String>) -> anyhow::Result<Self> {
+    pub(super) fn prepare(
+        directory: &Path,
+        feature_gates: Vec<String>,
+        tokens: bool,
+    ) -> anyhow::Result<Self> {
         let authority = Authority::generate()?;
         let serving = authority.issue("control-plane", directory)?;
         write(&directory.join("ca.crt"), &authority.pem())?;
@@ -53,6 +58,7 @@ impl Site {
             etcd_url: String::new(),
             apiserver_url: String::new(),
             feature_gates,
+            tokens,
         })
     }
 
@@ -121,6 +127,7 @@ impl Site {
 
     /// The program, and the URL of its health.
     fn apiserver_program(&self, port: u16, more: &[String]) -> anyhow::Result<(Program, String)> {
+        let without_tokens = if self.tokens { "" } else { "ServiceAccount," };
         let program = Program::new(binaries::kubernetes("kube-apiserver")?, self.logs())
             .args([
                 format!("--etcd-servers={}", self.etcd_url),
@@ -133,7 +140,7 @@ impl Site {
                 "--service-account-issuer=https://kubernetes.default.svc".into(),
                 "--service-cluster-ip-range=10.96.0.0/16".into(),
                 "--authorization-mode=Node,RBAC".into(),
-                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
+                format!("--disable-admission-plugins={without_tokens}TaintNodesByCondition"),
                 // It has no other use for an address than to advertise it.
                 "--advertise-address=127.0.0.1".into(),
                 "--endpoint-reconciler-type=none".into(),

@@ -174,7 +174,7 @@ impl Hardware {
 
 /// No mitigations, no watchdogs: it is slow enough. A panic ends it.
 const KERNEL: &str = "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr \
-    no_timer_check audit=0 selinux=0 apparmor=0 nowatchdog random.trust_cpu=on \
+    no_timer_check audit=0 security=apparmor apparmor=1 nowatchdog random.trust_cpu=on \
     rcupdate.rcu_expedited=1 cryptomgr.notests";
 
 /// The interface by which the tests reach the guest; its hardware address is

@@ -14,15 +14,19 @@ use kube::{Api, api::ListParams};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{GPUS, Guest};
+use super::{GPUS, Guest, HOST};
 use crate::{
-    Check, ControlPlane, binaries, eventually,
+    Check, ControlPlane, binaries,
+    certificates::API_SERVICE,
+    eventually,
     node::{containerd, image, kubelet},
 };
 
-/// What the kubelet, containerd and their state lie below, in the guest.
+/// What containerd and its state lie below, in the guest.
 const FOLDER: &str = "/var/lib/node";
-const CDI: &str = "/etc/cdi";
+/// Where the chart looks for the kubelet and for CDI specs, unless it is told otherwise.
+const KUBELET: &str = "/var/lib/kubelet";
+const CDI: &str = "/var/run/cdi";
 const DRIVER_KUBECONFIG: &str = "/run/node-driver.kubeconfig";
 /// The guest's own network: every guest has the same address in it.
 const ADDRESS: &str = "10.0.2.15";
@@ -31,6 +35,11 @@ const SOON: Duration = Duration::from_mins(3);
 /// The disk with the programs that a node needs, for
 /// [`Hardware::disk`](super::Hardware).
 pub fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
+    disk_with(folder, &[])
+}
+
+/// The same with archives of images, for [`GuestNode::import`].
+pub fn disk_with(folder: &Path, archives: &[PathBuf]) -> anyhow::Result<PathBuf> {
     let content = TempDir::new_in(folder)?;
     let names = [
         "containerd",
@@ -45,9 +54,9 @@ pub fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
     for name in names {
         programs.push(binaries::node(name)?);
     }
-    for program in programs {
-        let name = program.file_name().context("a file")?;
-        fs::copy(&program, content.path().join(name))?;
+    for file in programs.iter().chain(archives) {
+        let name = file.file_name().context("a file")?;
+        fs::copy(file, content.path().join(name))?;
     }
     image::write(&content.path().join("busybox.tar"))?;
     let disk = folder.join("node.ext4");
@@ -55,12 +64,18 @@ pub fn disk(folder: &Path) -> anyhow::Result<PathBuf> {
         .args(["-q", "-t", "ext4", "-O", "^has_journal", "-d"])
         .arg(content.path())
         .arg(&disk)
-        .arg("512M")
+        .arg("768M")
         .output()
         .context("failed to start `mke2fs` (Debian: e2fsprogs)")?;
     let error = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "mke2fs: {}", error.trim());
     Ok(disk)
+}
+
+/// containerd's own client, for the images of pods.
+fn ctr() -> String {
+    let socket = containerd::socket(Path::new(FOLDER));
+    format!("/node/ctr --address {} --namespace k8s.io", socket.display())
 }
 
 /// A guest that has joined the cluster.
@@ -77,37 +92,48 @@ impl GuestNode {
     /// waits until the node is Ready.
     pub async fn join(plane: &ControlPlane, guest: Guest, name: &str) -> anyhow::Result<Self> {
         let node = Self { guest, name: name.to_owned() };
-        node.start_containerd().await?;
+        node.start_containerd(plane).await?;
         node.start_kubelet(plane).await?;
         Ok(node)
     }
 
-    async fn start_containerd(&self) -> anyhow::Result<()> {
+    async fn start_containerd(&self, plane: &ControlPlane) -> anyhow::Result<()> {
         let folder = Path::new(FOLDER);
         let programs = Path::new("/node");
-        let config =
-            containerd::configuration(folder, Path::new(CDI), &programs.join("runc"), programs);
+        let runtime = [&programs.join("runc"), programs];
+        let config = containerd::configuration(folder, Path::new(CDI), runtime, true);
         let share = self.guest.share();
         fs::write(share.join("containerd.toml"), config)?;
         fs::write(share.join(containerd::NETWORK), containerd::network(folder))?;
+        // In place of kube-proxy: the one Service that pods on the host's network ask for.
+        let (_, port) = plane.url().rsplit_once(':').context("a URL with a port")?;
         let prepare = format!(
             "modprobe -a overlay veth bridge; mkdir -p {FOLDER}/cni {CDI} /etc/cni/net.d
-            cp /share/{} {FOLDER}/cni/",
-            containerd::NETWORK
+            cp /share/{network} {FOLDER}/cni/
+            iptables -w -t nat -A OUTPUT -d {API_SERVICE} -p tcp --dport 443 \
+              -j DNAT --to-destination {HOST}:{port}",
+            network = containerd::NETWORK
         );
         self.guest.run(&prepare).await?;
         self.guest.start("containerd", "/node/containerd --config /share/containerd.toml").await?;
-        let socket = containerd::socket(folder);
-        let import = format!(
-            "until ctr --address {socket} version >/dev/null 2>&1; do sleep 0.2; done
-            ctr --address {socket} --namespace k8s.io images import --local /node/busybox.tar",
-            socket = socket.display()
-        );
-        self.guest
-            .run(&import)
-            .await
-            .with_context(|| format!("containerd wrote:\n{}", self.guest.log("containerd")))?;
-        Ok(())
+        let ready = format!("until {} version >/dev/null 2>&1; do sleep 0.2; done", ctr());
+        self.guest.run(&ready).await?;
+        self.import_as("busybox.tar", "").await
+    }
+
+    /// Imports an image, as `registry/program`, from `program.tar` on the disk, an OCI layout
+    /// that has a tag.
+    pub async fn import(&self, registry: &str, program: &str) -> anyhow::Result<()> {
+        let name = format!("--base-name {registry}/{program}");
+        self.import_as(&format!("{program}.tar"), &name).await
+    }
+
+    async fn import_as(&self, archive: &str, flags: &str) -> anyhow::Result<()> {
+        let import = format!("{} images import --local {flags} /node/{archive}", ctr());
+        let imported = self.guest.run(&import).await;
+        imported.map(drop).with_context(|| {
+            format!("{archive}; containerd wrote:\n{}", self.guest.log("containerd"))
+        })
     }
 
     async fn start_kubelet(&self, plane: &ControlPlane) -> anyhow::Result<()> {
@@ -116,7 +142,7 @@ impl GuestNode {
         let kubeconfig = self.guest.add_kubeconfig(&plane.kubeconfig())?;
         let command = format!(
             "/node/kubelet --config=/share/kubelet.json --kubeconfig={kubeconfig} \
-            --hostname-override={} --root-dir={FOLDER}/kubelet --node-ip={ADDRESS} --v=2",
+            --hostname-override={} --root-dir={KUBELET} --node-ip={ADDRESS} --v=2",
             self.name
         );
         self.guest.start("kubelet", &command).await?;
@@ -148,7 +174,7 @@ impl GuestNode {
         fs::write(self.guest.share().join("gpus.json"), serde_json::to_vec(&devices)?)?;
         let kubeconfig = self.guest.add_kubeconfig(&plane.kubeconfig())?;
         let command = format!(
-            "/node/gpu-driver {kubeconfig} {} gpu.nvidia.com /share/gpus.json {CDI} {FOLDER}/kubelet",
+            "/node/gpu-driver {kubeconfig} {} gpu.nvidia.com /share/gpus.json {CDI} {KUBELET}",
             self.name
         );
         self.guest.start("gpu-driver", &command).await?;
@@ -172,13 +198,14 @@ impl GuestNode {
     pub async fn restart_driver(&self) -> anyhow::Result<()> {
         let command = format!(
             "/run/node-driver --node-name {} --kubeconfig {DRIVER_KUBECONFIG} --cloud none \
-            --kubelet-dir {FOLDER}/kubelet --cdi-dir {CDI} --network-namespace '*'",
+            --kubelet-dir {KUBELET} --cdi-dir {CDI} --network-namespace '*'",
             self.name
         );
         self.guest.start("node-driver", &command).await
     }
 
-    async fn published(&self, plane: &ControlPlane, driver: &str) -> anyhow::Result<()> {
+    /// Waits until a driver has published something of this node.
+    pub async fn published(&self, plane: &ControlPlane, driver: &str) -> anyhow::Result<()> {
         let slices: Api<ResourceSlice> = Api::all(plane.client());
         let own = ListParams::default()
             .fields(&format!("spec.nodeName={},spec.driver={driver}", self.name));

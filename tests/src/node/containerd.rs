@@ -33,7 +33,7 @@ pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Res
     let config = folder.join("containerd.toml");
     let (runc, bridge) = (binaries::node("runc")?, binaries::node("bridge")?);
     let plugins = bridge.parent().context("a folder")?;
-    fs::write(&config, configuration(folder, cdi, &runc, plugins))?;
+    fs::write(&config, configuration(folder, cdi, [&runc, plugins], false))?;
     let conf = folder.join("cni");
     fs::create_dir_all(&conf)?;
     fs::write(conf.join(NETWORK), network(folder))?;
@@ -80,9 +80,14 @@ async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
 /// Its configuration: everything below `folder`, CDI specs in `cdi`, and the
 /// programs `runc` and those in `plugins`.
 ///
-/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores; the tests' machine
-/// has no `AppArmor`.
-pub(crate) fn configuration(folder: &Path, cdi: &Path, runc: &Path, plugins: &Path) -> String {
+/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores. With `AppArmor`, containers get
+/// the profile that containerd gives them by itself; the tests' machine has none.
+pub(crate) fn configuration(
+    folder: &Path,
+    cdi: &Path,
+    [runc, plugins]: [&Path; 2],
+    app_armor: bool,
+) -> String {
     let (root, state) = (folder.join("containerd"), folder.join("containerd-state"));
     format!(
         r#"version = 3
@@ -98,7 +103,7 @@ state = "{state}"
   sandbox = "{image}"
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
-  disable_apparmor = true
+  disable_apparmor = {without_app_armor}
   cdi_spec_dirs = ["{cdi}"]
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ["{plugins}"]
@@ -108,6 +113,7 @@ state = "{state}"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   BinaryName = "{runc}"
 "#,
+        without_app_armor = !app_armor,
         folder = folder.display(),
         nri = nri_socket(folder).display(),
         root = root.display(),

@@ -1,5 +1,8 @@
-//! Two machines on one wire: an annotated pod on each, scheduled and prepared as
-//! on a real cluster, and verbs between them.
+//! Two machines on one wire, and the driver installed on them from outside, by the chart and as
+//! its image: an annotated pod on each, scheduled and prepared as on a real cluster, verbs
+//! between them, and the chart upgraded meanwhile.
+
+mod installed;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -8,55 +11,104 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use serde_json::json;
 use tests::{
-    Check, ControlPlane, Scope, eventually,
+    Check, ControlPlane, Scope,
+    chart::NAMESPACE,
+    eventually,
     floor::Test,
     guest::{
         Guest, Hardware, Wire,
-        node::{GuestNode, disk},
+        node::{GuestNode, disk_with},
     },
     node::pods,
     rig::Rig,
     with_scope,
 };
 
+use installed::Installed;
+
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![two_pods_write_to_each_other].into_iter().map(Test::alone).collect()
+    tests::tests![pods_write_to_each_other_while_the_chart_is_upgraded]
+        .into_iter()
+        .map(Test::alone)
+        .collect()
 }
 
-async fn two_pods_write_to_each_other(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+async fn pods_write_to_each_other_while_the_chart_is_upgraded(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
         let mut rig = Rig::install(&plane, scope).await?;
-        let cable = tempfile::tempdir()?;
-        let pair = boot(&plane, cable.path()).await?;
-        for (number, node) in pair.iter().enumerate() {
-            node.guest.run(&format!("{RDMA}\n{}", address(number))).await?;
-            node.start_gpu_driver(&plane).await?;
-            let kubeconfig = rig.node_kubeconfig("node-driver", &node.name).await?;
-            node.start_driver(&plane, &kubeconfig).await?;
-        }
+        let folder = tempfile::tempdir()?;
+        let pair = boot(&plane, folder.path()).await?;
+        let [one, other] = &pair;
+        tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
+        let chart = Installed::install(&plane, &pair).await?;
         rig.start_admission().await?;
+
         let running = writes(scope, &pair, "shared").await?;
-        // Pods run on while the driver is away, and it takes up what it promised.
-        for node in &pair {
-            node.guest.kill("node-driver").await?;
-            node.restart_driver().await?;
-        }
+        let before = written(scope, &pair, &running).await?;
+        chart.upgrade().await?;
+        write_on(scope, &pair, &running, before).await?;
         end(scope, running).await?;
-        for node in &pair {
-            node.guest.run(EXCLUSIVE).await?;
-        }
+        tokio::try_join!(is_as_before(one), is_as_before(other))?;
+
+        // The kubelet starts the driver again, in the other mode.
+        tokio::try_join!(one.guest.run(EXCLUSIVE), other.guest.run(EXCLUSIVE))?;
         let running = writes(scope, &pair, "exclusive").await?;
         end(scope, running).await?;
-        // What was in a pod is the machine's again.
-        for node in &pair {
-            eventually(pods::POD, async || {
-                let devices = node.guest.run("ls /sys/class/infiniband; ls /sys/class/net").await?;
-                let back = NAMES.iter().all(|name| devices.lines().any(|line| line == *name));
-                Ok(Check::that(back, || format!("guest {} has: {devices}", node.name)))
-            })
-            .await?;
-        }
-        Ok(())
+        tokio::try_join!(is_as_before(one), is_as_before(other))?;
+        chart.uninstall().await
+    })
+    .await
+}
+
+/// Makes a machine's NICs, and starts the GPUs' driver.
+async fn start(plane: &ControlPlane, node: &GuestNode, number: usize) -> anyhow::Result<()> {
+    node.guest.run(&format!("{RDMA}\n{}", address(number))).await?;
+    node.start_gpu_driver(plane).await
+}
+
+/// The pods, as the same containers, have written since.
+async fn write_on(
+    scope: &Scope,
+    pair: &[GuestNode; 2],
+    running: &[String; 2],
+    before: usize,
+) -> anyhow::Result<()> {
+    eventually(WORKED, async || {
+        // One may have begun before.
+        let after = written(scope, pair, running).await?;
+        Ok(Check::that(after >= before + 2, || format!("{before} writes, then {after}")))
+    })
+    .await?;
+    for pod in running {
+        let status = scope.api::<Pod>().get(pod).await?.status.unwrap_or_default();
+        let containers = status.container_statuses.unwrap_or_default();
+        let restarts: Vec<_> = containers.iter().map(|it| it.restart_count).collect();
+        assert_eq!(restarts, [0], "{pod}");
+    }
+    Ok(())
+}
+
+/// How many writes of the client have gone well.
+async fn written(
+    scope: &Scope,
+    pair: &[GuestNode; 2],
+    [client, _]: &[String; 2],
+) -> anyhow::Result<usize> {
+    let log = pair[1].pod_log(scope.namespace(), client).await?;
+    Ok(log.lines().filter(|line| *line == "WRITE 0").count())
+}
+
+/// What was in a pod is the machine's again, with its settings.
+async fn is_as_before(node: &GuestNode) -> anyhow::Result<()> {
+    eventually(pods::POD, async || {
+        let state = node.guest.run(RAILS).await?;
+        let is_there = |word: &&str| state.lines().any(|line| line == *word);
+        let back = NAMES.iter().all(is_there) && is_there(&SETTING);
+        let log = node.pod_log(NAMESPACE, "node-driver-*").await?;
+        let lacks = log.lines().filter(|line| line.contains("not as it was")).collect::<Vec<_>>();
+        Ok(Check::that(back, || format!("guest {} has: {state}\n{lacks:#?}", node.name)))
     })
     .await
 }
@@ -65,13 +117,21 @@ async fn two_pods_write_to_each_other(plane: Arc<ControlPlane>) -> anyhow::Resul
 const NAMES: [&str; 8] =
     ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "rail0", "rail1", "rail2", "rail3"];
 
-/// Refused while there is another namespace, and pods' end late.
-const EXCLUSIVE: &str = "until rdma system set netns exclusive 2>/dev/null; do sleep 0.2; done";
+/// A setting of one of them, which is not the host's default: [`RDMA`] sets it.
+const SETTING: &str = "accept_ra 0";
+
+/// What of [`NAMES`] the host has, and [`SETTING`].
+const RAILS: &str = "ls /sys/class/infiniband; ls /sys/class/net
+    echo accept_ra $(cat /proc/sys/net/ipv6/conf/rail0/accept_ra)";
+
+/// Refused while there is another namespace, and pods' end late. Then the driver is killed.
+const EXCLUSIVE: &str = "until rdma system set netns exclusive 2>/dev/null; do sleep 0.2; done
+    pkill -9 -x node-driver";
 
 /// Boots both at once: each takes a processor. The ends of their cable are files in
 /// the folder.
 async fn boot(plane: &ControlPlane, folder: &Path) -> anyhow::Result<[GuestNode; 2]> {
-    let disk = disk(folder)?;
+    let disk = disk_with(folder, &installed::archives(folder).await?)?;
     let ends = ["one", "other"].map(|name| folder.join(name));
     let hardware = |number, wire| Hardware {
         number,
@@ -90,7 +150,9 @@ async fn boot(plane: &ControlPlane, folder: &Path) -> anyhow::Result<[GuestNode;
         GuestNode::join(plane, one, "one"),
         GuestNode::join(plane, other, "other")
     )?;
-    Ok([one, other])
+    let pair = [one, other];
+    installed::import(&pair).await?;
+    Ok(pair)
 }
 
 /// Soft RDMA with a PCI parent on each NIC, named as real ones are.
@@ -104,7 +166,8 @@ for bus in 45 46 85 86; do
   ip link set rail$i up
   rdma link add mlx5_$i type rxe netdev rail$i
   i=$((i+1))
-done";
+done
+echo 0 >/proc/sys/net/ipv6/conf/rail0/accept_ra";
 
 /// An address on the wire. It goes into the pod with the interface.
 fn address(number: usize) -> String {
@@ -121,7 +184,7 @@ async fn writes(scope: &Scope, pair: &[GuestNode; 2], round: &str) -> anyhow::Re
     let [server, client] = [server, client].map(|(role, node)| (format!("{role}-{round}"), node));
     let addresses = [0, 1].map(|number| format!("{WIRE}{number}"));
     create(scope, server.1, &server.0, ["", &addresses[1]]).await?;
-    pods::running(scope, &server.0).await?;
+    // It tries until the server is there.
     create(scope, client.1, &client.0, [&addresses[0], &addresses[0]]).await?;
     for (pod, node) in [&client, &server] {
         let told = match wrote(node, scope, pod).await {
@@ -156,32 +219,27 @@ done
 ps ax -o pid,stat,etime,args | grep -w -e ib_write_bw -e ping
 dmesg | tail -n 15"#;
 
-async fn end(scope: &Scope, pods: [String; 2]) -> anyhow::Result<()> {
-    for pod in &pods {
-        pods::delete(scope, pod).await?;
-    }
+async fn end(scope: &Scope, [client, server]: [String; 2]) -> anyhow::Result<()> {
+    tokio::try_join!(pods::delete(scope, &client), pods::delete(scope, &server))?;
     Ok(())
 }
 
 /// Longest that the work may take.
 const WORKED: Duration = Duration::from_mins(5);
 
-/// What a container does: it tells its devices, then writes to its peer until
-/// that went well once, or serves whoever writes, for ever: a server that left
-/// with its first success would strand a client that lost the last answer. The
-/// processors are emulated and busy, so answers may take seconds (`-u`). The ping
-/// is for QEMU: a frame for an interface that is down stops its wire until the
-/// machine sends one itself.
-const WORK: &str = r#"
+/// What a container does: it tells its devices, then writes to its peer, or serves
+/// whoever writes, again and again. The processors are emulated and busy, so answers may
+/// take seconds (`-u`). The ping is for QEMU: a frame for an interface that is down stops
+/// its wire until the machine sends one itself.
+const WORK: &str = r"
 for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; env; ip -o addr
 device=${UCX_NET_DEVICES%%:*}
 while sleep 1; do ping -c 1 -W 1 $OTHER >/dev/null 2>&1; done &
 while :; do
   timeout 60 /usr/bin/ib_write_bw -d $device -x 1 -u 20 -n 20 -s 4096 -F $PEER; status=$?
   echo WRITE $status
-  [ -n "$PEER" ] && [ $status = 0 ] && exec sleep 100000
   sleep 1
-done"#;
+done";
 
 async fn create(
     scope: &Scope,

@@ -1,0 +1,142 @@
+//! The chart on the machines, as its users install it: by helm from outside, from images.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, Client, api::ListParams};
+use tests::{
+    ControlPlane,
+    chart::{self, Helm, NAMESPACE},
+    guest::node::GuestNode,
+    images,
+};
+
+/// The driver of the chart's defaults, but for what is about this cluster: its image, no cloud,
+/// and machines whose emulated processors are slow: a pod that requests few of them gets nothing
+/// beside the kubelet, and a webhook there answers too late. Objects of the plain manifests are
+/// there before.
+const VALUES: [&str; 11] = [
+    "--namespace=dranet-system",
+    "--take-ownership",
+    "--force-conflicts",
+    "--wait",
+    "--timeout=5m",
+    "--set=image.registry=localhost/dranet",
+    "--set=nodeDriver.cloud=none",
+    "--set=nodeDriver.resources.requests.cpu=500m",
+    "--set=admission.enabled=false",
+    "--set=fabricController.enabled=false",
+    "--set=cleanup.enabled=false",
+];
+
+/// The program in the image.
+const DRIVER: &str = "node-driver";
+
+/// Where the chart is told that its images are.
+const REGISTRY: &str = "localhost/dranet";
+
+/// The image as archives for [`import`].
+pub(super) async fn archives(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    images::archives(folder, &[DRIVER]).await
+}
+
+/// Loads the image from the machines' disks.
+pub(super) async fn import([one, other]: &[GuestNode; 2]) -> anyhow::Result<()> {
+    tokio::try_join!(one.import(REGISTRY, DRIVER), other.import(REGISTRY, DRIVER))?;
+    Ok(())
+}
+
+/// The chart's release.
+pub(super) struct Installed<'a> {
+    helm: Helm,
+    client: Client,
+    pair: &'a [GuestNode; 2],
+}
+
+impl<'a> Installed<'a> {
+    /// Installs it, and looks at how the driver is confined.
+    pub(super) async fn install(
+        plane: &ControlPlane,
+        pair: &'a [GuestNode; 2],
+    ) -> anyhow::Result<Self> {
+        let helm = Helm::on(&plane.kubeconfig())?;
+        let release = Self { helm, client: plane.client(), pair };
+        release.run(&[&["install", "dranet", "."][..], &VALUES].concat()).await?;
+        for node in pair {
+            confined(node).await?;
+        }
+        Ok(release)
+    }
+
+    /// To the chart's next version, and with another flag.
+    pub(super) async fn upgrade(&self) -> anyhow::Result<()> {
+        let next = chart::next()?;
+        let folder = next.path().display().to_string();
+        let upgrade = ["upgrade", "dranet", &folder, "--set=log.level=debug"];
+        self.run(&[&upgrade[..], &VALUES].concat()).await
+    }
+
+    /// Uninstalls it, and waits until its pods are gone.
+    pub(super) async fn uninstall(self) -> anyhow::Result<()> {
+        self.run(&["uninstall", "dranet", VALUES[0], "--wait", "--timeout=5m"]).await
+    }
+
+    /// Runs helm; where it fails, says what the chart's pods say.
+    async fn run(&self, words: &[&str]) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        match self.helm.run(words).await {
+            Ok(_) => {
+                report(&format!("helm {} took {:.0?}", words[0], begin.elapsed()));
+                Ok(())
+            }
+            Err(error) => Err(error.context(format!("helm {}:\n{}", words[0], self.told().await?))),
+        }
+    }
+
+    async fn told(&self) -> anyhow::Result<String> {
+        let mut told = Vec::new();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), NAMESPACE);
+        for event in events.list(&ListParams::default()).await? {
+            let object = event.involved_object.name.unwrap_or_default();
+            told.push(format!("{object}: {}", event.message.unwrap_or_default()));
+        }
+        for node in self.pair {
+            let log = node.pod_log(NAMESPACE, "node-driver-*").await?;
+            let last = log.lines().rev().take(8).collect::<Vec<_>>();
+            told.push(format!("--- driver on {}", node.name));
+            told.extend(last.into_iter().rev().map(str::to_owned));
+            told.push(format!("--- kubelet on {}\n{}", node.name, node.guest.log("kubelet")));
+        }
+        Ok(told.join("\n"))
+    }
+}
+
+/// The driver's process is held as its pod says: the container runtime's seccomp filter and
+/// `AppArmor` profile, the capabilities of the manifest, and a `/proc/sys` that is read-only, for
+/// which it has a mount elsewhere.
+async fn confined(node: &GuestNode) -> anyhow::Result<()> {
+    let of_driver = "pid=$(pgrep -o -x node-driver)
+        cat /proc/$pid/attr/current
+        grep -e ^Seccomp: -e ^CapBnd: -e ^NoNewPrivs: /proc/$pid/status
+        grep ' /proc/sys proc ro,' /proc/$pid/mounts";
+    let told = node.guest.run(of_driver).await?;
+    let words: Vec<_> = told.split_whitespace().collect();
+    // NET_BIND_SERVICE 10, NET_ADMIN 12, NET_RAW 13, SYS_ADMIN 21.
+    let bits = [10, 12, 13, 21].into_iter().fold(0_u64, |bits, bit| bits | 1 << bit);
+    let capabilities = format!("{bits:016x}");
+    let expected = ["cri-containerd.apparmor.d", "(enforce)", "NoNewPrivs:", "1", "CapBnd:"];
+    let expected = expected.into_iter().chain([&*capabilities, "Seccomp:", "2"]);
+    // The kernel's order is its own.
+    for word in expected {
+        assert!(words.contains(&word), "`{word}` is missing in: {told}");
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "how long helm took is worth reading")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}

@@ -54,7 +54,15 @@ change(
         "static int rxe_alloc_ucontext(",
     ),
 )
-change("rxe_qp.c", ("sock_create_kern(&init_net,", "sock_create_kern(dev_net(rxe->ndev),"))
+# A socket of the kernel's own would not keep its namespace, and a pair of queues may end after
+# the pod.
+change(
+    "rxe_qp.c",
+    (
+        "sock_create_kern(&init_net, AF_INET, SOCK_DGRAM, 0, &qp->sk)",
+        "__sock_create(dev_net(rxe->ndev), AF_INET, SOCK_DGRAM, 0, &qp->sk, 0)",
+    ),
+)
 change(
     "rxe_net.c",
     (

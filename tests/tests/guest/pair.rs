@@ -228,18 +228,19 @@ async fn end(scope: &Scope, [client, server]: [String; 2]) -> anyhow::Result<()>
 const WORKED: Duration = Duration::from_mins(5);
 
 /// What a container does: it tells its devices, then writes to its peer, or serves
-/// whoever writes, again and again. The processors are emulated and busy, so answers may
-/// take seconds (`-u`). The ping is for QEMU: a frame for an interface that is down stops
-/// its wire until the machine sends one itself.
-const WORK: &str = r"
+/// whoever writes, again and again, with a rest: a write keeps a processor busy. The
+/// processors are emulated, so answers may take seconds (`-u`). The ping is for QEMU: a
+/// frame for an interface that is down stops its wire until the machine sends one itself.
+const WORK: &str = r#"
 for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; env; ip -o addr
 device=${UCX_NET_DEVICES%%:*}
 while sleep 1; do ping -c 1 -W 1 $OTHER >/dev/null 2>&1; done &
 while :; do
   timeout 60 /usr/bin/ib_write_bw -d $device -x 1 -u 20 -n 20 -s 4096 -F $PEER; status=$?
   echo WRITE $status
+  [ -n "$PEER" ] && [ $status = 0 ] && sleep 10
   sleep 1
-done";
+done"#;
 
 async fn create(
     scope: &Scope,

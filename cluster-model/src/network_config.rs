@@ -50,7 +50,7 @@ pub struct RdmaConfig {
     /// Index in the port's table of GIDs: on RoCE, the address and version of RoCE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gid_index: Option<u8>,
-    /// Version of RoCE where the application looks for the index, 1 or 2.
+    /// Version of RoCE, 1 or 2, for applications that look up the index themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roce_version: Option<u8>,
     /// Traffic class: on RoCE v2 the byte of DSCP and ECN.

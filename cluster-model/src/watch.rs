@@ -280,7 +280,7 @@ fn read_ahead<T: Send + 'static>(
 /// cluster is hundreds of megabytes and is never held as a whole.
 struct Feed<S> {
     sink: S,
-    /// The objects of this watch that are in the sink, but for some of the next.
+    /// The objects of this watch that are in the sink, except those that only `named` has.
     known: BTreeSet<ObjectKey>,
     /// Those that the list in progress has named. No key of a first list is held twice.
     named: BTreeSet<ObjectKey>,

@@ -57,6 +57,15 @@ impl Decisions {
         });
         decided.await.map_err(|_| DecisionError::Failed)
     }
+
+    /// The decision that another request has asked for, where it comes soon enough.
+    pub(super) async fn shared<T>(
+        &self,
+        decision: impl Future<Output = Result<T, DecisionError>>,
+    ) -> Result<T, DecisionError> {
+        let decided = tokio::time::timeout(2 * self.patience, decision).await;
+        decided.unwrap_or(Err(DecisionError::Busy { at_once: self.at_once }))
+    }
 }
 
 #[cfg(test)]

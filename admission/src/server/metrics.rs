@@ -154,3 +154,10 @@ impl Drop for Timer<'_> {
         self.histogram.observe(self.start.elapsed().as_secs_f64());
     }
 }
+
+#[cfg(test)]
+impl PlanCache {
+    pub(super) fn counted(&self, hit: bool) -> u64 {
+        self.0.get_or_create(&CacheLabel { hit }).get()
+    }
+}

@@ -164,7 +164,8 @@ impl Plans {
             let (view, policy) = (Arc::clone(view), Arc::clone(policy));
             decisions.make(move || plans.make(&intent, &placement, &view, &policy))
         });
-        let made = made.await.cloned();
+        // Without a bound, those who wait would try one after the other while nobody decides.
+        let made = decisions.shared(async { made.await.cloned() }).await;
         if waits && made.is_ok() {
             self.asked.count(true);
         }
@@ -231,6 +232,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admit::{self, Begun};
     use crate::intent::{self, GpuResources};
     use dra_allocator::{MinorVersion, Settings};
     use k8s_openapi::api::core::v1::Pod;
@@ -245,6 +247,25 @@ mod tests {
         }))
         .unwrap();
         intent::read(&pod, &GpuResources::default()).unwrap().unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_for_one_plan_have_it_made_once() {
+        let (view, policy) = (Arc::new(ClusterView::default()), Arc::new(Policy::default()));
+        let (plans, decisions) = (Plans::default(), Decisions::default());
+        let pod = json!({
+            "metadata": {"annotations": {"dranet.io/aligned-nics": "1"}},
+            "spec": {"containers": [
+                {"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+            ]},
+        });
+        let begun = admit::begin(&pod, &view, &policy).unwrap();
+        let Begun::NeedsPlan(pending) = begun else { panic!("it needs a plan: {begun:?}") };
+        let ask = || plans.make_once(&pending, &view, &policy, &decisions);
+        let (one, other) = tokio::join!(ask(), ask());
+        assert_eq!(one.unwrap().unwrap_err(), other.unwrap().unwrap_err());
+        assert_eq!([plans.asked.counted(false), plans.asked.counted(true)], [1, 1]);
+        assert!(lock(&plans.making).is_empty());
     }
 
     #[test]

@@ -64,7 +64,11 @@ impl RdmaConfig {
         let version = self.roce_version.is_none_or(|version| matches!(version, 1 | 2));
         ensure(version, "rdma.roceVersion", "must be 1 or 2")?;
         let both = self.roce_version.is_some() && self.gid_index.is_some();
-        ensure(!both, "rdma.roceVersion", "cannot go with `rdma.gidIndex`, which says it")?;
+        ensure(
+            !both,
+            "rdma.roceVersion",
+            "cannot go with `rdma.gidIndex`, which selects the version",
+        )?;
         let level = self.service_level.is_none_or(|level| level <= SERVICE_LEVEL_MAX);
         ensure(level, "rdma.serviceLevel", format!("must be 0 to {SERVICE_LEVEL_MAX}"))
     }

@@ -67,9 +67,9 @@ struct Args {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
-    /// Have the webhook, and the thread that asks it, wait for a processor as little as on a
-    /// machine that is not full (`renice -n -15`). Without it they wait for kube-apiserver, etcd
-    /// and this program in turn.
+    /// Give the webhook and the thread that sends the requests priority over kube-apiserver, etcd
+    /// and the rest of this program (`renice -n -15`, as root), so that waiting for a processor
+    /// is not measured.
     #[arg(long)]
     undisturbed: bool,
 }

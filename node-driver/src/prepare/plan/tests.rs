@@ -349,6 +349,8 @@ fn what_is_refused() {
         one("eth-1", Some(json!({"ethtool": {"features": {"highdma": false}}}))),
         one("eth-1", Some(json!({"ethtool": {"privateFlags": {"legacy-rx": true}}}))),
         one("eth-1", Some(json!({"profile": "fast"}))),
+        one("eth-1", Some(json!({"interface": {"type": "ipoib"}}))),
+        one("ipoib", Some(json!({"interface": {"type": "macvlan"}}))),
         one("eth-1", Some(json!({"rdma": {"serviceLevel": 3}}))),
         refusal(
             &claim(
@@ -537,6 +539,40 @@ fn by_default_pods_get_no_management_devices_and_no_ipoib() {
     let error = decide("ipoib", Some(json!({"interface": {"name": "net1"}})));
     let error = Chain(&error.expect_err("refused")).to_string();
     assert!(error.contains("RDMA only"), "{error}");
+}
+
+/// The host's interface stays with it whether the operator lets pods have such or not.
+#[test]
+fn a_child_of_ipoib_is_in_its_partition_and_has_a_mark() {
+    let parameters = json!({"interface": {
+        "type": "ipoib", "pkey": "0x1", "name": "net1", "addresses": ["10.9.0.1/24"],
+    }});
+    let planned = |uid: &str, policy: Policy| {
+        let (inventory, links) = (inventory(), links());
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy,
+            boot_id: None,
+        };
+        let claim = claim(uid, vec![device("ipoib", Some(parameters.clone()))]);
+        plan(&claim, &facts).expect("possible").links().next().expect("an interface").clone()
+    };
+    let one = planned("u-1", Policy::default());
+    assert_eq!((one.child, one.host.name.as_str()), (Some(Child::IpoIb), "ibp7"));
+    assert_eq!(one, planned("u-1", POLICY), "the same in each sandbox");
+    assert_ne!(one.mark, planned("u-2", POLICY).mark);
+    assert_eq!(one.config.interface.hardware_addr, None, "the kernel's");
+    let partition = one.config.interface.pkey.expect("a partition");
+    assert_eq!(partition.of_full_member(), 0x8001);
+    // A share of such a NIC has one of its own.
+    let share_id = Some("s-1".to_owned());
+    let share = claim("u-3", vec![AllocatedDevice { share_id, ..device("ipoib", None) }]);
+    let share = decide(&share, &[]).expect("possible");
+    assert_eq!(share.links().next().expect("an interface").child, Some(Child::IpoIb));
 }
 
 /// A rail with a table of its own, in the pod and in a routing domain of the pod.

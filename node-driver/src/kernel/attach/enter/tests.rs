@@ -25,7 +25,8 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
         settings: LinkSettings::default(),
         ethtool: None,
     };
-    PlannedLink { host, child, name: name.parse().unwrap(), config: NetworkConfig::default() }
+    let (name, config) = (name.parse().unwrap(), NetworkConfig::default());
+    PlannedLink { host, child, mark: None, name, config }
 }
 
 fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {

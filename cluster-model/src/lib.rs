@@ -9,6 +9,7 @@ pub mod gpu_drivers;
 pub mod machines;
 pub mod names;
 pub mod network_config;
+pub mod nic_pool;
 pub mod node_devices;
 pub mod placement;
 pub mod predict;

@@ -29,6 +29,10 @@ pub mod label {
     pub const NODE_FABRIC: &str = "topology.dranet.io/fabric";
     /// On a node whose label of its fabric was copied: from what.
     pub const NODE_FABRIC_FROM: &str = "topology.dranet.io/fabric-from";
+    /// On a `NicAddress`: name of its `NicPool`.
+    pub const NIC_POOL: &str = "topology.dranet.io/nic-pool";
+    /// On a `NicAddress`: UID of the claim that has it.
+    pub const CLAIM_UID: &str = "topology.dranet.io/claim-uid";
     /// On a node: the NVLink domain of its GPUs, set by NVIDIA's GPU feature discovery.
     pub const NVLINK_CLIQUE: &str = "nvidia.com/gpu.clique";
 }

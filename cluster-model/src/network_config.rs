@@ -82,6 +82,9 @@ pub struct InterfaceConfig {
     /// A range to take one address from that no other claim has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_range: Option<IpPrefix>,
+    /// The `NicPool` to take addresses from, and the routes and the type of interface beside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Ask a DHCP server for the address, and for routes beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<bool>,
@@ -123,6 +126,7 @@ pub struct InterfaceConfig {
 
 /// How a pod gets an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceKind {
     /// The NIC's own, moved into the pod.

@@ -1,10 +1,11 @@
-//! What the leading replica does: it labels nodes with their fabrics, and places groups of
-//! pods on them. Each is a decision over what is seen, and then writes that carry the version
+//! What the leading replica does: it labels nodes with their fabrics, places groups of pods on
+//! them, and frees the addresses of claims that are gone. Each is a decision over what is seen, and then writes that carry the version
 //! that they were decided from. It keeps nothing but what it has reported, so another replica
 //! can go on from the pods at any time.
 
 mod apply;
 mod errors;
+mod nic_pools;
 mod node_labels;
 mod pod_groups;
 mod report;
@@ -53,7 +54,7 @@ impl Controller {
     /// Works until dropped. What is decided from the view waits until it is whole.
     pub(crate) async fn work(&self, synced: &Readiness) {
         synced.ready().await;
-        tokio::join!(self.label_nodes(), self.place_groups());
+        tokio::join!(self.label_nodes(), self.place_groups(), self.keep_nic_pools());
     }
 
     /// Places groups for ever.

@@ -22,6 +22,7 @@ pub mod node;
 pub mod paths;
 pub mod plan;
 mod pod_events;
+pub mod pools;
 pub mod preparer;
 pub mod published;
 mod reconcile;

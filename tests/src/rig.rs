@@ -66,6 +66,8 @@ impl<'a> Rig<'a> {
     pub async fn install(plane: &'a ControlPlane, scope: &'a Scope) -> anyhow::Result<Self> {
         for name in [
             "manifests/namespace.yaml",
+            "manifests/crd-nicaddresses.yaml",
+            "manifests/crd-nicpools.yaml",
             "manifests/crd-nodetopologies.yaml",
             "manifests/node-driver-rbac.yaml",
             "manifests/node-driver-policy.yaml",

@@ -9,15 +9,20 @@ use std::{
 
 use clap::Parser;
 use cluster_model::names::object;
+use cluster_model::nic_pool::{NicAddress, NicPool};
 use node_driver::{args::Args, kernel::attach::SYSCTL, kubelet::NEEDED};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tests::{binaries, binaries::in_tests, generated::assert_current, manifest, rig::manifests};
 
 #[test]
-fn the_resource_definition_is_current() {
+fn the_resource_definitions_are_current() {
     let expected = serde_saphyr::to_string(&topology_graph::crd()).unwrap();
     assert_current("deploy/chart/files/crd-nodetopologies.yaml", &expected).unwrap();
+    let expected = serde_saphyr::to_string(&NicPool::crd()).unwrap();
+    assert_current("deploy/chart/files/crd-nicpools.yaml", &expected).unwrap();
+    let expected = serde_saphyr::to_string(&NicAddress::crd()).unwrap();
+    assert_current("deploy/chart/files/crd-nicaddresses.yaml", &expected).unwrap();
 }
 
 #[test]

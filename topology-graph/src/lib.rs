@@ -64,7 +64,7 @@ pub use graph::{Place, Role};
 pub use link::PcieLink;
 pub use nccl::{NcclXml, NcclXmlError, nccl_xml, nccl_xml_of};
 #[cfg(feature = "crd")]
-pub use node_topology::crd;
+pub use node_topology::{Column, crd, definition};
 pub use node_topology::{
     DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, LinkSpec, NicSpec, NodeTopology,
     NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec, SocketSpec,

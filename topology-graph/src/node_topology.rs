@@ -21,7 +21,7 @@ use crate::Anomaly;
 pub use condition::conditions;
 pub use convert::SpecError;
 #[cfg(feature = "crd")]
-pub use definition::crd;
+pub use definition::{Column, crd, definition};
 pub use object::NodeTopology;
 pub use shape::{
     GpuLinkKind, GpuLinkSpec, NumaNodeSpec, ShapeSpec, SocketSpec, VertexRole, VertexSpec,

@@ -91,6 +91,11 @@ impl InterfaceConfig {
             "cannot go with `interface.addresses` or `interface.dhcp`",
         )?;
         ensure(
+            self.pool.is_none() || !named && self.address_range.is_none(),
+            "interface.pool",
+            "cannot go with `interface.addresses`, `interface.addressRange` or `interface.dhcp`",
+        )?;
+        ensure(
             self.mtu.is_none_or(|mtu| mtu >= MTU_MIN && i32::try_from(mtu).is_ok()),
             "interface.mtu",
             format!("must be at least {MTU_MIN}"),

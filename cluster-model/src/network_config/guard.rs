@@ -55,6 +55,8 @@ mod tests {
             (json!({}), None),
             (interface("name", json!("net1")), None),
             (interface("mtu", json!(9000)), None),
+            // The pool itself says which namespaces may.
+            (interface("pool", json!("rdma")), None),
             (interface("dhcp", json!(false)), None),
             (json!({"ethtool": {"features": {"gro": false}}}), None),
             (json!({"rdma": {"trafficClass": 106}}), None),

@@ -14,6 +14,8 @@ use std::sync::{Arc, Weak};
 /// What is known of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownClaim {
+    /// Its UID as a number, which takes less memory. `None` where it is no UUID.
+    pub uid: Option<u128>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// What it asks for.
@@ -54,6 +56,7 @@ impl Claims {
         let pods = status.reserved_for.into_iter().flatten();
         let mut pods = pods.filter(|consumer| consumer.resource == "pods");
         let known = KnownClaim {
+            uid: object.metadata.uid.as_deref().and_then(number),
             labels: object.metadata.labels.unwrap_or_default(),
             spec: object.spec.map(|spec| self.specs.share(spec)),
             is_allocated: status.allocation.is_some(),
@@ -61,6 +64,18 @@ impl Claims {
         };
         self.all.insert(key, Arc::new(known));
     }
+}
+
+impl KnownClaim {
+    /// Whether it is the claim with this UID, as far as is known.
+    pub fn is(&self, uid: &str) -> bool {
+        self.uid.zip(number(uid)).is_none_or(|(own, uid)| own == uid)
+    }
+}
+
+/// A UUID as a number.
+fn number(uid: &str) -> Option<u128> {
+    u128::from_str_radix(&uid.replace('-', ""), 16).ok()
 }
 
 /// Specs that are in use, by their text.

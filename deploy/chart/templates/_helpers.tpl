@@ -135,3 +135,14 @@ annotations:
   cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/admission
 {{- end }}
 {{- end }}
+
+{{/* A definition of the folder `files`: dict with the root and the file's name. */}}
+{{- define "dranet.definition" -}}
+{{- $crd := .root.Files.Get (printf "files/%s.yaml" .name) | fromYaml }}
+{{- $metadata := $crd.metadata }}
+{{- $_ := set $metadata "labels" (include "dranet.labels" .root | fromYaml) }}
+{{- if .root.Values.crd.keep }}
+{{- $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
+{{- end }}
+{{- toYaml $crd }}
+{{- end }}

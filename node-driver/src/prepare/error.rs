@@ -6,6 +6,7 @@ use crate::prepare::claim::{ClaimError, ClaimRef};
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::EffectError;
 use crate::prepare::plan::PlanError;
+use crate::prepare::pools::PoolError;
 use std::time::Duration;
 use topology_graph::ReadError;
 
@@ -83,6 +84,14 @@ pub enum PrepareError {
     RangeContended {
         /// Which claim.
         claim: ClaimRef,
+    },
+    /// A pool gives it no address.
+    #[error("claim `{claim}`")]
+    Pool {
+        /// Which claim.
+        claim: ClaimRef,
+        /// Why not.
+        source: Box<PoolError>,
     },
     /// A device of the claim is stuck.
     #[error(

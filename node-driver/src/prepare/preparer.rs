@@ -9,6 +9,7 @@ use crate::prepare::error::{API_PATIENCE, PrepareError};
 use crate::prepare::node::{Node, PreparedDevice};
 use crate::prepare::plan::Plan;
 use crate::prepare::pod_events::PodEvents;
+use crate::prepare::pools;
 use crate::prepare::published::Published;
 use crate::publish::claim_status::{Progress, StatusWriter};
 use crate::publish::events::{NodeEvents, Notice};
@@ -80,6 +81,7 @@ impl Preparer {
         allocated.check_namespace(&self.node.network_namespaces)?;
         let (published, machine) = facts?;
         addresses::reserve(&self.client, driver, &mut allocated).await?;
+        pools::reserve(&self.client, &self.name, &mut allocated).await?;
         self.on_node(move |node| node.prepare(&allocated, &published, &machine)).await
     }
 

@@ -31,6 +31,9 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ("node-driver", "resource.k8s.io/resourceclaims", "list", "suite node: ranges of addresses"),
     ("node-driver", "resource.k8s.io/resourceclaims", "watch", "suite node: ranges of addresses"),
     ("node-driver", "resource.k8s.io/resourceclaims/status", "patch", "suite node"),
+    ("node-driver", "topology.dranet.io/nicpools", "get", "a claim that names a pool"),
+    ("node-driver", "topology.dranet.io/nicaddresses", "create", "a claim that names a pool"),
+    ("node-driver", "topology.dranet.io/nicaddresses", "list", "a claim that names a pool"),
     ("node-driver", "resource.k8s.io/resourceclaims/driver", "associated-node:patch", "suite node"),
     (
         "admission",

@@ -1,12 +1,12 @@
-//! The custom resource definition, made from the types.
+//! Custom resource definitions, made from the types.
 
-use k8s_openapi::Resource;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
     CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, Resource};
 use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -14,9 +14,11 @@ use schemars::transform::AddNullable;
 
 use super::NodeTopology;
 
-/// What `kubectl get` prints: name, type and JSON path of each column, and its priority:
-/// a column above 0 is printed by `-o wide` only.
-const COLUMNS: [(&str, &str, &str, i32); 7] = [
+/// A column of `kubectl get`: name, type and JSON path, and its priority: a column above 0 is
+/// printed by `-o wide` only.
+pub type Column = (&'static str, &'static str, &'static str, i32);
+
+const COLUMNS: [Column; 7] = [
     ("GPUs", "integer", ".spec.summary.gpus", 0),
     ("NICs", "integer", ".spec.summary.nics", 0),
     ("NUMA", "integer", ".spec.summary.numaNodes", 0),
@@ -27,18 +29,46 @@ const COLUMNS: [(&str, &str, &str, i32); 7] = [
 ];
 
 /// The definition of [`NodeTopology`].
+pub fn crd() -> CustomResourceDefinition {
+    definition::<NodeTopology>(&COLUMNS)
+}
+
+/// The definition of a cluster-scoped resource; with a status of its own where the type has one.
 ///
 /// # Panics
 ///
 /// If the schema is not one that Kubernetes accepts, which the types decide.
 #[expect(clippy::expect_used, reason = "the types decide, and a test makes it")]
-pub fn crd() -> CustomResourceDefinition {
-    let schema = serde_json::to_value(schema()).and_then(serde_json::from_value);
-    definition(schema.expect("the schema has the form of Kubernetes"))
+pub fn definition<K>(columns: &[Column]) -> CustomResourceDefinition
+where
+    K: Resource<Scope = ClusterResourceScope> + JsonSchema,
+{
+    let schema = serde_json::to_value(schema::<K>()).and_then(serde_json::from_value);
+    let schema = schema.expect("the schema has the form of Kubernetes");
+    let plural = K::URL_PATH_SEGMENT;
+    CustomResourceDefinition {
+        metadata: ObjectMeta {
+            name: Some(format!("{plural}.{}", K::GROUP)),
+            ..ObjectMeta::default()
+        },
+        spec: CustomResourceDefinitionSpec {
+            group: K::GROUP.to_owned(),
+            names: CustomResourceDefinitionNames {
+                kind: K::KIND.to_owned(),
+                plural: plural.to_owned(),
+                singular: Some(K::KIND.to_lowercase()),
+                ..CustomResourceDefinitionNames::default()
+            },
+            scope: "Cluster".to_owned(),
+            versions: vec![version::<K>(schema, columns)],
+            ..CustomResourceDefinitionSpec::default()
+        },
+        status: None,
+    }
 }
 
 /// A structural schema, as Kubernetes asks for: no references and no unions.
-fn schema() -> schemars::Schema {
+fn schema<K: JsonSchema>() -> schemars::Schema {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -49,50 +79,30 @@ fn schema() -> schemars::Schema {
         .with_transform(OptionalEnum)
         .with_transform(OptionalIntOrString)
         .into_generator()
-        .into_root_schema_for::<NodeTopology>()
+        .into_root_schema_for::<K>()
 }
 
-fn definition(schema: JSONSchemaProps) -> CustomResourceDefinition {
-    let plural = NodeTopology::URL_PATH_SEGMENT;
-    CustomResourceDefinition {
-        metadata: ObjectMeta {
-            name: Some(format!("{plural}.{}", NodeTopology::GROUP)),
-            ..ObjectMeta::default()
-        },
-        spec: CustomResourceDefinitionSpec {
-            group: NodeTopology::GROUP.to_owned(),
-            names: CustomResourceDefinitionNames {
-                kind: NodeTopology::KIND.to_owned(),
-                plural: plural.to_owned(),
-                singular: Some(NodeTopology::KIND.to_lowercase()),
-                ..CustomResourceDefinitionNames::default()
-            },
-            scope: "Cluster".to_owned(),
-            versions: vec![version(schema)],
-            ..CustomResourceDefinitionSpec::default()
-        },
-        status: None,
-    }
-}
-
-fn version(schema: JSONSchemaProps) -> CustomResourceDefinitionVersion {
+fn version<K: Resource>(
+    schema: JSONSchemaProps,
+    columns: &[Column],
+) -> CustomResourceDefinitionVersion {
+    let has_status = schema.properties.as_ref().is_some_and(|all| all.contains_key("status"));
+    let status = || CustomResourceSubresources {
+        status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
+        ..CustomResourceSubresources::default()
+    };
     CustomResourceDefinitionVersion {
-        additional_printer_columns: Some(COLUMNS.map(column).into()),
-        name: NodeTopology::VERSION.to_owned(),
+        additional_printer_columns: Some(columns.iter().copied().map(column).collect()),
+        name: K::VERSION.to_owned(),
         schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }),
         served: true,
         storage: true,
-        subresources: Some(CustomResourceSubresources {
-            status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
-            ..CustomResourceSubresources::default()
-        }),
+        subresources: has_status.then(status),
         ..CustomResourceDefinitionVersion::default()
     }
 }
 
-fn column(
-    (name, type_, json_path, priority): (&str, &str, &str, i32),
-) -> CustomResourceColumnDefinition {
+fn column((name, type_, json_path, priority): Column) -> CustomResourceColumnDefinition {
     CustomResourceColumnDefinition {
         name: name.to_owned(),
         type_: type_.to_owned(),

@@ -1,0 +1,166 @@
+//! The addresses of a pool as blocks of numbers, of one IP family.
+
+use super::{NicPoolSpec, NicRange};
+use crate::network_config::IpPrefix;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The addresses of one IP family that NICs can get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    is_v4: bool,
+    has_ranges: bool,
+    /// Disjoint, in the order of the ranges.
+    blocks: Vec<Block>,
+}
+
+/// Addresses in a row, of one range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Block {
+    first: u128,
+    last: u128,
+    prefix_len: u8,
+}
+
+impl Addresses {
+    pub(super) fn of(spec: &NicPoolSpec, is_v4: bool) -> Self {
+        let of_family = |address: IpAddr| address.is_ipv4() == is_v4;
+        let ranges = spec.ranges.iter().filter(|range| of_family(range.cidr.address));
+        let ranges: Vec<&NicRange> = ranges.collect();
+        let excluded = spec.exclude.iter().filter(|it| of_family(it.address)).map(network);
+        let routers = ranges.iter().filter_map(|range| range.gateway);
+        let routers = routers.chain(spec.routes.iter().filter_map(|route| route.gateway));
+        let routers = routers.filter(|it| of_family(*it)).map(|it| (bits(it), bits(it)));
+        let mut taken: Vec<(u128, u128)> = excluded.chain(routers).collect();
+        let mut blocks = Vec::new();
+        for range in &ranges {
+            let (first, last) = hosts(range);
+            if first > last {
+                continue;
+            }
+            let prefix_len = range.cidr.prefix_len;
+            let free = without((first, last), &taken);
+            blocks.extend(free.into_iter().map(|(first, last)| Block { first, last, prefix_len }));
+            // Of ranges that overlap the first has the address.
+            taken.push((first, last));
+        }
+        Self { is_v4, has_ranges: !ranges.is_empty(), blocks }
+    }
+
+    /// Whether they are of IPv4.
+    pub fn is_v4(&self) -> bool {
+        self.is_v4
+    }
+
+    pub(super) fn has_ranges(&self) -> bool {
+        self.has_ranges
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u128 {
+        self.blocks.iter().fold(0, |sum: u128, block| sum.saturating_add(block.count()))
+    }
+
+    /// Whether the address is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.is_v4
+            && self.blocks.iter().any(|it| (it.first..=it.last).contains(&bits(address)))
+    }
+
+    /// An address that is not taken: the first from a place that the seed gives, so that claims
+    /// that choose at once seldom choose alike. `None` where all are taken.
+    pub fn choose(&self, seed: &str, taken: &BTreeSet<IpAddr>) -> Option<IpPrefix> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let digest = Sha256::digest(seed);
+        let start = digest.iter().take(8).fold(0_u128, |sum, byte| (sum << 8) | u128::from(*byte));
+        // Of one candidate more than are taken one is free.
+        let tries = u128::try_from(taken.len()).unwrap_or(u128::MAX).saturating_add(1).min(count);
+        let start = start % count;
+        let place =
+            |step: u128| if step < count - start { start + step } else { step - (count - start) };
+        let candidates = (0..tries).filter_map(|step| self.get(place(step)));
+        candidates.into_iter().find(|prefix| !taken.contains(&prefix.address))
+    }
+
+    fn get(&self, mut place: u128) -> Option<IpPrefix> {
+        for block in &self.blocks {
+            if place < block.count() {
+                let address = address(block.first + place, self.is_v4)?;
+                return Some(IpPrefix { address, prefix_len: block.prefix_len });
+            }
+            place -= block.count();
+        }
+        None
+    }
+}
+
+impl Block {
+    fn count(&self) -> u128 {
+        (self.last - self.first).saturating_add(1)
+    }
+}
+
+/// Whether the network has the address.
+pub(super) fn is_in(cidr: IpPrefix, address: IpAddr) -> bool {
+    let (first, last) = network(&cidr);
+    cidr.address.is_ipv4() == address.is_ipv4() && (first..=last).contains(&bits(address))
+}
+
+/// The first and the last address of a range that a host can have: without IPv4's network and
+/// broadcast addresses, and IPv6's anycast address of the routers.
+fn hosts(range: &NicRange) -> (u128, u128) {
+    let (first, last) = network(&range.cidr);
+    let (first, last) = match (range.cidr.address.is_ipv4(), last - first) {
+        (_, 0) | (true, 1) => (first, last),
+        (true, _) => (first + 1, last - 1),
+        (false, _) => (first + 1, last),
+    };
+    let asked = |address: Option<IpAddr>| address.map(bits);
+    (
+        asked(range.first).map_or(first, |it| it.max(first)),
+        asked(range.last).map_or(last, |it| it.min(last)),
+    )
+}
+
+/// The first and the last address of a network.
+fn network(prefix: &IpPrefix) -> (u128, u128) {
+    let width: u8 = if prefix.address.is_ipv4() { 32 } else { 128 };
+    let free = u32::from(width - prefix.prefix_len.min(width));
+    let ones = u128::MAX.checked_shr(128 - free).unwrap_or_default();
+    let first = bits(prefix.address) & !ones;
+    (first, first | ones)
+}
+
+/// What is left of a block.
+fn without(block: (u128, u128), taken: &[(u128, u128)]) -> Vec<(u128, u128)> {
+    let mut left = vec![block];
+    for (from, to) in taken {
+        let cut = |(first, last): (u128, u128)| {
+            if *to < first || *from > last {
+                return [Some((first, last)), None];
+            }
+            let before = (first < *from).then(|| (first, from - 1));
+            [before, (*to < last).then(|| (to + 1, last))]
+        };
+        left = left.into_iter().flat_map(cut).flatten().collect();
+    }
+    left
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+fn address(bits: u128, is_v4: bool) -> Option<IpAddr> {
+    if is_v4 {
+        return u32::try_from(bits).ok().map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
+    }
+    Some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
+}

@@ -1,0 +1,109 @@
+//! The Kubernetes objects around the specifications.
+
+use super::{NicAddressSpec, NicPoolSpec, NicPoolStatus};
+#[cfg(feature = "crd")]
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+/// Addresses for the NICs of pods.
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "crd", schemars(extend("x-kubernetes-validations" = [
+    {"rule": "size(self.metadata.name) <= 63", "message": "the name of a NicPool has at most 63 characters"}
+])))]
+pub struct NicPool {
+    /// Its name is what claims refer to.
+    #[cfg_attr(feature = "crd", schemars(skip))]
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// The addresses and what goes with them.
+    pub spec: NicPoolSpec,
+    /// How much of it is taken.
+    #[serde(default)]
+    pub status: Option<NicPoolStatus>,
+}
+
+/// An address of a NicPool that a claim has.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+#[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
+pub struct NicAddress {
+    /// Its name is made of the pool and the address.
+    #[cfg_attr(feature = "crd", schemars(skip))]
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// The address and its claim.
+    pub spec: NicAddressSpec,
+}
+
+macro_rules! resource {
+    ($type:ident, $plural:literal $(, $status:ident)?) => {
+        impl Resource for $type {
+            const API_VERSION: &'static str = "topology.dranet.io/v1alpha1";
+            const GROUP: &'static str = "topology.dranet.io";
+            const KIND: &'static str = stringify!($type);
+            const VERSION: &'static str = "v1alpha1";
+            const URL_PATH_SEGMENT: &'static str = $plural;
+            type Scope = ClusterResourceScope;
+        }
+
+        impl Metadata for $type {
+            type Ty = ObjectMeta;
+
+            fn metadata(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl Serialize for $type {
+            /// As the API server expects it: with the type, without an empty status.
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut object = serializer.serialize_struct(Self::KIND, 5)?;
+                object.serialize_field("apiVersion", Self::API_VERSION)?;
+                object.serialize_field("kind", Self::KIND)?;
+                object.serialize_field("metadata", &self.metadata)?;
+                object.serialize_field("spec", &self.spec)?;
+                $(if let Some(status) = &self.$status {
+                    object.serialize_field("status", status)?;
+                })?
+                object.end()
+            }
+        }
+    };
+}
+
+resource!(NicPool, "nicpools", status);
+resource!(NicAddress, "nicaddresses");
+
+impl NicPool {
+    /// The definition of the resource.
+    #[cfg(feature = "crd")]
+    pub fn crd() -> CustomResourceDefinition {
+        topology_graph::definition::<Self>(&[
+            ("Size", "integer", ".status.size", 0),
+            ("Used", "integer", ".status.used", 0),
+            ("Free", "integer", ".status.free", 0),
+            ("Type", "string", ".spec.interface.type", 0),
+            ("Ranges", "string", ".spec.ranges[*].cidr", 1),
+        ])
+    }
+}
+
+impl NicAddress {
+    /// The definition of the resource.
+    #[cfg(feature = "crd")]
+    pub fn crd() -> CustomResourceDefinition {
+        topology_graph::definition::<Self>(&[
+            ("Address", "string", ".spec.address", 0),
+            ("Pool", "string", ".spec.pool", 0),
+            ("Namespace", "string", ".spec.claim.namespace", 0),
+            ("Claim", "string", ".spec.claim.name", 0),
+            ("Node", "string", ".spec.node", 0),
+        ])
+    }
+}

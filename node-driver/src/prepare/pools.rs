@@ -1,0 +1,190 @@
+//! Addresses of `NicPool`s: each is an object of the API server's, named by pool and address,
+//! so a create is the reservation, and of two drivers that choose the same address one is told
+//! so. Nothing is listed but the claim's own addresses, and a pool's where several choices in a
+//! row were taken.
+//!
+//! An address stays with its claim: a claim that is prepared again, here or on another node, has
+//! what it had. The fabric controller deletes it when the claim is gone.
+
+mod choice;
+mod error;
+
+pub use error::PoolError;
+
+use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef};
+use crate::prepare::error::PrepareError;
+use choice::{Choice, Step};
+use cluster_model::names::label;
+use cluster_model::network_config::{IpPrefix, NetworkConfig};
+use cluster_model::nic_pool::{
+    Addresses, NicAddress, NicAddressClaim, NicAddressSpec, NicPool, address_name,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Longest that all of it may take, below the kubelet's 45 s.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// Gives the claim's devices addresses where their configuration names a pool, and what else
+/// the pool says.
+pub async fn reserve(
+    client: &Client,
+    node: &str,
+    claim: &mut AllocatedClaim,
+) -> Result<(), PrepareError> {
+    let wanted: Vec<_> = wanted(claim).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let asked = claim.claim.clone();
+    let wrap = |source| PrepareError::Pool { claim: asked.clone(), source: Box::new(source) };
+    let reservation = Reservation::new(client, node, &asked);
+    let reserved = tokio::time::timeout(PATIENCE, reservation.reserve(claim, wanted)).await;
+    reserved.unwrap_or(Err(PoolError::Late)).map_err(wrap)
+}
+
+/// A device with a pool: its place, the pool and its configuration.
+type Wanted = (usize, String, NetworkConfig);
+
+/// What is malformed is refused by the plan.
+fn wanted(claim: &AllocatedClaim) -> impl Iterator<Item = Wanted> {
+    let config = |device: &AllocatedDevice| {
+        let config = NetworkConfig::parse(device.parameters.as_ref()?).ok()?;
+        Some((config.interface.pool.clone()?, config))
+    };
+    let devices = claim.devices.iter().enumerate().filter(|(_, device)| !device.admin_access);
+    devices.filter_map(move |(index, device)| {
+        let (pool, config) = config(device)?;
+        Some((index, pool, config))
+    })
+}
+
+/// The addresses of one claim.
+struct Reservation<'a> {
+    pools: Api<NicPool>,
+    addresses: Api<NicAddress>,
+    node: &'a str,
+    claim: &'a ClaimRef,
+}
+
+impl<'a> Reservation<'a> {
+    fn new(client: &Client, node: &'a str, claim: &'a ClaimRef) -> Self {
+        let (pools, addresses) = (Api::all(client.clone()), Api::all(client.clone()));
+        Self { pools, addresses, node, claim }
+    }
+
+    async fn reserve(
+        &self,
+        claim: &mut AllocatedClaim,
+        wanted: Vec<Wanted>,
+    ) -> Result<(), PoolError> {
+        let mut own = self.own().await?;
+        let mut pools: BTreeMap<String, NicPool> = BTreeMap::new();
+        for (index, name, config) in wanted {
+            let pool = match pools.get(&name) {
+                Some(pool) => pool,
+                None => {
+                    let pool = self.pool(&name).await?;
+                    pools.entry(name.clone()).or_insert(pool)
+                }
+            };
+            let device = claim.devices[index].device.clone();
+            let mut addresses = Vec::new();
+            for family in pool.spec.addresses() {
+                let address = match choice::kept(&mut own, &name, &device, family.is_v4()) {
+                    Some(address) => address,
+                    None => self.take(&name, &family, &device).await?,
+                };
+                addresses.push(address);
+            }
+            let completed = pool.spec.complete(config, addresses);
+            let parameters = serde_json::to_value(completed);
+            claim.devices[index].parameters = Some(parameters.map_err(PoolError::Config)?);
+        }
+        Ok(())
+    }
+
+    /// What the claim has already.
+    async fn own(&self) -> Result<Vec<NicAddressSpec>, PoolError> {
+        let selector = format!("{}={}", label::CLAIM_UID, self.claim.uid);
+        self.list(&selector).await
+    }
+
+    async fn list(&self, selector: &str) -> Result<Vec<NicAddressSpec>, PoolError> {
+        let params = ListParams::default().labels(selector);
+        let listed = self.addresses.list(&params).await?;
+        Ok(listed.items.into_iter().map(|address| address.spec).collect())
+    }
+
+    /// The pool, if the claim may use it.
+    async fn pool(&self, name: &str) -> Result<NicPool, PoolError> {
+        let absent = || PoolError::Absent { pool: name.to_owned() };
+        let pool = self.pools.get_opt(name).await?.ok_or_else(absent)?;
+        pool.spec.check().map_err(|source| PoolError::Invalid { pool: name.to_owned(), source })?;
+        if !pool.spec.allows(&self.claim.namespace) {
+            let allowed = pool.spec.namespaces.unwrap_or_default();
+            let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+            let (pool, namespace) = (name.to_owned(), self.claim.namespace.clone());
+            return Err(PoolError::Namespace { pool, namespace, allowed });
+        }
+        Ok(pool)
+    }
+
+    /// Takes an address that nobody has.
+    async fn take(
+        &self,
+        pool: &str,
+        family: &Addresses,
+        device: &str,
+    ) -> Result<IpPrefix, PoolError> {
+        let mut choice = Choice::new(family, format!("{}/{device}", self.claim.uid));
+        loop {
+            match choice.step() {
+                Step::Create(address) if self.create(pool, address, device).await? => {
+                    return Ok(address);
+                }
+                Step::Create(address) => choice.is_taken(address.address),
+                Step::List => {
+                    let listed = self.list(&format!("{}={pool}", label::NIC_POOL)).await?;
+                    choice.are_taken(listed.iter().map(|it| it.address.address));
+                }
+                Step::Full => {
+                    let size = family.count();
+                    return Err(PoolError::Full { pool: pool.to_owned(), size });
+                }
+            }
+        }
+    }
+
+    /// Whether it is the claim's now. Another claim's is refused by the API server.
+    async fn create(&self, pool: &str, address: IpPrefix, device: &str) -> Result<bool, PoolError> {
+        let object = self.object(pool, address, device);
+        match self.addresses.create(&PostParams::default(), &object).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn object(&self, pool: &str, address: IpPrefix, device: &str) -> NicAddress {
+        let ClaimRef { namespace, name, uid } = self.claim.clone();
+        let labels = [(label::NIC_POOL, pool), (label::CLAIM_UID, &uid)];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let metadata = ObjectMeta {
+            name: Some(address_name(pool, address.address)),
+            labels: Some(labels.into()),
+            ..ObjectMeta::default()
+        };
+        let spec = NicAddressSpec {
+            pool: pool.to_owned(),
+            address,
+            claim: NicAddressClaim { namespace, name, uid },
+            node: self.node.to_owned(),
+            device: device.to_owned(),
+        };
+        NicAddress { metadata, spec }
+    }
+}

@@ -1,0 +1,168 @@
+//! Claims of many nodes take addresses of one pool, in any order of their steps, while nodes die
+//! and claims go.
+
+use super::*;
+use cluster_model::nic_pool::{NicAddressClaim, NicPoolSpec, address_name};
+use proptest::prelude::*;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+const POOL: &str = "rdma";
+
+fn addresses(cidr: &str) -> Addresses {
+    let spec: NicPoolSpec = serde_json::from_value(json!({"ranges": [{"cidr": cidr}]})).unwrap();
+    spec.addresses().remove(0)
+}
+
+fn own(device: &str, address: &str) -> NicAddressSpec {
+    let claim = NicAddressClaim { namespace: "a".into(), name: "c".into(), uid: "u".into() };
+    let (pool, node) = (POOL.to_owned(), "n".to_owned());
+    NicAddressSpec { pool, address: address.parse().unwrap(), claim, node, device: device.into() }
+}
+
+#[test]
+fn a_claim_keeps_what_it_has() {
+    let mut has = vec![own("b", "10.0.0.2/24"), own("a", "10.0.0.1/24"), own("a", "fd00::1/64")];
+    let mut kept =
+        |device: &str, is_v4| kept(&mut has, POOL, device, is_v4).map(|it| it.address.to_string());
+    assert_eq!(kept("a", true).as_deref(), Some("10.0.0.1"));
+    assert_eq!(kept("c", true).as_deref(), Some("10.0.0.2"), "of a device that it has no more");
+    assert_eq!(kept("b", true), None);
+    assert_eq!(kept("a", false).as_deref(), Some("fd00::1"));
+}
+
+#[test]
+fn the_pool_is_listed_only_where_choices_were_taken() {
+    let family = addresses("10.0.0.0/24");
+    let mut choice = Choice::new(&family, "u/d".to_owned());
+    let mut tried = BTreeSet::new();
+    for _ in 0..BLIND {
+        let Step::Create(address) = choice.step() else { panic!("{:?}", choice.step()) };
+        assert!(tried.insert(address));
+        choice.is_taken(address.address);
+    }
+    assert_eq!(choice.step(), Step::List);
+    let left = (1..=254).map(|last| IpAddr::from([10, 0, 0, last]));
+    let left = left.filter(|it| tried.iter().all(|tried| tried.address != *it)).last().unwrap();
+    let all = (1..=254).map(|last| IpAddr::from([10, 0, 0, last]));
+    choice.are_taken(all.filter(|it| *it != left));
+    assert_eq!(choice.step(), Step::Create(IpPrefix { address: left, prefix_len: 24 }));
+    choice.is_taken(left);
+    assert_eq!(choice.step(), Step::Full);
+}
+
+/// What the API server keeps: it creates an object once.
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<String, (usize, IpAddr)>,
+}
+
+impl Server {
+    fn create(&mut self, claim: usize, address: IpAddr) -> bool {
+        let name = address_name(POOL, address);
+        if self.objects.contains_key(&name) {
+            return false;
+        }
+        self.objects.insert(name, (claim, address));
+        true
+    }
+}
+
+/// A claim, its node and how far its driver is.
+struct Pod<'a> {
+    node: usize,
+    choice: Option<Choice<'a>>,
+    has: Option<IpAddr>,
+    is_gone: bool,
+}
+
+fn start(family: &Addresses, claim: usize, node: usize) -> Pod<'_> {
+    let choice = Choice::new(family, format!("claim-{claim}/nic"));
+    Pod { node, choice: Some(choice), has: None, is_gone: false }
+}
+
+/// One step of a claim's driver.
+fn step(server: &mut Server, pod: &mut Pod<'_>, claim: usize) {
+    let Some(choice) = &mut pod.choice else { return };
+    match choice.step() {
+        Step::Create(address) => {
+            if server.create(claim, address.address) {
+                (pod.has, pod.choice) = (Some(address.address), None);
+            } else {
+                choice.is_taken(address.address);
+            }
+        }
+        Step::List => choice.are_taken(server.objects.values().map(|(_, address)| *address)),
+        Step::Full => pod.choice = None,
+    }
+}
+
+fn check_no_address_twice(server: &Server, pods: &[Pod<'_>]) -> Result<(), TestCaseError> {
+    let mut seen = BTreeMap::new();
+    for (claim, pod) in pods.iter().enumerate().filter(|(_, pod)| !pod.is_gone) {
+        if let Some(address) = pod.has {
+            prop_assert_eq!(seen.insert(address, claim), None, "{} twice", address);
+            let object = server.objects.get(&address_name(POOL, address));
+            prop_assert_eq!(object, Some(&(claim, address)));
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    /// 1,000 pods on 200 nodes, of which 100 die: their pods go, some of them while an address
+    /// is being taken, and come again elsewhere as other claims.
+    #[test]
+    fn a_thousand_pods_and_a_hundred_node_deaths_give_no_address_twice(
+        order in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 12_000),
+        tight: bool,
+    ) {
+        const PODS: usize = 1000;
+        const NODES: usize = 200;
+        // Tight: 1,022 addresses for 1,000 pods.
+        let family = addresses(if tight { "10.0.0.0/22" } else { "10.0.0.0/16" });
+        let mut server = Server::default();
+        let mut pods: Vec<Pod<'_>> =
+            (0..PODS).map(|claim| start(&family, claim, claim % NODES)).collect();
+        let mut alive: Vec<usize> = (0..NODES).collect();
+        for (number, (choice, kind)) in order.iter().enumerate() {
+            if number % 100 == 99 && alive.len() > NODES - 100 {
+                let dead = alive.remove(choice.index(alive.len()));
+                for claim in 0..pods.len() {
+                    if pods[claim].node == dead && !pods[claim].is_gone {
+                        (pods[claim].is_gone, pods[claim].choice) = (true, None);
+                        let (again, node) = (pods.len(), alive[claim % alive.len()]);
+                        pods.push(start(&family, again, node));
+                    }
+                }
+                check_no_address_twice(&server, &pods)?;
+            }
+            if *kind == 0 {
+                // The controller deletes an address whose claim is gone.
+                let gone = server.objects.iter().find(|(_, (claim, _))| pods[*claim].is_gone);
+                if let Some(name) = gone.map(|(name, _)| name.clone()) {
+                    server.objects.remove(&name);
+                }
+            } else {
+                let claim = choice.index(pods.len());
+                step(&mut server, &mut pods[claim], claim);
+            }
+        }
+        prop_assert_eq!(alive.len(), 100);
+        // When the addresses of all that went are free, each that is left gets one.
+        server.objects.retain(|_, (claim, _)| !pods[*claim].is_gone);
+        for (claim, pod) in pods.iter_mut().enumerate().filter(|(_, pod)| !pod.is_gone) {
+            if pod.has.is_none() {
+                *pod = start(&family, claim, pod.node);
+                while pod.choice.is_some() {
+                    step(&mut server, pod, claim);
+                }
+            }
+        }
+        check_no_address_twice(&server, &pods)?;
+        let served = pods.iter().filter(|pod| !pod.is_gone && pod.has.is_some()).count();
+        prop_assert_eq!(served, PODS);
+    }
+}

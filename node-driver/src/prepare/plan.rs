@@ -2,6 +2,7 @@
 //! configuration. A pure function of the claim, the node's devices and what
 //! other claims hold; the plan is what the checkpoint keeps.
 
+mod cloud;
 mod decide;
 mod error;
 mod link;

@@ -1,6 +1,7 @@
 //! What a pod's configuration sets, read back from the kernel.
 
 use crate::stage::{RAIL, Stage, link, set};
+use node_driver::facts::cloud::CloudNic;
 use node_driver::kernel::attach::netns::NetNs;
 use rtnetlink::packet_route::link::LinkAttribute;
 use serde_json::json;
@@ -9,6 +10,7 @@ use std::mem::discriminant;
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     vec![
         ("a_rails_rules_routes_and_neighbours_are_in_the_pod", rules_routes_and_neighbours),
+        ("by_azures_word_what_comes_from_an_interface_leaves_by_it", azures_policy_routes),
         ("segment_sizes_are_the_pods_and_then_the_hosts_again", segment_sizes),
     ]
 }
@@ -68,6 +70,61 @@ fn rules_routes_and_neighbours() {
     }
     stage.take_back(&attached);
     assert_eq!(state(&stage), before);
+}
+
+/// Azure's metadata says the network of each interface; the second has table 101. The IPv6
+/// router is the one that the host has heard of.
+fn azures_policy_routes() {
+    let nic = |hardware_addr: &str, subnet: &str| CloudNic {
+        hardware_addr: hardware_addr.parse().unwrap(),
+        subnet: Some(subnet.parse().unwrap()),
+        ipv6: Some("fd07::4".parse().unwrap()),
+    };
+    let nics = [nic("02:00:00:00:ff:ff", "10.6.0.0/24"), nic("02:00:00:00:aa:00", "10.7.0.0/24")];
+    let lines = [
+        "addr add 10.7.0.4/24 dev rail0",
+        "addr add fd07::4/64 dev rail0 nodad",
+        "link set rail0 up",
+        "link set far up",
+        "-6 route add default via fe80::1 dev rail0 proto ra metric 1024",
+        // The host's own way, else it were the rail.
+        "link add way address 02:00:00:00:aa:10 type veth peer name away",
+        "link set away up",
+        "link set way up",
+        "addr add fd09::1/64 dev way nodad",
+        "-6 route add default via fd09::fe dev way metric 100",
+    ];
+    let ways = [
+        ("ip route get 192.0.2.9 from 10.7.0.4", "via 10.7.0.1 dev net1 table 101"),
+        ("ip -6 route get 2001:db8::9 from fd07::4", "via fe80::1 dev net1 table 101"),
+    ];
+    let stage = Stage::with(&lines);
+    let before = state(&stage);
+    let parameters = json!({"interface": {"name": "net1"}});
+    let mut attached = stage.attach(stage.plan_in(&nics, parameters.clone()));
+    stage.again(&mut attached);
+    for (line, expected) in ways {
+        let told = stage.in_pod(line);
+        assert!(told.contains(expected), "`{line}`: {told}");
+    }
+    for (line, expected) in [("ip rule", "from 10.7.0.0/24 lookup 101"), ("ip -6 rule", "fd07::4")]
+    {
+        assert_eq!(stage.in_pod(line).matches(expected).count(), 1, "`{line}`");
+    }
+    stage.take_back(&attached);
+    assert_eq!(state(&stage), before);
+
+    // The host's own go along instead.
+    let own = [
+        "route add default via 10.7.0.253 dev rail0 table 55",
+        "rule add from 10.7.0.4 table 55 priority 1500",
+    ];
+    let stage = Stage::with(&[&lines[..], &own].concat());
+    let attached = stage.attach(stage.plan_in(&nics, parameters));
+    let told = stage.in_pod(ways[0].0);
+    assert!(told.contains("via 10.7.0.253 dev net1 table 55"), "{told}");
+    assert!(!stage.in_pod("ip rule").contains("101"));
+    stage.take_back(&attached);
 }
 
 /// The largest segments, in the order of the fields: GSO, GRO, and the same for IPv4.

@@ -3,6 +3,7 @@
 
 use futures::TryStreamExt;
 use nix::sched::{CloneFlags, unshare};
+use node_driver::facts::cloud::CloudNic;
 use node_driver::kernel::attach::enter::{Indices, Known, attach};
 use node_driver::kernel::attach::host_links::HostNetwork;
 use node_driver::kernel::attach::leave::{Returned, leave, restore};
@@ -49,6 +50,11 @@ impl Stage {
 
     /// The plan for a claim with these parameters.
     pub(crate) fn plan(&self, parameters: Value) -> Plan {
+        self.plan_in(&[], parameters)
+    }
+
+    /// The same in a cloud that says this of the machine's interfaces.
+    pub(crate) fn plan_in(&self, cloud_nics: &[CloudNic], parameters: Value) -> Plan {
         let network = HostNetwork::read(&self.host, &BTreeSet::new()).unwrap();
         let links = network.links(&self.host, &[RAIL.to_owned()]).unwrap();
         let inventory = Inventory::default().with_virtual(&network.facts());
@@ -62,6 +68,7 @@ impl Stage {
             held: &[],
             policy: Policy::default(),
             boot_id: None,
+            cloud_nics,
         };
         plan(&claim(device, parameters), &facts).unwrap()
     }

@@ -5,6 +5,7 @@ use crate::facts::network::Withheld;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::inventory::NicFacts;
+use crate::prepare::plan::cloud::with_policy_routes;
 use crate::prepare::plan::{Child, Facts, Plan, PlanError, PlannedLink};
 use cluster_model::network_config::{
     InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
@@ -55,7 +56,10 @@ pub(super) fn link(
     refuse_larger_mtu(device, nic, &config)?;
     let pod_name = pod_name(host, &config);
     let (host, config) = match child {
-        None => with_features(device, host.clone(), completed(host, config), facts)?,
+        None => {
+            let config = with_policy_routes(host, completed(host, config), facts.cloud_nics);
+            with_features(device, host.clone(), config, facts)?
+        }
         // What it can do shows when it is there.
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };

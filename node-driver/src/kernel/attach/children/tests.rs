@@ -23,6 +23,7 @@ fn link(child: Child, config: serde_json::Value) -> PlannedLink {
         neighbors: vec![],
         rules: vec![],
         settings: LinkSettings::default(),
+        router: None,
         ethtool: None,
     };
     let mark = (child == Child::IpoIb).then(|| MARK.parse().unwrap());

@@ -23,6 +23,7 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
         neighbors: vec![],
         rules: vec![],
         settings: LinkSettings::default(),
+        router: None,
         ethtool: None,
     };
     let (name, config) = (name.parse().unwrap(), NetworkConfig::default());

@@ -9,7 +9,9 @@ mod pods;
 mod simulate;
 
 pub use bench::BenchArgs;
-pub use cluster::{CapacityArgs, DoctorArgs, FabricArgs, LintArgs, TopArgs, VersionArgs};
+pub use cluster::{
+    CapacityArgs, DoctorArgs, FabricArgs, LintArgs, PoolsArgs, TopArgs, VersionArgs,
+};
 pub use files::{
     CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
 };
@@ -136,6 +138,11 @@ Examples:
   kubectl dranet top
   kubectl dranet top --once -o wide -l node.kubernetes.io/instance-type=p5.48xlarge")]
     Top(TopArgs),
+    /// Show the addresses of NicPools: how many are taken and free, and which claims have them
+    #[command(after_help = "Examples:
+  kubectl dranet pools
+  kubectl dranet pools rdma -o json")]
+    Pools(PoolsArgs),
     /// Write everything that the other commands read into one compressed file
     #[command(after_help = "Volumes, environments and command lines of pods are left out, and no \
 Secret is read. Every command reads the file by --snapshot.

@@ -25,6 +25,9 @@ pub(crate) const TEMPLATES: Kind =
     kind("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates");
 pub(crate) const GRAPHS: Kind =
     kind("topology.dranet.io/v1alpha1", "NodeTopology", "nodetopologies");
+pub(crate) const NIC_POOLS: Kind = kind("topology.dranet.io/v1alpha1", "NicPool", "nicpools");
+pub(crate) const NIC_ADDRESSES: Kind =
+    kind("topology.dranet.io/v1alpha1", "NicAddress", "nicaddresses");
 pub(crate) const POD_GROUPS: Kind = kind("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups");
 pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");
 pub(crate) const DAEMON_SETS: Kind = kind("apps/v1", "DaemonSet", "daemonsets");

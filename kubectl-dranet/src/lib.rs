@@ -25,6 +25,7 @@ mod moves;
 mod nodes;
 mod plan;
 mod plan_json;
+mod pools;
 mod predicted;
 #[cfg(feature = "live")]
 mod progress;
@@ -85,6 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<Output> {
         Command::Doctor(args) => doctor::run(args),
         Command::Fabric(args) => fabric::run(args),
         Command::Top(args) => top::run(args),
+        Command::Pools(args) => pools::run(args),
         Command::Snapshot(args) => snapshot::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Migrate(args) => migrate::run(args),

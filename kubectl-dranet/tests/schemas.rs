@@ -44,6 +44,7 @@ fn every_schema_is_documented() {
         difference::<types::Doctor>("doctor"),
         difference::<types::Fabrics>("fabric"),
         difference::<types::Top>("top"),
+        difference::<types::Pools>("pools"),
         difference::<types::Version>("version"),
         difference::<types::Diff>("diff"),
         difference::<types::Migrate>("migrate"),
@@ -68,6 +69,15 @@ impl Cluster {
             json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string()
         };
         fs::write(folder.path().join("before.json"), list(&objects)).unwrap();
+        let pool = json!({ "ranges": [{ "cidr": "10.9.0.0/24" }] });
+        let address = json!({ "pool": "rdma", "address": "10.9.0.1/24", "node": NODE, "device": "d",
+            "claim": { "namespace": "default", "name": "held", "uid": "u" } });
+        for (kind, name, spec) in
+            [("NicPool", "rdma", pool), ("NicAddress", "rdma.10-9-0-1", address)]
+        {
+            objects.push(json!({ "apiVersion": "topology.dranet.io/v1alpha1", "kind": kind,
+                "metadata": { "name": name }, "spec": spec }));
+        }
         let result = |driver, device| json!({ "request": "r", "driver": driver, "pool": NODE, "device": device });
         objects.push(json!({
             "apiVersion": "resource.k8s.io/v1",
@@ -215,6 +225,8 @@ fn answers_about_the_cluster_are_of_their_schema() {
     assert!(!doctors[0].findings.is_empty() && !doctors[0].machines.is_empty(), "{doctors:?}");
     let fabrics: Vec<types::Fabrics> = cluster.read(&["fabric"]);
     assert!(!fabrics[0].fabrics.is_empty() && !fabrics[0].waiting.is_empty(), "{fabrics:?}");
+    let pools: Vec<types::Pools> = cluster.read(&["pools"]);
+    assert!(!pools[0].pools[0].addresses.is_empty(), "{pools:?}");
     let tops: Vec<types::Top> = cluster.read(&["top"]);
     assert!(!tops[0].nodes.is_empty(), "{tops:?}");
     let versions: Vec<types::Version> = cluster.read(&["version"]);

@@ -23,6 +23,7 @@ mod control_plane {
     pub(crate) mod forecasts;
     pub(crate) mod kubectl;
     pub(crate) mod lifecycle;
+    pub(crate) mod nic_pools;
     pub(crate) mod own_scheduler;
     pub(crate) mod pinned;
     pub(crate) mod pods;
@@ -39,8 +40,9 @@ use std::{env, process::ExitCode};
 
 use control_plane::{
     answers, bench, burst, churn, documented, driver_end, driver_policy, example, extender, fabric,
-    fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, own_scheduler, pinned,
-    pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook, worth,
+    fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools, own_scheduler,
+    pinned, pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook,
+    worth,
 };
 use tests::{Options, floor};
 
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         driver_policy::tests(),
         driver_end::tests(),
         fleet::tests(),
+        nic_pools::tests(),
         worth::tests(),
     ];
     let audit = Audit::prepare().unwrap();

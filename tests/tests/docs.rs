@@ -228,6 +228,7 @@ fn every_flag_is_documented() {
         "doctor",
         "fabric",
         "top",
+        "pools",
         "snapshot",
         "diff",
         "migrate",

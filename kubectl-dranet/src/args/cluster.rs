@@ -110,6 +110,20 @@ pub struct FabricArgs {
     pub output: Form,
 }
 
+/// Flags of `pools`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PoolsArgs {
+    /// These pools, with their addresses; without it all pools
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Form of the output; wide and json have the addresses
+    #[arg(long, short, value_enum, default_value_t = ListForm::Text)]
+    pub output: ListForm,
+}
+
 /// Flags of `version`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct VersionArgs {

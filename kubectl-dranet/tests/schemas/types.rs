@@ -572,6 +572,52 @@ pub(crate) struct TopNode {
     pub(crate) ports: Vec<String>,
 }
 
+/// `kubectl dranet pools -o json`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pools {
+    /// The NicPools.
+    pub(crate) pools: Vec<Pool>,
+}
+
+/// A NicPool.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pool {
+    /// Its name.
+    pub(crate) name: String,
+    /// NICs that it has addresses for.
+    pub(crate) size: u64,
+    /// NICs that have addresses of it.
+    pub(crate) used: u64,
+    /// NICs that can get addresses still.
+    pub(crate) free: u64,
+    /// Its ranges, with their first and last address where it names them.
+    pub(crate) ranges: Vec<String>,
+    /// Namespaces that may use it; null means all.
+    pub(crate) namespaces: Option<Vec<String>>,
+    /// Type of the interface that goes with an address, where it says so.
+    pub(crate) r#type: Option<String>,
+    /// The addresses that claims have.
+    pub(crate) addresses: Vec<PoolAddress>,
+}
+
+/// An address that a claim has.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PoolAddress {
+    /// The address, with the length of its network.
+    pub(crate) address: String,
+    /// Namespace of the claim.
+    pub(crate) namespace: String,
+    /// Name of the claim.
+    pub(crate) claim: String,
+    /// The node whose driver took it.
+    pub(crate) node: String,
+    /// The device that it was taken for.
+    pub(crate) device: String,
+}
+
 /// How many of how many.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

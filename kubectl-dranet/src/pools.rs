@@ -1,0 +1,133 @@
+//! `pools`: the addresses of NicPools, and which claims have them.
+
+use crate::Output;
+use crate::args::{ListForm, PoolsArgs};
+use crate::kinds::{NIC_ADDRESSES, NIC_POOLS};
+use crate::source::{Seen, Source};
+use crate::text::{self, table};
+use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus, NicRange};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+
+/// A pool and what is taken of it.
+struct Pool {
+    name: String,
+    object: NicPool,
+    status: NicPoolStatus,
+    /// By address.
+    addresses: Vec<NicAddress>,
+}
+
+pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
+    let source = Source::open(&args.source)?;
+    let asks =
+        [NIC_POOLS.all("no pool is known"), NIC_ADDRESSES.all("every address counts as free")];
+    let seen = source.read(&asks, &[NIC_POOLS.name, NIC_ADDRESSES.name])?;
+    let mut pools = pools(&seen)?;
+    pools.retain(|pool| args.pools.is_empty() || args.pools.contains(&pool.name));
+    let absent = args.pools.iter().find(|name| pools.iter().all(|pool| pool.name != **name));
+    if let Some(name) = absent {
+        anyhow::bail!("found no NicPool `{name}`");
+    }
+    let text = match args.output {
+        ListForm::Text => person(&pools, !args.pools.is_empty()),
+        ListForm::Wide => person(&pools, true),
+        ListForm::Name => {
+            let name = |pool: &Pool| format!("nicpool.topology.dranet.io/{}", pool.name);
+            text::lines(pools.iter().map(name))
+        }
+        ListForm::Json => text::document(&program(&pools), false)?,
+        ListForm::Yaml => text::document(&program(&pools), true)?,
+    };
+    Ok(Output { notes: seen.notes, ..Output::from(text) })
+}
+
+fn pools(seen: &Seen) -> anyhow::Result<Vec<Pool>> {
+    let addresses = seen.of_kind(NIC_ADDRESSES.name).map(NicAddress::deserialize);
+    let addresses: Vec<NicAddress> = addresses.collect::<Result<_, _>>()?;
+    let pool = |object: &Value| {
+        let object = NicPool::deserialize(object)?;
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let own = addresses.iter().filter(|address| address.spec.pool == name);
+        let mut addresses: Vec<_> = own.cloned().collect();
+        addresses.sort_by_key(|address| address.spec.address);
+        let status = object.spec.status(addresses.iter().map(|address| &address.spec.address));
+        anyhow::Ok(Pool { name, object, status, addresses })
+    };
+    let mut pools: Vec<_> = seen.of_kind(NIC_POOLS.name).map(pool).collect::<Result<_, _>>()?;
+    pools.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(pools)
+}
+
+fn person(pools: &[Pool], with_addresses: bool) -> String {
+    if pools.is_empty() {
+        return "the cluster has no NicPool\n".to_owned();
+    }
+    let row = |pool: &Pool| {
+        let NicPoolStatus { size, used, free } = pool.status;
+        let namespaces = pool.object.spec.namespaces.as_ref();
+        let mut row = vec![pool.name.clone()];
+        row.extend([size, used, free].map(|number| number.to_string()));
+        row.push(ranges(pool).join(", "));
+        row.push(namespaces.map_or_else(|| "all".to_owned(), |names| names.join(", ")));
+        row
+    };
+    let rows: Vec<_> = pools.iter().map(row).collect();
+    let heading = ["POOL", "SIZE", "USED", "FREE", "RANGES", "NAMESPACES"];
+    let mut text = table(&heading, &rows);
+    if !with_addresses {
+        return text;
+    }
+    for pool in pools {
+        text += &format!("\n{}: {} addresses taken\n", pool.name, pool.addresses.len());
+        let row = |address: &NicAddress| {
+            let spec = &address.spec;
+            let claim = format!("{}/{}", spec.claim.namespace, spec.claim.name);
+            vec![spec.address.to_string(), claim, spec.node.clone(), spec.device.clone()]
+        };
+        let rows: Vec<_> = pool.addresses.iter().map(row).collect();
+        if !rows.is_empty() {
+            text += &table(&["ADDRESS", "CLAIM", "NODE", "DEVICE"], &rows);
+        }
+    }
+    text
+}
+
+fn ranges(pool: &Pool) -> Vec<String> {
+    let range = |range: &NicRange| match (range.first, range.last) {
+        (None, None) => range.cidr.to_string(),
+        (first, last) => {
+            let end = |it: Option<IpAddr>| it.map(|it| it.to_string()).unwrap_or_default();
+            format!("{} ({}-{})", range.cidr, end(first), end(last))
+        }
+    };
+    pool.object.spec.ranges.iter().map(range).collect()
+}
+
+fn program(pools: &[Pool]) -> Value {
+    let address = |address: &NicAddress| {
+        let spec = &address.spec;
+        json!({
+            "address": spec.address,
+            "namespace": spec.claim.namespace,
+            "claim": spec.claim.name,
+            "node": spec.node,
+            "device": spec.device,
+        })
+    };
+    let pool = |pool: &Pool| {
+        let NicPoolStatus { size, used, free } = pool.status;
+        json!({
+            "name": pool.name,
+            "size": size,
+            "used": used,
+            "free": free,
+            "ranges": ranges(pool),
+            "namespaces": pool.object.spec.namespaces,
+            "type": pool.object.spec.interface.kind,
+            "addresses": pool.addresses.iter().map(address).collect::<Vec<_>>(),
+        })
+    };
+    json!({ "pools": pools.iter().map(pool).collect::<Vec<_>>() })
+}

@@ -24,6 +24,7 @@ pub mod netns;
 pub mod rdma;
 pub mod record;
 mod settings;
+mod shaping;
 mod sysctl;
 
 use crate::facts::network::kernel::NetworkError;

@@ -19,6 +19,9 @@ use topology_graph::{
 /// Directory of RDMA character devices below `/dev`.
 const INFINIBAND: &str = "infiniband";
 
+/// Directory of NVIDIA's IMEX channels below `/dev` (NVIDIA IMEX Service, "IMEX Channels").
+const IMEX_CHANNELS: &str = "nvidia-caps-imex-channels";
+
 /// The devices by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
@@ -26,6 +29,8 @@ pub struct Inventory {
     pub devices: BTreeMap<String, NicFacts>,
     /// `/dev/infiniband/rdma_cm`, which every RDMA application needs as well.
     pub rdma_cm: Option<CharDevice>,
+    /// The IMEX channel that goes beside NICs, where there is one.
+    pub imex: Option<CharDevice>,
 }
 
 /// One NIC.
@@ -93,6 +98,14 @@ impl Inventory {
     pub fn with(snapshot: &Snapshot, host: &HostRoot) -> Self {
         let dev = host.dev().join(INFINIBAND);
         Self::of(snapshot, |name| char_device(&dev, name))
+    }
+
+    /// With the IMEX channel of this number, where it is there.
+    #[must_use]
+    pub fn with_imex(mut self, channel: Option<u32>, host: &HostRoot) -> Self {
+        let folder = host.dev().join(IMEX_CHANNELS);
+        self.imex = channel.and_then(|number| char_device(&folder, &format!("channel{number}")));
+        self
     }
 
     /// With the virtual interfaces of the host that a pod can be given.
@@ -178,7 +191,7 @@ impl Inventory {
             .map(nic)
             .filter(|(_, nic)| nic.rdma.is_some() || nic.netdev.is_some())
             .collect();
-        Self { devices, rdma_cm: find("rdma_cm") }
+        Self { devices, rdma_cm: find("rdma_cm"), imex: None }
     }
 }
 

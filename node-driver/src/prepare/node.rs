@@ -163,6 +163,7 @@ impl Node {
         let interfaces = network.facts();
         let inventory = Inventory::with(machine, &self.host)
             .with_virtual(&interfaces)
+            .with_imex(self.policy.imex_channel, &self.host)
             .with_physical_mtus(machine, &interfaces);
         let asking = claim.devices.iter().filter(|device| device.asks_for("virtualFunction"));
         let asking: Vec<_> = asking.map(|device| device.device.as_str()).collect();
@@ -193,11 +194,12 @@ impl Node {
         };
         let wrap =
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
-        let plan = plan(claim, &facts).map_err(wrap)?;
+        let mut plan = plan(claim, &facts).map_err(wrap)?;
+        let driver = &self.effects.paths.driver;
+        plan.free_whole(|device| published.bandwidth(driver, &device.pool, &device.device));
         let machine_type = cloud.as_ref().and_then(CloudMetadata::machine_type);
         let overlay = machine_type.and_then(Overlay::built_in);
         let (topology, _) = Topology::build(machine, overlay.as_ref());
-        let driver = &self.effects.paths.driver;
         Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, &topology, published)))
     }
 

@@ -30,6 +30,9 @@ pub struct Plan {
     pub devices: Vec<PlannedDevice>,
     /// `rdma_cm`, where one of them has RDMA.
     pub rdma_cm: Option<CharDevice>,
+    /// An IMEX channel, where the operator gives it beside NICs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imex: Option<CharDevice>,
     /// Other drivers' devices in the claim.
     pub others: Vec<OtherDevice>,
     /// Its name in the pod, where it was made from a template.
@@ -112,6 +115,16 @@ impl Plan {
         self.devices.iter().filter_map(|device| device.link.as_ref())
     }
 
+    /// Who has all of a device's bandwidth is held to nothing: the port does it.
+    pub fn free_whole(&mut self, bandwidth: impl Fn(&PlannedDevice) -> Option<u64>) {
+        for device in &mut self.devices {
+            let whole = bandwidth(device);
+            if let Some(link) = &mut device.link {
+                link.rate = link.rate.filter(|rate| whole.is_none_or(|whole| *rate < whole));
+            }
+        }
+    }
+
     /// The virtual functions whose settings are the claim's.
     pub fn functions(&self) -> impl Iterator<Item = &PlannedFunction> {
         self.devices.iter().filter_map(|device| device.function.as_ref())
@@ -156,6 +169,9 @@ pub struct PlannedLink {
     /// network ends: by it the host's is told from the claim's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<LinkName>,
+    /// What it may send, in bits per second, where the claim has a part of the bandwidth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
     /// Its name in the pod.
     pub name: LinkName,
     /// Its whole configuration in the pod: the claim's, completed from the host's.

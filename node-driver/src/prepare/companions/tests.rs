@@ -36,6 +36,7 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
         pods: pods.iter().map(pod).collect(),
         devices: vec![device],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

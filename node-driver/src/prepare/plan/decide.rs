@@ -44,6 +44,10 @@ pub struct Policy {
     /// physical function they give access to the management of the whole subnet
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub management_devices: bool,
+    /// Give pods this IMEX channel of NVIDIA's beside their NICs, where the machine has it and no
+    /// GPU driver gives it: all pods with a NIC share the channel then
+    #[arg(long, value_name = "NUMBER")]
+    pub imex_channel: Option<u32>,
 }
 
 /// Decides what the claim's pod gets; [`wiring`](crate::prepare::wiring::wiring) tells then
@@ -56,12 +60,14 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         .collect::<Result<_, _>>()?;
     refuse_same_names(&devices)?;
     refuse_different_variables(&devices)?;
+    let has_nic = devices.iter().any(|device| !device.admin_access);
     let has_rdma = devices.iter().any(|device| device.rdma.is_some());
     Ok(Plan {
         claim: claim.claim.clone(),
         pods: claim.pods.clone(),
         devices,
         rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
+        imex: facts.inventory.imex.clone().filter(|_| has_nic),
         others: claim.others.clone(),
         pod_claim_name: claim.pod_claim_name.clone(),
         wiring: Wiring::default(),

@@ -35,7 +35,7 @@ fn inventory(number: u32) -> Inventory {
     let address = Some("0101:00:00.0".parse().unwrap());
     let nic =
         NicFacts { address, rdma: Some(rdma), netdev: None, physical_mtu: None, function: None };
-    Inventory { devices: [("pci-0101-00-00-0".to_owned(), nic)].into(), rdma_cm: None }
+    Inventory { devices: [("pci-0101-00-00-0".to_owned(), nic)].into(), rdma_cm: None, imex: None }
 }
 
 #[test]

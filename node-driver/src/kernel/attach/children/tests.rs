@@ -28,7 +28,14 @@ fn link(child: Child, config: serde_json::Value) -> PlannedLink {
     };
     let mark = (child == Child::IpoIb).then(|| MARK.parse().unwrap());
     let config = NetworkConfig::parse(&config).unwrap();
-    PlannedLink { host, child: Some(child), mark, name: "net1".parse().unwrap(), config }
+    PlannedLink {
+        host,
+        child: Some(child),
+        mark,
+        rate: None,
+        name: "net1".parse().unwrap(),
+        config,
+    }
 }
 
 /// `struct rtattr` with its value, padded.

@@ -27,7 +27,7 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
         ethtool: None,
     };
     let (name, config) = (name.parse().unwrap(), NetworkConfig::default());
-    PlannedLink { host, child, mark: None, name, config }
+    PlannedLink { host, child, mark: None, rate: None, name, config }
 }
 
 fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
@@ -61,6 +61,7 @@ fn plan() -> Plan {
             device(None, link(("rail1", 4), "net1", Some(Child::MacVlan))),
         ],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

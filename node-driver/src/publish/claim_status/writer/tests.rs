@@ -24,6 +24,7 @@ fn plan(device: &str) -> Plan {
         pods: vec![],
         devices: vec![device],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

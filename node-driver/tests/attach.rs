@@ -4,7 +4,7 @@
 //! Every test makes the namespaces that it needs. They belong to a user namespace of this
 //! program's own, so that no root is needed where the machine lets users make such namespaces.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "attach/settings.rs"]
 mod settings;

@@ -4,10 +4,12 @@
 //! Every test makes the namespaces that it needs. They belong to a user namespace of this
 //! program's own, so that no root is needed where the machine lets users make such namespaces.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "attach/settings.rs"]
 mod settings;
+#[path = "attach/shares.rs"]
+mod shares;
 #[path = "attach/stage.rs"]
 mod stage;
 
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
     if let Err(error) = enter() {
         return refuse(&format!("failed to make a network namespace (needs root): {error}"));
     }
-    let trials = settings::tests().into_iter().map(|(name, body)| {
+    let trials = [settings::tests(), shares::tests()].into_iter().flatten().map(|(name, body)| {
         Trial::test(name, move || {
             body();
             Ok(())

@@ -3,7 +3,9 @@
 //!
 //! Follows `k8s.io/api/resource/v1` and the rules of the kubelet's DRA manager.
 
+use cluster_model::names::capacity;
 use cluster_model::network_config::{IpPrefix, NetworkConfig, may_set_guarded};
+use dra_allocator::Quantity;
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
@@ -77,6 +79,8 @@ pub struct AllocatedDevice {
     pub device: String,
     /// Which share of it, where it can be shared.
     pub share_id: Option<String>,
+    /// How much of its bandwidth the claim has, in bits per second, where it can be shared.
+    pub bandwidth: Option<u64>,
     /// Given besides whoever holds it, for monitoring.
     pub admin_access: bool,
     /// The opaque parameters that apply to it.
@@ -233,6 +237,7 @@ impl AllocatedClaim {
                 pool: result.pool.clone(),
                 device: result.device.clone(),
                 share_id: result.share_id.clone(),
+                bandwidth: bandwidth(result),
                 admin_access: result.admin_access.unwrap_or_default(),
                 parameters,
                 are_parameters_of_class: from_claim == Some(false),
@@ -252,6 +257,18 @@ impl From<&DeviceRequestAllocationResult> for OtherDevice {
             device: result.device.clone(),
         }
     }
+}
+
+/// The part of its bandwidth that the scheduler has counted for this claim.
+fn bandwidth(result: &DeviceRequestAllocationResult) -> Option<u64> {
+    let consumed = result.consumed_capacity.as_ref()?.get(capacity::BANDWIDTH)?;
+    bits_per_second(&consumed.0)
+}
+
+/// A quantity of bandwidth as a number.
+pub(super) fn bits_per_second(quantity: &str) -> Option<u64> {
+    let quantity: Quantity = quantity.parse().ok()?;
+    u64::try_from(quantity.value()).ok().filter(|bits| *bits > 0)
 }
 
 /// The request without its subrequest: what the kubelet knows.

@@ -10,7 +10,7 @@ mod link;
 use crate::prepare::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::CharDevice;
-use cluster_model::network_config::{LinkName, NetworkConfig, RdmaConfig};
+use cluster_model::network_config::{LinkName, NetworkConfig, RdmaConfig, VirtualFunctionConfig};
 pub use decide::{Facts, Policy, plan};
 pub use error::PlanError;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,9 @@ pub struct Plan {
     pub devices: Vec<PlannedDevice>,
     /// `rdma_cm`, where one of them has RDMA.
     pub rdma_cm: Option<CharDevice>,
+    /// An IMEX channel, where the operator gives it beside NICs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imex: Option<CharDevice>,
     /// Other drivers' devices in the claim.
     pub others: Vec<OtherDevice>,
     /// Its name in the pod, where it was made from a template.
@@ -66,6 +69,25 @@ pub struct PlannedDevice {
     pub rdma: Option<PlannedRdma>,
     /// Its interface, to be moved into the pod.
     pub link: Option<PlannedLink>,
+    /// Of a virtual function: what its physical function is to let it do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<PlannedFunction>,
+}
+
+/// A virtual function with settings of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedFunction {
+    /// The PCI address of its physical function.
+    pub physical: String,
+    /// The interface of that.
+    pub link: String,
+    /// Its number there.
+    pub index: u32,
+    /// What it is to have.
+    pub asked: VirtualFunctionConfig,
+    /// What it had, and shall have again.
+    pub former: VirtualFunctionConfig,
 }
 
 /// An RDMA device for a container.
@@ -91,6 +113,21 @@ impl Plan {
     /// The interfaces that its pod gets.
     pub fn links(&self) -> impl Iterator<Item = &PlannedLink> {
         self.devices.iter().filter_map(|device| device.link.as_ref())
+    }
+
+    /// Who has all of a device's bandwidth is held to nothing: the port does it.
+    pub fn free_whole(&mut self, bandwidth: impl Fn(&PlannedDevice) -> Option<u64>) {
+        for device in &mut self.devices {
+            let whole = bandwidth(device);
+            if let Some(link) = &mut device.link {
+                link.rate = link.rate.filter(|rate| whole.is_none_or(|whole| *rate < whole));
+            }
+        }
+    }
+
+    /// The virtual functions whose settings are the claim's.
+    pub fn functions(&self) -> impl Iterator<Item = &PlannedFunction> {
+        self.devices.iter().filter_map(|device| device.function.as_ref())
     }
 
     /// The devices that a container is told of, with their claims: its own, and those
@@ -132,6 +169,9 @@ pub struct PlannedLink {
     /// network ends: by it the host's is told from the claim's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<LinkName>,
+    /// What it may send, in bits per second, where the claim has a part of the bandwidth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
     /// Its name in the pod.
     pub name: LinkName,
     /// Its whole configuration in the pod: the claim's, completed from the host's.

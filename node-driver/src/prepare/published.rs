@@ -4,8 +4,9 @@
 //! Nothing waits for it. What is not known is left out of the files that a
 //! container reads.
 
+use crate::prepare::claim::bits_per_second;
 use cluster_model::gpu_drivers;
-use cluster_model::names::{attribute::PCI_BUS_ID, split};
+use cluster_model::names::{attribute::PCI_BUS_ID, capacity, split};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,21 +19,33 @@ pub type Attributes = BTreeMap<String, DeviceAttribute>;
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     devices: BTreeMap<[String; 3], Attributes>,
+    /// Bandwidth in bits per second, of those that claims can share by it.
+    bandwidths: BTreeMap<[String; 3], u64>,
 }
 
 impl Published {
     /// The devices of these slices. Of two generations of a pool the newer counts.
     pub fn of(mut slices: Vec<ResourceSlice>) -> Self {
         slices.sort_by_key(|slice| slice.spec.pool.generation);
+        let mut bandwidths = BTreeMap::new();
         let devices = slices.into_iter().flat_map(|slice| {
             let spec = slice.spec;
             let key = move |device: &Device| {
                 [spec.driver.clone(), spec.pool.name.clone(), device.name.clone()]
             };
-            let devices = spec.devices.unwrap_or_default().into_iter();
-            devices.map(move |device| (key(&device), device.attributes.unwrap_or_default()))
+            let devices = spec.devices.unwrap_or_default();
+            bandwidths.extend(devices.iter().filter_map(|it| Some((key(it), bandwidth(it)?))));
+            devices
+                .into_iter()
+                .map(move |device| (key(&device), device.attributes.unwrap_or_default()))
         });
-        Self { devices: devices.collect() }
+        let devices = devices.collect();
+        Self { devices, bandwidths }
+    }
+
+    /// What a device that claims can share carries, in bits per second.
+    pub fn bandwidth(&self, driver: &str, pool: &str, device: &str) -> Option<u64> {
+        self.bandwidths.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()]).copied()
     }
 
     /// The attributes of one device; none where it is not known.
@@ -67,6 +80,10 @@ impl Published {
         let address = said.or_else(|| by_uuid().map(|gpu| gpu.address));
         (address, uuid.map(str::to_owned))
     }
+}
+
+fn bandwidth(device: &Device) -> Option<u64> {
+    bits_per_second(&device.capacity.as_ref()?.get(capacity::BANDWIDTH)?.value.0)
 }
 
 /// A string under its qualified name, or under the plain one that means the same

@@ -20,6 +20,8 @@ use std::path::PathBuf;
 const CDI_VERSION: &str = "0.5.0";
 /// Where containers find RDMA devices.
 const INFINIBAND: &str = "/dev/infiniband";
+/// Where they find IMEX channels.
+const IMEX: &str = "/dev/nvidia-caps-imex-channels";
 /// Where containers find the list of their devices.
 const DEVICES_FILE: &str = "/etc/dranet/devices.json";
 /// Where containers find the topology file for NCCL.
@@ -195,11 +197,14 @@ fn own_variable(device: &PlannedDevice) -> String {
 }
 
 fn device_nodes(rdma: Option<&PlannedRdma>, settings: &Settings) -> Vec<DeviceNode> {
-    rdma.into_iter().flat_map(|rdma| &rdma.chars).map(|char| node(char, settings)).collect()
+    rdma.into_iter()
+        .flat_map(|rdma| &rdma.chars)
+        .map(|char| node(INFINIBAND, char, settings))
+        .collect()
 }
 
-fn node(char: &CharDevice, settings: &Settings) -> DeviceNode {
-    let path = format!("{INFINIBAND}/{}", char.name);
+fn node(folder: &str, char: &CharDevice, settings: &Settings) -> DeviceNode {
+    let path = format!("{folder}/{}", char.name);
     let host_path = settings.runtime_root.join(path.trim_start_matches('/'));
     let (major, minor) = (char.major, char.minor);
     DeviceNode { path, host_path, kind: "c", major, minor, permissions: "rw" }
@@ -248,7 +253,12 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let network = waits.then(|| mount(paths.ready(uid), format!("{NETWORK_DIR}/{uid}")));
     Edits {
         env: variables(plan, settings.environment),
-        device_nodes: plan.rdma_cm.iter().map(|char| node(char, settings)).collect(),
+        device_nodes: plan
+            .rdma_cm
+            .iter()
+            .map(|char| node(INFINIBAND, char, settings))
+            .chain(plan.imex.iter().map(|char| node(IMEX, char, settings)))
+            .collect(),
         mounts: devices.into_iter().chain(nccl).chain(network).collect(),
         hooks: hook.into_iter().collect(),
     }

@@ -130,12 +130,12 @@ fn azures_policy_routes() {
 /// The largest segments, in the order of the fields: GSO, GRO, and the same for IPv4.
 type Sizes = [u32; 4];
 
-fn attributes([gso, gro, gso_ipv4, gro_ipv4]: Sizes) -> [LinkAttribute; 4] {
+fn attributes([sent, received, sent_v4, received_v4]: Sizes) -> [LinkAttribute; 4] {
     [
-        LinkAttribute::GsoMaxSize(gso),
-        LinkAttribute::GroMaxSize(gro),
-        LinkAttribute::GsoIpv4MaxSize(gso_ipv4),
-        LinkAttribute::GroIpv4MaxSize(gro_ipv4),
+        LinkAttribute::GsoMaxSize(sent),
+        LinkAttribute::GroMaxSize(received),
+        LinkAttribute::GsoIpv4MaxSize(sent_v4),
+        LinkAttribute::GroIpv4MaxSize(received_v4),
     ]
 }
 
@@ -158,12 +158,14 @@ fn segment_sizes() {
         ([40_000, 41_000, 42_000, 43_000], [50_000, 51_000, 42_000, 43_000]),
     ] {
         let stage = Stage::with(&["link set rail0 up", "link set far up"]);
-        attributes(host).into_iter().for_each(|size| set(&stage.host, RAIL, size));
+        for size in attributes(host) {
+            set(&stage.host, RAIL, size);
+        }
         have(&stage.host, RAIL, host, "the host's before");
-        let [gso, gro, gso_ipv4, gro_ipv4] = pod;
+        let [sent, received, sent_v4, received_v4] = pod;
         let attached = stage.attach(stage.plan(json!({"interface": {
-            "name": "net1", "addresses": ["192.168.7.5/24"], "gsoMaxSize": gso,
-            "groMaxSize": gro, "gsoIPv4MaxSize": gso_ipv4, "groIPv4MaxSize": gro_ipv4,
+            "name": "net1", "addresses": ["192.168.7.5/24"], "gsoMaxSize": sent,
+            "groMaxSize": received, "gsoIPv4MaxSize": sent_v4, "groIPv4MaxSize": received_v4,
         }})));
         have(&stage.pod, "net1", pod, "the pod's");
         stage.take_back(&attached);

@@ -55,6 +55,15 @@ impl Stage {
 
     /// The same in a cloud that says this of the machine's interfaces.
     pub(crate) fn plan_in(&self, cloud_nics: &[CloudNic], parameters: Value) -> Plan {
+        self.decide(cloud_nics, parameters, None)
+    }
+
+    /// The plan for a claim with a share of the NIC, with so many bits per second.
+    pub(crate) fn plan_share(&self, parameters: Value, bandwidth: u64) -> Plan {
+        self.decide(&[], parameters, Some(bandwidth))
+    }
+
+    fn decide(&self, cloud_nics: &[CloudNic], parameters: Value, share: Option<u64>) -> Plan {
         let network = HostNetwork::read(&self.host, &BTreeSet::new()).unwrap();
         let links = network.links(&self.host, &[RAIL.to_owned()]).unwrap();
         let inventory = Inventory::default().with_virtual(&network.facts());
@@ -70,7 +79,7 @@ impl Stage {
             boot_id: None,
             cloud_nics,
         };
-        plan(&claim(device, parameters), &facts).unwrap()
+        plan(&claim(device, parameters, share), &facts).unwrap()
     }
 
     /// Attaches it.
@@ -157,7 +166,7 @@ fn run(namespace: &NetNs, line: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn claim(device: String, parameters: Value) -> AllocatedClaim {
+fn claim(device: String, parameters: Value, bandwidth: Option<u64>) -> AllocatedClaim {
     let uid = "c1a1f0ea-0000-4000-8000-000000000001".to_owned();
     AllocatedClaim {
         claim: ClaimRef { namespace: "ns".to_owned(), name: "claim".to_owned(), uid },
@@ -167,7 +176,8 @@ fn claim(device: String, parameters: Value) -> AllocatedClaim {
             request: "nic".to_owned(),
             pool: "n1".to_owned(),
             device,
-            share_id: None,
+            share_id: bandwidth.map(|_| "5a4e0000-0000-4000-8000-000000000001".to_owned()),
+            bandwidth,
             admin_access: false,
             parameters: Some(parameters),
             are_parameters_of_class: false,

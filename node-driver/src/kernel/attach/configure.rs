@@ -9,7 +9,7 @@ use crate::kernel::attach::link::{
     add_address, add_neighbor, add_route, all, by_name, has_lease, set_attributes,
 };
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, dhcp, ebpf, ethtool, host_links, sysctl};
+use crate::kernel::attach::{AttachError, dhcp, ebpf, ethtool, host_links, shaping, sysctl};
 use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
@@ -70,8 +70,7 @@ async fn configure_link(
     asked: Asked<'_>,
 ) -> Result<Option<Lease>, AttachError> {
     let (name, index) = (name_of(found), found.header.index);
-    let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool, rdma: _ } =
-        &link.config;
+    let NetworkConfig { interface, routes, rules, neighbors, ethtool, .. } = &link.config;
     if interface.disable_ebpf_programs == Some(true) {
         ebpf::detach_all(handle, name, found).await?;
     }
@@ -84,6 +83,9 @@ async fn configure_link(
     }
     for prefix in &interface.addresses {
         add_address(handle, name, index, &pod_address(*prefix)).await?;
+    }
+    if let Some(rate) = link.rate {
+        shaping::limit(handle, name, index, rate).await?;
     }
     if !found.header.flags.contains(LinkFlags::Up) {
         let up = LinkUnspec::new_with_index(index).up().build();

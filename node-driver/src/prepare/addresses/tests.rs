@@ -81,6 +81,7 @@ async fn claims_are_listed_once_and_then_followed() {
         pool: "n".to_owned(),
         device: "d".to_owned(),
         share_id: None,
+        bandwidth: None,
         admin_access: false,
         parameters: Some(json!({"interface": {"addressRange": "10.9.0.0/30"}})),
         are_parameters_of_class: false,

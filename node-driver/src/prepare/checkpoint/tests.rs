@@ -12,6 +12,7 @@ fn plan(uid: &str) -> Plan {
         pods: vec![],
         devices: vec![],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

@@ -111,3 +111,19 @@ fn a_user_sets_what_the_operator_lets_the_namespace_set_and_a_class_anything() {
     claim `team/nics` sets `interface.hardwareAddr`, which only namespaces may that the operator names by --network-namespace (none)
     ");
 }
+
+#[test]
+fn the_part_of_the_bandwidth_is_what_the_scheduler_counted() {
+    let of = |consumed: Value| {
+        let mut claim = allocated();
+        let result = &mut claim["status"]["allocation"]["devices"]["results"][1];
+        result["shareID"] = json!("5a4e0000-0000-4000-8000-000000000001");
+        result["consumedCapacity"] = consumed;
+        read(claim).expect("allocated here").devices[0].bandwidth
+    };
+    assert_eq!(of(json!({"dranet.io/bandwidth": "100G"})), Some(100_000_000_000));
+    assert_eq!(of(json!({"dranet.io/bandwidth": "1600G"})), Some(1_600_000_000_000));
+    assert_eq!(of(json!({"dranet.io/bandwidth": "0"})), None);
+    assert_eq!(of(json!({"example.com/other": "100G"})), None);
+    assert_eq!(of(Value::Null), None);
+}

@@ -20,6 +20,7 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
         parameters: RdmaConfig::default(),
     };
     let device = PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "node-1".into(),
         device: format!("pci-010{number}-00-00-0"),
@@ -35,6 +36,7 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
         pods: pods.iter().map(pod).collect(),
         devices: vec![device],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

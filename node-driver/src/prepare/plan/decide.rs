@@ -8,8 +8,8 @@ use crate::kernel::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::{CharDevice, Inventory, NicFacts};
 use crate::prepare::plan::Wiring;
-use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedRdma};
-use cluster_model::network_config::NetworkConfig;
+use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedFunction, PlannedRdma};
+use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use std::collections::BTreeMap;
 
 /// What the decision reads besides the claim.
@@ -44,6 +44,10 @@ pub struct Policy {
     /// physical function they give access to the management of the whole subnet
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub management_devices: bool,
+    /// Give pods this IMEX channel of NVIDIA's beside their NICs, where the machine has it and no
+    /// GPU driver gives it: all pods with a NIC share the channel then
+    #[arg(long, value_name = "NUMBER")]
+    pub imex_channel: Option<u32>,
 }
 
 /// Decides what the claim's pod gets; [`wiring`](crate::prepare::wiring::wiring) tells then
@@ -56,12 +60,14 @@ pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError
         .collect::<Result<_, _>>()?;
     refuse_same_names(&devices)?;
     refuse_different_variables(&devices)?;
+    let has_nic = devices.iter().any(|device| !device.admin_access);
     let has_rdma = devices.iter().any(|device| device.rdma.is_some());
     Ok(Plan {
         claim: claim.claim.clone(),
         pods: claim.pods.clone(),
         devices,
         rdma_cm: facts.inventory.rdma_cm.clone().filter(|_| has_rdma),
+        imex: facts.inventory.imex.clone().filter(|_| has_nic),
         others: claim.others.clone(),
         pod_claim_name: claim.pod_claim_name.clone(),
         wiring: Wiring::default(),
@@ -85,6 +91,7 @@ fn planned(
         admin_access: device.admin_access,
         pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
         rdma: rdma(claim, device, nic, &config, facts)?,
+        function: function(device, nic, &config)?,
         link: link(claim, device, nic, config, facts)?,
     })
 }
@@ -158,6 +165,28 @@ fn rdma(
     let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
     let parameters = config.rdma.unwrap_or_default();
     Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
+}
+
+/// The settings of a virtual function are the NIC's whole, and no monitor's.
+fn function(
+    device: &AllocatedDevice,
+    nic: &NicFacts,
+    config: &NetworkConfig,
+) -> Result<Option<PlannedFunction>, PlanError> {
+    let asked = config.virtual_function.filter(|it| *it != VirtualFunctionConfig::default());
+    let Some(asked) = asked.filter(|_| !device.admin_access) else { return Ok(None) };
+    let name = || device.device.clone();
+    if device.share_id.is_some() {
+        return Err(PlanError::SharedFunction { device: name() });
+    }
+    let Some(function) = &nic.function else {
+        return Err(PlanError::NoVirtualFunction { device: name() });
+    };
+    let physical = function.physical.to_string();
+    let Some((link, former)) = function.seen.clone() else {
+        return Err(PlanError::NoPhysicalFunction { device: name(), physical });
+    };
+    Ok(Some(PlannedFunction { physical, link, index: function.index, asked, former }))
 }
 
 fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {

@@ -64,7 +64,8 @@ pub(super) fn link(
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };
     let mark = child.filter(|child| *child == Child::IpoIb).and_then(|_| mark(claim, device));
-    Ok(Some(PlannedLink { host, child, mark, name: pod_name, config }))
+    let rate = device.bandwidth.filter(|_| child.is_some());
+    Ok(Some(PlannedLink { host, child, mark, rate, name: pod_name, config }))
 }
 
 /// A virtual function sends no packet that its physical function does not: drivers take a

@@ -10,7 +10,7 @@ use crate::kernel::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
 use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
-use crate::prepare::inventory::{Inventory, NicFacts, RdmaFacts};
+use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
 use cluster_model::network_config::{
@@ -22,7 +22,8 @@ use std::collections::BTreeMap;
 use std::slice;
 
 /// All that an operator can let pods have.
-const POLICY: Policy = Policy { move_ib_interfaces: true, management_devices: true };
+const POLICY: Policy =
+    Policy { move_ib_interfaces: true, management_devices: true, imex_channel: None };
 
 fn char(name: &str, minor: u32) -> CharDevice {
     CharDevice { name: name.into(), major: 231, minor }
@@ -49,6 +50,7 @@ fn inventory() -> Inventory {
         rdma,
         netdev: netdev.map(str::to_owned),
         physical_mtu: None,
+        function: None,
     };
     let devices = [
         ("ib-0", nic("0101", Some(rdma(0, true)), None)),
@@ -63,6 +65,7 @@ fn inventory() -> Inventory {
     Inventory {
         devices: devices.into_iter().map(|(name, nic)| (name.to_owned(), nic)).collect(),
         rdma_cm: Some(char("rdma_cm", 58)),
+        imex: None,
     }
 }
 
@@ -145,6 +148,7 @@ fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
         pool: "node-1".into(),
         device: name.into(),
         share_id: None,
+        bandwidth: None,
         admin_access: false,
         parameters,
         are_parameters_of_class: false,
@@ -233,6 +237,39 @@ fn what_a_container_gets() {
     insta::assert_snapshot!("devices_file", format!("{file:#}"));
     let id = cdi::device_id("dra.net", &plan, &plan.devices[0]);
     assert_eq!(id, "dra.net/claim=u-1-ib-1");
+}
+
+#[test]
+fn an_imex_channel_goes_beside_nics_and_not_to_monitors() {
+    let (mut inventory, links) = (inventory(), links());
+    inventory.imex = Some(CharDevice { name: "channel3".into(), major: 507, minor: 3 });
+    let nodes = |admin_access: bool| {
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: POLICY,
+            boot_id: None,
+            cloud_nics: &[],
+        };
+        let device = AllocatedDevice { admin_access, ..device("ib-1", None) };
+        let plan = plan(&claim("u-1", vec![device]), &facts).expect("possible");
+        let spec = cdi::spec(&plan, &paths(), &settings(AttachMode::Hook));
+        let spec = serde_json::to_value(spec).expect("JSON");
+        let nodes = spec["containerEdits"]["deviceNodes"].as_array().expect("nodes").clone();
+        nodes.into_iter().find(|node| node["path"] != "/dev/infiniband/rdma_cm")
+    };
+    assert_eq!(
+        nodes(false),
+        Some(json!({
+            "path": "/dev/nvidia-caps-imex-channels/channel3",
+            "hostPath": "/dev/nvidia-caps-imex-channels/channel3",
+            "type": "c", "major": 507, "minor": 3, "permissions": "rw",
+        }))
+    );
+    assert_eq!(nodes(true), None);
 }
 
 #[test]
@@ -419,6 +456,22 @@ fn a_share_has_an_interface_of_its_own_on_the_nics() {
     // Also for who has all of the NIC.
     let own = claim("u-1", vec![device("eth-0", Some(address("macvlan", "10.9.0.1/24")))]);
     assert_eq!(link(&own).child, Some(Child::MacVlan));
+}
+
+/// The port holds who has all of it to what it carries.
+#[test]
+fn a_part_of_the_bandwidth_limits_the_interface_and_the_whole_does_not() {
+    let rate = |bandwidth: Option<u64>, whole: Option<u64>| {
+        let mut claim = share("u-1", "s-1", None);
+        claim.devices[0].bandwidth = bandwidth;
+        let mut plan = decide(&claim, &[]).expect("possible");
+        plan.free_whole(|_| whole);
+        plan.links().next().expect("an interface").rate
+    };
+    assert_eq!(rate(Some(100), Some(400)), Some(100));
+    assert_eq!(rate(Some(100), None), Some(100), "the slice is not known yet");
+    assert_eq!(rate(Some(400), Some(400)), None);
+    assert_eq!(rate(None, Some(400)), None);
 }
 
 #[test]
@@ -702,6 +755,50 @@ fn azures_word_on_an_interface_becomes_rules_and_routes() {
         );
         assert_eq!(expected, told, "{parameters}");
     }
+}
+
+#[test]
+fn settings_of_a_virtual_function_are_planned_with_what_it_had() {
+    let former = VirtualFunctionConfig { vlan: Some(0), ..VirtualFunctionConfig::default() };
+    let decide = |seen: Option<(String, VirtualFunctionConfig)>, device: AllocatedDevice| {
+        let (mut inventory, links) = (inventory(), links());
+        let physical = "0103:00:00.7".parse().expect("an address");
+        let function = FunctionFacts { physical, index: 3, seen };
+        inventory.devices.get_mut("eth-0").expect("it is there").function = Some(function);
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: POLICY,
+            boot_id: None,
+            cloud_nics: &[],
+        };
+        plan(&claim("u-1", vec![device]), &facts)
+    };
+    let seen = Some(("rail9".to_owned(), former));
+    let asks = |name: &str| device(name, Some(json!({"virtualFunction": {"vlan": 7}})));
+    let plan = decide(seen.clone(), asks("eth-0")).expect("possible");
+    let function = plan.functions().next().expect("one");
+    assert_eq!((function.physical.as_str(), function.index), ("0103:00:00.7", 3));
+    assert_eq!(
+        (function.asked.vlan, function.former, function.link.as_str()),
+        (Some(7), former, "rail9")
+    );
+    let nothing = device("eth-0", Some(json!({"virtualFunction": {}})));
+    assert!(decide(seen.clone(), nothing).expect("possible").functions().next().is_none());
+    let monitor = AllocatedDevice { admin_access: true, ..asks("eth-0") };
+    assert!(decide(seen.clone(), monitor).expect("possible").functions().next().is_none());
+    let share = AllocatedDevice { share_id: Some("s-1".to_owned()), ..asks("eth-0") };
+    let refusals =
+        [decide(seen.clone(), asks("eth-1")), decide(None, asks("eth-0")), decide(seen, share)];
+    let refusals = refusals.map(|refused| refused.expect_err("refused").to_string());
+    insta::assert_snapshot!(refusals.join("\n"), @"
+    device `eth-1` is no virtual function, but its configuration sets `virtualFunction`
+    device `eth-0`: no interface of its physical function `0103:00:00.7` in the host's network namespace tells of virtual functions, so that `virtualFunction` cannot be set
+    device `eth-0` is shared, and `virtualFunction` is for who has all of it; remove that, or ask for a whole device
+    ");
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
         parameters: RdmaConfig::default(),
     };
     let device = PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "node-1".into(),
         device: "ib-0".into(),
@@ -29,6 +30,7 @@ fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
         pods: vec![PodRef { name: pod.into(), uid: pod.into() }],
         devices: vec![device],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

@@ -9,7 +9,7 @@ use serde_json::json;
 
 const MARK: &str = "dranet012345678";
 
-fn link(child: Child, config: serde_json::Value) -> PlannedLink {
+fn link(child: Child, config: &serde_json::Value) -> PlannedLink {
     let host = HostLink {
         name: "ib0".into(),
         parent: None,
@@ -27,8 +27,15 @@ fn link(child: Child, config: serde_json::Value) -> PlannedLink {
         ethtool: None,
     };
     let mark = (child == Child::IpoIb).then(|| MARK.parse().unwrap());
-    let config = NetworkConfig::parse(&config).unwrap();
-    PlannedLink { host, child: Some(child), mark, name: "net1".parse().unwrap(), config }
+    let config = NetworkConfig::parse(config).unwrap();
+    PlannedLink {
+        host,
+        child: Some(child),
+        mark,
+        rate: None,
+        name: "net1".parse().unwrap(),
+        config,
+    }
 }
 
 /// `struct rtattr` with its value, padded.
@@ -53,7 +60,7 @@ fn ipoib_is_asked_for_in_datagram_mode_and_its_partition() {
             [datagram.clone(), partition].concat(),
         ),
     ] {
-        let message = message(&link(Child::IpoIb, config), Child::IpoIb, 7, 11);
+        let message = message(&link(Child::IpoIb, &config), Child::IpoIb, 7, 11);
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
         let info = [attribute(1, b"ipoib\0"), attribute(2, &data)].concat();
@@ -79,7 +86,7 @@ fn the_claims_is_told_from_the_hosts_and_the_pods_own() {
         message.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
         message
     };
-    let planned = link(Child::IpoIb, json!({"interface": {"type": "ipoib"}}));
+    let planned = link(Child::IpoIb, &json!({"interface": {"type": "ipoib"}}));
     for (name, kind, alias, expected) in [
         ("net1", InfoKind::Ipoib, Some(MARK), true),
         // The kernel renames one whose name the host has already.
@@ -94,7 +101,7 @@ fn the_claims_is_told_from_the_hosts_and_the_pods_own() {
         let found = found(name, kind, alias);
         assert_eq!(is_the_claims(&found, &planned, Child::IpoIb), expected, "{found:?}");
     }
-    let planned = link(Child::MacVlan, json!({}));
+    let planned = link(Child::MacVlan, &json!({}));
     assert!(is_the_claims(&found("net1", InfoKind::MacVlan, None), &planned, Child::MacVlan));
     assert!(!is_the_claims(&found("net2", InfoKind::MacVlan, None), &planned, Child::MacVlan));
 }

@@ -27,7 +27,7 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
         ethtool: None,
     };
     let (name, config) = (name.parse().unwrap(), NetworkConfig::default());
-    PlannedLink { host, child, mark: None, name, config }
+    PlannedLink { host, child, mark: None, rate: None, name, config }
 }
 
 fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
@@ -39,6 +39,7 @@ fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
         parameters: RdmaConfig::default(),
     });
     PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "node-1".into(),
         device: link.host.name.clone(),
@@ -60,6 +61,7 @@ fn plan() -> Plan {
             device(None, link(("rail1", 4), "net1", Some(Child::MacVlan))),
         ],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

@@ -9,6 +9,7 @@ use axum::routing;
 
 fn plan(device: &str) -> Plan {
     let device = PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "n".into(),
         device: device.into(),
@@ -23,6 +24,7 @@ fn plan(device: &str) -> Plan {
         pods: vec![],
         devices: vec![device],
         rdma_cm: None,
+        imex: None,
         others: vec![],
         pod_claim_name: None,
         wiring: Wiring::default(),

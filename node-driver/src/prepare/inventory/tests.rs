@@ -1,0 +1,39 @@
+//! Which virtual function of its physical one a device is, and devices beside NICs.
+
+use super::*;
+use std::os::unix::fs::symlink;
+
+/// Functions are numbered by their links, whose order is not that of the addresses' text.
+#[test]
+fn a_virtual_function_has_the_number_of_its_link() {
+    let root = tempfile::tempdir().unwrap();
+    let address = |text: &str| text.parse::<PciAddress>().unwrap();
+    let physical = address("0000:86:00.0");
+    let folder = root.path().join("sys/bus/pci/devices").join(physical.to_string());
+    fs::create_dir_all(&folder).unwrap();
+    for (number, function) in [(0, "0000:86:10.0"), (2, "0000:86:10.4"), (10, "0000:86:12.4")] {
+        symlink(format!("../{function}"), folder.join(format!("virtfn{number}"))).unwrap();
+    }
+    let host = HostRoot::at(root.path());
+    for (function, expected) in
+        [("0000:86:10.0", Some(0)), ("0000:86:12.4", Some(10)), ("0000:86:10.2", None)]
+    {
+        assert_eq!(number_of(address(function), physical, &host), expected, "{function}");
+    }
+    assert_eq!(number_of(address("0000:86:10.0"), address("0000:87:00.0"), &host), None);
+}
+
+/// The device of `/dev/zero` stands for the channel: no right is needed to plant a link.
+#[test]
+fn an_imex_channel_is_found_by_its_number() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("dev").join(IMEX_CHANNELS);
+    fs::create_dir_all(&folder).unwrap();
+    symlink("/dev/zero", folder.join("channel3")).unwrap();
+    fs::write(folder.join("channel4"), "no device").unwrap();
+    let host = HostRoot::at(root.path());
+    let found = |channel| Inventory::default().with_imex(channel, &host).imex;
+    let zero = CharDevice { name: "channel3".to_owned(), major: 1, minor: 5 };
+    assert_eq!(found(Some(3)), Some(zero));
+    assert_eq!((found(Some(4)), found(Some(0)), found(None)), (None, None, None));
+}

@@ -1,0 +1,55 @@
+//! Interfaces of shares of a NIC, and what they may send.
+
+use crate::stage::Stage;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
+    vec![("a_share_sends_no_more_than_its_part", a_share_sends_no_more_than_its_part)]
+}
+
+/// What the claim has of the NIC, in bits per second.
+const RATE: u64 = 400_000_000;
+/// What can go at once, before the rate holds.
+const BURST: u64 = 1 << 20;
+/// A second's worth, sent by the pod.
+const SENT: usize = 50_000_000;
+
+/// Both kinds of interfaces are limited alike; the kernel of a test need not have ipvlan.
+fn a_share_sends_no_more_than_its_part() {
+    let stage =
+        Stage::with(&["link set rail0 up", "link set far up", "addr add 10.9.0.1/24 dev far"]);
+    let parameters = json!({"interface": {"name": "net1", "addresses": ["10.9.0.2/24"]}});
+    let mut attached = stage.attach(stage.plan_share(parameters, RATE));
+    // Another container of the pod changes nothing.
+    stage.again(&mut attached);
+    let told = stage.in_pod("tc qdisc show dev net1");
+    assert!(told.starts_with("qdisc tbf 1: root") && told.contains("rate 400Mbit"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+
+    let listener = stage.host.run(async |_| Ok(TcpListener::bind("10.9.0.1:0"))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let received = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        let mut count = 0;
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => return count,
+                more => count += more,
+            }
+        }
+    });
+    let begin = Instant::now();
+    let mut stream = stage.pod.run(async |_| Ok(TcpStream::connect(address))).unwrap().unwrap();
+    stream.write_all(&vec![0; SENT]).unwrap();
+    drop(stream);
+    assert_eq!(received.join().unwrap(), SENT);
+    let took = begin.elapsed();
+    let least = Duration::from_micros((SENT as u64 - BURST) * 8 * 1_000_000 / RATE);
+    assert!(took >= least, "{SENT} bytes took {took:?}, and at least {least:?} are due");
+    stage.take_back(&attached);
+}

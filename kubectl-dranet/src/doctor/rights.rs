@@ -23,7 +23,7 @@ const fn right(
     Right { part, verb, group, resource, without }
 }
 
-/// The rights without which a part fails as a whole, of `deploy/chart/templates/*-rbac.yaml`.
+/// The rights without which a part fails as a whole, whatever the chart's values, of `deploy/chart/templates/*-rbac.yaml`.
 const NEEDED: [Right; 9] = [
     right(
         ("admission", "create"),
@@ -43,11 +43,7 @@ const NEEDED: [Right; 9] = [
         "no graph is published",
     ),
     right(("node-driver", "get"), ("resource.k8s.io", "resourceclaims"), "no pod with NICs starts"),
-    right(
-        ("fabric-controller", "patch"),
-        ("", "pods"),
-        "pods that wait for a fabric wait for ever",
-    ),
+    right(("fabric-controller", "watch"), ("", "pods"), "it never becomes ready"),
     right(
         ("fabric-controller", "watch"),
         ("resource.k8s.io", "resourceclaims"),
@@ -146,6 +142,6 @@ mod tests {
         let (review, finding) = &asked[0];
         assert_eq!(review["spec"]["user"], "system:serviceaccount:d:s");
         assert_eq!(finding.place, "service account d/s");
-        assert!(finding.message.starts_with("of fabric-controller may not patch pods, so that"));
+        assert!(finding.message.starts_with("of fabric-controller may not watch pods, so that"));
     }
 }

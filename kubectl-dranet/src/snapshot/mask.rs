@@ -333,7 +333,9 @@ mod tests {
         ];
         objects.iter_mut().for_each(scrub);
         let mut names = Names::default();
-        objects.iter().for_each(|object| names.of_object(object));
+        for object in &objects {
+            names.of_object(object);
+        }
         let masked = Masked::of(names);
         for object in &mut objects {
             masked.apply(object);

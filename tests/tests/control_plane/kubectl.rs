@@ -38,6 +38,17 @@ const COMMANDS: &[&[&str]] = &[
     &["version"],
 ];
 
+/// More than the API server is asked for at a time (`cluster_model::watch`).
+const CLAIMS: usize = 120;
+
+/// A claim that nobody uses.
+const SPARE: &str = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: NAME}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
+";
+
 /// A part of the project, of which no pod runs.
 const ADMISSION: &str = "
 apiVersion: apps/v1
@@ -112,9 +123,16 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
         let kubeconfig = plane.kubeconfig().display().to_string();
         let live = ["--kubeconfig", &kubeconfig];
         devices(scope, "c").await?;
+        for number in 0..CLAIMS {
+            let name = format!("spare-{number}");
+            scope.apply_yaml(&SPARE.replace("NAME", &name)).await?;
+        }
         let file = plane.directory().join("cluster.gz").display().to_string();
         let (said, _) = answer(&[&["snapshot", "-o", &file], &live[..]].concat())?;
         assert!(said.contains("ResourceSlice") && said.contains("3 Pods"), "{said}");
+        let claims =
+            said.split(", ").find_map(|it| it.split_once(" ResourceClaims")?.0.parse().ok());
+        assert!(claims.is_some_and(|claims: usize| claims >= CLAIMS), "{said}");
         let offline = ["--snapshot", &file];
         let namespace = scope.namespace();
         let explain: &[&str] = &["explain", "pod/a", "-n", namespace];

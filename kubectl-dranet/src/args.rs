@@ -48,10 +48,10 @@ pub enum Command {
     #[command(after_help = "Examples:
   kubectl dranet graph                             the matrix of each shape of node
   kubectl dranet graph NODE -o svg > node.svg      a picture
-  kubectl dranet graph NODE --path GPU0 mlx5_3     the way between two devices
+  kubectl dranet graph NODE --path GPU0 mlx5_3     the path between two devices
   kubectl dranet graph --root / --capture m.tar.gz this machine, to be looked at elsewhere")]
     Graph(GraphArgs),
-    /// Show what admission would make of a pod, why, and which devices it would get
+    /// Show what admission makes of a pod, why, and which devices it would get
     #[command(after_help = "Exit code: 0, or 3 where a pod is denied.
 
 Examples:
@@ -111,18 +111,17 @@ Examples:
   kubectl dranet bench --nodes gpu-1,gpu-2 --gpu-memory
   kubectl dranet bench --dry-run")]
     Bench(BenchArgs),
-    /// Show what is wrong, in this cluster, with claims or claim templates that were written by
-    /// hand, and with annotated pods
-    #[command(after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as \
---fail-on or worse.
+    /// Find mistakes in hand-written claims and claim templates, and in annotated pods of the cluster
+    #[command(after_help = "Exit code: 3 where a finding is at least as severe as --fail-on, \
+otherwise 0.
 
 Examples:
   kubectl dranet lint -f template.yaml             before it is applied
   kubectl dranet lint -A                           what is in the cluster")]
     Lint(LintArgs),
-    /// Show what of this cluster keeps pods with annotations from what they ask for
-    #[command(after_help = "Exit code: 0 where nothing counts, 3 where a finding is as bad as \
---fail-on or worse.
+    /// Diagnose why annotated pods cannot be scheduled in this cluster
+    #[command(after_help = "Exit code: 3 where a finding is at least as severe as --fail-on, \
+otherwise 0.
 
 Examples:
   kubectl dranet doctor
@@ -206,12 +205,12 @@ impl Command {
 /// Where the objects of the cluster come from.
 #[derive(clap::Args, Clone, Debug)]
 pub struct SourceArgs {
-    /// Instead of a live cluster: a file of `kubectl dranet snapshot`, or a file or folder of
-    /// objects as `kubectl get -o yaml` writes them
+    /// Read this file instead of a live cluster: a file of `kubectl dranet snapshot`, or a file or
+    /// folder of objects as `kubectl get -o yaml` writes them
     #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
     pub snapshot: Option<PathBuf>,
-    /// Version of Kubernetes whose scheduler the objects of --snapshot are for, as `1.36`; without
-    /// it the one that the snapshot says, else the newest that is known
+    /// Kubernetes version that the objects of --snapshot are for, such as `1.36`; the default is the
+    /// version that the snapshot names, otherwise the newest known one
     #[arg(long, value_name = "VERSION", value_parser = version, requires = "snapshot")]
     pub kubernetes_version: Option<MinorVersion>,
     /// The live cluster.
@@ -230,7 +229,7 @@ fn version(text: &str) -> Result<MinorVersion, String> {
 /// What admission knows beside the cluster's devices.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AdmissionArgs {
-    /// Namespace of what names none; without it that of the kubeconfig's context
+    /// Namespace for objects that do not set one; the default is that of the kubeconfig's context
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Namespace of admission, where it remembers machines

@@ -8,6 +8,7 @@ mod gpu_direct;
 mod installation;
 mod kubelet;
 mod machines;
+mod rights;
 mod server;
 
 use crate::Output;
@@ -40,6 +41,9 @@ const KINDS: &[&str] = &[
     "Pod",
 ];
 
+const RIGHTS_UNKNOWN: &str = "you may not create subjectaccessreviews.authorization.k8s.io, so no \
+                              finding tells of the rights of the project's service accounts";
+
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let mut asks = source::of_view();
@@ -61,6 +65,16 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     report.findings.extend(installation::examine(&seen, Timestamp::now()));
     if let Source::Live(cluster) = &source {
         report.findings.extend(called(cluster)?);
+        for (review, finding) in rights::questions(&seen) {
+            match cluster.is_allowed(&review)? {
+                Some(true) => {}
+                Some(false) => report.findings.push(finding),
+                None => {
+                    seen.notes.push(RIGHTS_UNKNOWN.to_owned());
+                    break;
+                }
+            }
+        }
         for node in kubelet::asked(&seen.view) {
             let (config, note) = cluster.kubelet_config(&node);
             report.findings.extend(config.and_then(|it| kubelet::examine(&seen.view, &node, &it)));

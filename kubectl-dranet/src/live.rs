@@ -106,6 +106,18 @@ impl Cluster {
         }
     }
 
+    /// Whether somebody has a right, by a `SubjectAccessReview`; none where that may not be asked.
+    pub(crate) fn is_allowed(&self, review: &Value) -> anyhow::Result<Option<bool>> {
+        let request = Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
+            .header("Content-Type", "application/json")
+            .body(serde_json::to_vec(review)?)?;
+        match self.runtime.block_on(self.client.request::<Value>(request)) {
+            Ok(answer) => Ok(Some(answer["status"]["allowed"] == true)),
+            Err(Error::Api(status)) if status.code == 403 => Ok(None),
+            Err(error) => Err(error).context("failed to ask for the rights of a service account"),
+        }
+    }
+
     /// The configuration of a node's kubelet, where it answers; or what is to be said where it may
     /// not be asked.
     pub(crate) fn kubelet_config(&self, node: &str) -> (Option<Value>, Option<String>) {

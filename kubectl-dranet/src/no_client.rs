@@ -51,6 +51,10 @@ impl Cluster {
         match *self {}
     }
 
+    pub(crate) fn is_allowed(&self, _: &Value) -> anyhow::Result<Option<bool>> {
+        match *self {}
+    }
+
     pub(crate) fn kubelet_config(&self, _: &str) -> (Option<Value>, Option<String>) {
         match *self {}
     }

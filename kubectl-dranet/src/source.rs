@@ -117,7 +117,7 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
         notes: Vec::new(),
     };
     if let Some(head) = head {
-        copied.notes.extend(head.unread.into_iter().map(when_taken));
+        copied.notes.extend(head.unread.iter().map(|what| when_taken(what)));
         copied.namespace = head.namespace;
         copied.server = head.server_version;
         copied.gates = head.feature_gates;
@@ -175,7 +175,7 @@ fn left_out(error: &(dyn Error + 'static)) -> String {
     format!("an object was left out: {}", process::chain::Chain(error))
 }
 
-fn when_taken(what: String) -> String {
+fn when_taken(what: &str) -> String {
     format!("when the snapshot was taken: {what}")
 }
 
@@ -193,7 +193,7 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
         notes: broken.iter().map(|error| left_out(error)).collect(),
     };
     if let Some(head) = head {
-        seen.notes.extend(head.unread.into_iter().map(when_taken));
+        seen.notes.extend(head.unread.iter().map(|what| when_taken(what)));
         seen.namespace = head.namespace;
         seen.server = head.server_version;
         seen.gates = head.feature_gates;

@@ -11,7 +11,7 @@ use clap::Parser;
 use cluster_model::names::object;
 use cluster_model::nic_pool::{NicAddress, NicPool};
 use node_driver::{args::Args, kernel::attach::SYSCTL, kubelet::NEEDED};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tests::{binaries, binaries::in_tests, generated::assert_current, manifest, rig::manifests};
 
@@ -154,8 +154,67 @@ fn is_what_the_driver_asks_for(set: &Value) -> Args {
     args
 }
 
-/// The archive and the manifest for krew, as its validation wants them
-/// (`pkg/index/validation` of krew).
+/// The rules that krew has for manifests (`internal/index/validation` of krew, whose fields are
+/// those of `pkg/index/types.go`): the first that is broken.
+fn refused_by_krew(manifest: &Value) -> Option<String> {
+    let only = |value: &Value, allowed: &[&str]| {
+        let keys = value.as_object().into_iter().flat_map(|fields| fields.keys());
+        keys.map(String::as_str).find(|key| !allowed.contains(key)).map(str::to_owned)
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let spec = &manifest["spec"];
+    let unknown = only(manifest, &["apiVersion", "kind", "metadata", "spec"]).or_else(|| {
+        only(
+            spec,
+            &["version", "homepage", "shortDescription", "description", "caveats", "platforms"],
+        )
+    });
+    if let Some(field) = unknown {
+        return Some(format!("unknown field `{field}`"));
+    }
+    let name = text(&manifest["metadata"]["name"]);
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let short = text(&spec["shortDescription"]);
+    let platforms = spec["platforms"].as_array().cloned().unwrap_or_default();
+    let rules = [
+        (manifest["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2", "apiVersion"),
+        (manifest["kind"] == "Plugin", "kind"),
+        (!name.is_empty() && name.chars().all(is_safe), "metadata.name"),
+        (!short.is_empty() && !short.contains(['\r', '\n']), "spec.shortDescription"),
+        (text(&spec["version"]).strip_prefix('v').is_some_and(is_version), "spec.version"),
+        (!platforms.is_empty(), "spec.platforms"),
+    ];
+    let of_platform = |platform: &Value| {
+        let sum = text(&platform["sha256"]);
+        let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        let files = platform["files"].as_array();
+        let has_both =
+            |file: &Value| !text(&file["from"]).is_empty() && !text(&file["to"]).is_empty();
+        let labels = platform["selector"]["matchLabels"].as_object();
+        let is_selected = labels.is_some_and(|labels| !labels.is_empty())
+            && only(&platform["selector"]["matchLabels"], &["os", "arch"]).is_none();
+        let rules = [
+            (only(platform, &["uri", "sha256", "bin", "files", "selector"]).is_none(), "platform"),
+            (!text(&platform["uri"]).is_empty(), "uri"),
+            (sum.len() == 64 && sum.chars().all(is_hex), "sha256"),
+            (!text(&platform["bin"]).is_empty(), "bin"),
+            (files.is_none_or(|all| !all.is_empty() && all.iter().all(has_both)), "files"),
+            (is_selected, "selector"),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map(|(_, field)| field.to_owned())
+    };
+    let broken = rules.into_iter().find(|(holds, _)| !holds).map(|(_, field)| field.to_owned());
+    broken.or_else(|| platforms.iter().find_map(of_platform))
+}
+
+/// Numbers and dots, as `1.2.3`, with what may follow.
+fn is_version(text: &str) -> bool {
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Vec<_> = core.split('.').map(str::parse::<u64>).collect();
+    numbers.len() == 3 && numbers.iter().all(Result::is_ok)
+}
+
+/// The archive and the manifest for krew fit together, and krew takes the manifest.
 #[test]
 fn krew_gets_an_archive_and_a_manifest_that_fit_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +234,18 @@ fn krew_gets_an_archive_and_a_manifest_that_fit_together() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let manifest: Value =
         serde_saphyr::from_str(&fs::read_to_string(into.join("dranet.yaml")).unwrap()).unwrap();
-    assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
+    assert_eq!(refused_by_krew(&manifest), None);
+    for (pointer, value, field) in [
+        ("/kind", json!("Plugins"), "kind"),
+        ("/spec/version", json!("0.1.0"), "spec.version"),
+        ("/spec/platforms/0/sha256", json!("AB"), "sha256"),
+        ("/spec/platforms/0/files/0/to", json!(""), "files"),
+        ("/spec/platforms/0/selector/matchLabels", json!({ "libc": "gnu" }), "selector"),
+    ] {
+        let mut broken = manifest.clone();
+        *broken.pointer_mut(pointer).unwrap() = value;
+        assert_eq!(refused_by_krew(&broken).as_deref(), Some(field), "{pointer}");
+    }
     assert_eq!(manifest["metadata"]["name"], "dranet");
     let short = manifest["spec"]["shortDescription"].as_str().unwrap();
     assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");

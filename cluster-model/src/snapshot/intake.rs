@@ -119,7 +119,7 @@ impl Intake {
     }
 
     fn keeps(&self, kind: &str) -> bool {
-        kind != "Snapshot" && self.kinds.iter().any(|kept| *kept == kind)
+        kind != "Snapshot" && self.kinds.contains(&kind)
     }
 
     fn apply<'de, D>(&mut self, path: &Path, typed: &Typed, object: D) -> Result<(), SnapshotError>

@@ -12,19 +12,19 @@ pub struct BenchArgs {
     /// Image of both pods; it has `/bin/sh` and perftest's `ib_write_bw`
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     pub image: String,
-    /// Nodes of the server and of the client; without it two that the scheduler chooses, of one
-    /// fabric where the first has one
+    /// Nodes of the server and of the client; the default is two nodes that the scheduler chooses, on
+    /// one fabric if the first node has one
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     pub nodes: Vec<String>,
-    /// Scheduler of the pods; without it the cluster's default
+    /// Scheduler of the pods; the default is the cluster's default scheduler
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<String>,
-    /// Key of a taint that the pods tolerate beside those of GPU operators (`nvidia.com/gpu`,
+    /// Key of a taint that the pods tolerate in addition to those of GPU operators (`nvidia.com/gpu`,
     /// `amd.com/gpu`); may be repeated
     #[arg(long = "toleration", value_name = "KEY")]
     pub tolerations: Vec<String>,
-    /// Write from and to the memory of GPUs (`--use_cuda=0`), for which the image's perftest is
-    /// built with CUDA
+    /// Write from and to the memory of GPUs (`--use_cuda=0`); the image's perftest must be built with
+    /// CUDA
     #[arg(long)]
     pub gpu_memory: bool,
     /// Bytes of a message
@@ -36,14 +36,14 @@ pub struct BenchArgs {
     /// Seconds to wait until both pods have been scheduled and the client has ended
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub timeout: u16,
-    /// Percent of what the links promise that counts as well
+    /// Percentage of the promised bandwidth below which the exit code is 3
     #[arg(long, value_name = "PERCENT", default_value_t = 80,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     pub at_least: u8,
-    /// Print the pods, and create none
+    /// Print the pods without creating them
     #[arg(long)]
     pub dry_run: bool,
-    /// Namespace of the pods; without it that of the kubeconfig's context
+    /// Namespace of the pods; the default is that of the kubeconfig's context
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// The live cluster.

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 /// Flags of `capacity`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct CapacityArgs {
-    /// Pods to count, as `1gpu:2nic` or with a level `2gpu:2nic:switch`; may be repeated.
-    /// Without it: 1, 2, 4 and 8 GPUs with as many NICs
+    /// Pods to count, as `1gpu:2nic` or with a level `2gpu:2nic:switch`; may be repeated. The default
+    /// is 1, 2, 4 and 8 GPUs with as many NICs
     #[arg(long = "shape", value_name = "SHAPE")]
     pub shapes: Vec<PodShape>,
     /// The cluster.
@@ -32,14 +32,14 @@ pub struct CapacityArgs {
 /// Flags of `lint`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LintArgs {
-    /// File with ResourceClaims or ResourceClaimTemplates; `-` reads standard input. Without it
+    /// File with ResourceClaims or ResourceClaimTemplates; `-` reads standard input. The default is
     /// the claims, templates and annotated pods of the namespace
     #[arg(long = "filename", short, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The claims, templates and annotated pods of all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["file", "namespace"])]
     pub all_namespaces: bool,
-    /// Objects with these labels only
+    /// Only objects with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "file")]
     pub selector: Option<Selector>,
     /// The cluster.
@@ -48,10 +48,10 @@ pub struct LintArgs {
     /// What admission knows beside.
     #[command(flatten)]
     pub admission: AdmissionArgs,
-    /// Search steps on one node that a claim may take the scheduler at worst
+    /// Most search steps on one node that a claim may take the scheduler
     #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
     pub max_steps: u64,
-    /// The least bad finding that counts for the exit code
+    /// Minimum severity that sets exit code 3
     #[arg(long, value_enum, default_value_t = FailOn::Warning)]
     pub fail_on: FailOn,
     /// Form of the output
@@ -65,13 +65,13 @@ pub struct DoctorArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// DeviceClass of the NICs; without it that of the cluster's admission, else dranet.net
+    /// DeviceClass of the NICs; the default is that of the cluster's admission, otherwise dranet.net
     #[arg(long, value_name = "NAME")]
     pub nic_class: Option<String>,
     /// Namespace of the project's components
     #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
     pub admission_namespace: String,
-    /// The least bad finding that counts for the exit code
+    /// Minimum severity that sets exit code 3
     #[arg(long, value_enum, default_value_t = FailOn::Warning)]
     pub fail_on: FailOn,
     /// Form of the output
@@ -82,10 +82,10 @@ pub struct DoctorArgs {
 /// Flags of `top`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TopArgs {
-    /// Nodes with these labels only
+    /// Only nodes with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<Selector>,
-    /// Show the table once; without it, on a terminal, it is shown again and again until Ctrl-C
+    /// Show the table once; the default on a terminal is to update it until Ctrl-C
     #[arg(long)]
     pub once: bool,
     /// Seconds from one table to the next
@@ -127,7 +127,7 @@ pub struct PoolsArgs {
 /// Flags of `version`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct VersionArgs {
-    /// Ask no cluster
+    /// Show the version of this program only, without a cluster
     #[arg(long, conflicts_with_all = ["snapshot", "kubeconfig", "context"])]
     pub client: bool,
     /// The cluster.

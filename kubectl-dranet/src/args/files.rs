@@ -27,9 +27,9 @@ pub struct SnapshotArgs {
 /// Flags of `diff`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DiffArgs {
-    /// Snapshot, or file or folder of objects, from before
+    /// Earlier snapshot, or file or folder of objects
     pub before: PathBuf,
-    /// The same from after
+    /// Later snapshot, or file or folder of objects
     pub after: PathBuf,
     /// Form of the output
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
@@ -94,7 +94,7 @@ pub enum Shell {
 /// Flags of `man`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ManArgs {
-    /// Folder to write a page for each command into; without it the main page is shown
+    /// Folder to write a page for each command into; the default is to show the main page
     #[arg(long, short, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
 }

@@ -21,15 +21,15 @@ pub struct GraphArgs {
     /// How it looks.
     #[command(flatten)]
     pub look: LookArgs,
-    /// Show instead what is different in this one: another node, or with --root or --nccl-xml another
+    /// Show the differences from this one instead: another node, or with --root or --nccl-xml another
     /// folder, archive, or graph that was written with -o json
     #[arg(long, value_name = "OTHER", conflicts_with_all = ["output", "capture"])]
     pub diff: Option<String>,
-    /// Show instead the way between two devices and where it is narrowest: `GPU0`, `NIC3`, `mlx5_0`,
-    /// `ens1`, a UUID, or a PCI address
+    /// Show the path between two devices and its bottleneck instead: `GPU0`, `NIC3`, `mlx5_0`, `ens1`,
+    /// a UUID, or a PCI address
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with_all = ["output", "diff", "capture"])]
     pub path: Option<Vec<String>>,
-    /// Write what is read of the machine as an archive (tar, gzip) and show nothing
+    /// Write what is read of the machine to an archive (tar, gzip) and print nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node", "nccl_xml", "output"])]
     pub capture: Option<PathBuf>,
     /// Replace GUIDs and UUIDs in the capture

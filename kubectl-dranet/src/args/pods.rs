@@ -20,23 +20,23 @@ pub struct SubjectArgs {
 /// What admission was set to; without a flag, what the cluster's own is set to.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PolicyArgs {
-    /// DeviceClass of whole GPUs; without it that of the cluster's admission, else the class named
-    /// as the GPU driver
+    /// DeviceClass of whole GPUs; the default is that of the cluster's admission, otherwise the class
+    /// with the name of the GPU driver
     #[arg(long, value_name = "NAME")]
     pub gpu_class: Option<String>,
-    /// DeviceClass of the NICs; without it that of the cluster's admission, else dranet.net
+    /// DeviceClass of the NICs; the default is that of the cluster's admission, otherwise dranet.net
     #[arg(long, value_name = "NAME")]
     pub nic_class: Option<String>,
-    /// Search steps on one node that a claim may take the scheduler at worst; without it those of
-    /// the cluster's admission, else 10000
+    /// Most search steps on one node that a claim may take the scheduler; the default is the limit of
+    /// the cluster's admission, otherwise 10000
     #[arg(long, value_name = "NUMBER")]
     pub max_steps: Option<u64>,
-    /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all;
-    /// without it those of the cluster's admission
+    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; may be repeated; the
+    /// default is the namespaces of the cluster's admission
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
-    /// Whether to decide as where the fabric controller is on; without it as the cluster's
-    /// admission, else true, as the chart installs it
+    /// Whether fabric-controller counts as running; the default is what the cluster's admission is set
+    /// to, otherwise true, as the chart installs it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub fabric_controller: Option<bool>,
 }
@@ -84,15 +84,15 @@ pub struct ExplainArgs {
 /// Flags of `verify`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct VerifyArgs {
-    /// Pod, as NAME or pod/NAME; without it every pod of the namespace that has GPUs and NICs
+    /// Pod, as NAME or pod/NAME; the default is every pod of the namespace that has GPUs and NICs
     pub pod: Option<String>,
     /// Pods of all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["pod", "namespace"])]
     pub all_namespaces: bool,
-    /// Namespace of the pods; without it that of the kubeconfig's context
+    /// Namespace of the pods; the default is that of the kubeconfig's context
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Pods with these labels only
+    /// Only pods with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "pod")]
     pub selector: Option<Selector>,
     /// The cluster.

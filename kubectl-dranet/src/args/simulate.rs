@@ -13,9 +13,9 @@ pub struct SimulateArgs {
     /// its `replicas` or `parallelism` say; `-` reads standard input; may be repeated
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Nodes to add before, as `SHAPE=NUMBER`: SHAPE is a type of machine as `kubectl dranet
-    /// capacity` names it, the hash of a shape, or a node, and the new nodes are like the first
-    /// that is meant, with nothing in use; may be repeated
+    /// Nodes to add first, as `SHAPE=NUMBER`. SHAPE is a machine type as `kubectl dranet capacity`
+    /// names it, the hash of a shape, or a node. The new nodes equal the first node of that shape,
+    /// with nothing in use. May be repeated
     #[arg(long = "add-nodes", value_name = "SHAPE=NUMBER")]
     pub added: Vec<AddedNodes>,
     /// The cluster.

@@ -3,7 +3,7 @@
 
 use cluster_model::names::{ADMISSION_NAMESPACE, annotation, label};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 /// Namespaces that every cluster has.
@@ -31,9 +31,9 @@ const LABEL_FIELDS: [&str; 4] = ["labels", "annotations", "matchLabels", "nodeSe
 #[derive(Debug)]
 pub(super) struct Masked {
     /// Names and addresses, wherever they are.
-    names: BTreeMap<String, String>,
+    names: HashMap<String, String>,
     /// Values of labels, among labels and selectors only: `true` is a value, too.
-    values: BTreeMap<String, String>,
+    values: HashMap<String, String>,
 }
 
 /// Texts to be replaced, by what they are.
@@ -45,7 +45,7 @@ pub(super) struct Names {
 
 impl Masked {
     pub(super) fn of(found: Names) -> Self {
-        let mut names = BTreeMap::new();
+        let mut names = HashMap::new();
         for (kind, of_kind) in found.names {
             for (number, name) in of_kind.into_iter().enumerate() {
                 names.entry(name).or_insert_with(|| replacement(kind, number));
@@ -58,24 +58,41 @@ impl Masked {
 
     /// The text, or what it becomes.
     pub(super) fn text(&self, text: &str) -> String {
+        self.other(text).unwrap_or_else(|| text.to_owned())
+    }
+
+    /// What a text becomes; none of most.
+    fn other(&self, text: &str) -> Option<String> {
         if let Some(other) = self.names.get(text) {
-            return other.clone();
+            return Some(other.clone());
         }
         // Lists of addresses, `namespace/name`, literals of CEL expressions.
-        let parts = text.split_inclusive(SEPARATORS).map(|part| {
-            let token = part.trim_end_matches(SEPARATORS);
-            match self.names.get(token) {
-                Some(other) => other.clone() + &part[token.len()..],
-                None => part.to_owned(),
+        let mut out: Option<String> = None;
+        let (mut copied, mut at) = (0, 0);
+        for token in text.split(SEPARATORS) {
+            if let Some(other) = self.names.get(token) {
+                let out = out.get_or_insert_default();
+                out.push_str(&text[copied..at]);
+                out.push_str(other);
+                copied = at + token.len();
             }
-        });
-        parts.collect()
+            // Every separator is one byte.
+            at += token.len() + 1;
+        }
+        if let Some(out) = &mut out {
+            out.push_str(&text[copied..]);
+        }
+        out
     }
 
     /// Replaces the texts of an object.
     pub(super) fn apply(&self, value: &mut Value) {
         match value {
-            Value::String(text) => *text = self.text(text),
+            Value::String(text) => {
+                if let Some(other) = self.other(text) {
+                    *text = other;
+                }
+            }
             Value::Array(items) => items.iter_mut().for_each(|item| self.apply(item)),
             Value::Object(fields) => {
                 let of = fields.get("key").and_then(Value::as_str).map(str::to_owned);
@@ -206,19 +223,24 @@ impl Names {
 
 /// What kind of address a text is.
 fn address(text: &str) -> Option<&'static str> {
-    let groups = |separator: char, lengths: &[usize]| {
-        let parts: Vec<&str> = text.split(separator).collect();
-        parts.len() == lengths.len()
-            && parts.iter().zip(lengths).all(|(part, length)| part.len() == *length)
-            && parts.iter().all(|part| part.chars().all(|c| c.is_ascii_hexdigit()))
+    // Most texts of a cluster are neither.
+    if !text.contains(['.', ':', '-']) {
+        return None;
+    }
+    let groups = |number: usize, length: usize| {
+        text.len() == number * (length + 1) - 1
+            && text.bytes().enumerate().all(|(at, byte)| match (at + 1) % (length + 1) {
+                0 => byte == b':',
+                _ => byte.is_ascii_hexdigit(),
+            })
     };
     let uuid = text.strip_prefix("GPU-").unwrap_or(text);
     if uuid.len() == 36 && uuid.chars().all(|c| c.is_ascii_hexdigit() || c == '-') {
         return Some(if uuid.len() == text.len() { "uuid" } else { "gpu" });
     }
     match () {
-        () if groups(':', &[2; 6]) => Some("mac"),
-        () if groups(':', &[4; 4]) => Some("guid"),
+        () if groups(6, 2) => Some("mac"),
+        () if groups(4, 4) => Some("guid"),
         () if text.contains(['.', ':']) => match text.parse::<IpAddr>().ok()? {
             IpAddr::V4(_) => Some("ipv4"),
             IpAddr::V6(_) => Some("ipv6"),
@@ -248,6 +270,44 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn names_are_found_between_separators() {
+        let mut names = Names::default();
+        for name in ["a", "bc"] {
+            names.add("node", &name.into());
+        }
+        let masked = Masked::of(names);
+        for (text, expected) in [
+            ("a", "node-000000"),
+            ("ab", "ab"),
+            ("x/a,bc", "x/node-000000,node-000001"),
+            ("'a' == \"bc\" é", "'node-000000' == \"node-000001\" é"),
+            (",a,", ",node-000000,"),
+            ("", ""),
+        ] {
+            assert_eq!(masked.text(text), expected);
+        }
+    }
+
+    #[test]
+    fn addresses_are_told_by_their_form() {
+        for (text, expected) in [
+            ("00:11:22:33:44:5f", Some("mac")),
+            ("00:11:22:33:44", None),
+            ("0:011:22:33:44:55", None),
+            ("0000:1111:2222:333f", Some("guid")),
+            ("10.0.0.1", Some("ipv4")),
+            ("2001:db8::1", Some("ipv6")),
+            ("ad11da28-1111-2222-3333-444444444444", Some("uuid")),
+            ("GPU-ad11da28-1111-2222-3333-444444444444", Some("gpu")),
+            ("0101:00:00.0", None),
+            ("v1.2.3", None),
+            ("plain", None),
+        ] {
+            assert_eq!(address(text), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn names_become_the_same_text_everywhere() {
         let mut objects = vec![
             json!({ "kind": "Node", "metadata": { "name": "acme-1", "labels": {
@@ -273,7 +333,9 @@ mod tests {
         ];
         objects.iter_mut().for_each(scrub);
         let mut names = Names::default();
-        objects.iter().for_each(|object| names.of_object(object));
+        for object in &objects {
+            names.of_object(object);
+        }
         let masked = Masked::of(names);
         for object in &mut objects {
             masked.apply(object);

@@ -72,12 +72,25 @@ fn measure(args: &Args) -> anyhow::Result<bool> {
     let start = Bar { time: Duration::from_millis(30), peak: None };
     let small = Bar { time: Duration::from_millis(50), peak: None };
     let large = Bar { time: Duration::from_secs(2), peak: Some(500_000_000) };
+    let other = folder.path().join("other.gz").display().to_string();
+    let changed = folder.path().join("changed.json");
+    // Every object was written again, and the pods have ended.
+    let list = fs::read_to_string(&text)?;
+    let list = list.replace("\"metadata\":{", "\"metadata\":{\"resourceVersion\":\"2\",");
+    fs::write(&changed, list.replace("\"Running\"", "\"Succeeded\""))?;
+    run(&program, &["snapshot", "--snapshot", &changed.display().to_string(), "-o", &other])?;
+    let out = folder.path().join("out.gz").display().to_string();
+    let text = text.display().to_string();
     let mut rows: Vec<(Vec<&str>, Bar)> = vec![
         (vec!["version", "--client"], start),
         (vec!["plan", "-f", &pod, "--snapshot", &example], small),
+        (vec!["diff", &file, &file], large),
+        (vec!["diff", &file, &other], large),
+        (vec!["snapshot", "-o", &out, "--snapshot", &text], large),
     ];
     for command in [
         &["graph"][..],
+        &["graph", "-o", "json"],
         &["plan", "-f", &pod],
         &["plan", "-f", &pod, "-o", "json"],
         &["explain", "-f", &pod],
@@ -87,11 +100,11 @@ fn measure(args: &Args) -> anyhow::Result<bool> {
         &["lint", "-A"],
         &["doctor"],
         &["fabric"],
-        &["top"],
-        &["diff", &file, &file],
+        &["top", "--once"],
+        &["snapshot", "-o", &out],
+        &["snapshot", "--mask", "-o", &out],
     ] {
-        let source: &[&str] = if command[0] == "diff" { &[] } else { &["--snapshot", &file] };
-        rows.push(([command, source].concat(), large));
+        rows.push(([command, &["--snapshot", &file]].concat(), large));
     }
     let mut is_good = true;
     for (command, bar) in rows {
@@ -104,7 +117,9 @@ fn measure(args: &Args) -> anyhow::Result<bool> {
         let peak = costs.iter().map(|cost| cost.peak).max().unwrap_or_default();
         let holds = time <= bar.time && bar.peak.is_none_or(|most| peak <= most);
         is_good &= holds;
-        let name = command.iter().take_while(|word| **word != "--snapshot");
+        let is_shown = |word: &&&str| **word != "--snapshot" && **word != file;
+        let is_diff = command[0] == "diff";
+        let name = command.iter().filter(|word| is_diff || is_shown(word));
         let name: Vec<_> = name.map(|word| word.rsplit('/').next().unwrap_or(word)).collect();
         say(&format!(
             "{:40} {:8.1} ms of {:6} {:8.1} MB  {}",

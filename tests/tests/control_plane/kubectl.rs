@@ -13,7 +13,7 @@ use std::{collections::VecDeque, time::Duration};
 use anyhow::Context;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
-use tests::{ControlPlane, Scope, binaries, floor::Test, setting};
+use tests::{Check, ControlPlane, Scope, binaries, eventually, floor::Test, setting};
 
 use super::{
     churn::Random,
@@ -38,10 +38,60 @@ const COMMANDS: &[&[&str]] = &[
     &["version"],
 ];
 
+/// More than the API server is asked for at a time (`cluster_model::watch`).
+const CLAIMS: usize = 120;
+
+/// A claim that nobody uses.
+const SPARE: &str = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: NAME}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}
+";
+
+/// A part of the project, of which no pod runs.
+const ADMISSION: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: admission, labels: {app.kubernetes.io/part-of: dranet}}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: admission}}
+  template:
+    metadata: {labels: {app: admission}}
+    spec:
+      serviceAccountName: admission
+      containers: [{name: admission, image: none}]
+";
+
+/// The rights that `doctor` asks about.
+const RIGHTS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: NAMESPACE}
+rules:
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaimtemplates]
+  verbs: [create]
+- apiGroups: [resource.k8s.io]
+  resources: [resourceslices]
+  verbs: [watch]
+- apiGroups: [topology.dranet.io]
+  resources: [nodetopologies]
+  verbs: [watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAMESPACE}
+subjects: [{kind: ServiceAccount, name: admission, namespace: NAMESPACE}]
+";
+
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
         a_snapshot_gives_the_answers_of_its_cluster,
         who_may_not_read_is_told_which_right_is_missing,
+        doctor_names_rights_that_a_part_lacks,
         what_explain_says_is_what_the_scheduler_does,
         what_simulate_says_is_what_the_scheduler_does,
     ];
@@ -73,9 +123,16 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
         let kubeconfig = plane.kubeconfig().display().to_string();
         let live = ["--kubeconfig", &kubeconfig];
         devices(scope, "c").await?;
+        for number in 0..CLAIMS {
+            let name = format!("spare-{number}");
+            scope.apply_yaml(&SPARE.replace("NAME", &name)).await?;
+        }
         let file = plane.directory().join("cluster.gz").display().to_string();
         let (said, _) = answer(&[&["snapshot", "-o", &file], &live[..]].concat())?;
         assert!(said.contains("ResourceSlice") && said.contains("3 Pods"), "{said}");
+        let claims =
+            said.split(", ").find_map(|it| it.split_once(" ResourceClaims")?.0.parse().ok());
+        assert!(claims.is_some_and(|claims: usize| claims >= CLAIMS), "{said}");
         let offline = ["--snapshot", &file];
         let namespace = scope.namespace();
         let explain: &[&str] = &["explain", "pod/a", "-n", namespace];
@@ -123,9 +180,35 @@ async fn who_may_not_read_is_told_which_right_is_missing(
     .await
 }
 
+/// Of two Deployments one runs as the service account that the chart gives rights to.
+async fn doctor_names_rights_that_a_part_lacks(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_rig(Arc::clone(&plane), async |scope, _, _| {
+        let kubeconfig = plane.kubeconfig().display().to_string();
+        let namespace = scope.namespace();
+        let doctor = || {
+            let args = ["doctor", "--admission-namespace", namespace];
+            answer(&[&args[..], &["--kubeconfig", &kubeconfig]].concat())
+        };
+        let lacks = "error: service account {namespace}/admission of admission may not create \
+                     resourceclaimtemplates.resource.k8s.io, so that annotated pods are denied";
+        let lacks = lacks.replace("{namespace}", namespace);
+        scope.apply_yaml(ADMISSION).await?;
+        let (text, code) = doctor()?;
+        assert!(text.contains(&lacks), "{text}");
+        assert_eq!(code, Some(3), "{text}");
+        scope.apply_yaml(&RIGHTS.replace("NAMESPACE", namespace)).await?;
+        eventually(SOON, async || {
+            let (text, _) = doctor()?;
+            Ok(Check::that(!text.contains("service account"), || text.clone()))
+        })
+        .await
+    })
+    .await
+}
+
 /// Random pods come and go. Each is explained before it is made: it is bound to one of the
-/// nodes where it fits, or to none where it fits nowhere, or refused where it is denied. A
-/// change of its annotations that is named lets it run.
+/// nodes where it fits, or to none where it fits nowhere, or refused where it is denied. The
+/// smallest change that is named, of its annotations or of what is in use, lets it run.
 async fn what_explain_says_is_what_the_scheduler_does(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -166,16 +249,24 @@ async fn what_explain_says_is_what_the_scheduler_does(
             pending += 1;
             scope.delete_pod(&name).await?;
             gone(scope, &name).await?;
-            let named = said["changes"].as_array().into_iter().flatten();
-            let mut pairs = named.filter_map(|it| it["change"].as_str()?.split_once(": \""));
-            let Some((key, value)) = pairs.next() else { continue };
+            let Some(change) = said["changes"][0]["change"].as_str() else { continue };
             let mut other = asked.clone();
-            other["metadata"]["annotations"][key] = value.trim_end_matches('"').into();
+            if let Some((key, value)) = change.split_once(": \"") {
+                other["metadata"]["annotations"][key] = value.trim_end_matches('"').into();
+            }
+            for holder in holders(change) {
+                scope.delete_pod(holder).await?;
+                gone(scope, holder).await?;
+                alive.retain(|name| name != holder);
+            }
             create(scope, serde_json::from_value(other)?).await?;
-            scope.bound(&name, SOON).await?;
+            scope.bound(&name, SOON).await.with_context(|| format!("{asked}: {said}"))?;
             changed += 1;
             alive.push_back(name);
         }
+        report(&format!(
+            "{bound} bound, {pending} pending, {denied} denied; {changed} by the change named first"
+        ));
         assert!(bound > 0 && pending > 0 && denied > 0, "{bound} {pending} {denied}");
         assert!(changed > 0, "no change was named for {pending} pods");
         Ok(())
@@ -241,10 +332,24 @@ async fn what_simulate_says_is_what_the_scheduler_does(
             }
         }
         assert!(bound > 0 && pending > 0 && denied > 0, "{bound} {pending} {denied}");
+        report(&format!(
+            "{bound} bound, {decided} of them with one best node, {pending} pending, {denied} denied"
+        ));
         assert!(decided > 0, "no pod had one best node");
         Ok(())
     })
     .await
+}
+
+/// The pods whose claims give their devices back in a change, `when … default/a of pod train, …`.
+fn holders(change: &str) -> impl Iterator<Item = &str> {
+    let names = change.split(" of pod ").skip(1);
+    names.map(|rest| rest.split([',', ' ']).next().unwrap_or_default())
+}
+
+#[expect(clippy::print_stderr, reason = "the counts are worth reading")]
+fn report(line: &str) {
+    eprintln!("{line}");
 }
 
 /// Makes the pod, and sees that the scheduler does with it what was said.

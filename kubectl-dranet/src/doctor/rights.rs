@@ -1,0 +1,147 @@
+//! Rights that the project's parts cannot work without, as the API server's authorizers answer.
+
+use super::finding::ClusterFinding;
+use crate::source::Seen;
+use admission::lint::Severity;
+use serde_json::{Value, json};
+
+/// A right that a part needs, and what does not work without it.
+#[derive(Debug)]
+struct Right {
+    part: &'static str,
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    without: &'static str,
+}
+
+const fn right(
+    (part, verb): (&'static str, &'static str),
+    (group, resource): (&'static str, &'static str),
+    without: &'static str,
+) -> Right {
+    Right { part, verb, group, resource, without }
+}
+
+/// The rights without which a part fails as a whole, whatever the chart's values, of `deploy/chart/templates/*-rbac.yaml`.
+const NEEDED: [Right; 9] = [
+    right(
+        ("admission", "create"),
+        ("resource.k8s.io", "resourceclaimtemplates"),
+        "annotated pods are denied",
+    ),
+    right(("admission", "watch"), ("resource.k8s.io", "resourceslices"), "it never becomes ready"),
+    right(
+        ("admission", "watch"),
+        ("topology.dranet.io", "nodetopologies"),
+        "it never becomes ready",
+    ),
+    right(("node-driver", "create"), ("resource.k8s.io", "resourceslices"), "no NIC is published"),
+    right(
+        ("node-driver", "create"),
+        ("topology.dranet.io", "nodetopologies"),
+        "no graph is published",
+    ),
+    right(("node-driver", "get"), ("resource.k8s.io", "resourceclaims"), "no pod with NICs starts"),
+    right(("fabric-controller", "watch"), ("", "pods"), "it never becomes ready"),
+    right(
+        ("fabric-controller", "watch"),
+        ("resource.k8s.io", "resourceclaims"),
+        "it never becomes ready",
+    ),
+    right(
+        ("scheduler-ext", "watch"),
+        ("resource.k8s.io", "resourceclaims"),
+        "nodes are ranked without it",
+    ),
+];
+
+/// Questions to the API server: each a `SubjectAccessReview`, with the finding where it is denied.
+pub(super) fn questions(seen: &Seen) -> Vec<(Value, ClusterFinding)> {
+    let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
+    workloads.flat_map(of_workload).collect()
+}
+
+fn of_workload(object: &Value) -> Vec<(Value, ClusterFinding)> {
+    let metadata = &object["metadata"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
+    let account = text(&object["spec"]["template"]["spec"]["serviceAccountName"]);
+    let is_ours = metadata["labels"]["app.kubernetes.io/part-of"] == "dranet";
+    let of_part = NEEDED.iter().filter(|right| is_ours && right.part == name);
+    of_part.map(|right| asked(right, &namespace, &account)).collect()
+}
+
+fn asked(right: &Right, namespace: &str, account: &str) -> (Value, ClusterFinding) {
+    let Right { part, verb, group, resource, without } = right;
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": format!("system:serviceaccount:{namespace}:{account}"),
+            "groups": [
+                "system:serviceaccounts",
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated",
+            ],
+            "resourceAttributes": { "verb": verb, "group": group, "resource": resource },
+        },
+    });
+    let resource =
+        if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
+    let message = format!(
+        "of {part} may not {verb} {resource}, so that {without}; apply the manifests' or the \
+         chart's RBAC again"
+    );
+    let place = format!("service account {namespace}/{account}");
+    (review, ClusterFinding::new(Severity::Error, place, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every right is one that the manifests grant, so that an installation by them lacks none.
+    #[test]
+    fn rights_are_those_of_the_manifests() {
+        for Right { part, verb, group, resource, .. } in &NEEDED {
+            let of = format!(
+                "{}/../deploy/chart/templates/{part}-rbac.yaml",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            let text = std::fs::read_to_string(&of).unwrap();
+            let mut rules = text.split("- apiGroups: ").skip(1);
+            let group = if group.is_empty() { "[\"\"]".to_owned() } else { format!("[{group}]") };
+            let words = |line: &str| -> Vec<String> {
+                let inner = line.split(['[', ']']).nth(1).unwrap_or_default();
+                inner.split(", ").map(str::to_owned).collect()
+            };
+            let grants = |rule: &str, field: &str, word: &str| {
+                let line = rule.lines().find(|line| line.trim_start().starts_with(field));
+                line.is_some_and(|line| words(line).iter().any(|it| it == word))
+            };
+            let is_granted = rules.any(|rule| {
+                rule.starts_with(&group)
+                    && grants(rule, "resources:", resource)
+                    && grants(rule, "verbs:", verb)
+            });
+            assert!(is_granted, "{part}: {verb} {resource}");
+        }
+    }
+
+    #[test]
+    fn parts_that_are_installed_are_asked_about() {
+        let object = |name: &str, part_of: &str| {
+            json!({
+                "metadata": { "name": name, "namespace": "d", "labels": { "app.kubernetes.io/part-of": part_of } },
+                "spec": { "template": { "spec": { "serviceAccountName": "s" } } },
+            })
+        };
+        assert_eq!(of_workload(&object("admission", "other")).len(), 0);
+        let asked = of_workload(&object("fabric-controller", "dranet"));
+        let (review, finding) = &asked[0];
+        assert_eq!(review["spec"]["user"], "system:serviceaccount:d:s");
+        assert_eq!(finding.place, "service account d/s");
+        assert!(finding.message.starts_with("of fabric-controller may not watch pods, so that"));
+    }
+}

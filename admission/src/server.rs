@@ -25,6 +25,7 @@ use handlers::App;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use kube::{Api, Client};
 use metrics::Metrics;
+use process::background::Background;
 use prometheus_client::registry::Registry;
 use recent::RecentPins;
 use serve::http::Bound;
@@ -54,9 +55,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     let view = SharedView::default();
     let policy: Arc<Policy> = Arc::new(policy.into());
-    let templates = Templates { client: client.clone(), view: view.clone() };
+    let templates = Templates::new(client.clone(), view.clone(), leader.keep_unused());
     let (plans, renewer) = Plans::new(&metrics);
-    let renewing = renewer.run(view.clone(), Arc::clone(&policy));
+    let background = Background::start().context("failed to start background threads")?;
+    background.spawn(process::memory::keep_small());
+    let renewing = background.spawn(renewer.run(view.clone(), Arc::clone(&policy)));
     let leader = Leader {
         templates: templates.clone(),
         policy: Policy::clone(&policy),
@@ -100,15 +103,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let operations = async { Ok(operations.serve(operations_router, stop.clone()).await?) };
         let result = tokio::select! {
             () = watches => Err(anyhow::anyhow!("every watch ended")),
-            () = renewing => Err(anyhow::anyhow!("no plan is renewed any more")),
+            _ = renewing => Err(anyhow::anyhow!("no plan is renewed any more")),
             result = async { tokio::try_join!(served, operations) } => result.map(drop),
         };
         ended.cancel();
         result
     };
-    let leading = lease.lead(stop.clone(), || leader.work(&synced));
-    let (result, ()) = tokio::join!(serving, leading);
-    result
+    let leading = {
+        let (stop, synced) = (stop.clone(), synced.clone());
+        background.spawn(async move { lease.lead(stop, || leader.work(&synced)).await })
+    };
+    let (result, led) = tokio::join!(serving, leading);
+    result.and(led.context("the leader's work failed"))
 }
 
 async fn serve_on(

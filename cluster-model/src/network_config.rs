@@ -13,7 +13,7 @@ pub use guard::{ALL_NAMESPACES, may_set_guarded};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-pub use values::{IpPrefix, LinkName, MacAddress, ValueError};
+pub use values::{IpPrefix, LinkName, MacAddress, PartitionKey, ValueError};
 
 /// Configuration of one network device in a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,10 @@ pub struct InterfaceConfig {
     /// a macvlan where it has a share.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<InterfaceKind>,
+    /// Of an IP over InfiniBand interface that is made for the pod: the partition that it is
+    /// in; the NIC's where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pkey: Option<PartitionKey>,
     /// Name in the pod; the host's where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<LinkName>,
@@ -131,6 +135,8 @@ pub enum InterfaceKind {
     MacVlan,
     /// One made on the NIC's, with the NIC's hardware address.
     IpVlan,
+    /// One made on an InfiniBand NIC's, in a partition of its own where one is named.
+    IpoIb,
 }
 
 /// A virtual routing domain in the pod.

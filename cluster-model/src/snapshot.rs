@@ -3,12 +3,14 @@
 //! snapshot` writes them.
 
 mod archive;
+mod document;
+mod gather;
 mod intake;
 mod trim;
 
 pub use archive::{FORMAT, Head, write};
-pub use intake::{ALL, Found, Intake};
-pub use trim::trim;
+pub use gather::{Gathered, Gathering, Text, gather};
+pub use intake::{Found, Intake};
 
 use crate::view::{ClusterView, ViewError};
 use serde_json::Value;
@@ -105,11 +107,9 @@ pub fn load_keeping(path: &Path, kinds: &'static [&'static str]) -> Result<Intak
     let mut intake = Intake::keeping(kinds);
     for file in files(path)? {
         if archive::is_archive(&file)? {
-            archive::read(&file, &mut intake)?;
-            continue;
-        }
-        for object in objects(&file)? {
-            intake.take(&file, object)?;
+            archive::each(&file, &mut |item| intake.take_archived(&file, item))?;
+        } else {
+            document::each(&file, &mut |item| intake.take(&file, item))?;
         }
     }
     if intake.found.taken.is_empty() && intake.head.is_none() {

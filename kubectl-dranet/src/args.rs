@@ -91,7 +91,7 @@ Examples:
     /// each would land, and what would stay pending and why
     #[command(after_help = "Exit code: 0 where every pod is placed, 3 where one is not.
 
-Nodes are left out by claims, selectors, node affinity, taints, and requests of CPU, memory and the like; those that are left are ranked by scheduler-ext's scores. Pod affinity and topology spread are not looked at, and between nodes with equal scores kube-scheduler decides by scores of its own.
+Nodes are left out by claims, selectors, node affinity, taints, and requests of CPU, memory and the like; those that are left are ranked by scheduler-ext's scores. Pod affinity and topology spread are not looked at, which a note says of each workload that has them, and between nodes with equal scores kube-scheduler decides by scores of its own.
 
 Examples:
   kubectl dranet simulate -f job.yaml

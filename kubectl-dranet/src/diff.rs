@@ -6,17 +6,17 @@ use crate::Output;
 use crate::args::{DiffArgs, Form};
 use crate::text::{self, counted};
 use change::{Change, changes};
-use cluster_model::snapshot::{ALL, Intake, load_keeping};
+use cluster_model::snapshot::{Head, Text, gather};
 use cluster_model::view::ObjectKey;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Changes of one object that are told to a person.
 const TOLD: usize = 8;
 
-/// By kind and name.
-type Objects = BTreeMap<(String, String), Value>;
+/// Texts of objects by kind and name.
+type Objects = BTreeMap<(String, String), Box<str>>;
 
 /// One object that is not as it was.
 struct Different {
@@ -32,10 +32,28 @@ enum What {
 }
 
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<Output> {
-    let before = load_keeping(&args.before, &[ALL])?;
-    let after = load_keeping(&args.after, &[ALL])?;
-    let mut found = of_server(&before, &after);
-    found.extend(compare(&objects(before), &objects(after)));
+    let mut before = Objects::new();
+    let head_before = gather(&args.before, &mut |object| {
+        before.insert(key(object), object.json.into());
+    })?;
+    let mut found = Vec::new();
+    let mut outcome = Ok(());
+    let head_after = gather(&args.after, &mut |object| {
+        let key = key(object);
+        let what = match before.remove(&key) {
+            None => Ok(Some(What::Added)),
+            Some(before) => compare(&before, object.json),
+        };
+        match what {
+            Ok(what) => found.extend(what.map(|what| different(key, what))),
+            Err(error) => outcome = Err(error),
+        }
+    })?;
+    outcome?;
+    found.extend(before.into_keys().map(|key| different(key, What::Removed)));
+    found.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+    let of_server = of_server(head_before.as_ref(), head_after.as_ref());
+    found.splice(0..0, of_server);
     let text = match args.output {
         Form::Text => person(&found)?,
         Form::Json => text::document(&program(&found), false)?,
@@ -44,45 +62,31 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<Output> {
     Ok(Output::from(text))
 }
 
-fn of_server(before: &Intake, after: &Intake) -> Vec<Different> {
-    let version = |intake: &Intake| {
-        let head = intake.head.as_ref()?;
-        Some(json!({ "version": head.server_version, "featureGates": head.feature_gates }))
-    };
-    let (Some(before), Some(after)) = (version(before), version(after)) else { return Vec::new() };
-    let changes = changes(&before, &after);
-    let what = What::Changed(changes);
-    let different = Different { kind: "API server".to_owned(), name: String::new(), what };
-    Vec::from_iter((before != after).then_some(different))
+fn of_server(before: Option<&Head>, after: Option<&Head>) -> Option<Different> {
+    let version =
+        |head: &Head| json!({ "version": head.server_version, "featureGates": head.feature_gates });
+    let (before, after) = (version(before?), version(after?));
+    let what = What::Changed(changes(&before, &after));
+    (before != after).then(|| different(("API server".to_owned(), String::new()), what))
 }
 
-fn objects(intake: Intake) -> Objects {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let keyed = intake.kept.into_iter().map(|object| {
-        let metadata = &object["metadata"];
-        let key =
-            ObjectKey { namespace: text(&metadata["namespace"]), name: text(&metadata["name"]) };
-        ((text(&object["kind"]), key.to_string()), object)
-    });
-    keyed.collect()
+fn key(object: Text<'_>) -> (String, String) {
+    let Text { kind, namespace, name, .. } = object;
+    let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
+    (kind.to_owned(), key.to_string())
 }
 
-fn compare(before: &Objects, after: &Objects) -> Vec<Different> {
-    let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
-    let what = |key| match (before.get(key), after.get(key)) {
-        (Some(_), None) => Some(What::Removed),
-        (None, Some(_)) => Some(What::Added),
-        (Some(before), Some(after)) => {
-            let changes = changes(before, after);
-            (!changes.is_empty()).then_some(What::Changed(changes))
-        }
-        (None, None) => None,
-    };
-    let different = keys.into_iter().filter_map(|key| {
-        let (kind, name) = key.clone();
-        Some(Different { kind, name, what: what(key)? })
-    });
-    different.collect()
+fn different((kind, name): (String, String), what: What) -> Different {
+    Different { kind, name, what }
+}
+
+/// What changed of an object; nothing of most.
+fn compare(before: &str, after: &str) -> serde_json::Result<Option<What>> {
+    if before == after {
+        return Ok(None);
+    }
+    let changes = changes(&serde_json::from_str(before)?, &serde_json::from_str(after)?);
+    Ok((!changes.is_empty()).then_some(What::Changed(changes)))
 }
 
 fn person(found: &[Different]) -> anyhow::Result<String> {

@@ -19,7 +19,7 @@ use cluster_model::predict::pod_claims;
 use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
 use dra_allocator::{Claim, ClaimName};
-use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -110,7 +110,8 @@ pub(crate) fn answer(
                 .to_owned(),
         ));
     }
-    let remarks = spec.scheduler_name.as_deref().and_then(scheduler).into_iter().collect();
+    let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
+    let remarks = scheduler.into_iter().chain(not_looked_at(&spec)).collect();
     let mut waits: Vec<String> = spec.scheduling_gates.iter().flatten().map(gate).collect();
     let mut candidates: Vec<&str> = nodes(view).collect();
     let mut claims = Vec::new();
@@ -177,6 +178,28 @@ fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
             _ => return None,
         };
         Some(format!("there is no {kind} `{key}`, which its claim `{}` needs", entry.name))
+    })
+}
+
+/// What is to be said of rules about other pods, which only kube-scheduler follows here.
+pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
+    let affinity = spec.affinity.as_ref();
+    let near = affinity.and_then(|it| it.pod_affinity.as_ref());
+    let away = affinity.and_then(|it| it.pod_anti_affinity.as_ref());
+    let near = near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let away = away.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    let mut spread = spec.topology_spread_constraints.iter().flatten();
+    let rules = [
+        (near.is_some_and(|terms| !terms.is_empty()), "pod affinity"),
+        (away.is_some_and(|terms| !terms.is_empty()), "pod anti-affinity"),
+        (spread.any(|it| it.when_unsatisfiable == "DoNotSchedule"), "topology spread constraints"),
+    ];
+    let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();
+    (!rules.is_empty()).then(|| {
+        format!(
+            "not looked at here: its {}, by which kube-scheduler may leave out more nodes",
+            rules.join(" and its ")
+        )
     })
 }
 

@@ -17,6 +17,8 @@ use cluster::{Cluster, Fate, Placed};
 use cluster_model::gpu_drivers;
 use cluster_model::names::DRIVER;
 use cluster_model::view::ClusterView;
+use k8s_openapi::api::core::v1::PodSpec;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -31,6 +33,8 @@ struct Scheduled {
     /// By namespace and name, in their order.
     placed: Vec<(String, Placed)>,
     kept: Vec<Kept>,
+    /// What of a workload whose pods are placed counts for nothing here, by its origin.
+    remarks: Vec<(String, String)>,
 }
 
 /// Pods of one origin that stay pending, for one reason.
@@ -52,14 +56,14 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let notes = seen.notes.clone();
     let mut cluster = Cluster::new(seen, policy, &args.added)?;
-    let Scheduled { placed, kept } = schedule(&mut cluster, &subjects)?;
+    let scheduled = schedule(&mut cluster, &subjects)?;
     let text = match args.output {
-        Form::Text => person(cluster.view(), &placed, &kept)?,
-        Form::Json => text::document(&program(cluster.view(), &placed, &kept), false)?,
-        Form::Yaml => text::document(&program(cluster.view(), &placed, &kept), true)?,
+        Form::Text => person(cluster.view(), &scheduled)?,
+        Form::Json => text::document(&program(cluster.view(), &scheduled), false)?,
+        Form::Yaml => text::document(&program(cluster.view(), &scheduled), true)?,
     };
     // Nothing more is to be said of a pod that is bound already.
-    let denied = kept.iter().any(|kept| !matches!(kept.answer, Answer::Fine(_)));
+    let denied = scheduled.kept.iter().any(|kept| !matches!(kept.answer, Answer::Fine(_)));
     Ok(Output { denied, notes, ..Output::from(text) })
 }
 
@@ -69,6 +73,7 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
     let mut all = Scheduled::default();
     for subject in subjects {
         let mut kept: Option<Kept> = None;
+        let before = all.placed.len();
         for (name, pod) in pods(subject) {
             if let Some(kept) = &mut kept {
                 kept.pods.push(name);
@@ -82,6 +87,11 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
             }
         }
         all.kept.extend(kept);
+        let spec = Option::<PodSpec>::deserialize(&subject.pod["spec"])?;
+        let remark = spec.as_ref().and_then(explain::not_looked_at);
+        if let (Some(remark), true) = (remark, all.placed.len() > before) {
+            all.remarks.push((subject.origin.clone(), remark));
+        }
     }
     Ok(all)
 }
@@ -110,8 +120,7 @@ fn amounts(placed: &Placed) -> [usize; 2] {
 
 fn person(
     view: &ClusterView,
-    placed: &[(String, Placed)],
-    kept: &[Kept],
+    Scheduled { placed, kept, remarks }: &Scheduled,
 ) -> anyhow::Result<String> {
     let none = || "-".to_owned();
     let row = |(pod, at): &(String, Placed)| {
@@ -134,6 +143,9 @@ fn person(
     }
     let pending: usize = kept.iter().map(|kept| kept.pods.len()).sum();
     writeln!(out, "{} placed, {pending} not", counted(placed.len(), "pod"))?;
+    for (origin, remark) in remarks {
+        writeln!(out, "Note: {origin}: {remark}.")?;
+    }
     for Kept { origin, pods, answer } in kept {
         writeln!(out, "\n{}:", pod_list(pods))?;
         out += &explain::person(origin, answer)?;
@@ -151,7 +163,7 @@ fn pod_list(pods: &[String]) -> String {
     }
 }
 
-fn program(view: &ClusterView, placed: &[(String, Placed)], kept: &[Kept]) -> Value {
+fn program(view: &ClusterView, Scheduled { placed, kept, remarks }: &Scheduled) -> Value {
     let placed = placed.iter().map(|(pod, at)| {
         let devices = at.devices.iter().map(|it| {
             json!({
@@ -174,5 +186,10 @@ fn program(view: &ClusterView, placed: &[(String, Placed)], kept: &[Kept]) -> Va
     let kept = kept.iter().map(
         |kept| json!({ "pods": kept.pods, "why": explain::program(&kept.origin, &kept.answer) }),
     );
-    json!({ "placed": placed.collect::<Vec<_>>(), "pending": kept.collect::<Vec<_>>() })
+    let remarks = remarks.iter().map(|(origin, text)| json!({ "pod": origin, "remark": text }));
+    json!({
+        "placed": placed.collect::<Vec<_>>(),
+        "pending": kept.collect::<Vec<_>>(),
+        "remarks": remarks.collect::<Vec<_>>(),
+    })
 }

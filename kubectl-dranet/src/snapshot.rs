@@ -8,13 +8,12 @@ use crate::kinds::{
     Ask, CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LINT_WEBHOOKS,
     POD_GROUPS, PODS, QUOTAS, WEBHOOKS,
 };
-use crate::source::{self, Seen, Source};
+use crate::source::{self, Copied, Seen, Source};
 use crate::text::counted;
 use cluster_model::names::object;
-use cluster_model::snapshot::{ALL, FORMAT, Head, trim, write};
+use cluster_model::snapshot::{FORMAT, Gathered, Gathering, Head, write};
 use jiff::Timestamp;
-use mask::{Masked, scrub};
-use std::collections::BTreeMap;
+use mask::{Masked, Names, scrub};
 
 /// What the other commands ask for, together.
 fn everything(namespace: &str) -> Vec<Ask> {
@@ -54,43 +53,51 @@ pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<Seen> {
 
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
-    let seen = source.read(&everything(&args.admission_namespace), &[ALL])?;
-    let gates = match &source {
-        Source::Live(cluster) => cluster.feature_gates(),
-        Source::File(..) => seen.gates,
-    };
+    let Copied { mut objects, namespace, server, gates, pod_groups, notes } =
+        source.copy(&everything(&args.admission_namespace))?;
     let mut head = Head {
         api_version: FORMAT.to_owned(),
         kind: "Snapshot".to_owned(),
         taken_at: Timestamp::now().to_string(),
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
-        server_version: seen.server,
+        server_version: server,
         feature_gates: gates,
-        pod_groups: seen.view.pod_groups().is_served(),
-        namespace: seen.namespace,
+        pod_groups,
+        namespace,
         masked: args.mask,
-        unread: seen.notes.clone(),
+        unread: notes.clone(),
     };
-    let mut objects = seen.kept;
-    objects.iter_mut().for_each(trim);
     if args.mask {
-        objects.iter_mut().for_each(scrub);
-        let masked = Masked::of(&objects);
-        for object in &mut objects {
-            masked.apply(object);
-        }
-        head.namespace = head.namespace.map(|name| masked.text(&name));
+        let (masked, names) = masked(&objects)?;
+        objects = masked;
+        head.namespace = head.namespace.map(|name| names.text(&name));
         // They name what was asked for, and so who asked.
         head.unread.clear();
     }
     write(&args.output, &head, &objects)?;
-    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    for object in &objects {
-        *kinds.entry(object["kind"].as_str().unwrap_or("?")).or_default() += 1;
-    }
-    let kinds: Vec<_> = kinds.iter().map(|(kind, number)| counted(*number, kind)).collect();
+    let kinds = objects.kinds().iter();
+    let kind = |name: &str| if name.is_empty() { "?".to_owned() } else { name.to_owned() };
+    let kinds: Vec<_> = kinds.map(|(name, number)| counted(*number, &kind(name))).collect();
     let text = format!("{}: {}\n", args.output.display(), kinds.join(", "));
-    Ok(Output { notes: seen.notes, ..Output::from(text) })
+    Ok(Output { notes, ..Output::from(text) })
+}
+
+/// The objects without names of whose cluster it is, and what names became.
+fn masked(objects: &Gathered) -> anyhow::Result<(Gathered, Masked)> {
+    let mut names = Names::default();
+    objects.each(|mut object| {
+        scrub(&mut object);
+        names.of_object(&object);
+        Ok(())
+    })?;
+    let masked = Masked::of(names);
+    let mut out = Gathering::default();
+    objects.each(|mut object| {
+        scrub(&mut object);
+        masked.apply(&mut object);
+        out.push_value(object)
+    })?;
+    Ok((out.finish()?, masked))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::reply::Missing;
 use crate::settings::ADMISSION;
 use anyhow::Context as _;
 use cluster_model::names::object;
-use cluster_model::snapshot::{self, Intake};
+use cluster_model::snapshot::{self, Gathered, Gathering, Intake};
 use cluster_model::view::ClusterView;
 use dra_allocator::{MinorVersion, Settings};
 use fabric_controller::nodes::Nodes;
@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -42,15 +43,17 @@ pub(crate) struct Seen {
     pub(crate) notes: Vec<String>,
 }
 
-/// The metadata of an object of a list.
-#[derive(Deserialize)]
-struct Named {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: Option<String>,
+/// The objects of a cluster, for a file.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) objects: Gathered,
+    pub(crate) namespace: Option<String>,
+    pub(crate) server: Option<String>,
+    pub(crate) gates: BTreeMap<String, bool>,
+    /// Whether the API server has `PodGroup`s.
+    pub(crate) pod_groups: bool,
+    /// What could not be read and may count.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Source {
@@ -84,10 +87,100 @@ impl Source {
             Self::Live(cluster) => of_cluster(cluster, asks, kinds),
         }
     }
+
+    /// Reads what is asked for as it is; of a file, all that is in it.
+    pub(crate) fn copy(&self, asks: &[Ask]) -> anyhow::Result<Copied> {
+        match self {
+            Self::File(path, version) => copy_file(path, *version),
+            Self::Live(cluster) => copy_cluster(cluster, asks),
+        }
+    }
+}
+
+fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copied> {
+    let mut objects = Gathering::default();
+    let mut outcome = Ok(());
+    let head = snapshot::gather(path, &mut |object| {
+        if outcome.is_ok() {
+            outcome = objects.push(object);
+        }
+    })?;
+    outcome?;
+    let objects = objects.finish()?;
+    let has_groups = objects.kinds().contains_key(POD_GROUPS.name);
+    let mut copied = Copied {
+        objects,
+        namespace: None,
+        server: None,
+        gates: BTreeMap::new(),
+        pod_groups: has_groups,
+        notes: Vec::new(),
+    };
+    if let Some(head) = head {
+        copied.notes.extend(head.unread.into_iter().map(when_taken));
+        copied.namespace = head.namespace;
+        copied.server = head.server_version;
+        copied.gates = head.feature_gates;
+        copied.pod_groups |= head.pod_groups;
+    }
+    copied.server = version.map(|version| format!("v{version}")).or(copied.server);
+    Ok(copied)
+}
+
+fn copy_cluster(cluster: &Cluster, asks: &[Ask]) -> anyhow::Result<Copied> {
+    let mut objects = Gathering::default();
+    let server = cluster.version()?;
+    let (notes, pod_groups) = each(cluster, asks, &mut |ask, text| {
+        let mut object: Value = serde_json::from_str(text)?;
+        object["apiVersion"] = ask.kind.version.into();
+        object["kind"] = ask.kind.name.into();
+        Ok(objects.push_value(object)?)
+    })?;
+    Ok(Copied {
+        objects: objects.finish()?,
+        namespace: Some(cluster.default_namespace()),
+        server: Some(server),
+        gates: cluster.feature_gates(),
+        pod_groups,
+        notes,
+    })
+}
+
+/// Calls `take` with each object that is asked for; returns what could not be read, and whether
+/// the API server has `PodGroup`s.
+fn each(
+    cluster: &Cluster,
+    asks: &[Ask],
+    take: &mut dyn FnMut(&Ask, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<(Vec<String>, bool)> {
+    let mut notes = Vec::new();
+    let mut has_groups = false;
+    for ask in asks {
+        let mut broken = Vec::new();
+        let outcome = cluster.read(ask, &mut |object| {
+            if let Err(error) = take(ask, object.get()) {
+                broken.push(left_out(error.as_ref()));
+            }
+        })?;
+        notes.extend(broken);
+        match outcome {
+            Ok(()) => has_groups |= ask.kind == POD_GROUPS,
+            Err(missing) => notes.extend(refused(ask, missing)),
+        }
+    }
+    Ok((notes, has_groups))
+}
+
+fn left_out(error: &(dyn Error + 'static)) -> String {
+    format!("an object was left out: {}", process::chain::Chain(error))
+}
+
+fn when_taken(what: String) -> String {
+    format!("when the snapshot was taken: {what}")
 }
 
 fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
-    let Intake { mut view, kept, head, .. } = intake;
+    let Intake { mut view, kept, head, broken, .. } = intake;
     if let Some(version) = version {
         view.set_settings(Settings::defaults_of(version));
     }
@@ -97,11 +190,10 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
         namespace: None,
         server: None,
         gates: BTreeMap::new(),
-        notes: Vec::new(),
+        notes: broken.iter().map(|error| left_out(error)).collect(),
     };
     if let Some(head) = head {
-        let unread = head.unread.into_iter();
-        seen.notes.extend(unread.map(|what| format!("when the snapshot was taken: {what}")));
+        seen.notes.extend(head.unread.into_iter().map(when_taken));
         seen.namespace = head.namespace;
         seen.server = head.server_version;
         seen.gates = head.feature_gates;
@@ -119,24 +211,11 @@ fn of_cluster(
     let mut intake = Intake::keeping(kinds);
     let server = cluster.version()?;
     intake.set_server_version(&server);
-    let mut notes = Vec::new();
-    for ask in asks {
-        let mut broken = Vec::new();
-        let outcome = cluster.read(ask, &mut |object| {
-            let text = object.get().as_bytes();
-            let named: Option<Named> = serde_json::from_slice(text).ok();
-            let name = named.and_then(|named| named.metadata.name);
-            let what = (ask.kind.version, ask.kind.name, name.as_deref());
-            if let Err(error) = intake.take_json_of(place, what, text) {
-                broken.push(process::chain::Chain(&error).to_string());
-            }
-        })?;
-        notes.extend(broken.into_iter().map(|error| format!("an object was left out: {error}")));
-        match outcome {
-            Ok(()) if ask.kind == POD_GROUPS => intake.view.set_pod_groups_served(true),
-            Err(missing) => notes.extend(refused(ask, missing)),
-            Ok(()) => {}
-        }
+    let (notes, pod_groups) = each(cluster, asks, &mut |ask, text| {
+        Ok(intake.take_live(place, (ask.kind.version, ask.kind.name), text)?)
+    })?;
+    if pod_groups {
+        intake.view.set_pod_groups_served(true);
     }
     Ok(Seen {
         view: intake.view,

@@ -88,6 +88,18 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
+/// Characters of an expression that are shown.
+const EXPRESSION: usize = 100;
+
+/// An expression on one line, cut where it is long.
+pub(crate) fn short(expression: &str) -> String {
+    let line = expression.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(EXPRESSION) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
 /// Rows below a heading, in columns as wide as their widest cell.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {

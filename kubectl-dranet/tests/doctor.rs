@@ -176,6 +176,49 @@ fn one_replica_an_update_and_a_newer_server_are_notes() {
     insta::assert_snapshot!(text[..text.len() - 1].join("\n"));
 }
 
+fn scheduler(name: &str, flags: &[&str]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "kube-system",
+            "labels": { "component": "kube-scheduler", "tier": "control-plane" },
+        },
+        "spec": { "containers": [{ "name": "main", "command": flags }] },
+    })
+}
+
+/// Of three schedulers one has a configuration, which may name the extender.
+#[test]
+fn an_extender_that_no_scheduler_asks_is_found() {
+    let status = json!({
+        "desiredNumberScheduled": 3, "numberReady": 2, "updatedNumberScheduled": 3,
+    });
+    let extender = part("DaemonSet", "scheduler-ext", &json!({}), &status);
+    let schedulers = [
+        scheduler("a", &["kube-scheduler", "--leader-elect=true"]),
+        scheduler("b", &["kube-scheduler", "--config=/etc/kubernetes/scheduler.yaml"]),
+        scheduler("c", &["kube-scheduler", "--config", "/etc/kubernetes/scheduler.yaml"]),
+    ];
+    let of = |objects: Vec<Value>| {
+        let text = doctor(objects, |_| {});
+        let about = |line: &&str| line.contains("scheduler");
+        text.lines().filter(about).map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    let registered = [&[extender][..], &schedulers].concat();
+    insta::assert_snapshot!(of(registered));
+    assert_eq!(of(schedulers.to_vec()), "", "without the extender no scheduler has to know it");
+}
+
+#[test]
+fn a_missing_resource_definition_is_found() {
+    let of = |objects: Vec<Value>| doctor(objects, |_| {}).contains("CRD nodetopologies");
+    let driver = || part("DaemonSet", "node-driver", &json!({}), &json!({}));
+    assert!(of(vec![driver()]));
+    assert!(!of(vec![driver(), definition("v1alpha1")]));
+    assert!(!of(Vec::new()), "nothing of the installation was read");
+}
+
 /// Of two GPUs; the ways from them to the NICs of other GPUs do not count.
 #[test]
 fn pairs_without_gpu_direct_are_found() {

@@ -181,6 +181,35 @@ fn what_cannot_be_scheduled_is_told() {
     insta::assert_snapshot!(asked.run(&["--add-nodes", "p5.48xlarge=2"]));
 }
 
+/// Rules about other pods are named, and only where they can keep a pod out.
+#[test]
+fn rules_about_other_pods_are_said_to_count_for_nothing() {
+    let term = json!([{ "topologyKey": "kubernetes.io/hostname" }]);
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let spread =
+        |when: &str| json!([{ "topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": when }]);
+    let with = |name: &str, spec: Value| {
+        let mut job = job(name, 1, (1, 1));
+        let of_job = job["spec"]["template"]["spec"].as_object_mut().unwrap();
+        of_job.extend(spec.as_object().unwrap().clone());
+        job
+    };
+    let pods = [
+        with("near", json!({ "affinity": { "podAffinity": { required: term } } })),
+        with(
+            "away",
+            json!({
+                "affinity": { "podAntiAffinity": { required: term } },
+                "topologySpreadConstraints": spread("DoNotSchedule"),
+            }),
+        ),
+        with("anywhere", json!({ "topologySpreadConstraints": spread("ScheduleAnyway") })),
+    ];
+    let asked = Asked::of(&pods, &[], |_| {});
+    insta::assert_snapshot!(asked.run(&[]));
+    assert_eq!(asked.json(&[])["remarks"].as_array().unwrap().len(), 2);
+}
+
 /// The scheduler of Kubernetes 1.35 takes pools in random order.
 #[test]
 fn a_file_is_read_as_of_the_version_that_is_named() {

@@ -3,6 +3,8 @@
 //! signals and logging, with `client` a Kubernetes client.
 
 pub mod args;
+#[cfg(feature = "runtime")]
+pub mod background;
 pub mod chain;
 #[cfg(feature = "client")]
 pub mod client;

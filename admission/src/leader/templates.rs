@@ -166,7 +166,7 @@ impl Leader {
             self.lose(key, pod, lost);
             return Ok(());
         };
-        if self.templates.ensure(key, Some(&template)).await? == TemplateWrite::Created {
+        if self.templates.write(key, Some(&template)).await? == TemplateWrite::Created {
             tracing::info!(template = %key, %pod, "Template created again");
             self.metrics.count_outcome(TemplateOutcome::Healed);
         }

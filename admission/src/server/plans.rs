@@ -28,8 +28,9 @@ use tokio::sync::{OnceCell, mpsc};
 
 /// Demands whose plans are kept; a plan is some kilobytes.
 const PLANS_MAX: u64 = 1_000;
-/// For how long a plan is given after it was last known to hold.
-const OUTDATED_MAX: Duration = Duration::from_secs(1);
+/// For how long a plan is given after it was last known to hold: while everything in a large
+/// cluster changes, making it anew takes its turn on a busy processor.
+const OUTDATED_MAX: Duration = Duration::from_secs(3);
 
 /// What a plan follows from, beside the cluster, and the policy, which never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

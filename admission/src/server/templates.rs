@@ -8,13 +8,26 @@ use cluster_model::watch::SharedView;
 use k8s_openapi::api::resource::v1::{
     ResourceClaimSpec, ResourceClaimTemplate, ResourceClaimTemplateSpec,
 };
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use moka::future::Cache;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a pod waits for its template; the webhook itself has five seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a write may take in all: it goes on when the pods that waited for it have been
+/// refused, so that the next ones find the template.
+const WRITE_MAX: Duration = Duration::from_secs(10);
+/// For how long a write is remembered that the watch has not reported yet.
+const UNREPORTED: Duration = Duration::from_secs(10);
+/// A template is never collected so soon after a request has relied on it. The leader finds
+/// the pod within seconds, and takes the mark away.
+const SAFE: SignedDuration = SignedDuration::from_mins(10);
+/// Writes that are remembered.
+const WRITES_MAX: u64 = 1_000;
 
 /// A template that a pod needs could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +44,9 @@ pub(crate) enum TemplateError {
     /// Somebody else's object has its name.
     #[error("ResourceClaimTemplate `{key}` exists with different content; delete it")]
     Differs { key: ObjectKey },
+    /// The write panicked, which is a defect.
+    #[error("internal error in admission; its log has the details")]
+    Failed,
     /// It takes too long.
     #[error(
         "ResourceClaimTemplate `{key}` that the pod needs was not written within {PATIENCE:?}; \
@@ -44,7 +60,7 @@ impl TemplateError {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Slow { .. } => true,
-            Self::Differs { .. } => false,
+            Self::Differs { .. } | Self::Failed => false,
             Self::Create { source, .. }
             | Self::Compare { source, .. }
             | Self::Keep { source, .. } => match &**source {
@@ -68,33 +84,89 @@ pub(crate) enum TemplateWrite {
 pub(crate) struct Templates {
     pub(crate) client: Client,
     pub(crate) view: SharedView,
+    /// For how long a template that nobody refers to stays.
+    keep_unused: SignedDuration,
+    /// What this replica has written and its watch may not have reported yet.
+    writes: Cache<ObjectKey, TemplateWrite>,
 }
 
 impl Templates {
+    pub(crate) fn new(client: Client, view: SharedView, keep_unused: Duration) -> Self {
+        let keep_unused = SignedDuration::try_from(keep_unused).unwrap_or(SignedDuration::MAX);
+        // Where templates are collected sooner than that, each request looks itself.
+        let remembered = if keep_unused > SAFE { UNREPORTED } else { Duration::ZERO };
+        let writes = Cache::builder().max_capacity(WRITES_MAX).time_to_live(remembered).build();
+        Self { client, view, keep_unused, writes }
+    }
+
     /// Makes sure that the template is there with this content, and stays.
-    /// `template` is `None` where the view has it.
+    /// `template` is `None` where the view has it. Of several pods that need one template at
+    /// the same time, one has it written, and all are told how that went.
     pub(crate) async fn ensure(
         &self,
         key: &ObjectKey,
         template: Option<&ResourceClaimTemplate>,
-    ) -> Result<TemplateWrite, TemplateError> {
-        let ensured = tokio::time::timeout(PATIENCE, self.ensure_slowly(key, template)).await;
-        ensured.unwrap_or_else(|_| Err(TemplateError::Slow { key: key.clone() }))
+    ) -> Result<TemplateWrite, Arc<TemplateError>> {
+        match self.stored(key, template) {
+            Some(StoredTemplate::Good) => return Ok(TemplateWrite::Nothing),
+            Some(StoredTemplate::Other) => {
+                return Err(Arc::new(TemplateError::Differs { key: key.clone() }));
+            }
+            Some(StoredTemplate::Marked) | None => {}
+        }
+        // A task of its own: it goes on when this request has waited for long enough.
+        let written = tokio::spawn(self.clone().write_once(key.clone(), template.cloned()));
+        match tokio::time::timeout(PATIENCE, written).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(_panic)) => Err(Arc::new(TemplateError::Failed)),
+            Err(_) => Err(Arc::new(TemplateError::Slow { key: key.clone() })),
+        }
     }
 
-    async fn ensure_slowly(
+    async fn write_once(
+        self,
+        key: ObjectKey,
+        template: Option<ResourceClaimTemplate>,
+    ) -> Result<TemplateWrite, Arc<TemplateError>> {
+        let write = async {
+            let written = tokio::time::timeout(WRITE_MAX, self.write(&key, template.as_ref()));
+            written.await.unwrap_or_else(|_| Err(TemplateError::Slow { key: key.clone() }))
+        };
+        let entry = self.writes.entry_by_ref(&key).or_try_insert_with(write).await?;
+        // To those who found it written, nothing was.
+        Ok(if entry.is_fresh() { entry.into_value() } else { TemplateWrite::Nothing })
+    }
+
+    /// Makes sure that the template is there and stays, whatever was written a moment ago.
+    pub(crate) async fn write(
         &self,
         key: &ObjectKey,
         template: Option<&ResourceClaimTemplate>,
     ) -> Result<TemplateWrite, TemplateError> {
-        let known =
-            self.view.read().template_object(key).map(|there| StoredTemplate::of(there, template));
-        match (known, template) {
+        match (self.stored(key, template), template) {
             (Some(found), _) => self.settle(key, found, template).await,
             (None, Some(template)) => self.create(key, template).await,
             // Gone since the answer was made.
             (None, None) => Err(TemplateError::Slow { key: key.clone() }),
         }
+    }
+
+    /// What the view has under its name.
+    fn stored(
+        &self,
+        key: &ObjectKey,
+        template: Option<&ResourceClaimTemplate>,
+    ) -> Option<StoredTemplate> {
+        let view = self.view.read();
+        Some(self.compared(view.template_object(key)?, template))
+    }
+
+    fn compared(
+        &self,
+        there: &ResourceClaimTemplate,
+        wanted: Option<&ResourceClaimTemplate>,
+    ) -> StoredTemplate {
+        StoredTemplate::of(there, wanted, self.keep_unused, Timestamp::now())
     }
 
     async fn settle(
@@ -128,7 +200,7 @@ impl Templates {
             Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
                 let compare = |source| TemplateError::Compare { key: key.clone(), source };
                 let there = api.get(&key.name).await.map_err(Box::new).map_err(compare)?;
-                match StoredTemplate::of(&there, Some(template)) {
+                match self.compared(&there, Some(template)) {
                     StoredTemplate::Good => Ok(TemplateWrite::Nothing),
                     StoredTemplate::Other => Err(TemplateError::Differs { key: key.clone() }),
                     StoredTemplate::Marked if self.keep_or_miss(key).await? => {
@@ -166,23 +238,36 @@ impl Templates {
 }
 
 /// What stands under the template's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredTemplate {
     Good,
+    /// It may be collected before the leader sees the pod.
     Marked,
     Other,
 }
 
 impl StoredTemplate {
-    fn of(there: &ResourceClaimTemplate, wanted: Option<&ResourceClaimTemplate>) -> Self {
+    fn of(
+        there: &ResourceClaimTemplate,
+        wanted: Option<&ResourceClaimTemplate>,
+        keep_unused: SignedDuration,
+        now: Timestamp,
+    ) -> Self {
         // The claim decides; labels may differ between versions of ours.
         let same = |wanted| claim_of(wanted) == claim_of(there);
         let annotations = there.metadata.annotations.as_ref();
+        let unused_since = annotations.and_then(|all| all.get(annotation::UNUSED_SINCE));
+        // A mark that cannot be read may be an old one.
+        let is_young = |since: &String| {
+            let since = since.parse::<Timestamp>().ok();
+            since.is_some_and(|since| now.duration_since(since) < keep_unused - SAFE)
+        };
         if !wanted.is_none_or(same) {
             Self::Other
-        } else if annotations.is_some_and(|all| all.contains_key(annotation::UNUSED_SINCE)) {
-            Self::Marked
-        } else {
+        } else if unused_since.is_none_or(is_young) {
             Self::Good
+        } else {
+            Self::Marked
         }
     }
 }
@@ -194,4 +279,102 @@ fn claim_of(template: &ResourceClaimTemplate) -> Option<&ResourceClaimSpec> {
 
 fn params() -> PostParams {
     PostParams { field_manager: Some(MANAGED_BY.to_owned()), ..PostParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{Error, Request, Response};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use kube::client::Body;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tower::service_fn;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn key() -> ObjectKey {
+        ObjectKey { namespace: "team".to_owned(), name: "dranet-0".to_owned() }
+    }
+
+    fn template(unused_since: Option<&str>) -> ResourceClaimTemplate {
+        let annotations = unused_since
+            .map(|since| [(annotation::UNUSED_SINCE.to_owned(), since.to_owned())].into());
+        let name = Some(key().name);
+        ResourceClaimTemplate {
+            metadata: ObjectMeta { name, annotations, ..ObjectMeta::default() },
+            spec: Some(ResourceClaimTemplateSpec::default()),
+        }
+    }
+
+    /// What a server answers every request with, and how many it got.
+    fn answering(status: u16, body: serde_json::Value) -> (Templates, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let service = service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let body = body.to_string();
+            async move {
+                // So that those who ask meanwhile find it under way.
+                tokio::task::yield_now().await;
+                let response =
+                    Response::builder().status(status).body(Body::from(body.into_bytes()));
+                Ok::<_, Error>(response?)
+            }
+        });
+        let client = Client::new(service, "team");
+        (Templates::new(client, SharedView::default(), HOUR), asked)
+    }
+
+    #[tokio::test]
+    async fn pods_of_a_burst_have_their_template_written_once() {
+        let (templates, asked) = answering(201, json!(template(None)));
+        let (key, template) = (key(), template(None));
+        let ensured = (0..50).map(|_| templates.ensure(&key, Some(&template)));
+        let written = futures::future::join_all(ensured).await;
+        let created = written.iter().filter(|it| matches!(it, Ok(TemplateWrite::Created))).count();
+        let nothing = written.iter().filter(|it| matches!(it, Ok(TemplateWrite::Nothing))).count();
+        assert_eq!((created, nothing), (1, 49));
+        // The watch has not told of it yet.
+        let again = templates.ensure(&key, Some(&template)).await;
+        assert_eq!(again.unwrap(), TemplateWrite::Nothing);
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_to_all_and_tried_again_by_the_next() {
+        let (templates, asked) = answering(
+            403,
+            json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden",
+                   "message": "exceeded quota"}),
+        );
+        let (key, template) = (key(), template(None));
+        let ask = || templates.ensure(&key, Some(&template));
+        let (one, other) = tokio::join!(ask(), ask());
+        for refused in [one, other] {
+            let error = refused.unwrap_err();
+            assert!(matches!(&*error, TemplateError::Create { .. }), "{error:?}");
+            assert!(!error.is_passing());
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        ask().await.unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_mark_is_taken_away_where_it_may_be_collected_soon() {
+        let now: Timestamp = "2026-01-01T02:00:00Z".parse().unwrap();
+        let hour = SignedDuration::from_hours(1);
+        let short = SignedDuration::from_mins(5);
+        for (since, keep_unused, expected) in [
+            (None, hour, StoredTemplate::Good),
+            (Some("2026-01-01T01:59:00Z"), hour, StoredTemplate::Good),
+            (Some("2026-01-01T01:10:01Z"), hour, StoredTemplate::Good),
+            (Some("2026-01-01T01:10:00Z"), hour, StoredTemplate::Marked),
+            (Some("yesterday"), hour, StoredTemplate::Marked),
+            (Some("2026-01-01T02:00:00Z"), short, StoredTemplate::Marked),
+        ] {
+            let found = StoredTemplate::of(&template(since), None, keep_unused, now);
+            assert_eq!(found, expected, "{since:?} {keep_unused}");
+        }
+    }
 }

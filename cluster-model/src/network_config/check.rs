@@ -118,7 +118,27 @@ impl InterfaceConfig {
             "interface.hardwareAddr",
             "cannot go with `interface.type` `ipvlan`, which has the NIC's",
         )?;
+        self.check_infiniband()?;
         self.vrf.as_ref().map_or(Ok(()), VrfConfig::check)
+    }
+
+    fn check_infiniband(&self) -> Check {
+        let is_ipoib = self.kind == Some(InterfaceKind::IpoIb);
+        ensure(
+            is_ipoib || self.pkey.is_none(),
+            "interface.pkey",
+            "needs `interface.type` `ipoib`, the interface that is in the partition",
+        )?;
+        ensure(
+            !is_ipoib || self.hardware_addr.is_none(),
+            "interface.hardwareAddr",
+            "cannot go with `interface.type` `ipoib`, whose address names its queue pair",
+        )?;
+        ensure(
+            !is_ipoib || self.dhcp != Some(true),
+            "interface.dhcp",
+            "cannot go with `interface.type` `ipoib`: it is for Ethernet",
+        )
     }
 }
 

@@ -17,6 +17,7 @@ impl NetworkConfig {
             disable_ebpf_programs,
             hardware_addr,
             forwarding,
+            pkey,
             vrf,
             ..
         } = interface;
@@ -27,6 +28,7 @@ impl NetworkConfig {
             ("interface.disableEbpfPrograms", *disable_ebpf_programs == Some(true)),
             ("interface.hardwareAddr", hardware_addr.is_some()),
             ("interface.forwarding", *forwarding == Some(true)),
+            ("interface.pkey", pkey.is_some()),
             ("interface.vrf", vrf.is_some()),
             ("routes", !routes.is_empty()),
             ("rules", !rules.is_empty()),
@@ -65,6 +67,8 @@ mod tests {
             (interface("hardwareAddr", json!("02:00:00:00:00:01")), Some("interface.hardwareAddr")),
             (interface("forwarding", json!(true)), Some("interface.forwarding")),
             (interface("vrf", json!({"name": "blue"})), Some("interface.vrf")),
+            (interface("type", json!("ipoib")), None),
+            (json!({"interface": {"type": "ipoib", "pkey": "0x8001"}}), Some("interface.pkey")),
             (
                 json!({"routes": [{"destination": "10.0.0.0/8", "gateway": "10.1.0.1"}]}),
                 Some("routes"),

@@ -47,6 +47,11 @@ fn refusals_name_field_and_rule() {
         json!({"interface": {"pool": "rdma", "addressRange": "10.0.0.0/8"}}),
         json!({"interface": {"pool": "rdma", "dhcp": true}}),
         json!({"profile": "fast"}),
+        json!({"interface": {"pkey": "0x8001"}}),
+        json!({"interface": {"type": "ipoib", "pkey": "0x8000"}}),
+        json!({"interface": {"type": "ipoib", "pkey": "8001"}}),
+        json!({"interface": {"type": "ipoib", "hardwareAddr": "00:11:22:33:44:55"}}),
+        json!({"interface": {"type": "ipoib", "dhcp": true}}),
         json!({"interface": {"addresses": ["10.0.0.1"]}}),
         json!({"interface": {"addresses": ["10.0.0.1/33"]}}),
         json!({"interface": {"hardwareAddr": "00:11:22"}}),
@@ -99,7 +104,7 @@ fn table_of_a_routing_domain_is_upstreams() {
 }
 
 mod laws {
-    use super::super::{IpPrefix, MacAddress};
+    use super::super::{IpPrefix, MacAddress, PartitionKey};
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -119,6 +124,17 @@ mod laws {
         fn mac_round_trip(bytes: [u8; 6]) {
             let mac = MacAddress::from_bytes(&bytes).expect("six bytes");
             prop_assert_eq!(mac.to_string().parse::<MacAddress>().expect("own text"), mac);
+        }
+
+        #[test]
+        fn partition_round_trip(key: u16) {
+            let text = format!("{key:#06x}");
+            let parsed = text.parse::<PartitionKey>();
+            prop_assert_eq!(parsed.is_ok(), key != 0 && key != 0x8000);
+            if let Ok(parsed) = parsed {
+                prop_assert_eq!(parsed.to_string(), text);
+                prop_assert_eq!(parsed.of_full_member(), key | 0x8000);
+            }
         }
 
         #[test]

@@ -37,6 +37,14 @@ pub struct LinkName(String);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddress(Vec<u8>);
 
+/// A partition of an InfiniBand network: `0x8001`. Its highest bit says full member, which the
+/// kernel sets for every interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionKey(u16);
+
+/// The highest bit of a partition key.
+const FULL_MEMBER: u16 = 0x8000;
+
 /// `IFNAMSIZ` without the closing zero.
 const LINK_NAME_MAX: usize = 15;
 
@@ -66,6 +74,32 @@ impl MacAddress {
     /// Whether it is that of IP over InfiniBand.
     pub fn is_infiniband(&self) -> bool {
         self.0.len() == 20
+    }
+}
+
+impl PartitionKey {
+    /// As a full member has it.
+    pub fn of_full_member(self) -> u16 {
+        self.0 | FULL_MEMBER
+    }
+}
+
+impl FromStr for PartitionKey {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let fail = || ValueError::new(text, "a partition key (`0x8001`), which is not 0");
+        let digits = text.strip_prefix("0x").ok_or_else(fail)?;
+        let is_hex =
+            (1..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let key = u16::from_str_radix(digits, 16).map_err(|_| fail())?;
+        if is_hex && key & !FULL_MEMBER != 0 { Ok(Self(key)) } else { Err(fail()) }
+    }
+}
+
+impl fmt::Display for PartitionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
     }
 }
 
@@ -162,4 +196,4 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(IpPrefix, LinkName, MacAddress);
+as_text!(IpPrefix, LinkName, MacAddress, PartitionKey);

@@ -1,16 +1,16 @@
 //! A cluster in one file: gzip of JSON, an object on each line, the first of which says what
 //! the file is. So a reader holds one object at a time, however large the cluster is.
 
-use super::intake::Intake;
+use super::document::Item;
+use super::gather::Gathered;
 use super::{SnapshotError, SnapshotError::Read};
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 
 /// `apiVersion` of the first object. Another number: another format.
@@ -59,48 +59,66 @@ pub(super) fn is_archive(path: &Path) -> Result<bool, SnapshotError> {
     Ok(begin == MAGIC)
 }
 
-/// Takes every object of a file in.
-pub(super) fn read(path: &Path, intake: &mut Intake) -> Result<(), SnapshotError> {
+/// Calls `take` with each object of a file, in order.
+pub(super) fn each(
+    path: &Path,
+    take: &mut dyn FnMut(Item<'_>) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
     let wrap = |source| Read { path: path.to_owned(), source };
     let file = BufReader::new(File::open(path).map_err(wrap)?);
-    let mut lines = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file));
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = (&mut lines).take(LINE_MAX).read_until(b'\n', &mut line).map_err(wrap)?;
-        if read == 0 {
-            return Ok(());
+    let mut lines = Lines::new(MultiGzDecoder::new(file));
+    while let Some(line) = lines.next().map_err(wrap)? {
+        take(Item::of_text(path, line)?)?;
+    }
+    Ok(())
+}
+
+/// Lines of a text, one at a time.
+pub(super) struct Lines<R> {
+    text: BufReader<R>,
+    line: Vec<u8>,
+}
+
+impl<R: io::Read> Lines<R> {
+    pub(super) fn new(text: R) -> Self {
+        Self { text: BufReader::with_capacity(1 << 16, text), line: Vec::new() }
+    }
+
+    /// The next line that is not empty.
+    pub(super) fn next(&mut self) -> io::Result<Option<&str>> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        loop {
+            self.line.clear();
+            let read = (&mut self.text).take(LINE_MAX).read_until(b'\n', &mut self.line)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if self.line.last() != Some(&b'\n') && read as u64 == LINE_MAX {
+                return Err(invalid(format!("an object has more than {LINE_MAX} bytes")));
+            }
+            if !self.line.trim_ascii().is_empty() {
+                break;
+            }
         }
-        if line.last() != Some(&b'\n') && read as u64 == LINE_MAX {
-            let text = format!("an object has more than {LINE_MAX} bytes");
-            return Err(wrap(io::Error::new(io::ErrorKind::InvalidData, text)));
-        }
-        if !line.trim_ascii().is_empty() {
-            intake.take_json(path, &line)?;
-        }
+        let line = str::from_utf8(self.line.trim_ascii());
+        line.map(Some).map_err(|error| invalid(error.to_string()))
     }
 }
 
 /// Writes a snapshot: the head, then the objects in their order. An older file of the name stays
 /// until the new one is whole.
-pub fn write<'o>(
-    path: &Path,
-    head: &Head,
-    objects: impl IntoIterator<Item = &'o Value>,
-) -> Result<(), SnapshotError> {
+pub fn write(path: &Path, head: &Head, objects: &Gathered) -> Result<(), SnapshotError> {
     let write = || -> io::Result<()> {
         let mut name = path.as_os_str().to_owned();
         name.push(".partial");
         let partial = Path::new(&name);
-        let file = BufWriter::new(File::create(partial)?);
-        let mut out = GzEncoder::new(file, Compression::default());
-        serde_json::to_writer(&mut out, head)?;
-        out.write_all(b"\n")?;
-        for object in objects {
-            serde_json::to_writer(&mut out, object)?;
-            out.write_all(b"\n")?;
-        }
-        out.finish()?.flush()?;
+        let mut file = File::create(partial)?;
+        let mut begin = GzEncoder::new(Vec::new(), Compression::fast());
+        serde_json::to_writer(&mut begin, head)?;
+        begin.write_all(b"\n")?;
+        // Members one after the other are one text (RFC 1952, 2.2).
+        file.write_all(&begin.finish()?)?;
+        file.write_all(objects.compressed())?;
         fs::rename(partial, path)
     };
     write().map_err(|source| SnapshotError::Write { path: path.to_owned(), source })
@@ -108,10 +126,18 @@ pub fn write<'o>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::load_keeping;
+    use super::super::{Gathering, load_keeping};
     use super::*;
     use dra_allocator::MinorVersion;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn gathered(objects: &[&Value]) -> Gathered {
+        let mut gathering = Gathering::default();
+        for object in objects {
+            gathering.push_value((*object).clone()).unwrap();
+        }
+        gathering.finish().unwrap()
+    }
 
     fn head(format: &str) -> Head {
         Head {
@@ -134,7 +160,7 @@ mod tests {
         let path = folder.path().join("cluster.gz");
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } });
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" } });
-        write(&path, &head(FORMAT), [&node, &pod]).unwrap();
+        write(&path, &head(FORMAT), &gathered(&[&node, &pod])).unwrap();
         for path in [path.as_path(), folder.path()] {
             let intake = load_keeping(path, &["Pod"]).unwrap();
             assert_eq!(intake.head, Some(head(FORMAT)));
@@ -149,7 +175,7 @@ mod tests {
     fn what_is_no_snapshot_of_this_version_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cluster.gz");
-        write(&path, &head("snapshot.dranet.io/v9"), []).unwrap();
+        write(&path, &head("snapshot.dranet.io/v9"), &gathered(&[])).unwrap();
         let error = load_keeping(&path, &[]).unwrap_err();
         assert!(error.to_string().contains("snapshot format `snapshot.dranet.io/v9`"), "{error}");
         let whole = fs::read(&path).unwrap();

@@ -2,6 +2,7 @@
 
 use super::SnapshotError;
 use super::archive::{FORMAT, Head};
+use super::document::{Item, Typed};
 use super::trim::trim;
 use crate::names;
 use crate::view::{ClusterView, Index};
@@ -15,9 +16,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use topology_graph::NodeTopology;
-
-/// Instead of kinds: every kind.
-pub const ALL: &str = "*";
 
 /// What was found beside the view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,25 +37,9 @@ pub struct Intake {
     pub head: Option<Head>,
     /// Objects of the kinds that were asked for, as they are.
     pub kept: Vec<Value>,
+    /// Objects of a snapshot that are malformed and were left out.
+    pub broken: Vec<SnapshotError>,
     kinds: &'static [&'static str],
-}
-
-/// The two fields that say what an object is.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Typed {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    metadata: Named,
-}
-
-#[derive(Default, Deserialize)]
-struct Named {
-    #[serde(default)]
-    name: Option<String>,
 }
 
 impl Intake {
@@ -65,7 +47,14 @@ impl Intake {
     pub fn keeping(kinds: &'static [&'static str]) -> Self {
         let mut view = ClusterView::default();
         view.keep_topologies();
-        Self { view, found: Found::default(), head: None, kept: Vec::new(), kinds }
+        Self {
+            view,
+            found: Found::default(),
+            head: None,
+            kept: Vec::new(),
+            broken: Vec::new(),
+            kinds,
+        }
     }
 
     /// Says which version the cluster has, `v1.37.1`. One that is not known counts as 1.37.
@@ -76,57 +65,71 @@ impl Intake {
 
     /// Takes an object of a file in. One that is malformed is an error; one of a kind that
     /// nothing has a use for is counted.
-    pub fn take(&mut self, path: &Path, object: Value) -> Result<(), SnapshotError> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-        let name = text(&object["metadata"]["name"]);
-        if self.keeps(&kind) {
-            self.kept.push(object.clone());
+    pub(super) fn take(&mut self, path: &Path, item: Item<'_>) -> Result<(), SnapshotError> {
+        let (typed, text) = match item {
+            Item::Text(typed, text) => (typed, text),
+            Item::Value(object) => {
+                let typed = Typed::of(&object);
+                if self.keeps(typed.kind.as_deref().unwrap_or_default()) {
+                    self.kept.push(object.clone());
+                }
+                return self.apply(path, &typed, object);
+            }
+        };
+        if self.keeps(typed.kind.as_deref().unwrap_or_default()) {
+            let wrap = |source| malformed(path, &typed, source);
+            self.kept.push(typed.value(text).map_err(wrap)?);
         }
-        self.apply(path, (&version, &kind, &name), object)
+        self.apply(path, &typed, &mut serde_json::Deserializer::from_str(text))
     }
 
-    /// Takes an object in that is one JSON text.
-    pub fn take_json(&mut self, path: &Path, text: &[u8]) -> Result<(), SnapshotError> {
-        let wrap = |source| SnapshotError::Json { path: path.to_owned(), source };
-        let Typed { api_version, kind, metadata } = serde_json::from_slice(text).map_err(wrap)?;
-        self.take_json_of(path, (&api_version, &kind, metadata.name.as_deref()), text)
-    }
-
-    /// The same of an object whose version, kind and name are known, as lists of the API
-    /// server leave them out.
-    pub fn take_json_of(
+    /// Takes an object of a snapshot in. One that is malformed is left out, as it is of a live
+    /// cluster.
+    pub(super) fn take_archived(
         &mut self,
         path: &Path,
-        (version, kind, name): (&str, &str, Option<&str>),
-        text: &[u8],
+        item: Item<'_>,
     ) -> Result<(), SnapshotError> {
-        let name = name.unwrap_or_default();
+        match self.take(path, item) {
+            Err(error @ (SnapshotError::Object { .. } | SnapshotError::View { .. })) => {
+                self.broken.push(error);
+                Ok(())
+            }
+            taken => taken,
+        }
+    }
+
+    /// Takes an object of a live cluster in, whose version and kind lists leave out.
+    pub fn take_live(
+        &mut self,
+        path: &Path,
+        (version, kind): (&str, &str),
+        text: &str,
+    ) -> Result<(), SnapshotError> {
+        let mut typed: Typed = serde_json::from_str(text).unwrap_or_default();
+        typed.api_version = Some(version.to_owned());
+        typed.kind = Some(kind.to_owned());
         if self.keeps(kind) {
-            let wrap = |source| malformed(path, kind, name, source);
-            let mut object: Value = serde_json::from_slice(text).map_err(wrap)?;
-            object["apiVersion"] = version.into();
-            object["kind"] = kind.into();
+            let wrap = |source| malformed(path, &typed, source);
+            let mut object = typed.value(text).map_err(wrap)?;
             trim(&mut object);
             self.kept.push(object);
         }
-        self.apply(path, (version, kind, name), &mut serde_json::Deserializer::from_slice(text))
+        self.apply(path, &typed, &mut serde_json::Deserializer::from_str(text))
     }
 
     fn keeps(&self, kind: &str) -> bool {
-        kind != "Snapshot" && self.kinds.iter().any(|kept| *kept == kind || *kept == ALL)
+        kind != "Snapshot" && self.kinds.iter().any(|kept| *kept == kind)
     }
 
-    fn apply<'de, D>(
-        &mut self,
-        path: &Path,
-        (version, kind, name): (&str, &str, &str),
-        object: D,
-    ) -> Result<(), SnapshotError>
+    fn apply<'de, D>(&mut self, path: &Path, typed: &Typed, object: D) -> Result<(), SnapshotError>
     where
         D: Deserializer<'de, Error = serde_json::Error>,
     {
-        let place = (path, kind, name);
+        let place = (path, typed);
+        let version = typed.api_version.as_deref().unwrap_or_default();
+        let kind = typed.kind.as_deref().unwrap_or_default();
+        let name = typed.metadata.name.as_deref().unwrap_or_default();
         let view = &mut self.view;
         match (version, kind) {
             ("v1", "Node") => put::<Node, D>(view, place, object),
@@ -154,12 +157,10 @@ impl Intake {
             ("topology.dranet.io/v1alpha1", "NodeTopology") => {
                 put::<NodeTopology, D>(view, place, object)
             }
-            (FORMAT, "Snapshot") => return self.begin(path, object),
-            (other, "Snapshot") if other.starts_with("snapshot.dranet.io/") => {
-                return Err(SnapshotError::Format {
-                    path: path.to_owned(),
-                    found: other.to_owned(),
-                });
+            (version, "Snapshot") if version.starts_with("snapshot.dranet.io/") => {
+                let head = read_head(path, typed, object)?;
+                self.begin(head);
+                return Ok(());
             }
             _ => {
                 *self.found.ignored.entry(kind.to_owned()).or_default() += 1;
@@ -170,12 +171,7 @@ impl Intake {
         Ok(())
     }
 
-    fn begin<'de, D>(&mut self, path: &Path, object: D) -> Result<(), SnapshotError>
-    where
-        D: Deserializer<'de, Error = serde_json::Error>,
-    {
-        let head = Head::deserialize(object);
-        let head = head.map_err(|source| malformed(path, "Snapshot", "", source))?;
+    fn begin(&mut self, head: Head) {
         if let Some(version) = &head.server_version {
             self.set_server_version(version);
         }
@@ -183,13 +179,28 @@ impl Intake {
             self.view.set_pod_groups_served(true);
         }
         self.head = Some(head);
-        Ok(())
     }
+}
+
+/// Reads what a snapshot says of itself. Another version of the format is an error.
+pub(super) fn read_head<'de, D>(
+    path: &Path,
+    typed: &Typed,
+    object: D,
+) -> Result<Head, SnapshotError>
+where
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
+    let found = typed.api_version.as_deref().unwrap_or_default();
+    if found != FORMAT {
+        return Err(SnapshotError::Format { path: path.to_owned(), found: found.to_owned() });
+    }
+    Head::deserialize(object).map_err(|source| malformed(path, typed, source))
 }
 
 fn put<'de, K, D>(
     view: &mut ClusterView,
-    (path, kind, name): (&Path, &str, &str),
+    (path, typed): (&Path, &Typed),
     object: D,
 ) -> Result<(), SnapshotError>
 where
@@ -197,16 +208,16 @@ where
     ClusterView: Index<K>,
     D: Deserializer<'de, Error = serde_json::Error>,
 {
-    let object = K::deserialize(object).map_err(|source| malformed(path, kind, name, source))?;
+    let object = K::deserialize(object).map_err(|source| malformed(path, typed, source))?;
     view.apply(object)
         .map_err(|source| SnapshotError::View { path: path.to_owned(), source: Box::new(source) })
 }
 
-fn malformed(path: &Path, kind: &str, name: &str, source: serde_json::Error) -> SnapshotError {
+fn malformed(path: &Path, typed: &Typed, source: serde_json::Error) -> SnapshotError {
     SnapshotError::Object {
         path: path.to_owned(),
-        kind: kind.to_owned(),
-        name: name.to_owned(),
+        kind: typed.kind.clone().unwrap_or_default(),
+        name: typed.metadata.name.clone().unwrap_or_default(),
         source,
     }
 }

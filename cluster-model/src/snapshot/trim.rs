@@ -22,7 +22,7 @@ const CONTROL_PLANE: (&str, &str) = ("tier", "control-plane");
 
 /// Leaves out of an object what no command reads: who wrote which field, images of nodes,
 /// and of pods volumes, environments and command lines, where secrets are.
-pub fn trim(object: &mut Value) {
+pub(super) fn trim(object: &mut Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

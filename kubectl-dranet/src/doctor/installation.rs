@@ -2,12 +2,15 @@
 
 use super::certificate;
 use super::finding::ClusterFinding;
-use crate::kinds::GRAPHS;
+use crate::kinds::{DEFINITIONS, GRAPHS};
 use crate::source::Seen;
 use admission::lint::Severity;
 use cluster_model::names::object;
 use jiff::Timestamp;
 use serde_json::Value;
+
+/// The extender's DaemonSet (`deploy/chart`).
+const EXTENDER: &str = "scheduler-ext";
 
 /// Days before its end at which a certificate is told of.
 const EXPIRES_DAYS: i64 = 14;
@@ -18,10 +21,11 @@ pub(super) fn examine(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
     let mut findings = Vec::new();
     findings.extend(seen.of_kind("Deployment").filter_map(deployment));
     findings.extend(seen.of_kind("DaemonSet").flat_map(daemon_set));
-    findings.extend(definition(seen));
     findings.extend(webhook(seen, now));
     let has_servers = is_read("Deployment") || is_read("DaemonSet");
-    if has_servers && !has(seen, "scheduler-ext") && !has(seen, "dranet-scheduler") {
+    findings.extend(definition(seen, has_servers));
+    findings.extend(has(seen, EXTENDER).then(|| unregistered(seen)).into_iter().flatten());
+    if has_servers && !has(seen, EXTENDER) && !has(seen, "dranet-scheduler") {
         let message = "is not installed here: pods are aligned without it, and less well placed; \
                        the guide on the scheduler tells how";
         findings.push(ClusterFinding::new(Severity::Note, "scheduler-ext", message));
@@ -73,9 +77,14 @@ fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
     let place = format!("DaemonSet {}", name(object));
     let mut findings = Vec::new();
     if is_ours(object) && ready < wanted {
+        let without = if name(object) == EXTENDER {
+            "kube-scheduler on the others ranks nodes without it"
+        } else {
+            "the others publish nothing and start no pod with NICs"
+        };
         let message = format!(
-            "runs on {ready} of {wanted} nodes; the others publish nothing and start no pod with \
-             NICs: see the logs of the pods that are not ready"
+            "runs on {ready} of {wanted} nodes; {without}: see the logs of the pods that are not \
+             ready"
         );
         findings.push(ClusterFinding::new(Severity::Warning, place, message));
     } else if is_ours(object) && updated < wanted {
@@ -85,10 +94,42 @@ fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
     findings
 }
 
-fn definition(seen: &Seen) -> Option<ClusterFinding> {
+/// Schedulers that cannot know the extender: only a configuration file names extenders
+/// (`KubeSchedulerConfiguration`).
+fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
+    let is_scheduler = |pod: &&Value| {
+        let metadata = &pod["metadata"];
+        metadata["namespace"] == "kube-system"
+            && metadata["labels"]["component"] == "kube-scheduler"
+    };
+    let has_config = |pod: &&Value| {
+        let container = &pod["spec"]["containers"][0];
+        let words = ["command", "args"].iter().filter_map(|field| container[*field].as_array());
+        let mut words = words.flatten().filter_map(Value::as_str);
+        words.any(|word| word == "--config" || word.starts_with("--config="))
+    };
+    let finding = |pod: &Value| {
+        let message = "has no --config, so that it asks no extender: scheduler-ext is installed and \
+                       has no effect; the guide on the scheduler tells how to register it";
+        ClusterFinding::new(Severity::Warning, format!("kube-scheduler {}", name(pod)), message)
+    };
+    let schedulers = seen.of_kind("Pod").filter(is_scheduler);
+    schedulers.filter(|pod| !has_config(pod)).map(finding).collect()
+}
+
+fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
     let (_, version) = GRAPHS.version.split_once('/')?;
     let is_it = |object: &&Value| name(object).starts_with(GRAPHS.plural);
-    let found = seen.of_kind("CustomResourceDefinition").find(is_it)?;
+    let Some(found) = seen.of_kind("CustomResourceDefinition").find(is_it) else {
+        // Without the right to read it, a note says so.
+        let is_unread = seen.notes.iter().any(|note| note.contains(DEFINITIONS.plural));
+        return (has_servers && !is_unread).then(|| {
+            let message = "is not there, so that no node has a graph; apply \
+                           deploy/manifests/crd-nodetopologies.yaml";
+            let place = format!("CRD {}.topology.dranet.io", GRAPHS.plural);
+            ClusterFinding::new(Severity::Error, place, message)
+        });
+    };
     let versions = found["spec"]["versions"].as_array();
     let serves = |it: &Value| it["name"] == version && it["served"] == true;
     (!versions.is_some_and(|all| all.iter().any(serves))).then(|| {

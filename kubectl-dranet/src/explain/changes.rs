@@ -3,7 +3,7 @@
 
 use super::devices::Outcomes;
 use crate::moves::{Move, fewest};
-use crate::text::counted;
+use crate::text::{counted, short};
 use admission::admit::admit;
 use admission::plan::Policy;
 use cluster_model::names::annotation;
@@ -78,8 +78,16 @@ fn of_claims(outcomes: &Outcomes) -> Vec<Change> {
         }
     }
     found.sort_by_key(|(relaxation, _)| relaxation.size());
-    let change =
-        |(relaxation, nodes): (&Relaxation, usize)| Change { text: relaxation.to_string(), nodes };
+    let change = |(relaxation, nodes): (&Relaxation, usize)| {
+        let text = match relaxation {
+            Relaxation::DropSelector { claim, request, expression } => format!(
+                "claim {claim}, request {request}: without the selector `{}`",
+                short(expression)
+            ),
+            relaxation => relaxation.to_string(),
+        };
+        Change { text, nodes }
+    };
     found.into_iter().map(change).collect()
 }
 

@@ -1,5 +1,6 @@
 //! What each node says to claims, and which nodes say the same.
 
+use crate::text::short;
 use cluster_model::predict::STEPS_MAX;
 use cluster_model::view::ClusterView;
 use dra_allocator::explain::{Explanation, Failure, Relaxation, RequestReport, explain};
@@ -50,8 +51,10 @@ impl Outcomes {
             let state = inventory.state();
             let explained = explain(inventory, first, claims, state, settings, limits)?;
             let verdict = verdict(&explained);
-            let mut reasons = reasons(&explained);
-            reasons.extend(broken_pools(view, first));
+            // A pool that counts for nothing is why its devices are missing below.
+            let mut lines = broken_pools(view, first);
+            lines.extend(reasons(&explained));
+            let reasons = lines;
             let group = groups.entry((verdict.clone(), reasons.clone())).or_insert_with(|| Group {
                 nodes: Vec::new(),
                 verdict,
@@ -131,11 +134,37 @@ fn reason(report: &RequestReport) -> String {
             texts.dedup();
             format!("needs {needed}; {} have a taint: {}", taints.len(), texts.join(", "))
         }
-        // A parser shows the place on lines of their own.
-        Some(failure) => {
-            let failure = failure.to_string();
-            format!("needs {needed}; {}", failure.lines().next().unwrap_or_default())
+        Some(Failure::Class { class, left, .. }) => {
+            format!("needs {needed}; {left} devices are of class `{class}`")
         }
+        Some(Failure::Selector { expression, missing, left }) => {
+            let expression = short(expression);
+            match (missing.as_slice(), left) {
+                ([], _) => {
+                    format!("needs {needed}; {left} devices pass the selector `{expression}`")
+                }
+                (missing, 0) => format!(
+                    "needs {needed}; no device has {}, which the selector asks for: `{expression}`",
+                    missing.join(", ")
+                ),
+                (missing, left) => format!(
+                    "needs {needed}; {left} pass the selector, and none of the others has {}: \
+                     `{expression}`",
+                    missing.join(", ")
+                ),
+            }
+        }
+        // A parser shows the place on lines of their own.
+        Some(Failure::Compile { expression, error }) => {
+            let error = error.to_string();
+            let error = error.lines().next().unwrap_or_default();
+            format!("needs {needed}; {error}, in the selector `{}`", short(expression))
+        }
+        Some(Failure::Runtime { expression, device, error }) => format!(
+            "needs {needed}; {error}, on device {device}, in the selector `{}`",
+            short(expression)
+        ),
+        Some(failure) => format!("needs {needed}; {failure}"),
         None => String::new(),
     }
 }

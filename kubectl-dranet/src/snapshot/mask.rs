@@ -37,18 +37,14 @@ pub(super) struct Masked {
 }
 
 /// Texts to be replaced, by what they are.
-#[derive(Default)]
-struct Names {
+#[derive(Debug, Default)]
+pub(super) struct Names {
     names: BTreeMap<&'static str, BTreeSet<String>>,
     values: BTreeSet<String>,
 }
 
 impl Masked {
-    pub(super) fn of(objects: &[Value]) -> Self {
-        let mut found = Names::default();
-        for object in objects {
-            found.of_object(object);
-        }
+    pub(super) fn of(found: Names) -> Self {
         let mut names = BTreeMap::new();
         for (kind, of_kind) in found.names {
             for (number, name) in of_kind.into_iter().enumerate() {
@@ -156,7 +152,8 @@ impl Names {
         }
     }
 
-    fn of_object(&mut self, object: &Value) {
+    /// Adds those of an object.
+    pub(super) fn of_object(&mut self, object: &Value) {
         let metadata = &object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
         let is_system = KNOWN_NAMESPACES.contains(&namespace);
@@ -275,7 +272,9 @@ mod tests {
             json!({ "kind": "Pod", "metadata": { "name": "kube-proxy", "namespace": "kube-system" } }),
         ];
         objects.iter_mut().for_each(scrub);
-        let masked = Masked::of(&objects);
+        let mut names = Names::default();
+        objects.iter().for_each(|object| names.of_object(object));
+        let masked = Masked::of(names);
         for object in &mut objects {
             masked.apply(object);
         }

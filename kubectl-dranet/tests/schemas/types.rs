@@ -317,6 +317,18 @@ pub(crate) struct Simulate {
     pub(crate) placed: Vec<Placed>,
     /// The others.
     pub(crate) pending: Vec<Pending>,
+    /// Rules of workloads whose pods are placed that count for nothing here.
+    pub(crate) remarks: Vec<Remark>,
+}
+
+/// Rules of a workload that count for nothing here.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Remark {
+    /// Kind and name of the workload.
+    pub(crate) pod: String,
+    /// Which rules.
+    pub(crate) remark: String,
 }
 
 /// Where a pod is placed.

@@ -16,9 +16,11 @@ pub mod source;
 
 use crate::decide::attribute::Text;
 use cluster_model::names::attribute;
+use cluster_model::network_config::{IpPrefix, MacAddress};
 use http::{MetadataError, MetadataService, Patience};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
 /// Which cloud to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +70,30 @@ const MACHINE_TYPES: [&str; 4] = [
     attribute::ALIBABA_INSTANCE_TYPE,
 ];
 
-/// Attributes of the whole machine by fully qualified name.
+/// What a cloud says of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct CloudMetadata(BTreeMap<String, Text>);
+pub struct CloudMetadata {
+    /// Attributes of the whole machine by fully qualified name.
+    #[serde(flatten)]
+    attributes: BTreeMap<String, Text>,
+    /// Its network interfaces, in the cloud's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    nics: Vec<CloudNic>,
+}
+
+/// What a cloud says of a network interface, where it routes by the sender's address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudNic {
+    /// Its hardware address.
+    pub hardware_addr: MacAddress,
+    /// Its network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<IpPrefix>,
+    /// Its IPv6 address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Addr>,
+}
 
 impl CloudMetadata {
     /// Names with what a service said under them; what it left empty is left out.
@@ -82,12 +104,17 @@ impl CloudMetadata {
 
     /// One attribute's value.
     pub fn get(&self, name: &str) -> Option<&Text> {
-        self.0.get(name)
+        self.attributes.get(name)
+    }
+
+    /// The machine's network interfaces, where the cloud tells how they are to be routed.
+    pub fn nics(&self) -> &[CloudNic] {
+        &self.nics
     }
 
     /// Names and values, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Text)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value))
+        self.attributes.iter().map(|(name, value)| (name.as_str(), value))
     }
 
     /// The network within which the machine's NICs reach others, by the cloud: the
@@ -104,7 +131,7 @@ impl CloudMetadata {
 
 impl FromIterator<(String, Text)> for CloudMetadata {
     fn from_iter<I: IntoIterator<Item = (String, Text)>>(attributes: I) -> Self {
-        Self(attributes.into_iter().collect())
+        Self { attributes: attributes.into_iter().collect(), nics: Vec::new() }
     }
 }
 

@@ -40,6 +40,9 @@ pub struct HostLink {
     /// The kernel's settings of it.
     #[serde(default)]
     pub settings: LinkSettings,
+    /// The IPv6 router of its default route, whoever set that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<IpAddr>,
     /// Of its features and private flags those that the pod's configuration changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ethtool: Option<EthtoolConfig>,

@@ -6,7 +6,7 @@ mod boot;
 mod hooks;
 mod state;
 
-use crate::facts::cloud;
+use crate::facts::cloud::{self, CloudMetadata};
 use crate::facts::host::{self, is_this_machine};
 use crate::facts::network::server::ApiServers;
 use crate::facts::ports::KnownPorts;
@@ -174,6 +174,8 @@ impl Node {
         let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
         let netns_mode = self.netns_mode()?;
         let boot_id = host::boot_id(&self.host);
+        // What it has said during this boot.
+        let cloud = cloud::source::kept(&self.host);
         let facts = Facts {
             inventory: &inventory,
             links: &links,
@@ -182,11 +184,13 @@ impl Node {
             held: &held,
             policy: self.policy,
             boot_id: boot_id.as_deref(),
+            cloud_nics: cloud.as_ref().map(CloudMetadata::nics).unwrap_or_default(),
         };
         let wrap =
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
         let plan = plan(claim, &facts).map_err(wrap)?;
-        let overlay = self.machine_type().as_deref().and_then(Overlay::built_in);
+        let machine_type = cloud.as_ref().and_then(CloudMetadata::machine_type);
+        let overlay = machine_type.and_then(Overlay::built_in);
         let (topology, _) = Topology::build(machine, overlay.as_ref());
         let driver = &self.effects.paths.driver;
         Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, &topology, published)))
@@ -211,11 +215,6 @@ impl Node {
             }
         }
         Ok(())
-    }
-
-    /// What the cloud calls this machine, where it has said so during this boot.
-    fn machine_type(&self) -> Option<String> {
-        cloud::source::kept(&self.host)?.machine_type().map(str::to_owned)
     }
 
     /// A recorded machine has no kernel to ask.

@@ -2,6 +2,7 @@
 //! configuration. A pure function of the claim, the node's devices and what
 //! other claims hold; the plan is what the checkpoint keeps.
 
+mod cloud;
 mod decide;
 mod error;
 mod link;
@@ -127,6 +128,10 @@ pub struct PlannedLink {
     /// Where the pod gets a child of it, and the host keeps it: of what kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<Child>,
+    /// A name of no other interface's, for one that the kernel gives to the host when the pod's
+    /// network ends: by it the host's is told from the claim's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<LinkName>,
     /// Its name in the pod.
     pub name: LinkName,
     /// Its whole configuration in the pod: the claim's, completed from the host's.
@@ -141,6 +146,8 @@ pub enum Child {
     MacVlan,
     /// Mode `l2`.
     IpVlan,
+    /// Datagram mode, in a partition of its own where the configuration names one.
+    IpoIb,
 }
 
 impl fmt::Display for Child {
@@ -148,6 +155,7 @@ impl fmt::Display for Child {
         f.pad(match self {
             Self::MacVlan => "macvlan",
             Self::IpVlan => "ipvlan",
+            Self::IpoIb => "ipoib",
         })
     }
 }

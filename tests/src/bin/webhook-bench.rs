@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    process::{Command, ExitCode},
+    process::ExitCode,
     thread::{self, available_parallelism},
     time::{Duration, Instant},
 };
@@ -22,6 +22,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use rustix::process::{Pid, getpriority_process, setpriority_process};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Options, Scope, eventually,
@@ -45,6 +46,8 @@ const FABRIC: &str = "topology.dranet.io/fabric";
 const LONG: Duration = Duration::from_mins(5);
 /// Requests to kube-apiserver at a time, where objects are made or changed.
 const TOGETHER: usize = 64;
+/// How much less nice what is not to be disturbed is.
+const PRECEDENCE: i32 = 15;
 /// As the plain manifests run it, but for the log.
 const ADMISSION: [&str; 2] = ["--fabric-controller", "--log=warn"];
 const FABRIC_CONTROLLER: [&str; 1] = ["--log=warn"];
@@ -68,7 +71,7 @@ struct Args {
     #[arg(long, default_value_t = 20)]
     seconds: u32,
     /// Give the webhook and the thread that sends the requests priority over kube-apiserver, etcd
-    /// and the rest of this program (`renice -n -15`, as root), so that waiting for a processor
+    /// and the rest of this program (niceness 15 lower, as root), so that waiting for a processor
     /// is not measured.
     #[arg(long)]
     undisturbed: bool,
@@ -315,7 +318,7 @@ type Answers = Vec<anyhow::Result<Duration>>;
 fn send_all(args: Args, webhook: &Webhook, bodies: &[Value]) -> anyhow::Result<Answers> {
     if args.undisturbed {
         let this = fs::read_link("/proc/thread-self")?;
-        renice(this.file_name().and_then(|id| id.to_str()).context("the thread's number")?)?;
+        prefer(this.file_name().and_then(|id| id.to_str()).context("the thread's number")?)?;
     }
     runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let client = webhook.client()?;
@@ -323,19 +326,19 @@ fn send_all(args: Args, webhook: &Webhook, bodies: &[Value]) -> anyhow::Result<A
     })
 }
 
-/// Gives every thread of the folder precedence.
+/// Gives every thread of the folder precedence, each as far from the others as before.
 fn raise(threads: &str) -> anyhow::Result<()> {
     for thread in fs::read_dir(threads).context("the webhook's threads")? {
-        renice(&thread?.file_name().to_string_lossy())?;
+        prefer(&thread?.file_name().to_string_lossy())?;
     }
     Ok(())
 }
 
-fn renice(thread: &str) -> anyhow::Result<()> {
-    let output = Command::new("renice").args(["-n", "-15", "-p", thread]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "renice: {}", said.trim());
-    Ok(())
+/// On Linux a thread has a priority of its own, by its number.
+fn prefer(thread: &str) -> anyhow::Result<()> {
+    let thread = Some(Pid::from_raw(thread.parse()?).context("the number of a thread")?);
+    let niceness = getpriority_process(thread)? - PRECEDENCE;
+    setpriority_process(thread, niceness).context("a higher priority needs root")
 }
 
 /// Sends at the rate, whatever the answers take.

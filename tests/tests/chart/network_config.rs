@@ -75,6 +75,7 @@ fn held() -> Vec<(Value, &'static str)> {
         (json!({"interface": {"disableEbpfPrograms": true}}), "interface.disableEbpfPrograms"),
         (json!({"interface": {"forwarding": true}}), "interface.forwarding"),
         (json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}}), "interface.hardwareAddr"),
+        (json!({"interface": {"type": "ipoib", "pkey": "0x8001"}}), "interface.pkey"),
         (json!({"interface": {"vrf": {"name": "blue"}}}), "interface.vrf"),
         (json!({"routes": [{"destination": "0.0.0.0/0", "gateway": "10.0.0.1"}]}), "routes"),
         (json!({"rules": [{"priority": 1, "table": 7}]}), "rules"),
@@ -91,6 +92,7 @@ fn free() -> Vec<Value> {
     vec![
         json!({}),
         json!({"interface": {"name": "net1", "mtu": 4200, "type": "macvlan"}}),
+        json!({"interface": {"type": "ipoib"}}),
         json!({"interface": {"dhcp": false, "addresses": [], "vrf": null}, "routes": []}),
         json!({"interface": null, "ethtool": {"features": {"gro": false}}}),
     ]

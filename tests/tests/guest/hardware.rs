@@ -29,7 +29,7 @@ const SLOW: Duration = Duration::from_mins(2);
 /// The NICs' interfaces by place, and those of two virtual functions of the last; each
 /// with something of its own that it must have again.
 const LINKS: &str = r"
-modprobe -a e1000e igb igbvf vmxnet3 macvlan
+modprobe -a e1000e igb igbvf vmxnet3 macvlan vrf
 name_link() {
   device=/sys/bus/pci/devices/0000:$1
   until compgen -G $device/net/'*' >/dev/null || compgen -G $device/virtio'*'/net/'*' >/dev/null; do sleep 0.1; done
@@ -45,6 +45,7 @@ ip link set vf0 mtu 1400
 ip addr add 10.7.0.1/24 dev vf0
 ip route add 10.70.0.0/16 via 10.7.0.254 dev vf0 metric 77
 ip addr add 10.7.1.1/24 dev vf1
+ip route add 10.71.0.0/16 via 10.7.1.254 dev vf1
 ip addr add 10.7.3.1/24 dev rail3
 ethtool -K rail3 gro off
 ethtool --set-priv-flags rail3 legacy-rx on";
@@ -100,13 +101,20 @@ async fn boot(plane: &ControlPlane) -> anyhow::Result<GuestNode> {
     GuestNode::join(plane, guest, "hardware").await
 }
 
-/// Pods with whole functions: name, PCI address, and the last part of an address.
-const PODS: [(&str, &str, u8); 3] =
-    [("first", "0000:86:10.0", 1), ("second", "0000:86:10.2", 2), ("physical", "0000:86:00.0", 3)];
+/// Pods with whole functions: name, PCI address, and the address in the pod.
+const PODS: [(&str, &str, &str); 3] = [
+    ("first", "0000:86:10.0", "192.168.7.1/24"),
+    ("second", "0000:86:10.2", "10.7.1.1/24"),
+    ("physical", "0000:86:00.0", "192.168.7.3/24"),
+];
 
-/// What each pod asks for; only the physical function's driver has flags of its own.
-fn parameters(name: &str, number: u8) -> Value {
-    let interface = json!({"name": "net1", "addresses": [format!("192.168.7.{number}/24")]});
+/// What each pod asks for. The second has the host's address, in a routing domain; only the
+/// physical function's driver has flags of its own.
+fn parameters(name: &str, address: &str) -> Value {
+    if name == "second" {
+        return json!({"interface": {"name": "net1", "vrf": {"name": "blue", "table": 77}}});
+    }
+    let interface = json!({"name": "net1", "addresses": [address]});
     if name == "physical" {
         let flags = json!({"legacy-rx": false});
         let ethtool = json!({"features": {"gro": true, "tso": false}, "privateFlags": flags});
@@ -117,23 +125,24 @@ fn parameters(name: &str, number: u8) -> Value {
 }
 
 async fn each_pod_has_its_own(scope: &Scope, node: &GuestNode) -> anyhow::Result<()> {
-    for (name, address, number) in PODS {
+    for (name, place, address) in PODS {
         let claim = json!({"resourceClaimName": name});
-        let device = device_name(address);
-        let parameters = Some(parameters(name, number));
+        let device = device_name(place);
+        let parameters = Some(parameters(name, address));
         pods::allocated_claim(scope, name, &node.name, &device, parameters).await?;
         pods::create_bound(scope, pods::pod(name, &node.name, claim)?, &node.name).await?;
     }
-    for (name, _, number) in PODS {
+    for (name, _, own) in PODS {
         let log = told(node, scope, name).await?;
         let addresses = log.lines().filter(|line| line.starts_with("IP ") && line.contains("net1"));
-        let own = format!("192.168.7.{number}/24");
         let all: Vec<_> = addresses.filter(|line| line.contains("inet ")).collect();
-        assert!(all.len() == 1 && all[0].contains(&own), "{name}:\n{log}");
-        // The loopback interface, the pod's network, and the function.
+        assert!(all.len() == 1 && all[0].contains(own), "{name}:\n{log}");
+        // The loopback interface, the pod's network, the function, and its routing domain.
         let links = log.lines().filter(|line| line.starts_with("LINK ") && line.contains("mtu"));
-        assert_eq!(links.count(), 3, "{name}:\n{log}");
+        let count = if name == "second" { 4 } else { 3 };
+        assert_eq!(links.count(), count, "{name}:\n{log}");
     }
+    routes_are_the_domains(node).await?;
     let flags =
         node.guest.run(&in_pod_with("192.168.7.3", "ethtool --show-priv-flags net1")).await?;
     assert!(flags.contains("legacy-rx: off"), "{flags}");
@@ -144,6 +153,22 @@ async fn each_pod_has_its_own(scope: &Scope, node: &GuestNode) -> anyhow::Result
     let host = node.guest.run("ls /sys/class/net").await?;
     let is_away = |name: &str| host.lines().all(|line| line != name);
     assert!(["vf0", "vf1", "rail3"].into_iter().all(is_away), "in pods, not on the host: {host}");
+    Ok(())
+}
+
+/// The host's route is in the table of the pod's routing domain alone, and a server of the pod
+/// that listens on every address answers in it.
+async fn routes_are_the_domains(node: &GuestNode) -> anyhow::Result<()> {
+    let in_pod = async |command: &str| node.guest.run(&in_pod_with("10.7.1.1", command)).await;
+    let domain = in_pod("ip route show table 77").await?;
+    assert!(domain.contains("10.71.0.0/16 via 10.7.1.254 dev net1"), "{domain}");
+    let main = in_pod("ip route show table main").await?;
+    assert!(!main.contains("10.71.0.0/16"), "{main}");
+    let joined = in_pod("ip link show net1").await?;
+    assert!(joined.contains("master blue"), "{joined}");
+    let accept = ["tcp", "udp"].map(|it| format!("/proc/sys/net/ipv4/{it}_l3mdev_accept"));
+    let accept = in_pod(&format!("cat {}", accept.join(" "))).await?;
+    assert_eq!(accept, "1\n1\n");
     Ok(())
 }
 

@@ -4,13 +4,19 @@
 //! request needs `Metadata: true`; the fabric of a virtual machine is its
 //! placement group and, on rack-scale sizes, its interconnect groups.
 
-use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService, header};
+use crate::facts::cloud::{CloudMetadata, CloudNic};
 use cluster_model::names::attribute;
+use cluster_model::network_config::MacAddress;
+use process::chain::Chain;
 use serde::Deserialize;
+use std::net::Ipv6Addr;
 
 /// First API version with the interconnect groups.
 const COMPUTE: &str = "/metadata/instance/compute?api-version=2025-11-11&format=json";
+
+/// The network interfaces in the same version.
+const NETWORK: &str = "/metadata/instance/network?api-version=2025-11-11&format=json";
 
 /// `compute` of the instance's metadata, as far as it says where it is.
 #[derive(Debug, Default, Deserialize)]
@@ -22,10 +28,78 @@ struct Compute {
     interconnect_subgroup_id: Option<String>,
 }
 
-/// Asks the service. What it leaves empty is left out.
+/// `network` of the instance's metadata, as far as routes follow from it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Network {
+    interface: Vec<Interface>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Interface {
+    mac_address: String,
+    ipv4: Ipv4,
+    ipv6: Ipv6,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ipv4 {
+    subnet: Vec<Subnet>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Subnet {
+    address: String,
+    prefix: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Ipv6 {
+    ip_address: Vec<Ipv6Address>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Ipv6Address {
+    private_ip_address: String,
+}
+
+/// Asks the service. What it leaves empty is left out, and so are the network interfaces where
+/// it does not tell of them.
 pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
-    let compute: Compute = service.json(COMPUTE, &[header("metadata", "true")]).await?;
-    Ok(compute.into())
+    let headers = [header("metadata", "true")];
+    let compute: Compute = service.json(COMPUTE, &headers).await?;
+    let network: Network = match service.json(NETWORK, &headers).await {
+        Err(error) if !error.is_passing() => {
+            tracing::warn!(error = %Chain(&error), "No network interfaces in the metadata");
+            Network::default()
+        }
+        answer => answer?,
+    };
+    let nics = network.interface.iter().filter_map(Interface::nic).collect();
+    Ok(CloudMetadata { nics, ..compute.into() })
+}
+
+impl Interface {
+    fn nic(&self) -> Option<CloudNic> {
+        let subnet = self.ipv4.subnet.first();
+        let subnet = subnet.and_then(|it| format!("{}/{}", it.address, it.prefix).parse().ok());
+        let ipv6 = self.ipv6.ip_address.first();
+        let ipv6 = ipv6.and_then(|it| it.private_ip_address.parse().ok());
+        let ipv6 = ipv6.filter(|address: &Ipv6Addr| !address.is_unicast_link_local());
+        Some(CloudNic { hardware_addr: mac(&self.mac_address)?, subnet, ipv6 })
+    }
+}
+
+/// `000D3AF806EC`, without separators.
+fn mac(text: &str) -> Option<MacAddress> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let pairs: Vec<_> = digits.chunks(2).map(String::from_utf8_lossy).collect();
+    pairs.join(":").parse().ok()
 }
 
 impl From<Compute> for CloudMetadata {

@@ -85,7 +85,7 @@ pub enum MetadataError {
 impl MetadataError {
     /// Whether the same request may succeed a moment later. A service that is
     /// busy or about to be updated answers 410, 429 or 5xx (Azure's documents).
-    fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Url { .. } | Self::Token { .. } | Self::Malformed { .. } => false,
             Self::Unreachable { .. } | Self::Late { .. } => true,

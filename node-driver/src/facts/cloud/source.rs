@@ -12,7 +12,7 @@ use topology_graph::HostRoot;
 /// virtual machine that boots again may be elsewhere.
 const KEPT: &str = "cloud.json";
 /// The form of that file.
-const KEPT_VERSION: u32 = 2;
+const KEPT_VERSION: u32 = 3;
 
 /// What the cloud has said of this machine during this boot.
 pub(crate) fn kept(host: &HostRoot) -> Option<CloudMetadata> {

@@ -73,6 +73,32 @@ async fn azure_gives_what_it_knows_and_nothing_empty() {
     assert_eq!(metadata.machine_type(), Some("Standard_ND128isr_GB300_v6"));
 }
 
+/// Azure writes hardware addresses without separators.
+#[tokio::test]
+async fn azure_tells_of_network_interfaces() {
+    const NETWORK: &str = r#"{"interface": [
+        {"macAddress": "000D3AF806EC", "ipv4": {
+            "ipAddress": [{"privateIpAddress": "10.9.255.4", "publicIpAddress": ""}],
+            "subnet": [{"address": "10.9.255.0", "prefix": "24"}]
+        }, "ipv6": {"ipAddress": []}},
+        {"macAddress": "6045BD000001", "ipv4": {"ipAddress": [], "subnet": []},
+         "ipv6": {"ipAddress": [{"privateIpAddress": "fd00:db8:deca::4"}]}}
+    ]}"#;
+    let network = get(|headers: HeaderMap, query: Query<ImdsQuery>| async move {
+        imds(&headers, query, NETWORK)
+    });
+    let base = serve(azure(GB300).route("/metadata/instance/network", network)).await;
+    let metadata = read(CloudProvider::Azure, &base, patience(1)).await.unwrap();
+    assert!(metadata.machine_type().is_some());
+    let [first, second] = metadata.nics() else { panic!("{metadata:?}") };
+    assert_eq!(first.hardware_addr.to_string(), "00:0d:3a:f8:06:ec");
+    assert_eq!(first.subnet.unwrap().to_string(), "10.9.255.0/24");
+    assert_eq!((first.ipv6, second.subnet), (None, None));
+    assert_eq!(second.ipv6.unwrap().to_string(), "fd00:db8:deca::4");
+    let kept = serde_json::to_string(&metadata).unwrap();
+    assert_eq!(serde_json::from_str::<CloudMetadata>(&kept).unwrap(), metadata);
+}
+
 #[tokio::test]
 async fn a_service_that_is_starting_is_asked_again() {
     let asked = Arc::new(AtomicU32::new(0));

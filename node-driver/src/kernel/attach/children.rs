@@ -1,16 +1,27 @@
-//! Interfaces that are made on a NIC's for a pod, where several pods share the NIC:
-//! macvlan (`drivers/net/macvlan.c`) and ipvlan (`Documentation/networking/ipvlan.rst`).
-//! The NIC's own interface stays with the host, untouched.
+//! Interfaces that are made on a NIC's for a pod, where several pods share the NIC or the
+//! NIC's own stays with the host: macvlan (`drivers/net/macvlan.c`), ipvlan
+//! (`Documentation/networking/ipvlan.rst`) and IP over InfiniBand
+//! (`Documentation/infiniband/ipoib.rst`). The NIC's own interface is untouched.
+//!
+//! When a pod's network ends the kernel removes those of Ethernet, and gives the last kind to
+//! the host (`netns_refund`, `drivers/infiniband/ulp/ipoib/ipoib_netlink.c`), where the driver
+//! removes it. It is known by its mark, which is its first name and then its alias.
 
 use crate::kernel::attach::AttachError;
-use crate::kernel::attach::link::by_name;
+use crate::kernel::attach::identity::{has_alias, name_of};
+use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::plan::{Child, PlannedLink};
+use cluster_model::network_config::PartitionKey;
 use netlink_packet_route::link::{
-    InfoKind, IpVlanMode, LinkAttribute, LinkInfo, LinkMessage, MacVlanMode,
+    InfoData, InfoIpoib, InfoKind, IpVlanMode, IpoibMode, LinkAttribute, LinkInfo, LinkMessage,
+    MacVlanMode,
 };
-use rtnetlink::{Handle, LinkIpVlan, LinkMacVlan};
+use rtnetlink::{Handle, LinkIpVlan, LinkMacVlan, LinkMessageBuilder, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
+
+/// `EEXIST`.
+const EXISTS: i32 = 17;
 
 /// Makes it on the interface of this index of the host's, in the pod's namespace at
 /// once, so that the host never has it.
@@ -21,37 +32,89 @@ pub(super) async fn make(
     parent: u32,
     pod: &NetNs,
 ) -> Result<(), AttachError> {
-    let (name, fd) = (link.name.as_str(), pod.as_fd().as_raw_fd());
-    let message = match child {
-        Child::MacVlan => {
-            LinkMacVlan::new(name, parent, MacVlanMode::Bridge).setns_by_fd(fd).build()
-        }
-        Child::IpVlan => LinkIpVlan::new(name, parent, IpVlanMode::L2).setns_by_fd(fd).build(),
-    };
+    let name = link.name.as_str();
+    let message = message(link, child, parent, pod.as_fd().as_raw_fd());
     let wrap = |source| {
         let verb = format!("make {child} `{name}` on it in the pod's network namespace");
         AttachError::netlink(&link.host.name, verb, source)
     };
-    handle.link().add(message).execute().await.map_err(wrap)
+    let made = handle.link().add(message).execute().await;
+    if link.mark.is_none() {
+        return made.map_err(wrap);
+    }
+    // One that a hook has left which was killed is as good.
+    let is_there = |error: &rtnetlink::Error| matches!(error, rtnetlink::Error::NetlinkError(error) if error.raw_code().abs() == EXISTS);
+    made.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) }).map_err(wrap)?;
+    pod.run(async |handle| name_marked(&handle, link).await)
 }
 
-/// Removes it, where this namespace, the pod's, still has it.
+fn message(link: &PlannedLink, child: Child, parent: u32, pod: i32) -> LinkMessage {
+    let name = link.mark.as_ref().unwrap_or(&link.name).as_str();
+    match child {
+        Child::MacVlan => {
+            LinkMacVlan::new(name, parent, MacVlanMode::Bridge).setns_by_fd(pod).build()
+        }
+        Child::IpVlan => LinkIpVlan::new(name, parent, IpVlanMode::L2).setns_by_fd(pod).build(),
+        Child::IpoIb => {
+            let partition = link.config.interface.pkey.map(PartitionKey::of_full_member);
+            let mut data = vec![InfoIpoib::Mode(IpoibMode::Datagram)];
+            data.extend(partition.map(InfoIpoib::Pkey));
+            LinkMessageBuilder::<LinkUnspec>::new_with_info_kind(InfoKind::Ipoib)
+                .set_info_data(InfoData::Ipoib(data))
+                .name(name.to_owned())
+                .link(parent)
+                .setns_by_fd(pod)
+                .build()
+        }
+    }
+}
+
+/// Its mark is its alias, and its name is the pod's.
+async fn name_marked(handle: &Handle, link: &PlannedLink) -> Result<(), AttachError> {
+    let Some(mark) = &link.mark else { return Ok(()) };
+    for found in all(handle).await?.iter().filter(|found| name_of(found) == mark.as_str()) {
+        let message = LinkUnspec::new_with_index(found.header.index)
+            .name(link.name.as_str())
+            .append_extra_attribute(LinkAttribute::IfAlias(mark.to_string()));
+        let wrap = |source| {
+            AttachError::netlink(mark.as_str(), format!("name it `{}`", link.name), source)
+        };
+        handle.link().set(message.build()).execute().await.map_err(wrap)?;
+    }
+    Ok(())
+}
+
+/// Removes it, where this namespace has it: the pod's, or the host's after that one ended.
+/// Whether it was there.
 pub(super) async fn remove(
     handle: &Handle,
     link: &PlannedLink,
     child: Child,
-) -> Result<(), AttachError> {
-    let name = link.name.as_str();
-    let found = by_name(handle, name).await?;
-    // Another of that name is the pod's own.
-    let found = found.filter(|found| kind_of(found) == Some(info_kind(child)));
-    let Some(found) = found else { return Ok(()) };
-    let wrap = |source| AttachError::netlink(name, "remove it", source);
-    handle.link().del(found.header.index).execute().await.map_err(wrap)
+) -> Result<bool, AttachError> {
+    let inside = all(handle).await?;
+    let mut removed = false;
+    for found in inside.iter().filter(|found| is_the_claims(found, link, child)) {
+        let wrap = |source| AttachError::netlink(name_of(found), "remove it", source);
+        handle.link().del(found.header.index).execute().await.map_err(wrap)?;
+        removed = true;
+    }
+    Ok(removed)
 }
 
-/// Whether an interface is a child of this kind on the interface of this index.
-pub(super) fn is_child(found: &LinkMessage, child: Child, parent: u32) -> bool {
+/// Another of the name is the pod's own, or the host's.
+fn is_the_claims(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool {
+    let is_named = || match &link.mark {
+        Some(mark) => name_of(found) == mark.as_str() || has_alias(found, mark.as_str()),
+        None => name_of(found) == link.name.as_str(),
+    };
+    kind_of(found) == Some(info_kind(child)) && is_named()
+}
+
+/// Whether an interface is the claim's child of this kind on the interface of this index.
+pub(super) fn is_child(found: &LinkMessage, link: &PlannedLink, child: Child, parent: u32) -> bool {
+    if link.mark.is_some() {
+        return is_the_claims(found, link, child);
+    }
     let is_parent = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Link(index) if *index == parent);
     // Another namespace's interface: what the pod made itself is on one of its own.
     let is_foreign = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
@@ -65,6 +128,7 @@ fn info_kind(child: Child) -> InfoKind {
     match child {
         Child::MacVlan => InfoKind::MacVlan,
         Child::IpVlan => InfoKind::IpVlan,
+        Child::IpoIb => InfoKind::Ipoib,
     }
 }
 
@@ -78,3 +142,6 @@ fn kind_of(link: &LinkMessage) -> Option<InfoKind> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests;

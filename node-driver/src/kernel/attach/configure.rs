@@ -9,8 +9,8 @@ use crate::kernel::attach::link::{
     add_address, add_neighbor, add_route, all, by_name, has_lease, set_attributes,
 };
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, dhcp, ebpf, ethtool, sysctl};
-use crate::prepare::host_link::{HostAddress, HostRoute, TABLE_MAIN};
+use crate::kernel::attach::{AttachError, dhcp, ebpf, ethtool, host_links, sysctl};
+use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -92,9 +92,7 @@ async fn configure_link(
     }
     let lease = obtain(handle, link, index, asked).await?;
     add_routes(handle, link, index, routes).await?;
-    for rule in rules {
-        add_rule(handle, name, rule).await?;
-    }
+    add_rules(handle, name, rules).await?;
     for neighbor in neighbors {
         add_neighbor(handle, name, index, neighbor).await?;
     }
@@ -195,10 +193,29 @@ async fn join_vrf(
     handle.link().set(join).execute().await.map_err(wrap)
 }
 
+/// The kernel gives one without a priority another each time: it is added once.
+async fn add_rules(handle: &Handle, name: &str, rules: &[RuleConfig]) -> Result<(), AttachError> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let there = host_links::rules(handle).await?;
+    let is_there = |rule: &RuleConfig| {
+        let same = |it: &HostRule| (it.source, it.destination) == (rule.source, rule.destination);
+        rule.priority == 0 && there.iter().any(|it| same(it) && it.table == table_of(rule))
+    };
+    for rule in rules.iter().filter(|rule| !is_there(rule)) {
+        add_rule(handle, name, rule).await?;
+    }
+    Ok(())
+}
+
+fn table_of(rule: &RuleConfig) -> u32 {
+    if rule.table == 0 { TABLE_MAIN } else { rule.table }
+}
+
 async fn add_rule(handle: &Handle, name: &str, rule: &RuleConfig) -> Result<(), AttachError> {
-    let RuleConfig { priority, source, destination, table } = rule;
-    let table = if *table == 0 { TABLE_MAIN } else { *table };
-    let mut base = handle.rule().add().table_id(table).action(RuleAction::ToTable);
+    let RuleConfig { priority, source, destination, table: _ } = rule;
+    let mut base = handle.rule().add().table_id(table_of(rule)).action(RuleAction::ToTable);
     if *priority != 0 {
         base = base.priority(*priority);
     }

@@ -171,6 +171,10 @@ fn step_of<'p>(
     outside: &[LinkMessage],
 ) -> Result<Option<Step<'p>>, AttachError> {
     let gone = || AttachError::Gone { link: link.host.name.clone() };
+    // Under whatever name the pod has given it.
+    if link.mark.is_some() && in_pod(&inside.links, link, known).is_some() {
+        return Ok(None);
+    }
     let here = at_home(outside, &link.host).map(|here| here.header.index);
     let (Some(index), there) = (here, inside.named(&link.name)) else {
         let there = in_pod(&inside.links, link, known).filter(|_| link.child.is_none());
@@ -182,7 +186,7 @@ fn step_of<'p>(
             Ok(Some(Step::Link(link, [index, in_pod])))
         }
         (Some(child), None) => Ok(Some(Step::Child(link, child, index))),
-        (Some(child), Some(there)) if children::is_child(there, child, index) => Ok(None),
+        (Some(child), Some(there)) if children::is_child(there, link, child, index) => Ok(None),
         (_, Some(_)) => Err(AttachError::NameTaken { name: link.name.clone() }),
     }
 }

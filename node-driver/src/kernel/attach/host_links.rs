@@ -8,7 +8,7 @@ use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, settings};
 use crate::prepare::host_link::{
-    HostAddress, HostLink, HostRoute, HostRule, LinkSettings, SegmentSizes,
+    HostAddress, HostLink, HostRoute, HostRule, LinkSettings, SegmentSizes, TABLE_MAIN,
 };
 use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
 use netlink_packet_core::Emitable;
@@ -64,7 +64,9 @@ impl HostNetwork {
     pub fn read(host: &NetNs, servers: &BTreeSet<IpAddr>) -> Result<Self, AttachError> {
         host.run(async move |handle| {
             let dump = Dump::read(&handle, servers).await?;
-            let (rules, neighbors) = (rules(&handle).await?, neighbors(&handle).await?);
+            let mut rules = rules(&handle).await?;
+            rules.retain(is_set_for_some);
+            let neighbors = neighbors(&handle).await?;
             Ok(Self { dump, rules, neighbors })
         })
     }
@@ -112,6 +114,7 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
         neighbors: neighbors.iter().filter_map(|it| permanent(it, index)).collect(),
         identity: Some(identity(link)),
         settings: LinkSettings::default(),
+        router: dump.routes.iter().find_map(|route| ipv6_router(route, index)),
         ethtool: None,
     };
     host.settings = settings::read(&host.name, link);
@@ -222,6 +225,17 @@ fn host_route(message: &RouteMessage, index: u32) -> Option<HostRoute> {
     leads_here.then_some(route)
 }
 
+/// The gateway of an IPv6 default route in the main table through this interface.
+fn ipv6_router(message: &RouteMessage, index: u32) -> Option<IpAddr> {
+    let header = &message.header;
+    let is_default = header.address_family == AddressFamily::Inet6
+        && header.destination_prefix_length == 0
+        && header.kind == RouteType::Unicast
+        && u32::from(header.table) == TABLE_MAIN;
+    let leads_here = message.attributes.contains(&RouteAttribute::Oif(index));
+    message.attributes.iter().filter(|_| is_default && leads_here).find_map(gateway_in)
+}
+
 fn gateway_in(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(address) => ip(address),
@@ -248,8 +262,8 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// The rules that somebody set and that say no more than a pod's configuration can.
-async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError> {
+/// The rules of the thread's namespace that say no more than a pod's configuration can.
+pub(super) async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError> {
     let mut all = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut message = RuleMessage::default();
@@ -293,8 +307,13 @@ fn host_rule(message: &RuleMessage) -> Option<HostRule> {
             _ => {}
         }
     }
+    Some(rule)
+}
+
+/// Whether somebody set it, for some packets.
+fn is_set_for_some(rule: &HostRule) -> bool {
     let is_for_some = rule.source.is_some() || rule.destination.is_some();
-    (is_for_some && !KERNEL_TABLES.contains(&rule.table)).then_some(rule)
+    is_for_some && !KERNEL_TABLES.contains(&rule.table)
 }
 
 async fn neighbors(handle: &Handle) -> Result<Vec<NeighbourMessage>, AttachError> {

@@ -32,6 +32,12 @@ pub(super) fn name_of(link: &LinkMessage) -> &str {
     name.unwrap_or_default()
 }
 
+/// Whether this is its alias.
+pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
+    let is_it = |it: &LinkAttribute| matches!(it, LinkAttribute::IfAlias(text) if text == alias);
+    link.attributes.iter().any(is_it)
+}
+
 /// The host's interface among those of its namespace. One without a device behind it is
 /// known by its kind with its index or its name: names there are the host's to give.
 pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
@@ -52,13 +58,16 @@ fn identity_of_parent(link: &LinkMessage, host: &HostLink) -> bool {
 
 /// The claim's interface among those of the pod's namespace, where it has the recorded
 /// index; by the name that it had at first where an earlier driver recorded none. A child
-/// has its name, as it ends with the pod.
+/// has its name, as it ends with the pod, or its mark.
 pub(super) fn in_pod<'l>(
     links: &'l [LinkMessage],
     link: &PlannedLink,
     indices: &Indices,
 ) -> Option<&'l LinkMessage> {
     let has_name = |found: &&LinkMessage| name_of(found) == link.name.as_str();
+    if let Some(mark) = &link.mark {
+        return links.iter().find(|found| has_alias(found, mark.as_str()));
+    }
     let identity = link.host.identity.as_ref().filter(|_| link.child.is_none());
     let Some(identity) = identity else { return links.iter().find(has_name) };
     let index = indices.get(&link.name).copied();

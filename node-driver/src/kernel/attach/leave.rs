@@ -12,7 +12,7 @@ use crate::kernel::attach::link::{
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, children, ethtool, rdma, settings};
 use crate::prepare::host_link::{HostLink, HostRoute};
-use crate::prepare::plan::{PlannedDevice, PlannedLink};
+use crate::prepare::plan::{Child, PlannedDevice, PlannedLink};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec};
 use rustix::fd::{AsFd, AsRawFd};
@@ -126,8 +126,10 @@ pub fn restore(
     host.run(async |handle| {
         for link in devices.iter().filter_map(|device| device.link.as_ref()) {
             let returned = match link.child {
-                // It was removed, or ended with the pod's namespace.
-                Some(_) => Returned::Removed,
+                Some(child) => {
+                    remove_returned(&handle, link, child, deadline).await?;
+                    Returned::Removed
+                }
                 None => match find(&handle, &link.host, deadline).await? {
                     Some(found) => {
                         Returned::Home(restore_one(&handle, &link.host, &found, sysctl).await)
@@ -139,6 +141,24 @@ pub fn restore(
         }
         Ok(())
     })
+}
+
+/// One made for the pod was removed from it, or ended with its namespace; the kernel gives
+/// those of InfiniBand to the host then, which never had them.
+async fn remove_returned(
+    handle: &Handle,
+    link: &PlannedLink,
+    child: Child,
+    deadline: Instant,
+) -> Result<(), AttachError> {
+    let mut look = tokio::time::interval(LOOK);
+    while link.mark.is_some() {
+        look.tick().await;
+        if children::remove(handle, link, child).await? || Instant::now() >= deadline {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The interface; a device of the machine may come late, and under the name that the pod

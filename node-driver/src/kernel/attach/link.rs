@@ -226,7 +226,12 @@ pub(super) async fn set_attributes(
     attributes: impl Iterator<Item = LinkAttribute>,
 ) -> Vec<Result<(), AttachError>> {
     let mut outcomes = Vec::new();
-    for attribute in attributes.filter(|attribute| !found.attributes.contains(attribute)) {
+    let mut has_set_size = false;
+    for attribute in attributes {
+        if found.attributes.contains(&attribute) && !(has_set_size && is_ipv4_size(&attribute)) {
+            continue;
+        }
+        has_set_size |= is_size(&attribute);
         let verb = format!("set {attribute:?}");
         let message = LinkUnspec::new_with_index(found.header.index);
         let message = message.append_extra_attribute(attribute).build();
@@ -234,6 +239,16 @@ pub(super) async fn set_attributes(
         outcomes.push(set.map_err(|source| AttachError::netlink(name, verb, source)));
     }
     outcomes
+}
+
+fn is_size(attribute: &LinkAttribute) -> bool {
+    matches!(attribute, LinkAttribute::GsoMaxSize(_) | LinkAttribute::GroMaxSize(_))
+}
+
+/// The kernel sets those for IPv4 along with the others where these are small
+/// (`netif_set_gso_max_size`, `net/core/dev.c`), so that what was so may be no more.
+fn is_ipv4_size(attribute: &LinkAttribute) -> bool {
+    matches!(attribute, LinkAttribute::GsoIpv4MaxSize(_) | LinkAttribute::GroIpv4MaxSize(_))
 }
 
 /// Adds a permanent neighbour, or replaces it.

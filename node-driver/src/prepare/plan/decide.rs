@@ -1,6 +1,7 @@
 //! The decision, device by device.
 
 use super::link::link;
+use crate::facts::cloud::CloudNic;
 use crate::kernel::attach::ethtool::Abilities;
 use crate::kernel::attach::host_links::HostLinks;
 use crate::kernel::attach::rdma::NetnsMode;
@@ -28,6 +29,8 @@ pub struct Facts<'a> {
     pub policy: Policy,
     /// Which boot of the machine it is, where the machine tells.
     pub boot_id: Option<&'a str>,
+    /// What the cloud says of the machine's interfaces.
+    pub cloud_nics: &'a [CloudNic],
 }
 
 /// What the operator lets pods have besides.

@@ -115,6 +115,20 @@ pub enum PlanError {
         /// What is asked for.
         asked: Child,
     },
+    /// The kernel makes no such interface on this one.
+    #[error(
+        "device `{device}`: no {asked} can be made on interface `{link}`; set `interface.type` to `{fits}`"
+    )]
+    NoSuchChild {
+        /// The device.
+        device: String,
+        /// Its interface.
+        link: String,
+        /// What is asked for.
+        asked: Child,
+        /// What can be made.
+        fits: Child,
+    },
     /// Two pods on one NIC would have one address.
     #[error("device `{device}`: address `{address}` is that of claim `{holder}` on the same NIC")]
     SameAddress {

@@ -5,6 +5,7 @@ use crate::facts::network::Withheld;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::inventory::NicFacts;
+use crate::prepare::plan::cloud::with_policy_routes;
 use crate::prepare::plan::{Child, Facts, Plan, PlanError, PlannedLink};
 use cluster_model::network_config::{
     InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
@@ -29,7 +30,10 @@ pub(super) fn link(
         return Ok(None);
     }
     let host = nic.netdev.as_ref().and_then(|netdev| facts.links.links.get(netdev));
-    let host = host.filter(|host| facts.policy.move_ib_interfaces || !is_infiniband(host));
+    // One that is made on it leaves it where it is.
+    let is_child = config.interface.kind == Some(InterfaceKind::IpoIb);
+    let may_have = facts.policy.move_ib_interfaces || is_child;
+    let host = host.filter(|host| may_have || !is_infiniband(host));
     let Some(host) = host else {
         let needs_none = nic.rdma.as_ref().is_some_and(|rdma| rdma.is_infiniband);
         if !needs_none {
@@ -38,7 +42,7 @@ pub(super) fn link(
         let wrap = |source| PlanError::Config { device: name(), source };
         return config.check_rdma_only().map(|()| None).map_err(wrap);
     };
-    let child = child(device, &config)?;
+    let child = child(device, host, &config)?;
     refuse_withheld(device, host, child, facts)?;
     if let Some(asked) = child {
         refuse_beside(device, &config, asked, facts.held)?;
@@ -52,11 +56,15 @@ pub(super) fn link(
     refuse_larger_mtu(device, nic, &config)?;
     let pod_name = pod_name(host, &config);
     let (host, config) = match child {
-        None => with_features(device, host.clone(), completed(host, config), facts)?,
+        None => {
+            let config = with_policy_routes(host, completed(host, config), facts.cloud_nics);
+            with_features(device, host.clone(), config, facts)?
+        }
         // What it can do shows when it is there.
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };
-    Ok(Some(PlannedLink { host, child, name: pod_name, config }))
+    let mark = child.filter(|child| *child == Child::IpoIb).and_then(|_| mark(claim, device));
+    Ok(Some(PlannedLink { host, child, mark, name: pod_name, config }))
 }
 
 /// A virtual function sends no packet that its physical function does not: drivers take a
@@ -98,17 +106,40 @@ fn with_features(
 }
 
 /// The NIC's own interface is for who has all of the NIC.
-fn child(device: &AllocatedDevice, config: &NetworkConfig) -> Result<Option<Child>, PlanError> {
+fn child(
+    device: &AllocatedDevice,
+    host: &HostLink,
+    config: &NetworkConfig,
+) -> Result<Option<Child>, PlanError> {
     let is_share = device.share_id.is_some();
-    match config.interface.kind {
+    let fits = if is_infiniband(host) { Child::IpoIb } else { Child::MacVlan };
+    let asked = match config.interface.kind {
         Some(InterfaceKind::Passthrough) if is_share => {
-            Err(PlanError::SharedLink { device: device.device.clone() })
+            return Err(PlanError::SharedLink { device: device.device.clone() });
         }
-        Some(InterfaceKind::IpVlan) => Ok(Some(Child::IpVlan)),
-        Some(InterfaceKind::MacVlan) => Ok(Some(Child::MacVlan)),
-        None if is_share => Ok(Some(Child::MacVlan)),
-        None | Some(InterfaceKind::Passthrough) => Ok(None),
+        Some(InterfaceKind::IpVlan) => Child::IpVlan,
+        Some(InterfaceKind::MacVlan) => Child::MacVlan,
+        Some(InterfaceKind::IpoIb) => Child::IpoIb,
+        None if is_share => fits,
+        None | Some(InterfaceKind::Passthrough) => return Ok(None),
+    };
+    // The kernel makes those of Ethernet on Ethernet, and the other on InfiniBand.
+    if (asked == Child::IpoIb) != (fits == Child::IpoIb) {
+        let (device, link) = (device.device.clone(), host.name.clone());
+        return Err(PlanError::NoSuchChild { device, link, asked, fits });
     }
+    Ok(Some(asked))
+}
+
+/// As long as a name may be, of the claim's UID and the device's name.
+fn mark(claim: &AllocatedClaim, device: &AllocatedDevice) -> Option<LinkName> {
+    let digest = digest(claim, device);
+    let digits = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    format!("dranet{}", digits.get(..9)?).parse().ok()
+}
+
+fn digest(claim: &AllocatedClaim, device: &AllocatedDevice) -> [u8; 32] {
+    Sha256::digest(format!("{}/{}", claim.claim.uid, device.device)).into()
 }
 
 /// What the host lives by stays with it. A child may be on its uplink, and on no member of
@@ -164,10 +195,10 @@ fn with_own_address(
     child: Child,
     config: NetworkConfig,
 ) -> NetworkConfig {
-    if child == Child::IpVlan || config.interface.hardware_addr.is_some() {
+    if child != Child::MacVlan || config.interface.hardware_addr.is_some() {
         return config;
     }
-    let digest = Sha256::digest(format!("{}/{}", claim.claim.uid, device.device));
+    let digest = digest(claim, device);
     let bytes = [0x02, digest[0], digest[1], digest[2], digest[3], digest[4]];
     let hardware_addr = MacAddress::from_bytes(&bytes);
     NetworkConfig { interface: InterfaceConfig { hardware_addr, ..config.interface }, ..config }

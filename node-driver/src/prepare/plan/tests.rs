@@ -1,6 +1,7 @@
 //! The decision over a machine with two InfiniBand NICs and two Ethernet ones.
 
 use super::*;
+use crate::facts::cloud::CloudNic;
 use crate::facts::network::Withheld;
 use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::ethtool::{Abilities, Feature};
@@ -12,7 +13,9 @@ use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, 
 use crate::prepare::inventory::{Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
-use cluster_model::network_config::{EthtoolConfig, MacAddress, NeighborConfig, RouteConfig};
+use cluster_model::network_config::{
+    EthtoolConfig, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
+};
 use process::chain::Chain;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -85,6 +88,7 @@ fn host_link(name: &str, routes: Vec<HostRoute>) -> HostLink {
         neighbors: vec![],
         rules: vec![],
         settings: LinkSettings::default(),
+        router: None,
         ethtool: None,
     }
 }
@@ -174,6 +178,7 @@ fn decide(claim: &AllocatedClaim, held: &[&Plan]) -> Result<Plan, PlanError> {
             held,
             policy: POLICY,
             boot_id: None,
+            cloud_nics: &[],
         },
     )
 }
@@ -349,6 +354,8 @@ fn what_is_refused() {
         one("eth-1", Some(json!({"ethtool": {"features": {"highdma": false}}}))),
         one("eth-1", Some(json!({"ethtool": {"privateFlags": {"legacy-rx": true}}}))),
         one("eth-1", Some(json!({"profile": "fast"}))),
+        one("eth-1", Some(json!({"interface": {"type": "ipoib"}}))),
+        one("ipoib", Some(json!({"interface": {"type": "macvlan"}}))),
         one("eth-1", Some(json!({"rdma": {"serviceLevel": 3}}))),
         refusal(
             &claim(
@@ -431,6 +438,7 @@ fn shares_of_one_nic_live_side_by_side_or_are_refused() {
             held: &[],
             policy: POLICY,
             boot_id: None,
+            cloud_nics: &[],
         };
         Chain(&plan(&one, &facts).expect_err("refused")).to_string()
     };
@@ -474,6 +482,7 @@ fn in_exclusive_mode_an_rdma_device_goes_into_one_pod() {
                 held: &[],
                 policy: POLICY,
                 boot_id: None,
+                cloud_nics: &[],
             },
         )
     };
@@ -526,6 +535,7 @@ fn by_default_pods_get_no_management_devices_and_no_ipoib() {
             held: &[],
             policy: Policy::default(),
             boot_id: None,
+            cloud_nics: &[],
         };
         plan(&claim("u-1", vec![device(device_name, parameters)]), &facts)
     };
@@ -537,6 +547,41 @@ fn by_default_pods_get_no_management_devices_and_no_ipoib() {
     let error = decide("ipoib", Some(json!({"interface": {"name": "net1"}})));
     let error = Chain(&error.expect_err("refused")).to_string();
     assert!(error.contains("RDMA only"), "{error}");
+}
+
+/// The host's interface stays with it whether the operator lets pods have such or not.
+#[test]
+fn a_child_of_ipoib_is_in_its_partition_and_has_a_mark() {
+    let parameters = json!({"interface": {
+        "type": "ipoib", "pkey": "0x1", "name": "net1", "addresses": ["10.9.0.1/24"],
+    }});
+    let planned = |uid: &str, policy: Policy| {
+        let (inventory, links) = (inventory(), links());
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy,
+            boot_id: None,
+            cloud_nics: &[],
+        };
+        let claim = claim(uid, vec![device("ipoib", Some(parameters.clone()))]);
+        plan(&claim, &facts).expect("possible").links().next().expect("an interface").clone()
+    };
+    let one = planned("u-1", Policy::default());
+    assert_eq!((one.child, one.host.name.as_str()), (Some(Child::IpoIb), "ibp7"));
+    assert_eq!(one, planned("u-1", POLICY), "the same in each sandbox");
+    assert_ne!(one.mark, planned("u-2", POLICY).mark);
+    assert_eq!(one.config.interface.hardware_addr, None, "the kernel's");
+    let partition = one.config.interface.pkey.expect("a partition");
+    assert_eq!(partition.of_full_member(), 0x8001);
+    // A share of such a NIC has one of its own.
+    let share_id = Some("s-1".to_owned());
+    let share = claim("u-3", vec![AllocatedDevice { share_id, ..device("ipoib", None) }]);
+    let share = decide(&share, &[]).expect("possible");
+    assert_eq!(share.links().next().expect("an interface").child, Some(Child::IpoIb));
 }
 
 /// A rail with a table of its own, in the pod and in a routing domain of the pod.
@@ -567,6 +612,7 @@ fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
             held: &[],
             policy: POLICY,
             boot_id: None,
+            cloud_nics: &[],
         };
         let plan = plan(&claim("u-1", vec![device("eth-0", parameters)]), &facts);
         plan.expect("possible").links().next().expect("an interface").config.clone()
@@ -591,6 +637,73 @@ fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
     assert_eq!((routes(&own).len(), own.rules.len(), own.neighbors.len()), (0, 0, 0));
 }
 
+/// As upstream makes them, where the pod can reach the router and nobody has said otherwise.
+#[test]
+fn azures_word_on_an_interface_becomes_rules_and_routes() {
+    let nics = [CloudNic {
+        hardware_addr: "02:00:00:00:00:01".parse().expect("an address"),
+        subnet: Some("10.1.0.0/16".parse().expect("a prefix")),
+        ipv6: Some("fd00::7".parse().expect("an address")),
+    }];
+    let decide = |parameters: Value, has_rules: bool| {
+        let (inventory, mut links) = (inventory(), links());
+        let rail = links.links.get_mut("rail0").expect("it is there");
+        rail.router = Some("fe80::1".parse().expect("an address"));
+        let source = Some("10.1.0.7/32".parse().expect("a prefix"));
+        let rule = HostRule { priority: 1700, source, destination: None, table: 700 };
+        rail.rules = if has_rules { vec![rule] } else { vec![] };
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: POLICY,
+            boot_id: None,
+            cloud_nics: &nics,
+        };
+        let plan = plan(&claim("u-1", vec![device("eth-0", Some(parameters))]), &facts);
+        let plan = plan.expect("possible");
+        let config = &plan.links().next().expect("an interface").config;
+        let rules = config.rules.iter().map(|rule| (rule.source, rule.table));
+        let text =
+            |(source, table): (Option<IpPrefix>, u32)| format!("{} {table}", source.expect("one"));
+        let gateways = config.routes.iter().filter(|route| route.table == 100);
+        let gateways = gateways.map(|route| route.gateway.expect("one").to_string());
+        (rules.map(text).collect::<Vec<_>>(), gateways.collect::<Vec<_>>())
+    };
+    let interface = |addresses: &[&str]| json!({"interface": {"addresses": addresses}});
+    let own_route = json!({"routes": [
+        {"destination": "0.0.0.0/0", "gateway": "10.1.0.99", "table": 100}
+    ]});
+    let v4 = (vec!["10.1.0.0/16 100"], vec!["10.1.0.1"]);
+    let none = (vec![], vec![]);
+    for (parameters, has_rules, (rules, gateways)) in [
+        (json!({}), false, v4.clone()),
+        (json!({"interface": {"dhcp": true}}), false, v4.clone()),
+        (interface(&["10.1.0.9/16"]), false, v4.clone()),
+        (
+            interface(&["10.1.0.9/16", "fd00::7/64"]),
+            false,
+            (vec!["10.1.0.0/16 100", "fd00::7/128 100"], vec!["10.1.0.1", "fe80::1"]),
+        ),
+        (own_route, false, (v4.0, vec!["10.1.0.99"])),
+        // Nobody there would answer.
+        (interface(&["192.168.7.5/24"]), false, none.clone()),
+        (json!({"interface": {"vrf": {"name": "blue"}}}), false, none.clone()),
+        (json!({"interface": {"type": "macvlan"}}), false, none),
+        (json!({}), true, (vec!["10.1.0.7/32 700"], vec![])),
+    ] {
+        let expected = (rules, gateways);
+        let (rules, gateways) = decide(parameters.clone(), has_rules);
+        let told = (
+            rules.iter().map(String::as_str).collect(),
+            gateways.iter().map(String::as_str).collect(),
+        );
+        assert_eq!(expected, told, "{parameters}");
+    }
+}
+
 #[test]
 fn a_virtual_function_has_at_most_the_mtu_of_its_physical_function() {
     let decide = |mtu: u32| {
@@ -604,6 +717,7 @@ fn a_virtual_function_has_at_most_the_mtu_of_its_physical_function() {
             held: &[],
             policy: POLICY,
             boot_id: None,
+            cloud_nics: &[],
         };
         let parameters = Some(json!({"interface": {"mtu": mtu}}));
         plan(&claim("u-1", vec![device("eth-0", parameters)]), &facts)

@@ -23,9 +23,11 @@ fn link((host, index): (&str, u32), name: &str, child: Option<Child>) -> Planned
         neighbors: vec![],
         rules: vec![],
         settings: LinkSettings::default(),
+        router: None,
         ethtool: None,
     };
-    PlannedLink { host, child, name: name.parse().unwrap(), config: NetworkConfig::default() }
+    let (name, config) = (name.parse().unwrap(), NetworkConfig::default());
+    PlannedLink { host, child, mark: None, name, config }
 }
 
 fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {

@@ -32,7 +32,8 @@ fn host(of: &LinkMessage) -> HostLink {
 fn claims(links: &[LinkMessage], host: HostLink, index: Option<u32>) -> Option<u32> {
     let name: LinkName = "net1".parse().unwrap();
     let indices = index.map(|index| (name.clone(), index)).into_iter().collect();
-    let link = PlannedLink { host, child: None, name, config: NetworkConfig::default() };
+    let link =
+        PlannedLink { host, child: None, mark: None, name, config: NetworkConfig::default() };
     found(in_pod(links, &link, &indices))
 }
 

@@ -1,0 +1,181 @@
+//! Files of Kubernetes objects, taken apart. JSON is cut into objects as text, so that a large list
+//! is never held as values; all else is.
+
+use super::{SnapshotError, SnapshotError::Read, flatten, parse, with_type};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fs;
+use std::path::Path;
+
+/// An object of a file.
+#[derive(Debug)]
+pub(super) enum Item<'t> {
+    /// As JSON, which may leave out version and kind where its list says them.
+    Text(Typed, &'t str),
+    /// As a value.
+    Value(Value),
+}
+
+/// What says what an object is, and which.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Typed {
+    #[serde(default)]
+    pub(super) api_version: Option<String>,
+    #[serde(default)]
+    pub(super) kind: Option<String>,
+    #[serde(default)]
+    pub(super) metadata: Metadata,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Metadata {
+    #[serde(default)]
+    pub(super) namespace: Option<String>,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+}
+
+/// The fields of a list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'t> {
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(borrow, default)]
+    items: Option<&'t RawValue>,
+}
+
+/// Calls `take` with each object of a file, in order.
+pub(super) fn each(
+    path: &Path,
+    take: &mut dyn FnMut(Item<'_>) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    let read = |source| Read { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(read)?;
+    let documents = serde_json::Deserializer::from_str(&text).into_iter::<&RawValue>();
+    let Ok(documents) = documents.collect::<serde_json::Result<Vec<_>>>() else {
+        return parse(&text, path)?.into_iter().map(Item::Value).try_for_each(take);
+    };
+    documents.into_iter().try_for_each(|document| of_document(path, document.get(), take))
+}
+
+fn of_document(
+    path: &Path,
+    text: &str,
+    take: &mut dyn FnMut(Item<'_>) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    let wrap = |source| SnapshotError::Json { path: path.to_owned(), source };
+    let Ok(List { api_version, kind, items }) = serde_json::from_str(text) else {
+        let document = serde_json::from_str(text).map_err(wrap)?;
+        return flatten(document).into_iter().map(Item::Value).try_for_each(take);
+    };
+    let Some(items) = items.filter(|items| items.get().starts_with('[')) else {
+        return match text {
+            "null" => Ok(()),
+            _ => take(Item::of_text(path, text)?),
+        };
+    };
+    let item_kind = kind.as_deref().and_then(|kind| kind.strip_suffix("List"));
+    let item_kind = item_kind.filter(|kind| !kind.is_empty());
+    let items: Vec<&RawValue> = serde_json::from_str(items.get()).map_err(wrap)?;
+    for item in items {
+        let mut item = Item::of_text(path, item.get())?;
+        match (&mut item, item_kind) {
+            (_, None) => {}
+            (Item::Text(typed, _), Some(kind)) => {
+                typed.kind.get_or_insert_with(|| kind.to_owned());
+                typed.api_version = typed.api_version.take().or_else(|| api_version.clone());
+            }
+            (Item::Value(value), Some(kind)) => {
+                let version = api_version.clone().map(Value::from);
+                *value = with_type(value.take(), kind, version.as_ref());
+            }
+        }
+        take(item)?;
+    }
+    Ok(())
+}
+
+impl<'t> Item<'t> {
+    /// An object that is one JSON text.
+    pub(super) fn of_text(path: &Path, text: &'t str) -> Result<Self, SnapshotError> {
+        let wrap = |source| SnapshotError::Json { path: path.to_owned(), source };
+        match serde_json::from_str(text) {
+            Ok(typed) => Ok(Self::Text(typed, text)),
+            Err(_) => serde_json::from_str(text).map(Self::Value).map_err(wrap),
+        }
+    }
+}
+
+impl Typed {
+    /// The same of a value.
+    pub(super) fn of(value: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let metadata = &value["metadata"];
+        Self {
+            api_version: text(&value["apiVersion"]),
+            kind: text(&value["kind"]),
+            metadata: Metadata {
+                namespace: text(&metadata["namespace"]),
+                name: text(&metadata["name"]),
+            },
+        }
+    }
+
+    /// The object as a value, with version and kind.
+    pub(super) fn value(&self, text: &str) -> serde_json::Result<Value> {
+        let mut value: Value = serde_json::from_str(text)?;
+        if let Some(object) = value.as_object_mut() {
+            for (field, of_list) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
+                if let Some(of_list) = of_list {
+                    object.insert(field.to_owned(), of_list.as_str().into());
+                }
+            }
+        }
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::objects;
+    use super::*;
+    use std::fs;
+
+    /// Whatever the form of a file, its objects are those that it has as values.
+    #[test]
+    fn text_is_taken_apart_as_values_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.json");
+        for text in [
+            r#"{"kind": "NodeList", "apiVersion": "v1", "items": [{}, {"kind": "Pod"}]}"#,
+            r#"{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "a"}}]}"#,
+            r#"{"items": [{"kind": "Node"}, {}, null, 3, {"kind": 3}]}"#,
+            r#"{"kind": 3, "items": [{"kind": "Node"}]}"#,
+            r#"{"kind": "NodeList", "items": [{"metadata": {"name": 3}}, {"metadata": []}]}"#,
+            r#"{"kind": "Node"} {"kind": "Pod", "items": null} {"items": {}} null [] 3"#,
+            r#"{"kind": "Node", "kind": "Pod"}"#,
+            "kind: NodeList\nitems: [{}]\n---\nkind: Pod",
+            "",
+        ] {
+            fs::write(&path, text).unwrap();
+            // Of YAML the name would make bad JSON.
+            let path = if text.starts_with('{') { path.clone() } else { path.with_extension("") };
+            fs::write(&path, text).unwrap();
+            let mut found = Vec::new();
+            each(&path, &mut |item| {
+                found.push(match item {
+                    Item::Text(typed, text) => typed.value(text).unwrap(),
+                    Item::Value(value) => value,
+                });
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(found, objects(&path).unwrap(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What the kernel is asked for, byte by byte where no machine of the tests has the device, and
+//! which interfaces are the claim's.
+
+use super::*;
+use crate::prepare::host_link::{HostLink, LinkSettings, SegmentSizes};
+use cluster_model::network_config::NetworkConfig;
+use netlink_packet_core::Emitable;
+use serde_json::json;
+
+const MARK: &str = "dranet012345678";
+
+fn link(child: Child, config: serde_json::Value) -> PlannedLink {
+    let host = HostLink {
+        name: "ib0".into(),
+        parent: None,
+        hardware_addr: None,
+        mtu: 2044,
+        up: true,
+        sizes: SegmentSizes::default(),
+        addresses: vec![],
+        routes: vec![],
+        identity: None,
+        neighbors: vec![],
+        rules: vec![],
+        settings: LinkSettings::default(),
+        router: None,
+        ethtool: None,
+    };
+    let mark = (child == Child::IpoIb).then(|| MARK.parse().unwrap());
+    let config = NetworkConfig::parse(&config).unwrap();
+    PlannedLink { host, child: Some(child), mark, name: "net1".parse().unwrap(), config }
+}
+
+/// `struct rtattr` with its value, padded.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + value.len()).unwrap();
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// `IFLA_LINKINFO` (18) of `IFLA_INFO_KIND` (1) and `IFLA_INFO_DATA` (2), in which
+/// `IFLA_IPOIB_PKEY` is 1 and `IFLA_IPOIB_MODE` is 2 (`include/uapi/linux/if_link.h`).
+#[test]
+fn ipoib_is_asked_for_in_datagram_mode_and_its_partition() {
+    let datagram = attribute(2, &0_u16.to_ne_bytes());
+    let partition = attribute(1, &0x8001_u16.to_ne_bytes());
+    for (config, data) in [
+        (json!({"interface": {"type": "ipoib"}}), datagram.clone()),
+        (
+            json!({"interface": {"type": "ipoib", "pkey": "0x0001"}}),
+            [datagram.clone(), partition].concat(),
+        ),
+    ] {
+        let message = message(&link(Child::IpoIb, config), Child::IpoIb, 7, 11);
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        let info = [attribute(1, b"ipoib\0"), attribute(2, &data)].concat();
+        for expected in [
+            attribute(18, &info),
+            // `IFLA_LINK`, `IFLA_IFNAME` and `IFLA_NET_NS_FD`.
+            attribute(5, &7_u32.to_ne_bytes()),
+            attribute(3, format!("{MARK}\0").as_bytes()),
+            attribute(28, &11_u32.to_ne_bytes()),
+        ] {
+            let has = bytes.windows(expected.len()).any(|window| window == expected);
+            assert!(has, "{expected:?} is not in {bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn the_claims_is_told_from_the_hosts_and_the_pods_own() {
+    let found = |name: &str, kind: InfoKind, alias: Option<&str>| {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+        message.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
+        message
+    };
+    let planned = link(Child::IpoIb, json!({"interface": {"type": "ipoib"}}));
+    for (name, kind, alias, expected) in [
+        ("net1", InfoKind::Ipoib, Some(MARK), true),
+        // The kernel renames one whose name the host has already.
+        ("dev12", InfoKind::Ipoib, Some(MARK), true),
+        // Of a hook that was killed before it had its name.
+        (MARK, InfoKind::Ipoib, None, true),
+        ("net1", InfoKind::Ipoib, None, false),
+        ("net1", InfoKind::Ipoib, Some("rail 1"), false),
+        ("ib0", InfoKind::Ipoib, None, false),
+        ("net1", InfoKind::MacVlan, Some(MARK), false),
+    ] {
+        let found = found(name, kind, alias);
+        assert_eq!(is_the_claims(&found, &planned, Child::IpoIb), expected, "{found:?}");
+    }
+    let planned = link(Child::MacVlan, json!({}));
+    assert!(is_the_claims(&found("net1", InfoKind::MacVlan, None), &planned, Child::MacVlan));
+    assert!(!is_the_claims(&found("net2", InfoKind::MacVlan, None), &planned, Child::MacVlan));
+}

@@ -1,0 +1,79 @@
+//! Routes by the sender's address, as Azure's networks need them where a machine has several
+//! interfaces: what comes from an interface's network leaves by it. The tables are numbered as
+//! upstream DRANET numbers them.
+
+use crate::facts::cloud::CloudNic;
+use crate::prepare::host_link::HostLink;
+use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The table of the machine's first interface.
+const FIRST_TABLE: u32 = 100;
+
+/// With the rules and routes that follow from the cloud's word on the interface. Without them
+/// where the host has rules of its own for it, which have gone along, or where it is in a
+/// routing domain, which has its own table.
+pub(super) fn with_policy_routes(
+    host: &HostLink,
+    mut config: NetworkConfig,
+    nics: &[CloudNic],
+) -> NetworkConfig {
+    let is_it =
+        |(_, nic): &(u32, &CloudNic)| Some(&nic.hardware_addr) == host.hardware_addr.as_ref();
+    let found = (FIRST_TABLE..).zip(nics).find(is_it);
+    let is_routed = !host.rules.is_empty() || config.interface.vrf.is_some();
+    let Some((table, nic)) = found.filter(|_| !is_routed) else { return config };
+    let paths = [ipv4(nic, &config), ipv6(nic, host, &config)];
+    for (source, gateway) in paths.into_iter().flatten() {
+        let rule = RuleConfig { priority: 0, source: Some(source), destination: None, table };
+        let destination = everywhere(gateway);
+        let route =
+            RouteConfig { destination, gateway: Some(gateway), source: None, scope: 0, table };
+        let is_same = |it: &RouteConfig| (it.destination, it.table) == (destination, table);
+        if !config.routes.iter().any(is_same) {
+            config.routes.push(route);
+        }
+        if !config.rules.contains(&rule) {
+            config.rules.push(rule);
+        }
+    }
+    config
+}
+
+/// The network and its first address, which is the router's, where the pod can reach it.
+fn ipv4(nic: &CloudNic, config: &NetworkConfig) -> Option<(IpPrefix, IpAddr)> {
+    let subnet = nic.subnet?;
+    let IpAddr::V4(network) = subnet.address else { return None };
+    let base = network.to_bits() & mask(subnet.prefix_len);
+    let router = Ipv4Addr::from_bits(base.checked_add(1)?);
+    let interface = &config.interface;
+    let reaches =
+        interface.dhcp == Some(true) || interface.addresses.iter().any(|own| covers(own, router));
+    (reaches && covers(&subnet, router)).then_some((subnet, router.into()))
+}
+
+/// The address and the host's router, where the pod has this address.
+fn ipv6(nic: &CloudNic, host: &HostLink, config: &NetworkConfig) -> Option<(IpPrefix, IpAddr)> {
+    let address = IpAddr::V6(nic.ipv6?);
+    let has_it = config.interface.addresses.iter().any(|own| own.address == address);
+    let router = host.router.filter(|_| has_it)?;
+    Some((IpPrefix { address, prefix_len: 128 }, router))
+}
+
+fn covers(prefix: &IpPrefix, address: Ipv4Addr) -> bool {
+    let IpAddr::V4(own) = prefix.address else { return false };
+    let mask = mask(prefix.prefix_len);
+    own.to_bits() & mask == address.to_bits() & mask
+}
+
+fn mask(prefix_len: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or_default()
+}
+
+fn everywhere(gateway: IpAddr) -> IpPrefix {
+    let address = match gateway {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    IpPrefix { address, prefix_len: 0 }
+}

@@ -1,0 +1,49 @@
+//! What a plan makes of interfaces: in a pod's network namespace, and on the host again
+//! afterwards. The kernel itself, without a kubelet and a runtime; `ip` and `tc` tell what is.
+//!
+//! Every test makes the namespaces that it needs. They belong to a user namespace of this
+//! program's own, so that no root is needed where the machine lets users make such namespaces.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "attach/settings.rs"]
+mod settings;
+#[path = "attach/stage.rs"]
+mod stage;
+
+use libtest_mimic::{Arguments, Trial};
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{getegid, geteuid};
+use std::fs;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Err(error) = enter() {
+        return refuse(&format!("failed to make a network namespace (needs root): {error}"));
+    }
+    let trials = settings::tests().into_iter().map(|(name, body)| {
+        Trial::test(name, move || {
+            body();
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// Namespaces of the program's own, before any thread exists. The user is root in them: what
+/// a test starts has the rights of the test.
+fn enter() -> std::io::Result<()> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    if unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).is_err() {
+        return Ok(unshare(CloneFlags::CLONE_NEWNET)?);
+    }
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
+}
+
+#[expect(clippy::print_stderr, reason = "a test program")]
+fn refuse(text: &str) -> ExitCode {
+    eprintln!("error: {text}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,172 @@
+//! What a pod's configuration sets, read back from the kernel.
+
+use crate::stage::{RAIL, Stage, link, set};
+use node_driver::facts::cloud::CloudNic;
+use node_driver::kernel::attach::netns::NetNs;
+use rtnetlink::packet_route::link::LinkAttribute;
+use serde_json::json;
+use std::mem::discriminant;
+
+pub(crate) fn tests() -> Vec<(&'static str, fn())> {
+    vec![
+        ("a_rails_rules_routes_and_neighbours_are_in_the_pod", rules_routes_and_neighbours),
+        ("by_azures_word_what_comes_from_an_interface_leaves_by_it", azures_policy_routes),
+        ("segment_sizes_are_the_pods_and_then_the_hosts_again", segment_sizes),
+    ]
+}
+
+/// A rail with a routing table of its own for each family, as hosts with several rails have.
+const TABLES: [&str; 11] = [
+    "addr add 10.7.0.1/24 dev rail0",
+    "addr add fd07::1/64 dev rail0 nodad",
+    "link set rail0 up",
+    "link set far up",
+    "route add 10.70.0.0/16 via 10.7.0.254 dev rail0",
+    "route add 10.7.0.0/24 dev rail0 table 700",
+    "route add default via 10.7.0.254 dev rail0 table 700",
+    "-6 route add default via fd07::fe dev rail0 table 700",
+    "rule add from 10.7.0.1 table 700 priority 1700",
+    "-6 rule add from fd07::1 table 700 priority 1701",
+    "neigh add 10.7.0.77 lladdr 02:00:00:00:cc:01 dev rail0 nud permanent",
+];
+
+/// All of the host's that a person can set of it.
+const STATE: [&str; 7] = [
+    "ip -o addr show dev rail0 scope global",
+    "ip route show table all dev rail0 proto boot",
+    "ip -6 route show table all dev rail0 proto boot",
+    "ip rule",
+    "ip -6 rule",
+    "ip neigh show dev rail0 nud permanent",
+    "ip link show dev rail0",
+];
+
+fn state(stage: &Stage) -> String {
+    // The index stays too.
+    STATE.map(|line| stage.on_host(line)).concat()
+}
+
+fn rules_routes_and_neighbours() {
+    let stage = Stage::with(&TABLES);
+    let before = state(&stage);
+    let mut attached = stage.attach(stage.plan(json!({"interface": {"name": "net1"}})));
+    // Another container of the pod adds nothing.
+    stage.again(&mut attached);
+    for (line, expected) in [
+        ("ip rule", "1700:\tfrom 10.7.0.1 lookup 700\n"),
+        ("ip -6 rule", "1701:\tfrom fd07::1 lookup 700\n"),
+        ("ip route show table 700", "default via 10.7.0.254 dev net1 proto static \n"),
+        ("ip route show table 700", "10.7.0.0/24 dev net1 proto static scope link \n"),
+        ("ip -6 route show table 700", "default via fd07::fe dev net1 proto static "),
+        ("ip route show table main", "10.70.0.0/16 via 10.7.0.254 dev net1 proto static \n"),
+        ("ip neigh show dev net1", "10.7.0.77 lladdr 02:00:00:00:cc:01 PERMANENT"),
+        // By the rule and its table, and not by the main one.
+        ("ip route get 192.0.2.9 from 10.7.0.1", "via 10.7.0.254 dev net1 table 700"),
+        ("ip route get 2001:db8::9 from fd07::1", "via fd07::fe dev net1 table 700"),
+    ] {
+        let told = stage.in_pod(line);
+        let count = told.matches(expected).count();
+        assert_eq!(count, 1, "`{line}` says `{expected}` {count} times:\n{told}");
+    }
+    stage.take_back(&attached);
+    assert_eq!(state(&stage), before);
+}
+
+/// Azure's metadata says the network of each interface; the second has table 101. The IPv6
+/// router is the one that the host has heard of.
+fn azures_policy_routes() {
+    let nic = |hardware_addr: &str, subnet: &str| CloudNic {
+        hardware_addr: hardware_addr.parse().unwrap(),
+        subnet: Some(subnet.parse().unwrap()),
+        ipv6: Some("fd07::4".parse().unwrap()),
+    };
+    let nics = [nic("02:00:00:00:ff:ff", "10.6.0.0/24"), nic("02:00:00:00:aa:00", "10.7.0.0/24")];
+    let lines = [
+        "addr add 10.7.0.4/24 dev rail0",
+        "addr add fd07::4/64 dev rail0 nodad",
+        "link set rail0 up",
+        "link set far up",
+        "-6 route add default via fe80::1 dev rail0 proto ra metric 1024",
+        // The host's own way, else it were the rail.
+        "link add way address 02:00:00:00:aa:10 type veth peer name away",
+        "link set away up",
+        "link set way up",
+        "addr add fd09::1/64 dev way nodad",
+        "-6 route add default via fd09::fe dev way metric 100",
+    ];
+    let ways = [
+        ("ip route get 192.0.2.9 from 10.7.0.4", "via 10.7.0.1 dev net1 table 101"),
+        ("ip -6 route get 2001:db8::9 from fd07::4", "via fe80::1 dev net1 table 101"),
+    ];
+    let stage = Stage::with(&lines);
+    let before = state(&stage);
+    let parameters = json!({"interface": {"name": "net1"}});
+    let mut attached = stage.attach(stage.plan_in(&nics, parameters.clone()));
+    stage.again(&mut attached);
+    for (line, expected) in ways {
+        let told = stage.in_pod(line);
+        assert!(told.contains(expected), "`{line}`: {told}");
+    }
+    for (line, expected) in [("ip rule", "from 10.7.0.0/24 lookup 101"), ("ip -6 rule", "fd07::4")]
+    {
+        assert_eq!(stage.in_pod(line).matches(expected).count(), 1, "`{line}`");
+    }
+    stage.take_back(&attached);
+    assert_eq!(state(&stage), before);
+
+    // The host's own go along instead.
+    let own = [
+        "route add default via 10.7.0.253 dev rail0 table 55",
+        "rule add from 10.7.0.4 table 55 priority 1500",
+    ];
+    let stage = Stage::with(&[&lines[..], &own].concat());
+    let attached = stage.attach(stage.plan_in(&nics, parameters));
+    let told = stage.in_pod(ways[0].0);
+    assert!(told.contains("via 10.7.0.253 dev net1 table 55"), "{told}");
+    assert!(!stage.in_pod("ip rule").contains("101"));
+    stage.take_back(&attached);
+}
+
+/// The largest segments, in the order of the fields: GSO, GRO, and the same for IPv4.
+type Sizes = [u32; 4];
+
+fn attributes([gso, gro, gso_ipv4, gro_ipv4]: Sizes) -> [LinkAttribute; 4] {
+    [
+        LinkAttribute::GsoMaxSize(gso),
+        LinkAttribute::GroMaxSize(gro),
+        LinkAttribute::GsoIpv4MaxSize(gso_ipv4),
+        LinkAttribute::GroIpv4MaxSize(gro_ipv4),
+    ]
+}
+
+fn have(namespace: &NetNs, name: &str, sizes: Sizes, whose: &str) {
+    let (_, found) = link(namespace, name);
+    let expected = attributes(sizes);
+    let is_same = |a: &LinkAttribute, b: &LinkAttribute| discriminant(a) == discriminant(b);
+    let of = |it: &LinkAttribute| found.iter().find(|found| is_same(found, it)).cloned();
+    assert_eq!(expected.each_ref().map(of), expected.map(Some), "{whose}");
+}
+
+/// The kernel sets the sizes for IPv4 along with the others, where these are small
+/// (`netif_set_gso_max_size`, `net/core/dev.c`).
+fn segment_sizes() {
+    const LEGACY: u32 = 65536;
+    for (host, pod) in [
+        ([LEGACY; 4], [131_072, 120_000, 60_000, 61_000]),
+        ([LEGACY; 4], [40_000, 41_000, LEGACY, LEGACY]),
+        ([40_000, 41_000, LEGACY, LEGACY], [131_072, 131_072, LEGACY, LEGACY]),
+        ([40_000, 41_000, 42_000, 43_000], [50_000, 51_000, 42_000, 43_000]),
+    ] {
+        let stage = Stage::with(&["link set rail0 up", "link set far up"]);
+        attributes(host).into_iter().for_each(|size| set(&stage.host, RAIL, size));
+        have(&stage.host, RAIL, host, "the host's before");
+        let [gso, gro, gso_ipv4, gro_ipv4] = pod;
+        let attached = stage.attach(stage.plan(json!({"interface": {
+            "name": "net1", "addresses": ["192.168.7.5/24"], "gsoMaxSize": gso,
+            "groMaxSize": gro, "gsoIPv4MaxSize": gso_ipv4, "groIPv4MaxSize": gro_ipv4,
+        }})));
+        have(&stage.pod, "net1", pod, "the pod's");
+        stage.take_back(&attached);
+        have(&stage.host, RAIL, host, "the host's again");
+    }
+}

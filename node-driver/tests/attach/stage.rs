@@ -1,0 +1,178 @@
+//! A host and a pod: two network namespaces, and a claim whose interface goes from one to the
+//! other and back.
+
+use futures::TryStreamExt;
+use nix::sched::{CloneFlags, unshare};
+use node_driver::facts::cloud::CloudNic;
+use node_driver::kernel::attach::enter::{Indices, Known, attach};
+use node_driver::kernel::attach::host_links::HostNetwork;
+use node_driver::kernel::attach::leave::{Returned, leave, restore};
+use node_driver::kernel::attach::netns::NetNs;
+use node_driver::kernel::attach::rdma::NetnsMode;
+use node_driver::kernel::attach::{AttachError, SYSCTL};
+use node_driver::prepare::claim::{AllocatedClaim, AllocatedDevice, ClaimRef, PodRef};
+use node_driver::prepare::inventory::Inventory;
+use node_driver::prepare::plan::{Facts, Plan, Policy, plan};
+use rtnetlink::LinkUnspec;
+use rtnetlink::packet_route::link::LinkAttribute;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// The host's interface that a claim gets; its pair's other end is `far`.
+pub(crate) const RAIL: &str = "rail0";
+
+/// The two namespaces.
+pub(crate) struct Stage {
+    pub(crate) host: NetNs,
+    pub(crate) pod: NetNs,
+}
+
+/// A claim's interfaces in the pod.
+pub(crate) struct Attached {
+    plan: Plan,
+    links: Indices,
+}
+
+impl Stage {
+    /// With these lines of `ip` carried out on the host, after a pair of links is made.
+    pub(crate) fn with(lines: &[&str]) -> Self {
+        let stage = Self { host: namespace(), pod: namespace() };
+        let pair = "link add rail0 address 02:00:00:00:aa:00 mtu 9000 type veth peer name far";
+        for line in [pair].iter().chain(lines) {
+            run(&stage.host, &format!("ip {line}"));
+        }
+        stage
+    }
+
+    /// The plan for a claim with these parameters.
+    pub(crate) fn plan(&self, parameters: Value) -> Plan {
+        self.plan_in(&[], parameters)
+    }
+
+    /// The same in a cloud that says this of the machine's interfaces.
+    pub(crate) fn plan_in(&self, cloud_nics: &[CloudNic], parameters: Value) -> Plan {
+        let network = HostNetwork::read(&self.host, &BTreeSet::new()).unwrap();
+        let links = network.links(&self.host, &[RAIL.to_owned()]).unwrap();
+        let inventory = Inventory::default().with_virtual(&network.facts());
+        let is_rail = |name: &&String| inventory.devices[*name].netdev.as_deref() == Some(RAIL);
+        let device = inventory.devices.keys().find(is_rail).unwrap().clone();
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: Policy::default(),
+            boot_id: None,
+            cloud_nics,
+        };
+        plan(&claim(device, parameters), &facts).unwrap()
+    }
+
+    /// Attaches it.
+    pub(crate) fn attach(&self, plan: Plan) -> Attached {
+        let mut links = Indices::new();
+        self.attach_again(&plan, &mut links).unwrap();
+        Attached { plan, links }
+    }
+
+    fn attach_again(&self, plan: &Plan, links: &mut Indices) -> Result<(), AttachError> {
+        let (leases, before) = (BTreeMap::new(), links.clone());
+        let known = Known { leases: &leases, links: &before };
+        let journal = |now: &Indices| {
+            links.clone_from(now);
+            Ok(())
+        };
+        attach(plan, known, &self.host, &self.pod, journal).map(drop)
+    }
+
+    /// Attaches for another container of the pod.
+    pub(crate) fn again(&self, attached: &mut Attached) {
+        self.attach_again(&attached.plan, &mut attached.links).unwrap();
+    }
+
+    /// Takes it back. The host has all of it again.
+    pub(crate) fn take_back(&self, attached: &Attached) {
+        let devices: Vec<_> = attached.plan.devices.iter().collect();
+        leave(&devices, &attached.links, &self.host, &self.pod).unwrap();
+        let tell = |_: &_, returned| match returned {
+            Returned::Home(lacking) => assert!(lacking.is_empty(), "{lacking:?}"),
+            Returned::Removed => {}
+            Returned::Gone => panic!("it is gone"),
+        };
+        restore(&devices, &self.host, Duration::ZERO, Path::new(SYSCTL), tell).unwrap();
+    }
+
+    /// What a program says in the pod.
+    pub(crate) fn in_pod(&self, line: &str) -> String {
+        run(&self.pod, line)
+    }
+
+    /// What a program says on the host.
+    pub(crate) fn on_host(&self, line: &str) -> String {
+        run(&self.host, line)
+    }
+}
+
+/// A network namespace that lives as long as the value.
+fn namespace() -> NetNs {
+    let made = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        NetNs::current().unwrap()
+    });
+    made.join().unwrap()
+}
+
+/// Index and attributes of an interface.
+pub(crate) fn link(namespace: &NetNs, name: &str) -> (u32, Vec<LinkAttribute>) {
+    let found = namespace.run(async |handle| {
+        let mut links = handle.link().get().match_name(name.to_owned()).execute();
+        Ok(links.try_next().await.unwrap().unwrap())
+    });
+    let found = found.unwrap();
+    (found.header.index, found.attributes)
+}
+
+/// Sets an attribute of it.
+pub(crate) fn set(namespace: &NetNs, name: &str, attribute: LinkAttribute) {
+    let message = LinkUnspec::new_with_index(link(namespace, name).0);
+    let message = message.append_extra_attribute(attribute).build();
+    let outcome = namespace.run(async |handle| Ok(handle.link().set(message).execute().await));
+    outcome.unwrap().unwrap();
+}
+
+/// Runs one command line in a namespace, words split at spaces.
+fn run(namespace: &NetNs, line: &str) -> String {
+    let started = namespace.run(async |_| {
+        let mut words = line.split(' ');
+        Ok(Command::new(words.next().unwrap()).args(words).output())
+    });
+    let output = started.unwrap().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "`{line}` failed: {}", error.trim());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn claim(device: String, parameters: Value) -> AllocatedClaim {
+    let uid = "c1a1f0ea-0000-4000-8000-000000000001".to_owned();
+    AllocatedClaim {
+        claim: ClaimRef { namespace: "ns".to_owned(), name: "claim".to_owned(), uid },
+        pods: vec![PodRef { name: "pod".to_owned(), uid: "p-1".to_owned() }],
+        pod_claim_name: None,
+        devices: vec![AllocatedDevice {
+            request: "nic".to_owned(),
+            pool: "n1".to_owned(),
+            device,
+            share_id: None,
+            admin_access: false,
+            parameters: Some(parameters),
+            are_parameters_of_class: false,
+            address: None,
+        }],
+        others: vec![],
+    }
+}

@@ -40,6 +40,49 @@ pub struct NetworkConfig {
     /// What applications are told to use on its RDMA ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rdma: Option<RdmaConfig>,
+    /// What its physical function lets it do, where it is a virtual function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_function: Option<VirtualFunctionConfig>,
+}
+
+/// What a physical function lets a virtual one do while the claim has it. The kernel knows these
+/// settings at the physical function's interface, which stays with the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct VirtualFunctionConfig {
+    /// The VLAN that its packets are put in; 0 is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// Their priority in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan_qos: Option<u8>,
+    /// Let it change its hardware address, and hear what is for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<bool>,
+    /// Drop what it sends with another address than its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spoof_check: Option<bool>,
+    /// What it can send at least, in Mbit/s; 0 is nothing for sure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_tx_rate: Option<u32>,
+    /// What it can send at most, in Mbit/s; 0 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tx_rate: Option<u32>,
+    /// Whether its link is up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_state: Option<LinkState>,
+}
+
+/// The link of a virtual function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkState {
+    /// As the port's.
+    Auto,
+    /// Always up, so that virtual functions reach each other without a cable.
+    Enable,
+    /// Always down.
+    Disable,
 }
 
 /// What applications are told to use on a NIC's RDMA ports. A connection has these values, not a

@@ -2,7 +2,7 @@
 
 use super::{
     ConfigError, InterfaceConfig, InterfaceKind, NetworkConfig, RdmaConfig, RouteConfig,
-    RuleConfig, VrfConfig,
+    RuleConfig, VirtualFunctionConfig, VrfConfig,
 };
 use std::net::IpAddr;
 
@@ -14,6 +14,10 @@ const SCOPES: [u8; 2] = [0, 253];
 const RULE_PRIORITY_MAX: u32 = 32767;
 /// Service levels have four bits (InfiniBand architecture specification, 7.6.5).
 const SERVICE_LEVEL_MAX: u8 = 15;
+/// VLANs 1 to 4094 are for networks (IEEE 802.1Q, 9.6).
+const VLAN_MAX: u16 = 4094;
+/// Priorities have three bits.
+const VLAN_QOS_MAX: u8 = 7;
 /// The tables `default`, `main` and `local`.
 const RESERVED_TABLES: [u32; 3] = [253, 254, 255];
 
@@ -32,7 +36,7 @@ fn ensure(holds: bool, field: &str, problem: impl Into<String>) -> Check {
 
 impl NetworkConfig {
     pub(super) fn check(&self) -> Check {
-        let Self { profile, interface, routes, rules, neighbors: _, ethtool: _, rdma } = self;
+        let Self { profile, interface, routes, rules, rdma, virtual_function, .. } = self;
         ensure(profile.is_none(), "profile", NO_PROFILES)?;
         interface.check()?;
         for (index, route) in routes.iter().enumerate() {
@@ -42,6 +46,7 @@ impl NetworkConfig {
             rule.check(&format!("rules[{index}]"))?;
         }
         rdma.map_or(Ok(()), RdmaConfig::check)?;
+        virtual_function.map_or(Ok(()), VirtualFunctionConfig::check)?;
         let vrf_with_rules = interface.vrf.is_some() && !rules.is_empty();
         ensure(!vrf_with_rules, "rules", "cannot go with `interface.vrf`, which routes by itself")
     }
@@ -49,7 +54,7 @@ impl NetworkConfig {
     /// What asks for something that only an interface can have, on a device
     /// that has none: the paths of those fields.
     pub fn check_rdma_only(&self) -> Check {
-        let Self { profile: _, interface, routes, rules, neighbors, ethtool, rdma: _ } = self;
+        let Self { interface, routes, rules, neighbors, ethtool, .. } = self;
         let none = "is set, but the device has RDMA only and no network interface";
         ensure(*interface == InterfaceConfig::default(), "interface", none)?;
         ensure(routes.is_empty(), "routes", none)?;
@@ -71,6 +76,23 @@ impl RdmaConfig {
         )?;
         let level = self.service_level.is_none_or(|level| level <= SERVICE_LEVEL_MAX);
         ensure(level, "rdma.serviceLevel", format!("must be 0 to {SERVICE_LEVEL_MAX}"))
+    }
+}
+
+impl VirtualFunctionConfig {
+    fn check(self) -> Check {
+        let vlan = self.vlan.unwrap_or_default();
+        let problem = format!("must be at most {VLAN_MAX}");
+        ensure(vlan <= VLAN_MAX, "virtualFunction.vlan", problem)?;
+        let qos = self.vlan_qos.unwrap_or_default();
+        let problem = format!("must be at most {VLAN_QOS_MAX}");
+        ensure(qos <= VLAN_QOS_MAX, "virtualFunction.vlanQos", problem)?;
+        let problem = "needs `virtualFunction.vlan`, in which it is the priority";
+        ensure(self.vlan_qos.is_none() || vlan != 0, "virtualFunction.vlanQos", problem)?;
+        let rates = self.min_tx_rate.zip(self.max_tx_rate);
+        let in_order = rates.is_none_or(|(min, max)| max == 0 || min <= max);
+        let problem = "is above `virtualFunction.maxTxRate`";
+        ensure(in_order, "virtualFunction.minTxRate", problem)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which fields reach beyond the pod that has them, so that only namespaces may set them
 //! which the operator names. Admission holds the annotation to it, the driver the claims.
 
-use super::{InterfaceConfig, NetworkConfig};
+use super::{InterfaceConfig, NetworkConfig, VirtualFunctionConfig};
 
 /// Stands for all namespaces.
 pub const ALL_NAMESPACES: &str = "*";
@@ -9,7 +9,8 @@ pub const ALL_NAMESPACES: &str = "*";
 impl NetworkConfig {
     /// The guarded fields that are set, by path.
     pub fn guarded_fields(&self) -> Vec<&'static str> {
-        let Self { profile: _, interface, routes, rules, neighbors, ethtool: _, rdma: _ } = self;
+        let Self { interface, routes, rules, neighbors, virtual_function, .. } = self;
+        let is_set = |it: &VirtualFunctionConfig| *it != VirtualFunctionConfig::default();
         let InterfaceConfig {
             addresses,
             address_range,
@@ -33,6 +34,7 @@ impl NetworkConfig {
             ("routes", !routes.is_empty()),
             ("rules", !rules.is_empty()),
             ("neighbors", !neighbors.is_empty()),
+            ("virtualFunction", virtual_function.as_ref().is_some_and(is_set)),
         ];
         fields.into_iter().filter_map(|(field, is_set)| is_set.then_some(field)).collect()
     }
@@ -68,6 +70,8 @@ mod tests {
             (interface("forwarding", json!(true)), Some("interface.forwarding")),
             (interface("vrf", json!({"name": "blue"})), Some("interface.vrf")),
             (interface("type", json!("ipoib")), None),
+            (json!({"virtualFunction": {}}), None),
+            (json!({"virtualFunction": {"trust": false}}), Some("virtualFunction")),
             (json!({"interface": {"type": "ipoib", "pkey": "0x8001"}}), Some("interface.pkey")),
             (
                 json!({"routes": [{"destination": "10.0.0.0/8", "gateway": "10.1.0.1"}]}),

@@ -13,6 +13,7 @@ pub mod dhcp;
 mod ebpf;
 pub mod enter;
 pub mod ethtool;
+pub mod functions;
 pub mod hook;
 pub mod host_links;
 mod identity;
@@ -75,6 +76,16 @@ pub enum AttachError {
     NoRdma {
         /// Its name.
         name: String,
+    },
+    /// The driver of a physical function has no such setting.
+    #[error(
+        "interface `{link}`: its driver does not set `{field}` of virtual functions; remove it from the network configuration"
+    )]
+    NoFunctionSetting {
+        /// The physical function's interface.
+        link: String,
+        /// The field of the network configuration.
+        field: &'static str,
     },
     /// The host's interfaces could not be read.
     #[error(transparent)]

@@ -180,8 +180,13 @@ mod tests {
                 chars: vec![],
                 missing: vec![],
             };
-            let nic =
-                NicFacts { address: None, rdma: Some(rdma), netdev: None, physical_mtu: None };
+            let nic = NicFacts {
+                address: None,
+                rdma: Some(rdma),
+                netdev: None,
+                physical_mtu: None,
+                function: None,
+            };
             let inventory = Inventory { devices: [("nic".to_owned(), nic)].into(), rdma_cm: None };
             let health = of(&inventory, &BTreeSet::new(), "node", SystemTime::UNIX_EPOCH);
             assert_eq!((health[0].state, health[0].message.as_str()), (expected, message));

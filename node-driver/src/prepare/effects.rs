@@ -5,6 +5,7 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::keeper::Keepers;
+use crate::kernel::attach::functions;
 use crate::kernel::attach::leave::{KERNEL_RETURN, Returned, leave, restore};
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
@@ -167,6 +168,29 @@ impl Effects {
         Ok(())
     }
 
+    /// Sets what the claim asks of virtual functions, where their physical functions are.
+    pub fn set_functions(&self, plan: &Plan) -> Result<(), EffectError> {
+        if plan.functions().next().is_none() {
+            return Ok(());
+        }
+        Ok(functions::set(&NetNs::current()?, plan.functions())?)
+    }
+
+    /// They have again what they had. Nobody waits for it: what cannot be is told.
+    fn restore_functions(&self, plan: &Plan) -> Result<(), EffectError> {
+        if plan.functions().next().is_none() {
+            return Ok(());
+        }
+        for error in functions::restore(&NetNs::current()?, plan.functions())? {
+            let (claim, error) = (&plan.claim, Chain(&error).to_string());
+            tracing::warn!(%claim, error, "Virtual function is not as it was");
+            self.lacking.tell(format!(
+                "after claim `{claim}` a virtual function is not as it was: {error}"
+            ));
+        }
+        Ok(())
+    }
+
     /// Whether all that [`Self::apply`] makes is there, as it makes it now: an earlier
     /// driver may have had other settings, and a machine that lost its power has what
     /// its disk had.
@@ -209,6 +233,7 @@ impl Effects {
         self.faults.reached("unprepare:cdi:after");
         durable::remove(&self.paths.ready(uid))?;
         self.detach(plan)?;
+        self.restore_functions(plan)?;
         self.faults.reached("unprepare:links:after");
         let attached = self.paths.attached(uid);
         durable::remove(&attached)?;

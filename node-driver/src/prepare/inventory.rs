@@ -5,9 +5,11 @@ use crate::decide::nic::{device_name, virtual_interfaces};
 use crate::facts::host;
 use crate::facts::network::{Interface, NetworkFacts};
 use crate::facts::ports::KnownPorts;
+use cluster_model::network_config::VirtualFunctionConfig;
 use rustix::fs::{FileType, major, minor, stat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use topology_graph::{
     HostRoot, LinkLayer, PciAddress, PciFunction, PortState, RdmaDevice, RdmaPort, ReadError,
@@ -37,6 +39,20 @@ pub struct NicFacts {
     pub netdev: Option<String>,
     /// Of a virtual function: the MTU of its physical function's interface.
     pub physical_mtu: Option<u32>,
+    /// Of a virtual function whose settings are asked for: which one it is.
+    pub function: Option<FunctionFacts>,
+}
+
+/// A virtual function, as its physical function knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionFacts {
+    /// Where the physical function is.
+    pub physical: PciAddress,
+    /// Its number there.
+    pub index: u32,
+    /// The interface of the physical function and what it lets this one do, where it is in the
+    /// host's namespace.
+    pub seen: Option<(String, VirtualFunctionConfig)>,
 }
 
 /// An RDMA device.
@@ -87,6 +103,7 @@ impl Inventory {
             rdma: None,
             netdev: Some(interface.name.clone()),
             physical_mtu: None,
+            function: None,
         };
         let virtuals = virtual_interfaces(network).into_iter();
         self.devices.extend(virtuals.map(|(name, interface)| (name, nic(interface))));
@@ -105,6 +122,30 @@ impl Inventory {
             }
         }
         self
+    }
+
+    /// With what the physical function of each of these devices knows of it, where it is a
+    /// virtual one. `settings` asks the kernel, by interface and number.
+    pub fn with_functions<E>(
+        mut self,
+        devices: &[&str],
+        snapshot: &Snapshot,
+        host: &HostRoot,
+        settings: impl Fn(&str, u32) -> Result<Option<VirtualFunctionConfig>, E>,
+    ) -> Result<Self, E> {
+        for name in devices {
+            let Some(nic) = self.devices.get_mut(*name) else { continue };
+            let function = nic.address.and_then(|address| snapshot.function(address));
+            let physical = function.and_then(|function| function.physical_function);
+            let Some((address, physical)) = nic.address.zip(physical) else { continue };
+            let Some(index) = number_of(address, physical, host) else { continue };
+            let netdev = snapshot.netdevs_of(physical).next();
+            let seen =
+                netdev.map(|it| Ok(settings(&it.name, index)?.map(|now| (it.name.clone(), now))));
+            let seen = seen.transpose()?.flatten();
+            nic.function = Some(FunctionFacts { physical, index, seen });
+        }
+        Ok(self)
     }
 
     /// The NICs of a snapshot; `find` looks for a character device.
@@ -126,7 +167,10 @@ impl Inventory {
             });
             let netdev = netdev.map(|netdev| netdev.name.clone());
             let address = Some(function.address);
-            (device_name(function.address), NicFacts { address, rdma, netdev, physical_mtu: None })
+            (
+                device_name(function.address),
+                NicFacts { address, rdma, netdev, physical_mtu: None, function: None },
+            )
         };
         let devices = snapshot
             .pci
@@ -136,6 +180,19 @@ impl Inventory {
             .collect();
         Self { devices, rdma_cm: find("rdma_cm") }
     }
+}
+
+/// The number of a virtual function, by the links `virtfn<N>` of its physical function
+/// (`Documentation/PCI/pci-iov-howto.rst`).
+fn number_of(function: PciAddress, physical: PciAddress, host: &HostRoot) -> Option<u32> {
+    let folder = host.sys().join("bus/pci/devices").join(physical.to_string());
+    let name = function.to_string();
+    let number = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.strip_prefix("virtfn")?.parse().ok()?;
+        let target = fs::read_link(entry.path()).ok()?;
+        (target.file_name()?.to_str()? == name).then_some(number)
+    };
+    fs::read_dir(folder).ok()?.flatten().find_map(number)
 }
 
 fn inactive(rdma: &RdmaDevice) -> Vec<u32> {
@@ -153,3 +210,6 @@ fn char_device(directory: &Path, name: &str) -> Option<CharDevice> {
     let numbers = (major(status.st_rdev), minor(status.st_rdev));
     is_char.then(|| CharDevice { name: name.to_owned(), major: numbers.0, minor: numbers.1 })
 }
+
+#[cfg(test)]
+mod tests;

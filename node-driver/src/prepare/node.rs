@@ -14,7 +14,7 @@ use crate::kernel::attach::host_links::HostNetwork;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
-use crate::kernel::attach::{AttachError, ethtool, rdma};
+use crate::kernel::attach::{AttachError, ethtool, functions, rdma};
 use crate::kubelet::metrics::PluginMetrics;
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice, base_request};
@@ -103,7 +103,8 @@ impl Node {
         self.effects.faults.reached("prepare:checkpoint:before");
         self.set(&mut checkpoint, &plan, Phase::Preparing)?;
         self.effects.faults.reached("prepare:checkpoint:after");
-        let applied = self.effects.apply(&plan).map_err(PrepareError::from);
+        let set = self.effects.set_functions(&plan);
+        let applied = set.and_then(|()| self.effects.apply(&plan)).map_err(PrepareError::from);
         let told = applied.and_then(|()| self.tell(&mut checkpoint, &changed));
         if let Err(error) = told.and_then(|()| self.set(&mut checkpoint, &plan, Phase::Prepared)) {
             if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
@@ -163,6 +164,10 @@ impl Node {
         let inventory = Inventory::with(machine, &self.host)
             .with_virtual(&interfaces)
             .with_physical_mtus(machine, &interfaces);
+        let asking = claim.devices.iter().filter(|device| device.asks_for("virtualFunction"));
+        let asking: Vec<_> = asking.map(|device| device.device.as_str()).collect();
+        let settings = |link: &str, index: u32| functions::read(&host, link, index);
+        let inventory = inventory.with_functions(&asking, machine, &self.host, settings)?;
         self.check_answers(claim, &inventory)?;
         let netdev =
             |device: &AllocatedDevice| inventory.devices.get(&device.device)?.netdev.clone();

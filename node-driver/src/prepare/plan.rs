@@ -10,7 +10,7 @@ mod link;
 use crate::prepare::claim::{ClaimRef, OtherDevice, PodRef};
 use crate::prepare::host_link::HostLink;
 use crate::prepare::inventory::CharDevice;
-use cluster_model::network_config::{LinkName, NetworkConfig, RdmaConfig};
+use cluster_model::network_config::{LinkName, NetworkConfig, RdmaConfig, VirtualFunctionConfig};
 pub use decide::{Facts, Policy, plan};
 pub use error::PlanError;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,25 @@ pub struct PlannedDevice {
     pub rdma: Option<PlannedRdma>,
     /// Its interface, to be moved into the pod.
     pub link: Option<PlannedLink>,
+    /// Of a virtual function: what its physical function is to let it do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<PlannedFunction>,
+}
+
+/// A virtual function with settings of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedFunction {
+    /// The PCI address of its physical function.
+    pub physical: String,
+    /// The interface of that.
+    pub link: String,
+    /// Its number there.
+    pub index: u32,
+    /// What it is to have.
+    pub asked: VirtualFunctionConfig,
+    /// What it had, and shall have again.
+    pub former: VirtualFunctionConfig,
 }
 
 /// An RDMA device for a container.
@@ -91,6 +110,11 @@ impl Plan {
     /// The interfaces that its pod gets.
     pub fn links(&self) -> impl Iterator<Item = &PlannedLink> {
         self.devices.iter().filter_map(|device| device.link.as_ref())
+    }
+
+    /// The virtual functions whose settings are the claim's.
+    pub fn functions(&self) -> impl Iterator<Item = &PlannedFunction> {
+        self.devices.iter().filter_map(|device| device.function.as_ref())
     }
 
     /// The devices that a container is told of, with their claims: its own, and those

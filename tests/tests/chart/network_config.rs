@@ -80,6 +80,7 @@ fn held() -> Vec<(Value, &'static str)> {
         (json!({"routes": [{"destination": "0.0.0.0/0", "gateway": "10.0.0.1"}]}), "routes"),
         (json!({"rules": [{"priority": 1, "table": 7}]}), "rules"),
         (json!({"neighbors": [{"destination": "10.0.0.2"}]}), "neighbors"),
+        (json!({"virtualFunction": {"vlan": 7}}), "virtualFunction"),
         (
             json!({"interface": {"name": "net1", "vrf": {"name": "blue"}}, "routes": [{}]}),
             "routes, interface.vrf",
@@ -91,6 +92,7 @@ fn held() -> Vec<(Value, &'static str)> {
 fn free() -> Vec<Value> {
     vec![
         json!({}),
+        json!({"virtualFunction": {}}),
         json!({"interface": {"name": "net1", "mtu": 4200, "type": "macvlan"}}),
         json!({"interface": {"type": "ipoib"}}),
         json!({"interface": {"dhcp": false, "addresses": [], "vrf": null}, "routes": []}),

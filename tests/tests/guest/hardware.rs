@@ -69,6 +69,7 @@ async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyho
         let before = node.guest.run(STATE).await?;
         let kubeconfig = rig.node_kubeconfig("node-driver", &node.name).await?;
         node.start_driver(&plane, &kubeconfig).await?;
+        a_virtual_function_is_set_and_restored(scope, &node).await?;
         each_pod_has_its_own(scope, &node).await?;
         pods_share_one_by_ipvlan(scope, &node).await?;
 
@@ -154,6 +155,41 @@ async fn each_pod_has_its_own(scope: &Scope, node: &GuestNode) -> anyhow::Result
     let is_away = |name: &str| host.lines().all(|line| line != name);
     assert!(["vf0", "vf1", "rail3"].into_iter().all(is_away), "in pods, not on the host: {host}");
     Ok(())
+}
+
+/// At its physical function, which the host has. `igb` has no setting of the link.
+async fn a_virtual_function_is_set_and_restored(
+    scope: &Scope,
+    node: &GuestNode,
+) -> anyhow::Result<()> {
+    const SEEN: &str = "ip link show rail3 | grep 'vf 0 '";
+    let before = node.guest.run(SEEN).await?;
+    let device = device_name("0000:86:10.0");
+    let claim = async |name: &str, settings: Value| {
+        let interface = json!({"name": "net1", "addresses": ["192.168.7.9/24"]});
+        let parameters = Some(json!({"interface": interface, "virtualFunction": settings}));
+        pods::allocated_claim(scope, name, &node.name, &device, parameters).await?;
+        let claim = json!({"resourceClaimName": name});
+        pods::create_bound(scope, pods::pod(name, &node.name, claim)?, &node.name).await
+    };
+    claim("tagged", json!({"vlan": 7, "vlanQos": 3, "trust": true, "spoofCheck": false})).await?;
+    told(node, scope, "tagged").await?;
+    let set = node.guest.run(SEEN).await?;
+    for expected in ["vlan 7", "qos 3", "spoof checking off", "trust on"] {
+        assert!(set.contains(expected), "`{expected}` is not in {set}, before {before}");
+    }
+    pods::delete(scope, "tagged").await?;
+    assert_eq!(node.guest.run(SEEN).await?, before);
+
+    claim("linked", json!({"vlan": 7, "linkState": "enable"})).await?;
+    eventually(SLOW, async || {
+        let events = pods::events(scope, "linked").await?;
+        let is_named = format!("{events:?}").contains("does not set `virtualFunction.linkState`");
+        Ok(Check::that(is_named, || format!("{events:?}")))
+    })
+    .await?;
+    assert_eq!(node.guest.run(SEEN).await?, before, "what was set before the refusal");
+    pods::delete(scope, "linked").await
 }
 
 /// The host's route is in the table of the pod's routing domain alone, and a server of the pod

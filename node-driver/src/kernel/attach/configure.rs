@@ -70,8 +70,7 @@ async fn configure_link(
     asked: Asked<'_>,
 ) -> Result<Option<Lease>, AttachError> {
     let (name, index) = (name_of(found), found.header.index);
-    let NetworkConfig { interface, routes, rules, neighbors, profile: _, ethtool, rdma: _ } =
-        &link.config;
+    let NetworkConfig { interface, routes, rules, neighbors, ethtool, .. } = &link.config;
     if interface.disable_ebpf_programs == Some(true) {
         ebpf::detach_all(handle, name, found).await?;
     }

@@ -20,6 +20,7 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
         parameters: RdmaConfig::default(),
     };
     let device = PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "node-1".into(),
         device: format!("pci-010{number}-00-00-0"),

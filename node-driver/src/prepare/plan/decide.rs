@@ -8,8 +8,8 @@ use crate::kernel::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::inventory::{CharDevice, Inventory, NicFacts};
 use crate::prepare::plan::Wiring;
-use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedRdma};
-use cluster_model::network_config::NetworkConfig;
+use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedFunction, PlannedRdma};
+use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use std::collections::BTreeMap;
 
 /// What the decision reads besides the claim.
@@ -85,6 +85,7 @@ fn planned(
         admin_access: device.admin_access,
         pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
         rdma: rdma(claim, device, nic, &config, facts)?,
+        function: function(device, nic, &config)?,
         link: link(claim, device, nic, config, facts)?,
     })
 }
@@ -158,6 +159,28 @@ fn rdma(
     let (name, ports) = (rdma.name.clone(), rdma.ports.clone());
     let parameters = config.rdma.unwrap_or_default();
     Ok(Some(PlannedRdma { name, ports, chars, moves, parameters }))
+}
+
+/// The settings of a virtual function are the NIC's whole, and no monitor's.
+fn function(
+    device: &AllocatedDevice,
+    nic: &NicFacts,
+    config: &NetworkConfig,
+) -> Result<Option<PlannedFunction>, PlanError> {
+    let asked = config.virtual_function.filter(|it| *it != VirtualFunctionConfig::default());
+    let Some(asked) = asked.filter(|_| !device.admin_access) else { return Ok(None) };
+    let name = || device.device.clone();
+    if device.share_id.is_some() {
+        return Err(PlanError::SharedFunction { device: name() });
+    }
+    let Some(function) = &nic.function else {
+        return Err(PlanError::NoVirtualFunction { device: name() });
+    };
+    let physical = function.physical.to_string();
+    let Some((link, former)) = function.seen.clone() else {
+        return Err(PlanError::NoPhysicalFunction { device: name(), physical });
+    };
+    Ok(Some(PlannedFunction { physical, link, index: function.index, asked, former }))
 }
 
 fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {

@@ -115,6 +115,32 @@ pub enum PlanError {
         /// What is asked for.
         asked: Child,
     },
+    /// Settings of a virtual function are set for all who have it.
+    #[error(
+        "device `{device}` is shared, and `virtualFunction` is for who has all of it; remove that, or ask for a whole device"
+    )]
+    SharedFunction {
+        /// The device.
+        device: String,
+    },
+    /// It has no physical function to set them at.
+    #[error(
+        "device `{device}` is no virtual function, but its configuration sets `virtualFunction`"
+    )]
+    NoVirtualFunction {
+        /// The device.
+        device: String,
+    },
+    /// Its physical function has no interface that tells of it.
+    #[error(
+        "device `{device}`: no interface of its physical function `{physical}` in the host's network namespace tells of virtual functions, so that `virtualFunction` cannot be set"
+    )]
+    NoPhysicalFunction {
+        /// The device.
+        device: String,
+        /// The PCI address of its physical function.
+        physical: String,
+    },
     /// The kernel makes no such interface on this one.
     #[error(
         "device `{device}`: no {asked} can be made on interface `{link}`; set `interface.type` to `{fits}`"

@@ -10,7 +10,7 @@ use crate::kernel::attach::rdma::NetnsMode;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::effects::devices_file;
 use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, SegmentSizes};
-use crate::prepare::inventory::{Inventory, NicFacts, RdmaFacts};
+use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
 use cluster_model::network_config::{
@@ -49,6 +49,7 @@ fn inventory() -> Inventory {
         rdma,
         netdev: netdev.map(str::to_owned),
         physical_mtu: None,
+        function: None,
     };
     let devices = [
         ("ib-0", nic("0101", Some(rdma(0, true)), None)),
@@ -702,6 +703,50 @@ fn azures_word_on_an_interface_becomes_rules_and_routes() {
         );
         assert_eq!(expected, told, "{parameters}");
     }
+}
+
+#[test]
+fn settings_of_a_virtual_function_are_planned_with_what_it_had() {
+    let former = VirtualFunctionConfig { vlan: Some(0), ..VirtualFunctionConfig::default() };
+    let decide = |seen: Option<(String, VirtualFunctionConfig)>, device: AllocatedDevice| {
+        let (mut inventory, links) = (inventory(), links());
+        let physical = "0103:00:00.7".parse().expect("an address");
+        let function = FunctionFacts { physical, index: 3, seen };
+        inventory.devices.get_mut("eth-0").expect("it is there").function = Some(function);
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode: NetnsMode::Shared,
+            held: &[],
+            policy: POLICY,
+            boot_id: None,
+            cloud_nics: &[],
+        };
+        plan(&claim("u-1", vec![device]), &facts)
+    };
+    let seen = Some(("rail9".to_owned(), former));
+    let asks = |name: &str| device(name, Some(json!({"virtualFunction": {"vlan": 7}})));
+    let plan = decide(seen.clone(), asks("eth-0")).expect("possible");
+    let function = plan.functions().next().expect("one");
+    assert_eq!((function.physical.as_str(), function.index), ("0103:00:00.7", 3));
+    assert_eq!(
+        (function.asked.vlan, function.former, function.link.as_str()),
+        (Some(7), former, "rail9")
+    );
+    let nothing = device("eth-0", Some(json!({"virtualFunction": {}})));
+    assert!(decide(seen.clone(), nothing).expect("possible").functions().next().is_none());
+    let monitor = AllocatedDevice { admin_access: true, ..asks("eth-0") };
+    assert!(decide(seen.clone(), monitor).expect("possible").functions().next().is_none());
+    let share = AllocatedDevice { share_id: Some("s-1".to_owned()), ..asks("eth-0") };
+    let refusals =
+        [decide(seen.clone(), asks("eth-1")), decide(None, asks("eth-0")), decide(seen, share)];
+    let refusals = refusals.map(|refused| refused.expect_err("refused").to_string());
+    insta::assert_snapshot!(refusals.join("\n"), @"
+    device `eth-1` is no virtual function, but its configuration sets `virtualFunction`
+    device `eth-0`: no interface of its physical function `0103:00:00.7` in the host's network namespace tells of virtual functions, so that `virtualFunction` cannot be set
+    device `eth-0` is shared, and `virtualFunction` is for who has all of it; remove that, or ask for a whole device
+    ");
 }
 
 #[test]

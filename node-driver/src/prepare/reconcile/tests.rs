@@ -33,7 +33,8 @@ fn inventory(number: u32) -> Inventory {
         missing: vec![],
     };
     let address = Some("0101:00:00.0".parse().unwrap());
-    let nic = NicFacts { address, rdma: Some(rdma), netdev: None, physical_mtu: None };
+    let nic =
+        NicFacts { address, rdma: Some(rdma), netdev: None, physical_mtu: None, function: None };
     Inventory { devices: [("pci-0101-00-00-0".to_owned(), nic)].into(), rdma_cm: None }
 }
 

@@ -15,6 +15,7 @@ fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
         parameters: RdmaConfig::default(),
     };
     let device = PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "node-1".into(),
         device: "ib-0".into(),

@@ -39,6 +39,7 @@ fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
         parameters: RdmaConfig::default(),
     });
     PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "node-1".into(),
         device: link.host.name.clone(),

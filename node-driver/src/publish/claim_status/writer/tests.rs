@@ -9,6 +9,7 @@ use axum::routing;
 
 fn plan(device: &str) -> Plan {
     let device = PlannedDevice {
+        function: None,
         request: "nics".into(),
         pool: "n".into(),
         device: device.into(),

@@ -1,0 +1,230 @@
+//! What a physical function lets its virtual ones do: VLAN, trust, check of the sender's
+//! address, rates and link. The kernel has it at the physical function's interface
+//! (`IFLA_VFINFO_LIST`, `do_setvfinfo` of `net/core/rtnetlink.c`).
+//!
+//! Each setting is a message of its own, so that the one is named that a driver does not have.
+
+use crate::kernel::attach::AttachError;
+use crate::kernel::attach::identity::{identity, name_of};
+use crate::kernel::attach::link::{all, by_name};
+use crate::kernel::attach::netns::NetNs;
+use crate::prepare::plan::PlannedFunction;
+use cluster_model::network_config::{LinkState, VirtualFunctionConfig};
+use futures::TryStreamExt;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{
+    LinkAttribute, LinkExtentMask, LinkMessage, LinkVfInfo, VfInfo, VfInfoLinkState, VfInfoRate,
+    VfInfoSpoofCheck, VfInfoTrust, VfInfoVlan, VfLinkState,
+};
+use rtnetlink::{Handle, LinkUnspec};
+
+/// `EOPNOTSUPP`.
+const NOT_SUPPORTED: i32 = 95;
+
+/// What the virtual function of this number has at the interface of this name; nothing where
+/// the interface is not there, or tells of no such function.
+pub fn read(
+    host: &NetNs,
+    link: &str,
+    index: u32,
+) -> Result<Option<VirtualFunctionConfig>, AttachError> {
+    host.run(async |handle| {
+        let Some(found) = by_name(&handle, link).await? else { return Ok(None) };
+        settings(&handle, &found, index).await
+    })
+}
+
+/// Sets what is asked for and not so.
+pub fn set<'p>(
+    host: &NetNs,
+    functions: impl Iterator<Item = &'p PlannedFunction> + Send,
+) -> Result<(), AttachError> {
+    host.run(async |handle| {
+        for function in functions {
+            let gone = || AttachError::Gone { link: function.link.clone() };
+            let found = physical(&handle, function).await?.ok_or_else(gone)?;
+            let now = settings(&handle, &found, function.index).await?.unwrap_or_default();
+            for (field, info) in changes(function.index, function.asked, now) {
+                change(&handle, &found, field, info).await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Sets what was asked for to what it was. Returns what could not be.
+pub fn restore<'p>(
+    host: &NetNs,
+    functions: impl Iterator<Item = &'p PlannedFunction> + Send,
+) -> Result<Vec<AttachError>, AttachError> {
+    host.run(async |handle| {
+        let mut lacking = Vec::new();
+        for function in functions {
+            lacking.extend(restore_one(&handle, function).await.err());
+        }
+        Ok(lacking)
+    })
+}
+
+async fn restore_one(handle: &Handle, function: &PlannedFunction) -> Result<(), AttachError> {
+    let gone = || AttachError::Gone { link: function.link.clone() };
+    let found = physical(handle, function).await?.ok_or_else(gone)?;
+    // A function that is no more has nothing to be restored.
+    let Some(now) = settings(handle, &found, function.index).await? else { return Ok(()) };
+    let mut restored = Ok(());
+    for (field, info) in changes(function.index, former(function), now) {
+        restored = restored.and(change(handle, &found, field, info).await);
+    }
+    restored
+}
+
+/// Of what it had that which was asked to be another.
+fn former(PlannedFunction { asked, former, .. }: &PlannedFunction) -> VirtualFunctionConfig {
+    let has_rate = asked.min_tx_rate.is_some() || asked.max_tx_rate.is_some();
+    let has_vlan = asked.vlan.is_some();
+    VirtualFunctionConfig {
+        vlan: former.vlan.filter(|_| has_vlan),
+        vlan_qos: former.vlan_qos.filter(|_| has_vlan),
+        trust: asked.trust.and(former.trust),
+        spoof_check: asked.spoof_check.and(former.spoof_check),
+        min_tx_rate: former.min_tx_rate.filter(|_| has_rate),
+        max_tx_rate: former.max_tx_rate.filter(|_| has_rate),
+        link_state: asked.link_state.and(former.link_state),
+    }
+}
+
+/// The physical function's interface, under its name or another.
+async fn physical(
+    handle: &Handle,
+    function: &PlannedFunction,
+) -> Result<Option<LinkMessage>, AttachError> {
+    let is_physical =
+        |link: &&LinkMessage| identity(link).parent.as_deref() == Some(&function.physical);
+    let links = all(handle).await?;
+    let mut candidates = links.iter().filter(is_physical);
+    let named = candidates.clone().find(|link| name_of(link) == function.link);
+    Ok(named.or_else(|| candidates.next()).cloned())
+}
+
+async fn settings(
+    handle: &Handle,
+    physical: &LinkMessage,
+    index: u32,
+) -> Result<Option<VirtualFunctionConfig>, AttachError> {
+    let request = handle.link().get().match_index(physical.header.index);
+    let request = request.set_filter_mask(AddressFamily::Unspec, vec![LinkExtentMask::Vf]);
+    let wrap =
+        |source| AttachError::netlink(name_of(physical), "read its virtual functions", source);
+    let found = request.execute().try_next().await.map_err(wrap)?;
+    let attributes = found.map(|found| found.attributes).unwrap_or_default();
+    Ok(attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::VfInfoList(functions) => {
+            functions.iter().map(|LinkVfInfo(infos)| infos).find_map(|infos| of(infos, index))
+        }
+        _ => None,
+    }))
+}
+
+/// The settings in the kernel's word on one virtual function, if it is this one.
+fn of(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
+    let mut settings = VirtualFunctionConfig::default();
+    let mut is_it = false;
+    for info in infos {
+        let number = match info {
+            VfInfo::Vlan(it) => {
+                settings.vlan = u16::try_from(it.vlan_id).ok();
+                settings.vlan_qos = u8::try_from(it.qos).ok();
+                it.vf_id
+            }
+            VfInfo::Rate(it) => {
+                settings.min_tx_rate = Some(it.min_tx_rate);
+                settings.max_tx_rate = Some(it.max_tx_rate);
+                it.vf_id
+            }
+            VfInfo::SpoofCheck(it) => {
+                settings.spoof_check = Some(it.enabled);
+                it.vf_id
+            }
+            VfInfo::Trust(it) => {
+                settings.trust = Some(it.enabled);
+                it.vf_id
+            }
+            VfInfo::LinkState(it) => {
+                settings.link_state = match it.state {
+                    VfLinkState::Auto => Some(LinkState::Auto),
+                    VfLinkState::Enable => Some(LinkState::Enable),
+                    VfLinkState::Disable => Some(LinkState::Disable),
+                    _ => None,
+                };
+                it.vf_id
+            }
+            _ => continue,
+        };
+        is_it |= number == index;
+    }
+    is_it.then_some(settings)
+}
+
+/// What is to be set, by the field that asks for it. The kernel has the rates in one message,
+/// and the VLAN with its priority.
+fn changes(
+    index: u32,
+    asked: VirtualFunctionConfig,
+    now: VirtualFunctionConfig,
+) -> Vec<(&'static str, VfInfo)> {
+    let mut changes = Vec::new();
+    if let Some(vlan) = asked.vlan {
+        let qos = asked.vlan_qos.unwrap_or_default();
+        if (now.vlan, now.vlan_qos) != (Some(vlan), Some(qos)) {
+            let info = VfInfoVlan::new(index, vlan.into(), qos.into());
+            changes.push(("virtualFunction.vlan", VfInfo::Vlan(info)));
+        }
+    }
+    if let Some(on) = asked.spoof_check.filter(|on| now.spoof_check != Some(*on)) {
+        let info = VfInfoSpoofCheck::new(index, on);
+        changes.push(("virtualFunction.spoofCheck", VfInfo::SpoofCheck(info)));
+    }
+    if let Some(on) = asked.trust.filter(|on| now.trust != Some(*on)) {
+        changes.push(("virtualFunction.trust", VfInfo::Trust(VfInfoTrust::new(index, on))));
+    }
+    let rates = |it: VirtualFunctionConfig| (it.min_tx_rate, it.max_tx_rate);
+    let (min, max) = (asked.min_tx_rate.or(now.min_tx_rate), asked.max_tx_rate.or(now.max_tx_rate));
+    if rates(asked) != (None, None) && (min, max) != rates(now) {
+        let info = VfInfoRate::new(index, min.unwrap_or_default(), max.unwrap_or_default());
+        let is_min = asked.min_tx_rate.is_some_and(|rate| rate > 0);
+        let field = if is_min { "virtualFunction.minTxRate" } else { "virtualFunction.maxTxRate" };
+        changes.push((field, VfInfo::Rate(info)));
+    }
+    if let Some(state) = asked.link_state.filter(|state| now.link_state != Some(*state)) {
+        let state = match state {
+            LinkState::Auto => VfLinkState::Auto,
+            LinkState::Enable => VfLinkState::Enable,
+            LinkState::Disable => VfLinkState::Disable,
+        };
+        let info = VfInfoLinkState::new(index, state);
+        changes.push(("virtualFunction.linkState", VfInfo::LinkState(info)));
+    }
+    changes
+}
+
+async fn change(
+    handle: &Handle,
+    physical: &LinkMessage,
+    field: &'static str,
+    info: VfInfo,
+) -> Result<(), AttachError> {
+    let link = name_of(physical);
+    let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]);
+    let message = LinkUnspec::new_with_index(physical.header.index).append_extra_attribute(list);
+    match handle.link().set(message.build()).execute().await {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NOT_SUPPORTED => {
+            Err(AttachError::NoFunctionSetting { link: link.to_owned(), field })
+        }
+        other => other.map_err(|source| {
+            AttachError::netlink(link, format!("set `{field}` of a virtual function"), source)
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

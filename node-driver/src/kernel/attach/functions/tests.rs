@@ -1,0 +1,101 @@
+//! What is set of a virtual function, byte by byte, and what is restored.
+
+use super::*;
+use netlink_packet_core::Emitable;
+use serde_json::json;
+
+fn config(value: serde_json::Value) -> VirtualFunctionConfig {
+    serde_json::from_value(value).unwrap()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + value.len()).unwrap();
+    [&length.to_ne_bytes()[..], &kind.to_ne_bytes()[..], value].concat()
+}
+
+/// What a port has whose driver tells everything.
+fn now() -> VirtualFunctionConfig {
+    config(json!({
+        "vlan": 0, "vlanQos": 0, "trust": false, "spoofCheck": true, "minTxRate": 0,
+        "maxTxRate": 1000, "linkState": "auto",
+    }))
+}
+
+/// `IFLA_VF_VLAN` is 2, `SPOOFCHK` 4, `LINK_STATE` 5, `RATE` 6, `TRUST` 9, each with the number
+/// of the function before its values (`include/uapi/linux/if_link.h`), in `IFLA_VF_INFO` (1) of
+/// `IFLA_VFINFO_LIST` (22).
+#[test]
+fn each_setting_is_a_message_as_the_kernel_reads_it() {
+    for (asked, field, kind, values) in [
+        (json!({"vlan": 7, "vlanQos": 3}), "vlan", 2, &[5, 7, 3][..]),
+        (json!({"vlan": 7}), "vlan", 2, &[5, 7, 0]),
+        (json!({"spoofCheck": false}), "spoofCheck", 4, &[5, 0]),
+        (json!({"linkState": "enable"}), "linkState", 5, &[5, 1]),
+        (json!({"linkState": "disable"}), "linkState", 5, &[5, 2]),
+        (json!({"maxTxRate": 500}), "maxTxRate", 6, &[5, 0, 500]),
+        (json!({"minTxRate": 100}), "minTxRate", 6, &[5, 100, 1000]),
+        (json!({"trust": true}), "trust", 9, &[5, 1]),
+    ] {
+        let mut changes = changes(5, config(asked.clone()), now());
+        let (named, info) = changes.pop().unwrap();
+        assert!(changes.is_empty(), "{asked}");
+        assert_eq!(named, format!("virtualFunction.{field}"));
+        let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]);
+        let mut bytes = vec![0; list.buffer_len()];
+        list.emit(&mut bytes);
+        assert_eq!(
+            bytes,
+            attribute(22, &attribute(1, &attribute(kind, &words(values)))),
+            "{asked}"
+        );
+    }
+}
+
+#[test]
+fn what_is_so_is_not_set() {
+    assert!(changes(5, now(), now()).is_empty());
+    assert!(changes(5, VirtualFunctionConfig::default(), now()).is_empty());
+    assert_eq!(changes(5, now(), VirtualFunctionConfig::default()).len(), 5);
+}
+
+/// From every state that the claim's settings can have left, also in part.
+#[test]
+fn afterwards_it_has_what_it_had_and_nothing_else_is_touched() {
+    let asked = config(json!({"vlan": 7, "vlanQos": 3, "trust": true, "maxTxRate": 500}));
+    let (physical, link) = ("0000:86:00.0".to_owned(), "rail3".to_owned());
+    let function = PlannedFunction { physical, link, index: 5, asked, former: now() };
+    let fields = |left| {
+        let changes = changes(5, former(&function), left);
+        changes.into_iter().map(|(field, _)| field).collect::<Vec<_>>()
+    };
+    assert!(fields(now()).is_empty(), "nothing was set");
+    let half = VirtualFunctionConfig { vlan: Some(7), vlan_qos: Some(3), ..now() };
+    assert_eq!(fields(half), ["virtualFunction.vlan"]);
+    let whole = VirtualFunctionConfig { trust: Some(true), max_tx_rate: Some(500), ..half };
+    let all = ["virtualFunction.vlan", "virtualFunction.trust", "virtualFunction.maxTxRate"];
+    assert_eq!(fields(whole), all);
+    // Somebody else's.
+    let other = VirtualFunctionConfig { spoof_check: Some(false), ..now() };
+    assert!(fields(other).is_empty());
+}
+
+#[test]
+fn the_kernels_word_on_a_function_is_found_by_its_number() {
+    let infos = [
+        VfInfo::Vlan(VfInfoVlan::new(5, 7, 3)),
+        VfInfo::Rate(VfInfoRate::new(5, 0, 500)),
+        VfInfo::SpoofCheck(VfInfoSpoofCheck::new(5, true)),
+        VfInfo::LinkState(VfInfoLinkState::new(5, VfLinkState::Enable)),
+        VfInfo::Trust(VfInfoTrust::new(5, false)),
+    ];
+    let expected = config(json!({
+        "vlan": 7, "vlanQos": 3, "trust": false, "spoofCheck": true, "minTxRate": 0,
+        "maxTxRate": 500, "linkState": "enable",
+    }));
+    assert_eq!(of(&infos, 5), Some(expected));
+    assert_eq!(of(&infos, 6), None);
+}

@@ -149,6 +149,11 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
     let nic_config = get(annotation::NIC_CONFIG);
     let nic_config = nic_config.map(|value| nic_config::read(value, nics, host_network));
+    let nic_config = nic_config.transpose()?;
+    let nic_config = match get(annotation::NIC_POOL) {
+        Some(pool) => Some(nic_config::with_pool(pool, nic_config, host_network)?),
+        None => nic_config,
+    };
     let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;
     let cpus = get(annotation::ALIGNED_CPUS).map(|value| cpus::read(value, pod, &shares, policy));
     let nvmes = get(annotation::ALIGNED_NVMES);
@@ -165,7 +170,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         nic_class: class(annotation::NIC_CLASS)?,
         shares,
         host_network,
-        nic_config: nic_config.transpose()?,
+        nic_config,
         fabric,
         same_rail: values::same_rail(get(annotation::RAIL), nics)?,
         rail_group: None,

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations by which a pod asks for devices.
-const ASKING: [&str; 14] = [
+const ASKING: [&str; 15] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
     annotation::ALIGNED_NVMES,
@@ -31,6 +31,7 @@ const ASKING: [&str; 14] = [
     annotation::GPU_CLASS,
     annotation::NIC_CLASS,
     annotation::NIC_CONFIG,
+    annotation::NIC_POOL,
     annotation::PAIRING,
     annotation::RAIL,
 ];

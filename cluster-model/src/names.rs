@@ -29,6 +29,16 @@ pub mod label {
     pub const NODE_FABRIC: &str = "topology.dranet.io/fabric";
     /// On a node whose label of its fabric was copied: from what.
     pub const NODE_FABRIC_FROM: &str = "topology.dranet.io/fabric-from";
+    /// On a node: how many GPUs its machine has.
+    pub const GPU_COUNT: &str = "topology.dranet.io/gpu-count";
+    /// On a node: how many NICs its machine has.
+    pub const NIC_COUNT: &str = "topology.dranet.io/nic-count";
+    /// On a node: the type of its machine, else the hash of its shape.
+    pub const MACHINE_TYPE: &str = "topology.dranet.io/machine-type";
+    /// On a node: how many rails its NICs are on.
+    pub const RAIL_COUNT: &str = "topology.dranet.io/rail-count";
+    /// On a node: the type of its machine, as its cloud names it.
+    pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
     /// On a `NicAddress`: name of its `NicPool`.
     pub const NIC_POOL: &str = "topology.dranet.io/nic-pool";
     /// On a `NicAddress`: UID of the claim that has it.
@@ -87,6 +97,8 @@ pub mod annotation {
     pub const CONTAINERS: &str = "dranet.io/containers";
     /// The driver's network configuration as JSON.
     pub const NIC_CONFIG: &str = "dranet.io/nic-config";
+    /// The `NicPool` that the NICs' interfaces get their addresses from.
+    pub const NIC_POOL: &str = "dranet.io/nic-pool";
     /// Written by the webhook: the limits that the claim stands for, by container.
     pub const LIMITS: &str = "dranet.io/limits";
     /// Written on a template whose claim is pinned to cells: which.

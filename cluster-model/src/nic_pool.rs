@@ -207,7 +207,7 @@ impl NicPoolSpec {
     /// The addresses that NICs can get, for each IP family that the ranges have.
     pub fn addresses(&self) -> Vec<Addresses> {
         let family = |is_v4| Addresses::of(self, is_v4);
-        [true, false].into_iter().map(family).filter(|it| it.has_ranges()).collect()
+        [true, false].into_iter().map(family).filter(Addresses::has_ranges).collect()
     }
 
     /// A claim's configuration with what the pool adds to it: addresses and routes, and the
@@ -238,11 +238,11 @@ impl NicPoolSpec {
     }
 
     /// How much of it these addresses take.
-    pub fn status<'a>(&self, taken: impl Iterator<Item = &'a IpPrefix> + Clone) -> NicPoolStatus {
+    pub fn status(&self, taken: &[IpPrefix]) -> NicPoolStatus {
         let families = self.addresses();
         let number = |count: u128| i64::try_from(count).unwrap_or(i64::MAX);
         let of_family = |family: &Addresses| {
-            let own = taken.clone().filter(|it| it.address.is_ipv4() == family.is_v4());
+            let own = taken.iter().filter(|it| it.address.is_ipv4() == family.is_v4());
             let inside = own.clone().filter(|it| family.contains(it.address)).count();
             let free = family.count().saturating_sub(inside as u128);
             (number(family.count()), number(own.count() as u128), number(free))

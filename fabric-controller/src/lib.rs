@@ -26,6 +26,7 @@ mod controller;
 pub mod decide;
 pub mod group;
 pub mod interpod;
+pub mod machine_labels;
 pub mod nic_pools;
 pub mod node_label;
 pub mod nodes;

@@ -1,4 +1,4 @@
-//! Addresses of NicPools: which are free again because their claims are gone, and how much of
+//! Addresses of `NicPool`s: which are free again because their claims are gone, and how much of
 //! each pool is taken. Pure.
 
 use cluster_model::network_config::IpPrefix;
@@ -58,13 +58,13 @@ impl NicPools {
 
     /// The pools whose status is not what it must be, with what it must be.
     pub fn due_statuses(&self) -> Vec<(String, NicPoolStatus)> {
-        let mut taken: BTreeMap<&str, Vec<&IpPrefix>> = BTreeMap::new();
+        let mut taken: BTreeMap<&str, Vec<IpPrefix>> = BTreeMap::new();
         for held in self.addresses.values() {
-            taken.entry(&held.spec.pool).or_default().push(&held.spec.address);
+            taken.entry(&held.spec.pool).or_default().push(held.spec.address);
         }
         let due = self.pools.iter().filter_map(|(name, pool)| {
             let taken = taken.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-            let status = pool.spec.status(taken.iter().copied());
+            let status = pool.spec.status(taken);
             (pool.status != Some(status)).then(|| (name.clone(), status))
         });
         due.collect()

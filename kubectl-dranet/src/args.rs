@@ -73,11 +73,12 @@ Examples:
     /// Show what running pods got: the path of each GPU to its NICs, against what was promised
     /// and what was possible
     #[command(
-        after_help = "Exit code: 0, or 3 where a pod has less than was promised to it, or a \
-NIC does not carry what it could.
+        after_help = "Exit code: 0, or 3 where a pod has less than was promised to it, a NIC \
+does not carry what it could, or with --gpudirect cannot reach a GPU's memory.
 
 Examples:
   kubectl dranet verify -A
+  kubectl dranet verify -A --gpudirect
   kubectl dranet verify -n training -l app=train -o wide"
     )]
     Verify(VerifyArgs),

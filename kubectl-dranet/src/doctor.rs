@@ -4,7 +4,7 @@ mod certificate;
 mod cluster;
 mod devices;
 mod finding;
-mod gpu_direct;
+pub(crate) mod gpu_direct;
 mod installation;
 mod kubelet;
 mod machines;

@@ -1,4 +1,4 @@
-//! `pools`: the addresses of NicPools, and which claims have them.
+//! `pools`: the addresses of `NicPool`s, and which claims have them.
 
 use crate::Output;
 use crate::args::{ListForm, PoolsArgs};
@@ -52,7 +52,8 @@ fn pools(seen: &Seen) -> anyhow::Result<Vec<Pool>> {
         let own = addresses.iter().filter(|address| address.spec.pool == name);
         let mut addresses: Vec<_> = own.cloned().collect();
         addresses.sort_by_key(|address| address.spec.address);
-        let status = object.spec.status(addresses.iter().map(|address| &address.spec.address));
+        let taken: Vec<_> = addresses.iter().map(|address| address.spec.address).collect();
+        let status = object.spec.status(&taken);
         anyhow::Ok(Pool { name, object, status, addresses })
     };
     let mut pools: Vec<_> = seen.of_kind(NIC_POOLS.name).map(pool).collect::<Result<_, _>>()?;

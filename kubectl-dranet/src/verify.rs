@@ -1,5 +1,7 @@
 //! `verify`: what running pods got.
 
+mod gpu_direct;
+
 use crate::Output;
 use crate::args::{ListForm, VerifyArgs};
 use crate::kinds::PODS;
@@ -11,6 +13,7 @@ use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Prediction, pod_claims, predict_each};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Device, DeviceId};
+use gpu_direct::GpuDirect;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -38,6 +41,8 @@ struct NamedPair {
     gpu_address: PciAddress,
     nic_address: PciAddress,
     path: PathKind,
+    /// Where it is asked for.
+    gpu_direct: Option<GpuDirect>,
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
@@ -69,11 +74,15 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
         }
     }
     add_possible(&view, &mut verified);
+    if args.gpudirect {
+        gpu_direct::add(&view, &mut verified);
+    }
     verified.sort_by(|one, other| one.pod.cmp(&other.pod));
-    let denied = verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty());
+    let denied =
+        verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty() || pod.is_stopped());
     let text = match args.output {
-        ListForm::Text => person(&verified, false)?,
-        ListForm::Wide => person(&verified, true)?,
+        ListForm::Text => person(&verified, false)? + &gpu_direct::person(&verified)?,
+        ListForm::Wide => person(&verified, true)? + &gpu_direct::person(&verified)?,
         ListForm::Name => text::lines(verified.iter().map(|it| format!("pod/{}", it.name()))),
         ListForm::Json => text::document(&program(&verified), false)?,
         ListForm::Yaml => text::document(&program(&verified), true)?,
@@ -90,6 +99,11 @@ impl Verified {
     /// The farthest of its pairs.
     fn farthest(&self) -> Option<PathKind> {
         self.pairs.iter().map(|pair| pair.path).max()
+    }
+
+    /// Whether a NIC cannot reach a GPU's memory, where that was asked for.
+    fn is_stopped(&self) -> bool {
+        self.pairs.iter().flat_map(|pair| &pair.gpu_direct).any(GpuDirect::is_stopped)
     }
 
     fn is_worse(&self) -> bool {
@@ -127,6 +141,7 @@ fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
         gpu_address: pair.gpu,
         nic_address: pair.nic,
         path: pair.path,
+        gpu_direct: None,
     });
     Ok(Some(Verified {
         pod: ObjectKey::of(&pod.metadata).to_string(),
@@ -274,7 +289,15 @@ fn program(verified: &[Verified]) -> Value {
             let pairs: Vec<_> = pod
                 .pairs
                 .iter()
-                .map(|it| json!({ "gpu": it.gpu, "nic": it.nic, "path": it.path.to_string() }))
+                .map(|it| {
+                    let gpu_direct = it.gpu_direct.as_ref().map(GpuDirect::program);
+                    json!({
+                        "gpu": it.gpu,
+                        "nic": it.nic,
+                        "path": it.path.to_string(),
+                        "gpuDirect": gpu_direct,
+                    })
+                })
                 .collect();
             json!({
                 "pod": pod.pod,

@@ -220,6 +220,36 @@ fn verify_tells_what_is_worse_than_promised() {
 }
 
 #[test]
+fn verify_tells_which_pairs_have_gpu_direct() {
+    let mut graph = graph();
+    let nic = |at: &str, acs: &str, verdict: &str| json!({ "at": at, "acs": acs, "gpuDirect": [{ "verdict": verdict, "gpus": [0, 1, 2, 3] }] });
+    graph["spec"]["nics"] = json!([
+        nic("0101:00:00.0", "direct", "ok"),
+        nic("0102:00:00.0", "redirect", "acs-redirect"),
+    ]);
+    let objects = [
+        graph,
+        claim("one", "works", &[(GPU, "gpu-0"), (NIC, "pci-0101-00-00-0")]),
+        running("works", "one", &json!({})),
+        claim("two", "stopped", &[(GPU, "gpu-1"), (NIC, "pci-0102-00-00-0")]),
+        running("stopped", "two", &json!({})),
+        claim("three", "unknown", &[(GPU, "gpu-2"), (NIC, "pci-0103-00-00-0")]),
+        running("unknown", "three", &json!({})),
+    ];
+    let cluster = Cluster::with(&objects);
+    let mut text = cluster.text(&["verify", "-A", "--gpudirect"]);
+    text += &cluster.text(&["verify", "stopped", "-n", "default", "--gpudirect", "-o", "json"]);
+    insta::assert_snapshot!(text);
+}
+
+/// The graph of the example's node.
+fn graph() -> Value {
+    let objects = cluster_model::snapshot::objects(&Path::new(EXAMPLE).join("cluster.yaml"));
+    let mut objects = objects.unwrap().into_iter();
+    objects.find(|object| object["kind"] == "NodeTopology").unwrap()
+}
+
+#[test]
 fn capacity_counts_what_fits_and_what_would_have_to_move() {
     let mut text = Cluster::with(&[]).text(&["capacity"]);
     let cluster = Cluster::with(&half_used());

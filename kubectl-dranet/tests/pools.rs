@@ -25,7 +25,9 @@ fn address(pool: &str, address: &str, claim: &str, node: &str) -> Value {
 
 fn run(objects: &[Value], args: &[&str]) -> anyhow::Result<String> {
     let file = tempfile::NamedTempFile::with_suffix(".json")?;
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
+    let items: Vec<&Value> = objects.iter().chain([&node]).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     fs::write(file.path(), list.to_string())?;
     let path = file.path().display().to_string();
     let args = [&["kubectl-dranet", "pools"], args, &["--snapshot", &path]].concat();

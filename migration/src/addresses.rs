@@ -1,5 +1,6 @@
 //! Address management of a CNI network, as fields of our network configuration.
 
+use crate::object_name;
 use cluster_model::network_config::IpPrefix;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -8,89 +9,176 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// What pods of a network get.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Addresses {
-    /// Fields of `interface`: `addressRange`, `addresses` or `dhcp`.
+    /// Fields of `interface`: `pool`, `addresses` or `dhcp`.
     pub(crate) interface: Map<String, Value>,
-    /// `routes`.
+    /// `routes` beside an address that is of no pool.
     pub(crate) routes: Vec<Value>,
     /// What has no counterpart.
     pub(crate) notes: Vec<String>,
 }
 
-/// Subnets of nvidia-k8s-ipam's pools, by the pool's name.
-pub(crate) fn pools(objects: &[Value]) -> BTreeMap<String, String> {
-    let subnet = |object: &Value| {
-        let spec = &object["spec"];
-        let subnet = match object["kind"].as_str()? {
-            "IPPool" => spec["subnet"].as_str(),
-            "CIDRPool" => spec["cidr"].as_str(),
-            _ => None,
-        }?;
-        Some((object["metadata"]["name"].as_str()?.to_owned(), subnet.to_owned()))
-    };
-    objects.iter().filter_map(subnet).collect()
+/// The `NicPool`s that networks need. Networks with the same ranges share one, so that no
+/// address is given twice.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pools {
+    /// Those of nvidia-k8s-ipam, by name.
+    there: BTreeMap<String, Value>,
+    made: Vec<(String, Value)>,
 }
 
-/// Reads the `ipam` of a network.
-pub(crate) fn read(ipam: &Value, pools: &BTreeMap<String, String>) -> Addresses {
+impl Pools {
+    /// Reads the pools of nvidia-k8s-ipam.
+    pub(crate) fn read(objects: &[Value]) -> Self {
+        let spec = |object: &Value| {
+            let spec = &object["spec"];
+            let (cidr, gateway) = match object["kind"].as_str()? {
+                "IPPool" => (&spec["subnet"], &spec["gateway"]),
+                "CIDRPool" => (&spec["cidr"], &Value::Null),
+                _ => return None,
+            };
+            let range = range(cidr.as_str()?, &json!({"gateway": gateway}))?;
+            let excluded = spec["exclusions"].as_array().into_iter().flatten();
+            let excluded: Vec<_> =
+                excluded.flat_map(|it| between(&it["startIP"], &it["endIP"])).collect();
+            let mut pool = json!({"ranges": [range]});
+            if !excluded.is_empty() {
+                pool["exclude"] = json!(excluded);
+            }
+            let routes = routes(spec);
+            if !routes.is_empty() {
+                pool["routes"] = routes.into();
+            }
+            Some((object["metadata"]["name"].as_str()?.to_owned(), pool))
+        };
+        Self { there: objects.iter().filter_map(spec).collect(), made: Vec::new() }
+    }
+
+    /// The pools as objects.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = Value> {
+        self.made.iter().map(|(name, spec)| {
+            json!({
+                "apiVersion": "topology.dranet.io/v1alpha1",
+                "kind": "NicPool",
+                "metadata": {"name": name},
+                "spec": spec,
+            })
+        })
+    }
+
+    /// The name of a pool with these ranges, which is made where there is none.
+    fn name(&mut self, wanted: &str, spec: Value, notes: &mut Vec<String>) -> String {
+        let same = |(_, made): &&(String, Value)| made["ranges"] == spec["ranges"];
+        if let Some((name, made)) = self.made.iter().find(same) {
+            if *made != spec {
+                notes.push(format!(
+                    "NicPool `{name}` has its range, and the exclusions and routes of the network \
+                     that it was made of"
+                ));
+            }
+            return name.clone();
+        }
+        let wanted = object_name(wanted);
+        let is_taken = |name: &str| self.made.iter().any(|(made, _)| made == name);
+        let numbered = (2..).map(|number| format!("{wanted}-{number}"));
+        let mut names = std::iter::once(wanted.clone()).chain(numbered);
+        let name = names.find(|name| !is_taken(name)).unwrap_or(wanted);
+        self.made.push((name.clone(), spec));
+        name
+    }
+}
+
+/// Reads the `ipam` of the network of this name.
+pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses {
     let mut found = Addresses::default();
     match ipam["type"].as_str() {
         None => found.notes.push("no address management: the pods get no address by it".to_owned()),
-        Some("whereabouts") => found.whereabouts(ipam),
+        Some("whereabouts") => found.whereabouts(network, ipam, pools),
         Some("static") => found.fixed(ipam),
-        Some("host-local") => found.host_local(ipam),
+        Some("host-local") => found.host_local(network, ipam, pools),
         Some("dhcp") => {
             found.interface.insert("dhcp".to_owned(), Value::Bool(true));
         }
-        Some("nv-ipam") => found.pool(ipam, pools),
+        Some("nv-ipam") => found.nv_ipam(ipam, pools),
         Some(other) => found.notes.push(format!(
-            "addresses by `{other}` have no counterpart; set `interface.addressRange` or \
-             `interface.addresses`"
+            "addresses by `{other}` have no counterpart; write a NicPool and set `interface.pool`"
         )),
     }
-    found.routes(ipam);
+    // A pool has them.
+    if !found.interface.contains_key("pool") {
+        found.routes = routes(ipam);
+    }
     found
 }
 
 impl Addresses {
     /// Whether the operator has to allow it in the namespace.
     pub(crate) fn is_guarded(&self) -> bool {
-        !self.interface.is_empty()
+        let is_pool = |key: &String| key == "pool";
+        !self.interface.keys().all(is_pool) || !self.routes.is_empty()
     }
 
-    fn whereabouts(&mut self, ipam: &Value) {
+    fn whereabouts(&mut self, network: &str, ipam: &Value, pools: &mut Pools) {
         let several = ipam["ipRanges"].as_array().into_iter().flatten();
-        let mut ranges = several.chain([ipam]).filter_map(|it| it["range"].as_str());
-        match ranges.next() {
-            Some(range) => self.range(range),
-            None => self.notes.push("whereabouts without a range: no address is given".to_owned()),
+        let parts: Vec<&Value> =
+            several.chain([ipam]).filter(|part| part["range"].is_string()).collect();
+        if parts.is_empty() {
+            self.notes.push("whereabouts without a range: no address is given".to_owned());
+            return;
         }
-        let more: Vec<_> = ranges.collect();
-        if !more.is_empty() {
-            self.notes.push(format!(
-                "a claim takes an address of one range; these are left out: {}",
-                more.join(", ")
-            ));
+        let gateway = &ipam["gateway"];
+        let mut ranges = Vec::new();
+        for part in &parts {
+            let text = part["range"].as_str().unwrap_or_default();
+            let ends = json!({
+                "first": part["range_start"], "last": part["range_end"], "gateway": gateway,
+            });
+            match range(text, &ends) {
+                Some(range) => ranges.push(range),
+                None => self.notes.push(format!("`{text}` is no range of addresses; none is set")),
+            }
         }
-        let excluded: Vec<_> =
-            ipam["exclude"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        if !excluded.is_empty() {
-            self.notes.push(format!(
-                "ranges have no exclusions: narrow `interface.addressRange` so that it does not \
-                 hold {}",
-                excluded.join(", ")
-            ));
-        }
-        if ipam["range_start"].is_string() || ipam["range_end"].is_string() {
-            self.notes.push(
-                "ranges have no first and last address: narrow `interface.addressRange`".to_owned(),
-            );
-        }
-        if let Some(gateway) = ipam["gateway"].as_str() {
+        let excluded =
+            parts.iter().flat_map(|part| part["exclude"].as_array().into_iter().flatten());
+        let excluded: Vec<&Value> = excluded.collect();
+        self.pool(network, ranges, &excluded, routes(ipam), pools);
+        if let Some(gateway) = gateway.as_str() {
             self.notes.push(format!(
                 "the gateway {gateway} makes no default route here: for one, add \
-                 {{\"destination\": \"0.0.0.0/0\", \"gateway\": \"{gateway}\"}} to `routes`"
+                 {{\"destination\": \"0.0.0.0/0\", \"gateway\": \"{gateway}\"}} to \
+                 `spec.routes` of the NicPool"
             ));
         }
+    }
+
+    fn pool(
+        &mut self,
+        name: &str,
+        ranges: Vec<Value>,
+        excluded: &[&Value],
+        routes: Vec<Value>,
+        pools: &mut Pools,
+    ) {
+        if ranges.is_empty() {
+            return;
+        }
+        let of_v4 = |range: &&Value| range["cidr"].as_str().is_some_and(|cidr| cidr.contains('.'));
+        let v4 = ranges.iter().filter(of_v4).count();
+        if v4 > 1 || ranges.len() - v4 > 1 {
+            self.notes.push(
+                "a NIC gets one address of each IP family here, and not one of each range"
+                    .to_owned(),
+            );
+        }
+        let mut spec = json!({"ranges": ranges});
+        let excluded: Vec<String> = excluded.iter().filter_map(|it| prefix(it.as_str()?)).collect();
+        if !excluded.is_empty() {
+            spec["exclude"] = json!(excluded);
+        }
+        if !routes.is_empty() {
+            spec["routes"] = routes.into();
+        }
+        let name = pools.name(name, spec, &mut self.notes);
+        self.interface.insert("pool".to_owned(), name.into());
     }
 
     fn fixed(&mut self, ipam: &Value) {
@@ -110,65 +198,107 @@ impl Addresses {
         }
     }
 
-    fn host_local(&mut self, ipam: &Value) {
+    fn host_local(&mut self, network: &str, ipam: &Value, pools: &mut Pools) {
         let of_ranges = ipam["ranges"].as_array().into_iter().flatten();
         let of_ranges = of_ranges.flat_map(|it| it.as_array().into_iter().flatten());
-        let subnet = of_ranges.chain([ipam]).find_map(|it| it["subnet"].as_str());
-        match subnet {
-            Some(subnet) => {
-                self.range(subnet);
-                self.notes.push(
-                    "host-local gives addresses node by node; `addressRange` gives each once in \
-                     the cluster"
-                        .to_owned(),
-                );
-            }
-            None => self.notes.push("host-local without a subnet: no address is given".to_owned()),
+        let parts = of_ranges.chain([ipam]);
+        let ranges = parts.filter_map(|part| {
+            let ends = json!({
+                "first": part["rangeStart"], "last": part["rangeEnd"], "gateway": part["gateway"],
+            });
+            range(part["subnet"].as_str()?, &ends)
+        });
+        let ranges: Vec<Value> = ranges.collect();
+        if ranges.is_empty() {
+            self.notes.push("host-local without a subnet: no address is given".to_owned());
+            return;
         }
+        self.pool(network, ranges, &[], routes(ipam), pools);
+        self.notes.push(
+            "host-local gives addresses node by node; a NicPool gives each once in the cluster"
+                .to_owned(),
+        );
     }
 
-    fn pool(&mut self, ipam: &Value, pools: &BTreeMap<String, String>) {
+    fn nv_ipam(&mut self, ipam: &Value, pools: &mut Pools) {
         let name = ipam["poolName"].as_str().unwrap_or_default();
-        match pools.get(name) {
-            Some(subnet) => self.range(subnet),
+        match pools.there.get(name).cloned() {
+            Some(spec) => {
+                let name = pools.name(name, spec, &mut self.notes);
+                self.interface.insert("pool".to_owned(), name.into());
+            }
             None => self.notes.push(format!(
-                "the pool `{name}` is not among the objects; add its IPPool or CIDRPool, or set \
-                 `interface.addressRange`"
+                "the pool `{name}` is not among the objects; add its IPPool or CIDRPool, or write \
+                 a NicPool and set `interface.pool`"
             )),
         }
     }
+}
 
-    fn range(&mut self, range: &str) {
-        // Whereabouts also takes FIRST-LAST/LENGTH.
-        let (first, rest) = range.split_once('-').unwrap_or((range, ""));
-        let text = match rest.split_once('/') {
-            Some((_, length)) => format!("{first}/{length}"),
-            None => range.to_owned(),
-        };
-        let Ok(prefix) = text.parse::<IpPrefix>() else {
-            self.notes.push(format!("`{range}` is no range of addresses; none is set"));
-            return;
-        };
-        let network = network(prefix);
-        if network != text || text != range {
-            self.notes.push(format!(
-                "of `{range}` the whole network {network} is taken; narrow it if other hosts have \
-                 addresses in it"
-            ));
+fn routes(ipam: &Value) -> Vec<Value> {
+    let route = |route: &Value| {
+        let mut ours = json!({"destination": route["dst"].as_str()?});
+        if let Some(gateway) = route["gw"].as_str() {
+            ours["gateway"] = gateway.into();
         }
-        self.interface.insert("addressRange".to_owned(), Value::String(network));
-    }
+        Some(ours)
+    };
+    ipam["routes"].as_array().into_iter().flatten().filter_map(route).collect()
+}
 
-    fn routes(&mut self, ipam: &Value) {
-        for route in ipam["routes"].as_array().into_iter().flatten() {
-            let Some(destination) = route["dst"].as_str() else { continue };
-            let mut ours = json!({"destination": destination});
-            if let Some(gateway) = route["gw"].as_str() {
-                ours["gateway"] = gateway.into();
-            }
-            self.routes.push(ours);
+/// A range of a pool: NETWORK/LENGTH, or FIRST-LAST/LENGTH as whereabouts also takes it, with
+/// those of `first`, `last` and `gateway` that are addresses of it.
+fn range(text: &str, ends: &Value) -> Option<Value> {
+    let (first, rest) = text.split_once('-').unwrap_or((text, ""));
+    let (cidr, last) = match rest.split_once('/') {
+        Some((last, length)) => (format!("{first}/{length}"), Some(last)),
+        None => (text.to_owned(), None),
+    };
+    let cidr = network(cidr.parse().ok()?);
+    let is_inside = |address: &str| {
+        let length = cidr.split_once('/').map_or("", |(_, length)| length);
+        let prefix = format!("{address}/{length}").parse::<IpPrefix>();
+        prefix.is_ok_and(|prefix| network(prefix) == cidr)
+    };
+    let mut range = json!({"cidr": cidr});
+    if let Some(last) = last {
+        range["first"] = first.into();
+        range["last"] = last.into();
+    }
+    for key in ["first", "last", "gateway"] {
+        let end = ends[key].as_str().filter(|end| is_inside(end));
+        if let Some(end) = end {
+            range[key] = end.into();
         }
     }
+    Some(range)
+}
+
+/// An address or a network as a network.
+fn prefix(text: &str) -> Option<String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 }));
+    }
+    text.parse().ok().map(network)
+}
+
+/// The networks that together are the addresses from one to another.
+fn between(first: &Value, last: &Value) -> Vec<String> {
+    let parse = |value: &Value| value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
+    let (Some(first), Some(last)) = (parse(first), parse(last)) else { return Vec::new() };
+    let (IpAddr::V4(first), IpAddr::V4(last)) = (first, last) else { return Vec::new() };
+    let (mut next, last) = (u64::from(first.to_bits()), u64::from(last.to_bits()));
+    let mut networks = Vec::new();
+    while next <= last {
+        // The largest network that begins here and does not go beyond.
+        let fits = |bits: &u32| next % (1 << bits) == 0 && next + (1 << bits) - 1 <= last;
+        let bits = (0..=32).rev().find(fits).unwrap_or_default();
+        if let Ok(address) = u32::try_from(next) {
+            networks.push(format!("{}/{}", Ipv4Addr::from_bits(address), 32 - bits));
+        }
+        next += 1 << bits;
+    }
+    networks
 }
 
 /// The network of an address, as text.
@@ -185,4 +315,48 @@ fn network(prefix: IpPrefix) -> String {
         }
     };
     format!("{address}/{length}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exclusions_from_one_address_to_another_are_networks() {
+        for (first, last, expected) in [
+            ("10.0.0.0", "10.0.0.0", vec!["10.0.0.0/32"]),
+            ("10.0.0.0", "10.0.0.3", vec!["10.0.0.0/30"]),
+            (
+                "10.0.0.1",
+                "10.0.0.6",
+                vec!["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"],
+            ),
+            ("0.0.0.0", "255.255.255.255", vec!["0.0.0.0/0"]),
+            ("10.0.0.2", "10.0.0.1", vec![]),
+        ] {
+            assert_eq!(between(&json!(first), &json!(last)), expected, "{first} to {last}");
+        }
+    }
+
+    #[test]
+    fn networks_with_one_range_share_a_pool() {
+        let mut pools = Pools::default();
+        let ipam = |more: Value| {
+            let mut ipam = json!({"type": "whereabouts", "range": "10.1.0.0/16"});
+            ipam.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            ipam
+        };
+        let first =
+            read("net a", &ipam(json!({"exclude": ["10.1.0.0/30", "10.1.0.9"]})), &mut pools);
+        assert_eq!((&first.interface["pool"], first.is_guarded()), (&json!("net-a"), false));
+        let second = read("b", &ipam(json!({})), &mut pools);
+        assert_eq!(second.interface["pool"], "net-a");
+        assert!(second.notes[0].contains("NicPool `net-a` has its range"), "{:?}", second.notes);
+        let other = json!({"type": "whereabouts", "range": "10.2.0.5-10.2.0.9/24"});
+        assert_eq!(read("net.a", &other, &mut pools).interface["pool"], "net-a-2");
+        let specs: Vec<_> = pools.documents().map(|pool| pool["spec"].clone()).collect();
+        assert_eq!(specs[0]["exclude"], json!(["10.1.0.0/30", "10.1.0.9/32"]));
+        let range = json!({"cidr": "10.2.0.0/24", "first": "10.2.0.5", "last": "10.2.0.9"});
+        assert_eq!(specs[1]["ranges"], json!([range]));
+    }
 }

@@ -5,7 +5,7 @@
 //! plugins are configured by (`NicClusterPolicy`, `MacvlanNetwork`, `HostDeviceNetwork`,
 //! `IPoIBNetwork`, `SriovNetwork`, `SriovNetworkNodePolicy`, `NetworkAttachmentDefinition`, the
 //! pools of nvidia-k8s-ipam, each `ConfigMap` of the plugins) and the pods that use them. It writes values
-//! of our chart, DeviceClasses, claim templates and the rewritten pods, with a note on each thing
+//! of our chart, DeviceClasses, NicPools, claim templates and the rewritten pods, with a note on each thing
 //! that has no counterpart.
 //!
 //! Everything here is a function of values. Read bottom up: `addresses`, `networks`,
@@ -40,7 +40,7 @@ impl Default for Options {
 pub struct Migration {
     /// Values of our Helm chart.
     pub values: Value,
-    /// DeviceClasses, claim templates, and the objects whose pods are rewritten, in this order.
+    /// DeviceClasses, NicPools, claim templates, and the objects whose pods are rewritten, in this order.
     pub documents: Vec<Value>,
     /// What a person has to know or do, in the order of the objects.
     pub notes: Vec<Note>,
@@ -66,6 +66,7 @@ pub fn migrate(objects: &[Value], options: &Options) -> Migration {
     let pods::Made { templates, guarded, uses_shares } = converter.made();
 
     let mut documents = resources.classes();
+    documents.extend(networks.pools());
     documents.extend(templates);
     documents.extend(workloads);
     let values = values(&resources, uses_shares, &guarded);

@@ -1,6 +1,6 @@
 //! Secondary networks: each as a network configuration of ours.
 
-use crate::addresses::{self, Addresses};
+use crate::addresses::{self, Addresses, Pools};
 use crate::{Note, note};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -25,11 +25,14 @@ pub(crate) struct Network {
 
 /// All networks, by namespace and name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Networks(BTreeMap<(String, String), Network>);
+pub(crate) struct Networks {
+    all: BTreeMap<(String, String), Network>,
+    pools: Pools,
+}
 
 impl Networks {
     pub(crate) fn read(objects: &[Value], notes: &mut Vec<Note>) -> Self {
-        let pools = addresses::pools(objects);
+        let mut pools = Pools::read(objects);
         let mut all = BTreeMap::new();
         for object in objects {
             let spec = &object["spec"];
@@ -47,14 +50,19 @@ impl Networks {
             };
             let namespace = namespace.as_str().or_else(|| object["metadata"]["namespace"].as_str());
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let network = settings.network(&pools, object, notes);
+            let network = settings.network(&mut pools, object, notes);
             all.insert((namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned(), name), network);
         }
-        Self(all)
+        Self { all, pools }
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&Network> {
-        self.0.get(&(namespace.to_owned(), name.to_owned()))
+        self.all.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// The pools that they take addresses from.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = Value> {
+        self.pools.documents()
     }
 }
 
@@ -76,37 +84,24 @@ struct Settings {
     master: Option<String>,
     pci_address: Option<String>,
     mtu: Option<u64>,
+    pkey: Option<String>,
+    virtual_function: Map<String, Value>,
     ipam: Value,
     notes: Vec<String>,
 }
 
 impl Settings {
-    fn network(
-        self,
-        pools: &BTreeMap<String, String>,
-        object: &Value,
-        notes: &mut Vec<Note>,
-    ) -> Network {
+    fn network(self, pools: &mut Pools, object: &Value, notes: &mut Vec<Note>) -> Network {
         for text in &self.notes {
             note(notes, object, text.as_str());
         }
-        if self.way == Way::Ipoib {
-            note(
-                notes,
-                object,
-                "IP over InfiniBand children cannot be made by a claim: pods get the RDMA device \
-                 and no interface",
-            );
-        }
-        let addresses = if self.way == Way::Ipoib {
-            Addresses::default()
-        } else {
-            addresses::read(&self.ipam, pools)
-        };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let addresses = addresses::read(name, &self.ipam, pools);
         for text in &addresses.notes {
             note(notes, object, text.as_str());
         }
-        let is_guarded = addresses.is_guarded();
+        let is_guarded =
+            addresses.is_guarded() || self.pkey.is_some() || !self.virtual_function.is_empty();
         // JSON's quotes are CEL's too.
         let is = |attribute: &str, value: String| {
             format!(r#"device.attributes{attribute}.orValue("") == {}"#, json!(value))
@@ -124,22 +119,28 @@ impl Settings {
                 selectors.into_iter().flatten().collect()
             },
             is_shared: self.way != Way::Device,
-            config: if self.way == Way::Ipoib {
-                Map::new()
-            } else {
-                config(self.way, self.mtu, addresses)
-            },
+            config: config(self.way, self.mtu, self.pkey, self.virtual_function, addresses),
             is_guarded,
         }
     }
 }
 
-fn config(way: Way, mtu: Option<u64>, addresses: Addresses) -> Map<String, Value> {
+fn config(
+    way: Way,
+    mtu: Option<u64>,
+    pkey: Option<String>,
+    virtual_function: Map<String, Value>,
+    addresses: Addresses,
+) -> Map<String, Value> {
     let mut interface = addresses.interface;
     match way {
         Way::MacVlan => drop(interface.insert("type".to_owned(), json!("macvlan"))),
         Way::IpVlan => drop(interface.insert("type".to_owned(), json!("ipvlan"))),
-        Way::Ipoib | Way::Device => {}
+        Way::Ipoib => drop(interface.insert("type".to_owned(), json!("ipoib"))),
+        Way::Device => {}
+    }
+    if let Some(pkey) = pkey {
+        interface.insert("pkey".to_owned(), pkey.into());
     }
     if let Some(mtu) = mtu.filter(|mtu| *mtu > 0) {
         interface.insert("mtu".to_owned(), json!(mtu));
@@ -147,6 +148,9 @@ fn config(way: Way, mtu: Option<u64>, addresses: Addresses) -> Map<String, Value
     let mut config = Map::new();
     if !interface.is_empty() {
         config.insert("interface".to_owned(), Value::Object(interface));
+    }
+    if !virtual_function.is_empty() {
+        config.insert("virtualFunction".to_owned(), Value::Object(virtual_function));
     }
     if !addresses.routes.is_empty() {
         config.insert("routes".to_owned(), Value::Array(addresses.routes));
@@ -186,36 +190,69 @@ fn of_device(spec: &Value) -> Settings {
     Settings { resource: text(&spec["resourceName"]), ipam, notes, ..Settings::default() }
 }
 
-fn of_ipoib(_: &Value) -> Settings {
-    Settings { way: Way::Ipoib, ..Settings::default() }
+fn of_ipoib(spec: &Value) -> Settings {
+    let mut notes = Vec::new();
+    let ipam = ipam(&spec["ipam"], &mut notes);
+    let master = text(&spec["master"]);
+    let pkey = master.as_deref().and_then(partition);
+    Settings { way: Way::Ipoib, master, pkey, ipam, notes, ..Settings::default() }
+}
+
+/// The partition of an interface `ib0.8001`.
+fn partition(master: &str) -> Option<String> {
+    let (_, key) = master.split_once('.')?;
+    u16::from_str_radix(key, 16).ok().filter(|key| key & 0x7fff != 0)?;
+    Some(format!("0x{key}"))
 }
 
 fn of_sriov(spec: &Value) -> Settings {
     let mut notes = Vec::new();
     let ipam = ipam(&spec["ipam"], &mut notes);
+    let virtual_function = virtual_function(spec, &mut notes);
     let is_set = |name: &&&str| {
         let value = &spec[**name];
         !(value.is_null() || *value == json!(0) || *value == json!(""))
     };
-    let fields = [
-        "vlan",
-        "vlanQoS",
-        "spoofChk",
-        "trust",
-        "linkState",
-        "minTxRate",
-        "maxTxRate",
-        "pKey",
-        "metaPlugins",
-        "capabilities",
-    ];
-    for field in fields.iter().filter(is_set) {
-        notes.push(format!(
-            "`{field}: {}` is not set by a claim: set it on the virtual functions",
-            spec[*field]
-        ));
+    for field in ["metaPlugins", "capabilities"].iter().filter(is_set) {
+        notes.push(format!("`{field}: {}` has no counterpart", spec[*field]));
     }
-    Settings { resource: text(&spec["resourceName"]), ipam, notes, ..Settings::default() }
+    // Of SriovIBNetwork: the virtual function's own.
+    if let Some(pkey) = text(&spec["pKey"]) {
+        notes
+            .push(format!("`pKey: {pkey}` is not set by a claim: set it on the virtual functions"));
+    }
+    let resource = text(&spec["resourceName"]);
+    Settings { resource, virtual_function, ipam, notes, ..Settings::default() }
+}
+
+/// What the network's virtual functions are set to.
+fn virtual_function(spec: &Value, notes: &mut Vec<String>) -> Map<String, Value> {
+    let mut found = Map::new();
+    for (field, ours) in [
+        ("vlan", "vlan"),
+        ("vlanQoS", "vlanQos"),
+        ("minTxRate", "minTxRate"),
+        ("maxTxRate", "maxTxRate"),
+    ] {
+        if let Some(number) = spec[field].as_u64().filter(|number| *number > 0) {
+            found.insert(ours.to_owned(), number.into());
+        }
+    }
+    for (field, ours) in [("trust", "trust"), ("spoofChk", "spoofCheck")] {
+        match spec[field].as_str() {
+            Some("on") => drop(found.insert(ours.to_owned(), true.into())),
+            Some("off") => drop(found.insert(ours.to_owned(), false.into())),
+            _ => {}
+        }
+    }
+    if let Some(state @ ("auto" | "enable" | "disable")) = spec["linkState"].as_str() {
+        found.insert("linkState".to_owned(), state.into());
+    }
+    let protocol = text(&spec["vlanProto"]).filter(|it| !it.eq_ignore_ascii_case("802.1q"));
+    if let Some(protocol) = protocol {
+        notes.push(format!("`vlanProto: {protocol}` has no counterpart: VLANs are 802.1Q"));
+    }
+    found
 }
 
 fn of_attachment(object: &Value) -> Settings {
@@ -247,6 +284,10 @@ fn of_attachment(object: &Value) -> Settings {
             master: text(&plugin["master"]).or_else(|| text(&plugin["device"])),
             pci_address: text(&plugin["pciBusID"]),
             mtu: plugin["mtu"].as_u64(),
+            pkey: text(&plugin["master"])
+                .filter(|_| way == Way::Ipoib)
+                .and_then(|master| partition(&master)),
+            virtual_function: Map::new(),
             ipam: plugin["ipam"].clone(),
             notes: Vec::new(),
         };

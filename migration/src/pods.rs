@@ -291,7 +291,10 @@ fn annotate(pod: &mut Value, wanted: &Wanted<'_>, object: &Value, notes: &mut Ve
 /// The configuration for a NIC that the pod has for itself.
 fn whole(mut config: Map<String, Value>) -> Map<String, Value> {
     if let Some(interface) = config.get_mut("interface").and_then(Value::as_object_mut) {
-        interface.remove("type");
+        // An InfiniBand NIC has no interface but one that is made on it.
+        if interface.get("type").is_some_and(|kind| kind != "ipoib") {
+            interface.remove("type");
+        }
         if interface.is_empty() {
             config.remove("interface");
         }

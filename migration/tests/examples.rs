@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use cluster_model::network_config::NetworkConfig;
+use cluster_model::nic_pool::NicPoolSpec;
 use migration::{Migration, Options, migrate};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -83,8 +84,37 @@ fn examples_of_the_operator_are_converted() {
             let parsed = NetworkConfig::parse(&parameters);
             assert!(parsed.is_ok(), "{name}: {parameters}: {parsed:?}");
         }
+        let pools = migration.documents.iter().filter(|document| document["kind"] == "NicPool");
+        for pool in pools {
+            let spec: NicPoolSpec = serde_json::from_value(pool["spec"].clone()).unwrap();
+            assert_eq!(spec.check(), Ok(()), "{name}: {pool}");
+        }
         insta::assert_snapshot!(name, shown(&migration));
     }
+}
+
+/// Settings of virtual functions and partitions become fields of the network configuration.
+#[test]
+fn virtual_functions_and_partitions_are_set_by_the_claim() {
+    let sriov = serde_json::json!({"kind": "SriovNetwork", "metadata": {"name": "vf"}, "spec": {
+        "networkNamespace": "default", "resourceName": "vfs", "vlan": 100, "vlanQoS": 3,
+        "trust": "on", "spoofChk": "off", "minTxRate": 0, "maxTxRate": 4000, "linkState": "enable",
+        "ipam": r#"{"type": "dhcp"}"#}});
+    let ipoib = serde_json::json!({"kind": "IPoIBNetwork", "metadata": {"name": "ib"}, "spec": {
+        "networkNamespace": "default", "master": "ib0.8001",
+        "ipam": r#"{"type": "whereabouts", "range": "10.5.0.0/16"}"#}});
+    let pod = |network: &str| {
+        serde_json::json!({"kind": "Pod", "metadata": {"name": format!("pod-{network}"),
+            "annotations": {"k8s.v1.cni.cncf.io/networks": network}},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"rdma/x": 1}}}]}})
+    };
+    let migration = migrate(&[sriov, ipoib, pod("vf"), pod("ib")], &Options::default());
+    let mut found = Vec::new();
+    migration.documents.iter().for_each(|document| parameters(document, &mut found));
+    for parameters in &found {
+        NetworkConfig::parse(parameters).unwrap();
+    }
+    insta::assert_json_snapshot!(found);
 }
 
 /// Objects that this crate does not know are neither changed nor spoken of.

@@ -5,7 +5,8 @@ use super::Intent;
 use crate::denial::Denial;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, annotation, attribute};
-use cluster_model::network_config::{NetworkConfig, may_set_guarded};
+use cluster_model::network_config::{InterfaceConfig, NetworkConfig, may_set_guarded};
+use cluster_model::nic_pool::POOL_NAME_MAX;
 use k8s_openapi::api::resource::v1::{DeviceClaimConfiguration, OpaqueDeviceConfiguration};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use std::error::Error;
@@ -37,6 +38,47 @@ pub(super) fn read(value: &str, nics: u32, host_network: bool) -> Result<String,
         return Err(deny(format!("it has {} bytes; {PARAMETERS_MAX} are allowed", json.len())));
     }
     Ok(json)
+}
+
+/// The configuration with the pool that its addresses come from.
+pub(super) fn with_pool(
+    pool: &str,
+    config: Option<String>,
+    host_network: bool,
+) -> Result<String, Denial> {
+    let deny = |why: String| Denial::new(annotation::NIC_POOL, pool, why);
+    if !is_pool_name(pool) {
+        return Err(deny("invalid value: not the name of a NicPool".to_owned())
+            .allowed("a name in lower case of at most 63 characters, for example \"rdma\""));
+    }
+    if host_network {
+        return Err(deny(
+            "the pod shares the host's network, where no interface gets an address".to_owned(),
+        ));
+    }
+    let not_json = |error: serde_json::Error| deny(format!("it is not JSON: {error}"));
+    let config = config.as_deref().unwrap_or("{}");
+    let mut json: serde_json::Value = serde_json::from_str(config).map_err(not_json)?;
+    let named = json["interface"]["pool"].as_str().filter(|named| *named != pool);
+    if let Some(named) = named {
+        return Err(deny(format!("{} names another pool, `{named}`", annotation::NIC_CONFIG)));
+    }
+    json["interface"]["pool"] = pool.into();
+    NetworkConfig::parse(&json).map_err(|error| deny(error.to_string()))?;
+    Ok(json.to_string())
+}
+
+/// A label's value and the name of an object.
+fn is_pool_name(name: &str) -> bool {
+    let is_allowed =
+        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+    let is_end = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    name.len() <= POOL_NAME_MAX
+        && name.bytes().all(is_allowed)
+        && is_end(bytes.first())
+        && is_end(bytes.last())
+        && !name.contains("..")
 }
 
 /// Routes, addresses and routing domains reach beyond the pod: only namespaces
@@ -102,6 +144,15 @@ fn parsed(intent: &Intent) -> Option<NetworkConfig> {
     NetworkConfig::from_json(intent.nic_config.as_ref()?.as_bytes()).ok()
 }
 
+/// In the words of the annotation that the pod has.
 fn deny(intent: &Intent, why: String) -> Denial {
+    if let Some(config) = parsed(intent)
+        && let Some(pool) = config.interface.pool.clone()
+    {
+        let interface = InterfaceConfig { pool: Some(pool.clone()), ..InterfaceConfig::default() };
+        if config == (NetworkConfig { interface, ..NetworkConfig::default() }) {
+            return Denial::new(annotation::NIC_POOL, pool, why);
+        }
+    }
     Denial::new(annotation::NIC_CONFIG, intent.nic_config.clone().unwrap_or_default(), why)
 }

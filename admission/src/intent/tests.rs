@@ -41,6 +41,20 @@ fn reads_nics_gpus_and_the_container() {
 }
 
 #[test]
+fn a_pool_is_a_field_of_the_network_configuration() {
+    let config = |annotations: Value| {
+        let pod = pod(&annotations, &json!([gpus("nccl", 1)]));
+        let config = read(&pod).unwrap().unwrap().nic_config.unwrap();
+        serde_json::from_str::<Value>(&config).unwrap()
+    };
+    let alone = config(json!({ "dranet.io/nic-pool": "rdma" }));
+    assert_eq!(alone, json!({ "interface": { "pool": "rdma" } }));
+    let beside = json!({ "interface": { "mtu": 9000 } }).to_string();
+    let beside = config(json!({ "dranet.io/nic-pool": "rdma", "dranet.io/nic-config": beside }));
+    assert_eq!(beside, json!({ "interface": { "mtu": 9000, "pool": "rdma" } }));
+}
+
+#[test]
 fn a_pod_without_the_trigger_is_not_ours() {
     assert_eq!(read(&Pod::default()), Ok(None));
 }
@@ -123,6 +137,9 @@ fn denials() {
         (json!({ "nic-config": "mtu" }), one_gpu()),
         (json!({ "nic-config": "{\"interface\":{\"mtu\":1}}" }), one_gpu()),
         (json!({ "nic-config": "{\"interface\":{\"name\":\"eth1\"}}" }), one_gpu()),
+        (json!({ "nic-pool": "My pool" }), one_gpu()),
+        (json!({ "nic-pool": "a", "nic-config": "{\"interface\":{\"pool\":\"b\"}}" }), one_gpu()),
+        (json!({ "nic-pool": "a", "nic-config": "{\"interface\":{\"dhcp\":true}}" }), one_gpu()),
         (json!({ "fabric-size": "4" }), one_gpu()),
     ];
     let texts = cases.into_iter().map(|(annotations, containers)| {

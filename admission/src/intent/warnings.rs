@@ -19,6 +19,7 @@ const KNOWN: &[&str] = &[
     annotation::FABRIC_MOVES,
     annotation::CONTAINERS,
     annotation::NIC_CONFIG,
+    annotation::NIC_POOL,
     annotation::RAIL,
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NVMES,

@@ -25,7 +25,7 @@ pub struct NicPool {
     pub status: Option<NicPoolStatus>,
 }
 
-/// An address of a NicPool that a claim has.
+/// An address of a `NicPool` that a claim has.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[cfg_attr(feature = "crd", derive(schemars::JsonSchema))]
 pub struct NicAddress {

@@ -1,8 +1,9 @@
-//! Writes the labels of [`crate::node_label`], so many in a second.
+//! Writes the labels of [`crate::node_label`] and [`crate::machine_labels`], so many in a second.
 
 use super::Controller;
 use super::errors::{ApiError, writing};
-use crate::node_label::due;
+use crate::machine_labels;
+use crate::node_label;
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::api::core::v1::Node;
@@ -10,11 +11,15 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use process::chain::Chain;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often labels are compared, in memory.
 const PERIOD: Duration = Duration::from_secs(2);
+/// In every how many comparisons those of machines are among them: they need the devices of all
+/// nodes, and change seldom.
+const MACHINES_EVERY: u32 = 15;
 /// Requests that are under way at a time.
 const TOGETHER: usize = 8;
 /// How often progress is logged.
@@ -23,8 +28,8 @@ const PROGRESS: Duration = Duration::from_secs(10);
 impl Controller {
     /// Labels nodes for ever.
     pub(super) async fn label_nodes(&self) {
-        loop {
-            let due = due(&self.view.read());
+        for number in (0..MACHINES_EVERY).cycle() {
+            let due = self.due_labels(number == 0);
             self.metrics.set_unlabelled(due.len());
             if !due.is_empty() {
                 self.label_all(due).await;
@@ -33,9 +38,27 @@ impl Controller {
         }
     }
 
+    /// The labels to merge into each node.
+    fn due_labels(&self, with_machines: bool) -> Vec<(String, Value)> {
+        let view = self.view.read();
+        let mut due: BTreeMap<String, Value> = node_label::due(&view).into_iter().collect();
+        let machines = with_machines.then(|| machine_labels::due(&view));
+        for (node, labels) in machines.into_iter().flatten() {
+            let all = due.entry(node).or_insert_with(|| json!({}));
+            for (key, value) in labels.as_object().into_iter().flatten() {
+                all[key] = value.clone();
+            }
+        }
+        due.into_iter().collect()
+    }
+
     async fn label_all(&self, due: Vec<(String, Value)>) {
         let nodes = due.len();
-        tracing::info!(nodes, rate = self.label_rate, "Labelling nodes with their fabrics");
+        tracing::info!(
+            nodes,
+            rate = self.label_rate,
+            "Labelling nodes with their fabrics and machines"
+        );
         let mut pace = interval(Duration::from_secs(1) / self.label_rate.get());
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let paced = stream::unfold((due.into_iter(), pace), async |(mut due, mut pace)| {
@@ -63,7 +86,7 @@ impl Controller {
                 said = Instant::now();
             }
         }
-        tracing::info!(labelled, nodes, "Nodes labelled with their fabrics");
+        tracing::info!(labelled, nodes, "Nodes labelled with their fabrics and machines");
     }
 
     async fn label(&self, node: &str, labels: &Value) -> Result<(), ApiError> {

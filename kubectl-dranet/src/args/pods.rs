@@ -95,6 +95,10 @@ pub struct VerifyArgs {
     /// Only pods with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "pod")]
     pub selector: Option<Selector>,
+    /// Also show for each pair whether GPUDirect RDMA can work, and what to change where it
+    /// cannot
+    #[arg(long)]
+    pub gpudirect: bool,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,

@@ -22,7 +22,7 @@ struct Stopped<'v> {
 }
 
 /// What to do about a verdict; none for one that stops nothing, or that links are told of for.
-fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
+pub(crate) fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
     match verdict {
         Gdr::AcsRedirect => Some((
             "a PCIe port between them sends requests of one device to another upstream, through the \

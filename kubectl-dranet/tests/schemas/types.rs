@@ -244,7 +244,7 @@ pub(crate) struct Verified {
     /// Its node.
     pub(crate) node: String,
     /// What it has.
-    pub(crate) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<VerifiedPair>,
     /// The farthest path that its annotations allow.
     pub(crate) promised: Option<String>,
     /// The farthest path of the same claims on the empty node.
@@ -253,6 +253,35 @@ pub(crate) struct Verified {
     pub(crate) worse: bool,
     /// A text for each NIC that does not carry what it could.
     pub(crate) degraded: Vec<String>,
+}
+
+/// A GPU and a NIC of a pod.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct VerifiedPair {
+    /// The GPU.
+    pub(crate) gpu: String,
+    /// The NIC.
+    pub(crate) nic: String,
+    /// The path between them.
+    pub(crate) path: String,
+    /// Whether the NIC can reach the GPU's memory; null without `--gpudirect`.
+    pub(crate) gpu_direct: Option<GpuDirect>,
+}
+
+/// Whether a NIC can reach a GPU's memory.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct GpuDirect {
+    /// `ok`, `degraded-link`, `acs-redirect`, `ats-missing`, `iommu`, `no-peer-memory` or
+    /// `unknown`.
+    pub(crate) verdict: String,
+    /// What it rests on.
+    pub(crate) evidence: String,
+    /// Why it cannot; null where nothing stands against it.
+    pub(crate) why: Option<String>,
+    /// What to change.
+    pub(crate) what_to_do: Option<String>,
 }
 
 /// `kubectl dranet capacity -o json`.

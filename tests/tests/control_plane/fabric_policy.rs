@@ -114,6 +114,8 @@ async fn the_fabric_controller_writes_what_is_its_own_only(
         patch("grouped", lift).await?;
         label(json!({"metadata": {"labels": {
             "topology.dranet.io/fabric": "f", "topology.dranet.io/fabric-from": "NodeTopology",
+            "topology.dranet.io/gpu-count": "8", "topology.dranet.io/rail-count": "8",
+            "topology.dranet.io/nic-count": "8", "topology.dranet.io/machine-type": "m",
         }}}))
         .await?;
         Ok(())

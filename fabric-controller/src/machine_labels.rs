@@ -1,0 +1,87 @@
+//! What a node's machine is, as labels of the node: for node selectors and autoscalers. From the
+//! NodeTopology and the published devices, so that no driver needs the right to write nodes.
+//!
+//! A label is written when it differs and is never taken away: a machine whose driver is away
+//! is the same machine.
+
+use crate::node_label::label_value;
+use cluster_model::names::attribute;
+use cluster_model::names::label::{GPU_COUNT, INSTANCE_TYPE, MACHINE_TYPE, NIC_COUNT, RAIL_COUNT};
+use cluster_model::node_devices::{Role, published, text};
+use cluster_model::view::ClusterView;
+use dra_allocator::AttributeValue;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// The nodes whose labels differ from what is known of their machines, and the labels to merge
+/// into each.
+pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
+    let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
+    let due = nodes.filter_map(|name| {
+        let labels = &view.inventory().node(name)?.labels;
+        let differs =
+            |(key, value): &(&str, String)| labels.get(*key).is_none_or(|there| **there != **value);
+        let due: Map<String, Value> = wanted(view, name)?
+            .into_iter()
+            .filter(differs)
+            .map(|(key, value)| (key.to_owned(), value.into()))
+            .collect();
+        (!due.is_empty()).then(|| (name.to_string(), due.into()))
+    });
+    due.collect()
+}
+
+/// The labels of a node; `None` where it has no graph.
+fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>> {
+    let graph = view.topology(node)?;
+    let (mut machine, mut rails) = (None, BTreeSet::new());
+    for (_, nic) in published(view, node).filter(|(role, _)| *role == Role::Nic) {
+        let named = || attribute::MACHINE_TYPES.iter().find_map(|name| text(nic, name));
+        machine = machine.or_else(named);
+        if let Some(AttributeValue::Int(rail)) = nic.attribute(attribute::RAIL) {
+            rails.insert(*rail);
+        }
+    }
+    let labels = &view.inventory().node(node)?.labels;
+    let instance = labels.get(INSTANCE_TYPE).map(|value| &**value);
+    let machine = machine.or(instance).map(label_value);
+    let mut wanted = vec![
+        (GPU_COUNT, graph.gpus().len().to_string()),
+        (NIC_COUNT, graph.nics().len().to_string()),
+        (MACHINE_TYPE, machine.unwrap_or_else(|| graph.shape().to_string())),
+    ];
+    if !rails.is_empty() {
+        wanted.push((RAIL_COUNT, rails.len().to_string()));
+    }
+    Some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster_model::snapshot;
+    use cluster_model::view::Index as _;
+    use k8s_openapi::api::core::v1::Node;
+    use serde_json::json;
+    use std::path::Path;
+
+    #[test]
+    fn a_node_is_labelled_with_its_machine_once() {
+        let mut view = snapshot::load(Path::new("../deploy/examples/aks-gb300")).unwrap().0;
+        let all = due(&view);
+        let (node, labels) = all.first().unwrap().clone();
+        insta::assert_json_snapshot!(labels);
+        assert_eq!(all.iter().filter(|(_, it)| *it == labels).count(), all.len(), "{all:?}");
+
+        let mut own = labels.clone();
+        own[GPU_COUNT] = "7".into();
+        let object = |labels: &Value| -> Node {
+            serde_json::from_value(json!({"metadata": {"name": node, "labels": labels}})).unwrap()
+        };
+        view.apply(object(&own)).unwrap();
+        let again = due(&view).into_iter().find(|(name, _)| *name == node).unwrap();
+        assert_eq!(again.1, json!({GPU_COUNT: labels[GPU_COUNT]}));
+        view.apply(object(&labels)).unwrap();
+        assert!(due(&view).iter().all(|(name, _)| *name != node));
+    }
+}

@@ -9,9 +9,18 @@ use std::mem::discriminant;
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     vec![
-        ("a_rails_rules_routes_and_neighbours_are_in_the_pod", rules_routes_and_neighbours),
-        ("by_azures_word_what_comes_from_an_interface_leaves_by_it", azures_policy_routes),
-        ("segment_sizes_are_the_pods_and_then_the_hosts_again", segment_sizes),
+        (
+            "a_rails_rules_routes_and_neighbours_are_in_the_pod",
+            a_rails_rules_routes_and_neighbours_are_in_the_pod,
+        ),
+        (
+            "by_azures_word_what_comes_from_an_interface_leaves_by_it",
+            by_azures_word_what_comes_from_an_interface_leaves_by_it,
+        ),
+        (
+            "segment_sizes_are_the_pods_and_then_the_hosts_again",
+            segment_sizes_are_the_pods_and_then_the_hosts_again,
+        ),
     ]
 }
 
@@ -46,7 +55,7 @@ fn state(stage: &Stage) -> String {
     STATE.map(|line| stage.on_host(line)).concat()
 }
 
-fn rules_routes_and_neighbours() {
+fn a_rails_rules_routes_and_neighbours_are_in_the_pod() {
     let stage = Stage::with(&TABLES);
     let before = state(&stage);
     let mut attached = stage.attach(stage.plan(json!({"interface": {"name": "net1"}})));
@@ -74,7 +83,7 @@ fn rules_routes_and_neighbours() {
 
 /// Azure's metadata says the network of each interface; the second has table 101. The IPv6
 /// router is the one that the host has heard of.
-fn azures_policy_routes() {
+fn by_azures_word_what_comes_from_an_interface_leaves_by_it() {
     let nic = |hardware_addr: &str, subnet: &str| CloudNic {
         hardware_addr: hardware_addr.parse().unwrap(),
         subnet: Some(subnet.parse().unwrap()),
@@ -149,7 +158,7 @@ fn have(namespace: &NetNs, name: &str, sizes: Sizes, whose: &str) {
 
 /// The kernel sets the sizes for IPv4 along with the others, where these are small
 /// (`netif_set_gso_max_size`, `net/core/dev.c`).
-fn segment_sizes() {
+fn segment_sizes_are_the_pods_and_then_the_hosts_again() {
     const LEGACY: u32 = 65536;
     for (host, pod) in [
         ([LEGACY; 4], [131_072, 120_000, 60_000, 61_000]),

@@ -1,6 +1,6 @@
 //! Snapshots as `snapshot` writes them, and the commands that read and compare them.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 use clap::Parser as _;
 use kubectl_dranet::args::Args;
@@ -101,6 +101,27 @@ fn an_archive_gives_the_answers_of_what_it_was_taken_from() {
         assert!(!ask(&archive).0.contains("s3cret"), "{command:?}");
     }
     assert_eq!(run(&["diff", &archive, &archive]).0, "no difference\n");
+}
+
+/// As a live cluster is read on without it.
+#[test]
+fn a_malformed_object_of_an_archive_is_left_out_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = cluster(folder.path());
+    let mut list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    list["items"].as_array_mut().unwrap().push(json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": { "name": "broken" }, "spec": { "devices": 3 },
+    }));
+    let with_broken = folder.path().join("broken.json").display().to_string();
+    fs::write(&with_broken, list.to_string()).unwrap();
+    let archive = folder.path().join("broken.gz").display().to_string();
+    run(&["snapshot", "--snapshot", &with_broken, "-o", &archive]);
+    let args = ["kubectl-dranet", "top", "--snapshot", &archive];
+    let output = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap();
+    assert_eq!(output.text, run(&["top", "--snapshot", &path]).0);
+    let [note] = output.notes.as_slice() else { panic!("{:?}", output.notes) };
+    assert!(note.starts_with("an object was left out: ResourceSlice `broken` in "), "{note}");
 }
 
 #[test]

@@ -151,7 +151,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let nic_config = nic_config.map(|value| nic_config::read(value, nics, host_network));
     let nic_config = nic_config.transpose()?;
     let nic_config = match get(annotation::NIC_POOL) {
-        Some(pool) => Some(nic_config::with_pool(pool, nic_config, host_network)?),
+        Some(pool) => Some(nic_config::with_pool(pool, nic_config.as_deref(), host_network)?),
         None => nic_config,
     };
     let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;

@@ -8,6 +8,7 @@ use crate::text::{self, table};
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus, NicRange};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 /// A pool and what is taken of it.
@@ -31,8 +32,8 @@ pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
         anyhow::bail!("found no NicPool `{name}`");
     }
     let text = match args.output {
-        ListForm::Text => person(&pools, !args.pools.is_empty()),
-        ListForm::Wide => person(&pools, true),
+        ListForm::Text => person(&pools, !args.pools.is_empty())?,
+        ListForm::Wide => person(&pools, true)?,
         ListForm::Name => {
             let name = |pool: &Pool| format!("nicpool.topology.dranet.io/{}", pool.name);
             text::lines(pools.iter().map(name))
@@ -61,9 +62,9 @@ fn pools(seen: &Seen) -> anyhow::Result<Vec<Pool>> {
     Ok(pools)
 }
 
-fn person(pools: &[Pool], with_addresses: bool) -> String {
+fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
     if pools.is_empty() {
-        return "the cluster has no NicPool\n".to_owned();
+        return Ok("the cluster has no NicPool\n".to_owned());
     }
     let row = |pool: &Pool| {
         let NicPoolStatus { size, used, free } = pool.status;
@@ -78,10 +79,10 @@ fn person(pools: &[Pool], with_addresses: bool) -> String {
     let heading = ["POOL", "SIZE", "USED", "FREE", "RANGES", "NAMESPACES"];
     let mut text = table(&heading, &rows);
     if !with_addresses {
-        return text;
+        return Ok(text);
     }
     for pool in pools {
-        text += &format!("\n{}: {} addresses taken\n", pool.name, pool.addresses.len());
+        writeln!(text, "\n{}: {} addresses taken", pool.name, pool.addresses.len())?;
         let row = |address: &NicAddress| {
             let spec = &address.spec;
             let claim = format!("{}/{}", spec.claim.namespace, spec.claim.name);
@@ -92,7 +93,7 @@ fn person(pools: &[Pool], with_addresses: bool) -> String {
             text += &table(&["ADDRESS", "CLAIM", "NODE", "DEVICE"], &rows);
         }
     }
-    text
+    Ok(text)
 }
 
 fn ranges(pool: &Pool) -> Vec<String> {

@@ -140,7 +140,7 @@ impl Addresses {
         let excluded =
             parts.iter().flat_map(|part| part["exclude"].as_array().into_iter().flatten());
         let excluded: Vec<&Value> = excluded.collect();
-        self.pool(network, ranges, &excluded, routes(ipam), pools);
+        self.pool(network, &ranges, &excluded, routes(ipam), pools);
         if let Some(gateway) = gateway.as_str() {
             self.notes.push(format!(
                 "the gateway {gateway} makes no default route here: for one, add \
@@ -153,7 +153,7 @@ impl Addresses {
     fn pool(
         &mut self,
         name: &str,
-        ranges: Vec<Value>,
+        ranges: &[Value],
         excluded: &[&Value],
         routes: Vec<Value>,
         pools: &mut Pools,
@@ -213,7 +213,7 @@ impl Addresses {
             self.notes.push("host-local without a subnet: no address is given".to_owned());
             return;
         }
-        self.pool(network, ranges, &[], routes(ipam), pools);
+        self.pool(network, &ranges, &[], routes(ipam), pools);
         self.notes.push(
             "host-local gives addresses node by node; a NicPool gives each once in the cluster"
                 .to_owned(),

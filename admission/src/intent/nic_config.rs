@@ -43,7 +43,7 @@ pub(super) fn read(value: &str, nics: u32, host_network: bool) -> Result<String,
 /// The configuration with the pool that its addresses come from.
 pub(super) fn with_pool(
     pool: &str,
-    config: Option<String>,
+    config: Option<&str>,
     host_network: bool,
 ) -> Result<String, Denial> {
     let deny = |why: String| Denial::new(annotation::NIC_POOL, pool, why);
@@ -57,7 +57,7 @@ pub(super) fn with_pool(
         ));
     }
     let not_json = |error: serde_json::Error| deny(format!("it is not JSON: {error}"));
-    let config = config.as_deref().unwrap_or("{}");
+    let config = config.unwrap_or("{}");
     let mut json: serde_json::Value = serde_json::from_str(config).map_err(not_json)?;
     let named = json["interface"]["pool"].as_str().filter(|named| *named != pool);
     if let Some(named) = named {

@@ -84,12 +84,11 @@ impl<'a> Reservation<'a> {
         let mut own = self.own().await?;
         let mut pools: BTreeMap<String, NicPool> = BTreeMap::new();
         for (index, name, config) in wanted {
-            let pool = match pools.get(&name) {
-                Some(pool) => pool,
-                None => {
-                    let pool = self.pool(&name).await?;
-                    pools.entry(name.clone()).or_insert(pool)
-                }
+            let pool = if let Some(pool) = pools.get(&name) {
+                pool
+            } else {
+                let pool = self.pool(&name).await?;
+                pools.entry(name.clone()).or_insert(pool)
             };
             let device = claim.devices[index].device.clone();
             let mut addresses = Vec::new();

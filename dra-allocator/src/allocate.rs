@@ -7,6 +7,7 @@
 mod capacity;
 mod constraint;
 mod counters;
+mod equivalent;
 mod error;
 mod groups;
 mod limits;
@@ -17,7 +18,6 @@ mod result;
 mod search;
 mod selectable;
 mod shares;
-mod twin;
 
 use crate::claim::Claim;
 use crate::inventory::{Inventory, PoolHealth};

@@ -6,7 +6,7 @@
 //! started. It holds no mock of anything: what is asked here is answered by
 //! Kubernetes itself.
 //!
-//! A floor is a test binary without the standard harness: see [`floor`].
+//! A suite is a test binary without the standard harness: see [`suite`].
 
 pub mod allocation;
 pub mod binaries;
@@ -16,12 +16,12 @@ pub mod control_plane;
 pub mod documents;
 pub mod eventually;
 pub mod figures;
-pub mod floor;
 pub mod gb300;
 pub mod generated;
 pub mod guest;
 pub mod images;
 pub mod imds;
+pub mod installation;
 pub mod machine;
 pub mod manifest;
 pub mod metrics;
@@ -30,10 +30,10 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod readiness;
-pub mod rig;
 pub mod scope;
 pub mod setting;
 pub mod simulated_node;
+pub mod suite;
 pub mod warnings;
 
 pub use control_plane::{ControlPlane, Extender, Options, SchedulerConfig};

@@ -16,7 +16,7 @@ mod chart {
 use std::process::ExitCode;
 
 use chart::{accepted, images, lifecycle, monitoring, network_config, render, values};
-use tests::{Options, floor};
+use tests::{Options, suite};
 
 fn main() -> ExitCode {
     let all = [
@@ -28,5 +28,5 @@ fn main() -> ExitCode {
         images::tests(),
         lifecycle::tests(),
     ];
-    floor::run(Options::default(), all.into_iter().flatten())
+    suite::run(Options::default(), all.into_iter().flatten())
 }

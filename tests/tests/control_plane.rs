@@ -1,4 +1,4 @@
-//! The floor `control-plane`: what only Kubernetes itself can prove.
+//! The suite `control-plane`: what only Kubernetes itself can prove.
 //!
 //! All modules share one control plane. A test takes it, and makes what it needs
 //! within [`tests::with_scope`]; one that needs the cluster for itself is put
@@ -44,7 +44,7 @@ use control_plane::{
     pinned, pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook,
     worth,
 };
-use tests::{Options, floor};
+use tests::{Options, suite};
 
 fn main() -> ExitCode {
     let all = [
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     ];
     let audit = Audit::prepare().unwrap();
     let options = Options { apiserver_args: audit.flags(), ..Options::default() };
-    let code = floor::run(options, all.into_iter().flatten());
+    let code = suite::run(options, all.into_iter().flatten());
     // Some tests use some rights; all use all.
     if env::args().len() == 1 {
         audit.compare().unwrap();

@@ -13,7 +13,9 @@ use cluster_model::nic_pool::{NicAddress, NicPool};
 use node_driver::{args::Args, kernel::attach::SYSCTL, kubelet::NEEDED};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tests::{binaries, binaries::in_tests, generated::assert_current, manifest, rig::manifests};
+use tests::{
+    binaries, binaries::in_tests, generated::assert_current, installation::manifests, manifest,
+};
 
 #[test]
 fn the_resource_definitions_are_current() {

@@ -1,4 +1,4 @@
-//! The floor `guest`: virtual machines with a PCIe tree, two NUMA nodes, NICs
+//! The suite `guest`: virtual machines with a PCIe tree, two NUMA nodes, NICs
 //! that come and go, and verbs.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
@@ -12,10 +12,10 @@ mod guest {
 use std::process::ExitCode;
 
 use guest::{hardware, pair, publication};
-use tests::{Options, floor};
+use tests::{Options, suite};
 
 fn main() -> ExitCode {
     let all = [publication::tests(), pair::tests(), hardware::tests()];
     let options = Options { tokens: true, ..Options::default() };
-    floor::run(options, all.into_iter().flatten())
+    suite::run(options, all.into_iter().flatten())
 }

@@ -1,4 +1,4 @@
-//! The floor `node`: a real kubelet, containerd and runc, and our driver between
+//! The suite `node`: a real kubelet, containerd and runc, and our driver between
 //! them and a planted machine whose Ethernet interfaces are real links.
 //!
 //! The whole binary runs in namespaces of its own, as root.
@@ -7,9 +7,8 @@
 
 mod node {
     pub(crate) mod accidents;
+    pub(crate) mod api_partition;
     pub(crate) mod campaign;
-    pub(crate) mod dice;
-    pub(crate) mod door;
     pub(crate) mod hosts;
     pub(crate) mod interfaces;
     pub(crate) mod memory;
@@ -17,6 +16,7 @@ mod node {
     pub(crate) mod programs;
     pub(crate) mod rdma;
     pub(crate) mod sandboxes;
+    pub(crate) mod seeded_rng;
     pub(crate) mod settings;
     pub(crate) mod surroundings;
     pub(crate) mod trouble;
@@ -30,7 +30,7 @@ use node::{
     accidents, campaign, hosts, interfaces, memory, nri, rdma, sandboxes, settings, surroundings,
     trouble, update,
 };
-use tests::{Options, floor, node::isolated};
+use tests::{Options, node::isolated, suite};
 
 fn main() -> ExitCode {
     isolated(|| {
@@ -48,6 +48,6 @@ fn main() -> ExitCode {
             trouble::tests(),
             update::tests(),
         ];
-        floor::run(Options::default(), all.into_iter().flatten())
+        suite::run(Options::default(), all.into_iter().flatten())
     })
 }

@@ -147,7 +147,7 @@ impl<'a> Problem<'a> {
         for ask in request.asks() {
             let parent = prioritized.then_some(&request.name);
             let mut prepared = self.prepared_ask(inventory, claim, (number, parent), ask)?;
-            prepared.twin = self.twin(&prepared);
+            prepared.equivalent = self.equivalent(&prepared);
             self.asks.push(prepared);
         }
         Ok(PreparedRequest { first_ask, asks: request.asks().len(), prioritized })
@@ -201,7 +201,7 @@ impl<'a> Problem<'a> {
             parent,
             ask,
             class,
-            twin: 0,
+            equivalent: 0,
             count: 0,
             all: Vec::new(),
             constraints: constraints.collect(),

@@ -35,7 +35,7 @@ pub(super) struct PreparedAsk<'a> {
     pub(super) ask: &'a Ask,
     pub(super) class: &'a Class,
     /// The first ask that judges devices as this one does.
-    pub(super) twin: usize,
+    pub(super) equivalent: usize,
     /// How many devices it needs.
     pub(super) count: i64,
     /// The devices of a request for all.

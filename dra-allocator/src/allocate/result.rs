@@ -40,7 +40,7 @@ fn device_result(problem: &Problem<'_>, solution: &Solution, chosen: Chosen) -> 
     let ask = &problem.asks[chosen.ask];
     let consumed_capacity = if chosen.is_share {
         let names = device.capacity.iter().map(|(name, _)| name.clone());
-        names.zip(solution.shares.amounts(ask.twin, chosen.candidate)).collect()
+        names.zip(solution.shares.amounts(ask.equivalent, chosen.candidate)).collect()
     } else {
         Vec::new()
     };

@@ -158,7 +158,7 @@ impl Search<'_, '_> {
     /// The next candidate that is not in use and was not found unfit.
     fn next_open(&self, ask: usize, from: usize) -> Option<usize> {
         let prepared = &self.problem.asks[ask];
-        let refused = self.verdicts.refused(prepared.twin);
+        let refused = self.verdicts.refused(prepared.equivalent);
         if !prepared.ask.is_admin() {
             return bits::first_in_neither(self.busy.words(), refused, from);
         }

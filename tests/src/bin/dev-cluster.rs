@@ -10,8 +10,8 @@ use tests::{
     chart::{self, Helm, NAMESPACE, WITHOUT_PODS},
     figures::{refuse, say},
     gb300,
+    installation::Installation,
     machine::{H100, MI300X},
-    rig::Rig,
     with_scope,
 };
 
@@ -50,20 +50,20 @@ async fn run(args: Args) -> anyhow::Result<()> {
         say("installing the chart");
         install(&plane, &args.values).await?;
         scope.apply(gb300::gpu_class()?).await?;
-        let mut rig = Rig::installed(&plane, scope);
+        let mut installation = Installation::installed(&plane, scope);
         let all = args.gb300 + args.mi300x + args.h100;
         for index in 0..all {
             let name = if index < args.gb300 {
-                rig.gb300(&format!("gb300-{index}")).await?
+                installation.gb300(&format!("gb300-{index}")).await?
             } else if index < args.gb300 + args.mi300x {
-                rig.machine(&format!("mi300x-{index}"), MI300X).await?
+                installation.machine(&format!("mi300x-{index}"), MI300X).await?
             } else {
-                rig.machine(&format!("h100-{index}"), H100).await?
+                installation.machine(&format!("h100-{index}"), H100).await?
             };
             say(&format!("node {} of {all}: {name}", index + 1));
         }
         say("starting admission, fabric-controller and scheduler-ext");
-        start(&plane, &mut rig).await?;
+        start(&plane, &mut installation).await?;
         say(&introduction(&plane)?);
         tokio::signal::ctrl_c().await?;
         say("stopping");
@@ -83,16 +83,18 @@ async fn install(plane: &ControlPlane, values: &[String]) -> anyhow::Result<()> 
 }
 
 /// Starts as processes what the chart has Deployments of, and the extender.
-async fn start(plane: &ControlPlane, rig: &mut Rig<'_>) -> anyhow::Result<()> {
+async fn start(plane: &ControlPlane, installation: &mut Installation<'_>) -> anyhow::Result<()> {
     if let Some(flags) = chart::flags(&plane.client(), "admission").await? {
-        rig.start_replica(0, &flags.iter().map(String::as_str).collect::<Vec<_>>()).await?;
-        rig.answers().await?;
+        installation
+            .start_replica(0, &flags.iter().map(String::as_str).collect::<Vec<_>>())
+            .await?;
+        installation.answers().await?;
     }
     if let Some(flags) = chart::flags(&plane.client(), "fabric-controller").await? {
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        rig.start_fabric_controllers(1, &flags).await?;
+        installation.start_fabric_controllers(1, &flags).await?;
     }
-    rig.start_extender().await
+    installation.start_extender().await
 }
 
 /// What to type next.

@@ -21,8 +21,8 @@ use tempfile::TempDir;
 use tests::{
     ControlPlane, Options, Process, binaries,
     figures::{megabytes, memory, refuse, say},
+    installation::Installation,
     node::links::shell,
-    rig::Rig,
     with_scope,
 };
 use tokio::{
@@ -62,9 +62,9 @@ async fn main() -> ExitCode {
 async fn measure(args: Args) -> anyhow::Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         let node = scope.node("bench").await?.name_any();
-        let kubeconfig = rig.node_kubeconfig("node-driver", &node).await?;
+        let kubeconfig = installation.node_kubeconfig("node-driver", &node).await?;
         let text = fixture::machine(&args.machine);
         let machine = text.with_context(|| format!("no machine is called `{}`", args.machine))?;
         let mut bench = Bench::start(&plane, node, &kubeconfig, machine);

@@ -27,8 +27,8 @@ use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Options, Scope, eventually,
     figures::{megabytes, memory, refuse, say},
+    installation::{self, Installation, Webhook},
     machine::{H100, MI300X},
-    rig::{self, Rig, Webhook},
     with_scope,
 };
 use tokio::{
@@ -88,31 +88,31 @@ async fn main() -> ExitCode {
 async fn measure(args: Args) -> anyhow::Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         let kinds = [
-            rig.gb300("gb300").await?,
-            rig.machine("h100", H100).await?,
-            rig.machine("mi300x", MI300X).await?,
+            installation.gb300("gb300").await?,
+            installation.machine("h100", H100).await?,
+            installation.machine("mi300x", MI300X).await?,
         ];
         // These three are labelled first, and the others are as they are then.
-        rig.start_replicas(1, &ADMISSION).await?;
-        rig.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
+        installation.start_replicas(1, &ADMISSION).await?;
+        installation.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
         labelled(&plane, &kinds).await?;
-        rig.kill_replica(0).await?;
-        rig.kill_fabric_controller(0);
+        installation.kill_replica(0).await?;
+        installation.kill_fabric_controller(0);
         let begin = Instant::now();
-        rig.copies(&kinds, kinds.len()..args.nodes).await?;
+        installation.copies(&kinds, kinds.len()..args.nodes).await?;
         say(&format!("{} nodes made in {:.0?}", args.nodes, begin.elapsed()));
         let begin = Instant::now();
         running(scope, &args).await?;
         say(&format!("{} pods made in {:.0?}", args.pods, begin.elapsed()));
-        rig.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
-        let controller = rig.fabric_controllers()[0].process().pid();
+        installation.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
+        let controller = installation.fabric_controllers()[0].process().pid();
         let begin = Instant::now();
-        rig.start_replica(0, &ADMISSION).await?;
+        installation.start_replica(0, &ADMISSION).await?;
         say(&format!("the webhook: ready {:.1?} after its start", begin.elapsed()));
-        rig.answers().await?;
-        let webhook = rig.webhook().await?;
+        installation.answers().await?;
+        let webhook = installation.webhook().await?;
         if args.undisturbed {
             raise(&format!("/proc/{}/task", webhook.pid()))?;
         }
@@ -304,7 +304,7 @@ impl Bench<'_> {
     }
 
     fn body(&self, pod: Value) -> Value {
-        rig::review(self.scope.namespace(), pod)
+        installation::review(self.scope.namespace(), pod)
     }
 
     async fn review(&self, body: &Value) -> anyhow::Result<Duration> {

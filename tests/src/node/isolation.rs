@@ -27,7 +27,7 @@ pub fn isolated(main: impl FnOnce() -> ExitCode) -> ExitCode {
 fn again() -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         geteuid().is_root(),
-        "this floor needs root: it starts a kubelet and a container runtime"
+        "this suite needs root: it starts a kubelet and a container runtime"
     );
     let status = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
@@ -59,7 +59,7 @@ fn prepare() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::print_stderr, reason = "a floor reports to the person who runs it")]
+#[expect(clippy::print_stderr, reason = "a suite reports to the person who runs it")]
 fn refuse(error: &anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
     ExitCode::FAILURE

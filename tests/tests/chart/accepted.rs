@@ -17,9 +17,9 @@ use serde_json::json;
 use tests::{
     Check, ControlPlane, binaries,
     chart::{Helm, NAMESPACE, PLATFORMS},
-    eventually,
-    floor::Test,
-    manifest, with_scope,
+    eventually, manifest,
+    suite::Test,
+    with_scope,
 };
 
 const SOON: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::{env, fs, iter, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use tests::{ControlPlane, binaries, chart::printed, floor::Test};
+use tests::{ControlPlane, binaries, chart::printed, suite::Test};
 use tokio::process::Command;
 
 const PROGRAMS: [(&str, &str); 2] = [("scheduler-ext", "65532:65532"), ("node-driver", "0:0")];

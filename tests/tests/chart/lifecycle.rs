@@ -24,10 +24,9 @@ use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Program, Scope, binaries,
     chart::{self, Helm, NAMESPACE, WITHOUT_PODS},
-    eventually,
-    floor::Test,
-    gb300,
-    rig::Rig,
+    eventually, gb300,
+    installation::Installation,
+    suite::Test,
     with_scope,
 };
 use tokio::process::Command;
@@ -62,11 +61,11 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         let before = objects(&plane.client()).await?;
 
         helm.run(with_values(&["install", "dranet", ".", "--create-namespace"])).await?;
-        let mut rig = Rig::installed(&plane, scope);
-        rig.publish_gb300(&nodes[0]).await?;
-        rig.start_replica(0, &["--fabric-controller"]).await?;
-        rig.start_fabric_controllers(1, &[]).await?;
-        rig.answers().await?;
+        let mut installation = Installation::installed(&plane, scope);
+        installation.publish_gb300(&nodes[0]).await?;
+        installation.start_replica(0, &["--fabric-controller"]).await?;
+        installation.start_fabric_controllers(1, &[]).await?;
+        installation.answers().await?;
 
         // Four pods of one GPU and its NIC fill the node; the fifth waits.
         for name in ["a", "b", "c", "d"] {
@@ -99,7 +98,7 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
             });
             let pods = meanwhile(scope, round, done).await?;
             assert!(pods > 0, "no pod was created during `{}`", command[0]);
-            rig.answers().await?;
+            installation.answers().await?;
             assert_eq!(allocations(scope).await?, given, "after `{}`", command[0]);
             let has_field = has_new_field(&plane.client()).await?;
             assert_eq!(has_field, round == 0, "the definition after `{}`", command[0]);
@@ -107,8 +106,8 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         scope.delete_pod("a").await?;
         scope.bound("waits", SOON).await?;
 
-        rig.kill_admission();
-        rig.kill_fabric_controller(0);
+        installation.kill_admission();
+        installation.kill_fabric_controller(0);
         for name in ["b", "c", "d", "waits"] {
             scope.delete_pod(name).await?;
         }
@@ -117,8 +116,8 @@ async fn pods_keep_their_nics_and_nothing_is_left(plane: Arc<ControlPlane>) -> a
         scope.api::<ResourceClaim>().delete_collection(&now, &every).await?;
         none_left::<ResourceClaim>(scope.api()).await?;
         let uninstalled = helm.run(["uninstall", "dranet", IN_NAMESPACE]);
-        tokio::try_join!(uninstalled, run_cleanup(&plane, &rig))?;
-        rig.forget_endpoints().await?;
+        tokio::try_join!(uninstalled, run_cleanup(&plane, &installation))?;
+        installation.forget_endpoints().await?;
 
         let own: BTreeSet<_> = [
             format!("Namespace//{NAMESPACE}"),
@@ -153,10 +152,10 @@ async fn a_webhook_that_is_left_over_blocks_no_pod(plane: Arc<ControlPlane>) -> 
     remove_all(&plane.client()).await?;
     with_scope(plane.client(), async |scope| {
         helm.run(with_values(&["install", "dranet", ".", "--create-namespace"])).await?;
-        let mut rig = Rig::installed(&plane, scope);
-        rig.start_replica(0, &[]).await?;
-        rig.answers().await?;
-        rig.kill_admission();
+        let mut installation = Installation::installed(&plane, scope);
+        installation.start_replica(0, &[]).await?;
+        installation.answers().await?;
+        installation.kill_admission();
         let refused = create(scope, "early").await.unwrap_err().to_string();
         assert!(refused.contains("failed calling webhook"), "{refused}");
         remove_namespace(&plane.client()).await?;
@@ -287,7 +286,7 @@ async fn objects(client: &Client) -> anyhow::Result<BTreeSet<String>> {
 }
 
 /// Does what the pod of the chart's Job says, with the rights of its service account.
-async fn run_cleanup(plane: &ControlPlane, rig: &Rig<'_>) -> anyhow::Result<()> {
+async fn run_cleanup(plane: &ControlPlane, installation: &Installation<'_>) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(plane.client(), NAMESPACE);
     let of_job = ListParams::default().labels("job-name=dranet-cleanup");
     let pod = eventually(SOON, async || {
@@ -297,7 +296,7 @@ async fn run_cleanup(plane: &ControlPlane, rig: &Rig<'_>) -> anyhow::Result<()> 
     .await?;
     let spec = pod.spec.clone().context("a pod has a spec")?;
     let account = spec.service_account_name.context("it has an account")?;
-    let kubeconfig = rig.kubeconfig(&account).await?;
+    let kubeconfig = installation.kubeconfig(&account).await?;
     for container in spec.init_containers.into_iter().flatten().chain(spec.containers) {
         let command = container.command.context("it has a command")?;
         let program = Program::new(binaries::kubernetes(&command[0])?, plane.logs());

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tests::{
     ControlPlane, binaries,
     chart::{folder, printed},
-    floor::Test,
-    rig::Rig,
+    installation::Installation,
+    suite::Test,
     with_scope,
 };
 use tokio::{io::AsyncWriteExt, process::Command};
@@ -54,11 +54,11 @@ async fn what_is_shown_is_there(_: Arc<ControlPlane>) -> anyhow::Result<()> {
 /// What a running program serves has the names that are read from the sources here.
 async fn what_is_served_is_registered(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        rig.gb300("one").await?;
-        rig.start_admission().await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_admission().await?;
         let there = registered()?;
-        let served = rig.replicas()[0].metrics().await?;
+        let served = installation.replicas()[0].metrics().await?;
         let names: BTreeSet<_> =
             served.keys().map(|name| name.split('{').next().unwrap_or_default()).collect();
         assert!(names.contains("dranet_admission_requests_total"), "{names:?}");

@@ -9,7 +9,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, chart::Helm, eventually, floor::Test, with_scope};
+use tests::{Check, ControlPlane, Scope, chart::Helm, eventually, suite::Test, with_scope};
 
 const SOON: Duration = Duration::from_secs(30);
 const POLICY: &str = "network-config.dranet.io";

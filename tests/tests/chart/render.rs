@@ -14,8 +14,8 @@ use serde_json::Value;
 use tests::{
     ControlPlane, binaries,
     chart::{self, Helm, PLATFORMS, printed},
-    floor::Test,
     manifest,
+    suite::Test,
 };
 use tokio::process::Command;
 

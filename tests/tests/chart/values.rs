@@ -7,7 +7,7 @@ use serde_json::Value;
 use tests::{
     ControlPlane, binaries,
     chart::{Helm, folder},
-    floor::Test,
+    suite::Test,
 };
 
 pub(crate) fn tests() -> Vec<Test> {

@@ -19,10 +19,10 @@ use kube::{
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    floor::Test,
+    installation::{Installation, review},
     ports,
     proxy::Proxy,
-    rig::{Rig, review},
+    suite::Test,
     with_scope,
 };
 use tokio::{
@@ -51,13 +51,13 @@ async fn a_template_that_takes_too_long_is_a_denial_to_be_tried_again(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        rig.gb300("one").await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
         let proxy = Proxy::start(plane.url().trim_start_matches("https://")).await?;
-        rig.reach_api_by(format!("https://{}", proxy.address()));
-        rig.start_admission().await?;
+        installation.reach_api_by(format!("https://{}", proxy.address()));
+        installation.start_admission().await?;
 
-        let webhook = rig.webhook().await?.client()?;
+        let webhook = installation.webhook().await?.client()?;
 
         proxy.hold(true);
         let begin = Instant::now();
@@ -74,10 +74,10 @@ async fn a_template_that_takes_too_long_is_a_denial_to_be_tried_again(
 
         // A client that takes it at its word gets its pod when the hold is over.
         let failed = outcome("Failed");
-        let before = rig.replicas()[0].metrics().await?;
+        let before = installation.replicas()[0].metrics().await?;
         let release = async {
             let refused = eventually(SOON, async || {
-                let now = rig.replicas()[0].metrics().await?;
+                let now = installation.replicas()[0].metrics().await?;
                 let refused = grown(&before, &now, &failed) >= 1.0;
                 Ok(Check::that(refused, || "the pod is not refused yet".into()))
             });
@@ -98,13 +98,13 @@ async fn a_template_that_takes_too_long_is_a_denial_to_be_tried_again(
 /// same reason, and none to be tried again after.
 async fn a_namespace_that_ends_gets_no_template(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        rig.gb300("one").await?;
-        rig.start_admission().await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_admission().await?;
         let name = format!("{}-ends", scope.namespace());
         let last = ending(&plane, &name).await?;
 
-        let answer = asked(&rig.webhook().await?.client()?, &name).await?;
+        let answer = asked(&installation.webhook().await?.client()?, &name).await?;
         let (response, status) = (&answer["response"], &answer["response"]["status"]);
         assert_eq!(response["allowed"], false, "{answer}");
         let text = status["message"].as_str().unwrap_or_default();
@@ -148,10 +148,10 @@ async fn ending(plane: &ControlPlane, name: &str) -> anyhow::Result<Api<ConfigMa
 
 async fn what_is_counted_is_what_was_answered(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        rig.gb300("one").await?;
-        rig.start_admission().await?;
-        let replica = &rig.replicas()[0];
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_admission().await?;
+        let replica = &installation.replicas()[0];
         let before = replica.metrics().await?;
         // The leader's own writes make a plan or two old, until it is quiet.
         let mut pods = 0_u32;
@@ -185,10 +185,10 @@ async fn it_is_ready_when_it_has_seen_everything_and_not_before(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         let proxy = Proxy::start(plane.url().trim_start_matches("https://")).await?;
-        rig.reach_api_by(format!("https://{}", proxy.address()));
-        let kubeconfig = rig.kubeconfig("admission").await?;
+        installation.reach_api_by(format!("https://{}", proxy.address()));
+        let kubeconfig = installation.kubeconfig("admission").await?;
         proxy.hold(true);
         let operations = ports::free()?;
         let process = plane

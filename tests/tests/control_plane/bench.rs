@@ -19,7 +19,7 @@ use kube::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, binaries, eventually, floor::Test};
+use tests::{Check, ControlPlane, Scope, binaries, eventually, suite::Test};
 use tokio::process::{Child, Command};
 
 use super::thin_line::with_rig;

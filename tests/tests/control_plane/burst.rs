@@ -17,7 +17,9 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::json;
-use tests::{Check, ControlPlane, Scope, eventually, floor::Test, rig::Rig, with_scope};
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 const PODS: usize = 500;
@@ -35,9 +37,9 @@ async fn no_pod_comes_in_without_its_claim_when_a_replica_dies(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        rig.gb300("one").await?;
-        rig.start_replicas(2, &[]).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_replicas(2, &[]).await?;
         let answered = AtomicUsize::new(0);
         let burst = burst(scope, &answered);
         let kill = async {
@@ -48,13 +50,13 @@ async fn no_pod_comes_in_without_its_claim_when_a_replica_dies(
             eventually(SOON, enough).await?;
             // Of the one connection that kube-apiserver keeps, both are killed in turn
             // at either end of the burst: whichever it is on, it is lost once.
-            rig.kill_replica(0).await?;
-            rig.start_replica(2, &[]).await?;
-            rig.kill_replica(0).await
+            installation.kill_replica(0).await?;
+            installation.start_replica(2, &[]).await?;
+            installation.kill_replica(0).await
         };
         let (created, killed) = tokio::join!(burst, kill);
         killed?;
-        rig.answers().await?;
+        installation.answers().await?;
         assert!(created.len() > PODS / 2, "{} of {PODS} came in", created.len());
         check(scope, &created).await
     })

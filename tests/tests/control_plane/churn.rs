@@ -15,9 +15,9 @@ use tests::{
     Check, ControlPlane, SchedulerConfig, Scope,
     allocation::{Places, allocations, disjoint},
     eventually,
-    floor::Test,
+    installation::Installation,
     machine::{H100, MI300X},
-    rig::Rig,
+    suite::Test,
     with_scope,
 };
 
@@ -87,17 +87,17 @@ async fn with_machines(
     scheduler.more.insert("podMaxBackoffSeconds".into(), json!(1));
     plane.restart_scheduler(&scheduler).await?;
     let outcome = with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         scope.apply_yaml(AMD_CLASS).await?;
         for (index, machine) in machines.iter().enumerate() {
             let name = format!("{machine}-{index}");
             match *machine {
-                "gb300" => rig.gb300(&name).await?,
-                "mi300x" => rig.machine(&name, MI300X).await?,
-                _ => rig.machine(&name, H100).await?,
+                "gb300" => installation.gb300(&name).await?,
+                "mi300x" => installation.machine(&name, MI300X).await?,
+                _ => installation.machine(&name, H100).await?,
             };
         }
-        rig.start_admission().await?;
+        installation.start_admission().await?;
         let places = Places::read(scope.client()).await?;
         test(scope, &places).await
     })

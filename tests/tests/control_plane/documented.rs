@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tests::{
     ControlPlane, Program, Scope, binaries,
     documents::{Block, files, pages, parts, repository},
-    floor::Test,
+    suite::Test,
     with_scope,
 };
 

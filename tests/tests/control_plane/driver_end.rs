@@ -12,8 +12,8 @@ use kube::{
 use tempfile::TempDir;
 use tests::{
     Check, ControlPlane, Process, eventually,
-    floor::Test,
-    rig::{Rig, gb300_machine},
+    installation::{Installation, gb300_machine},
+    suite::Test,
     with_scope,
 };
 use topology_graph::NodeTopology;
@@ -39,9 +39,13 @@ struct Published<'a> {
 }
 
 impl<'a> Published<'a> {
-    async fn new(plane: &'a ControlPlane, rig: &Rig<'_>, node: Node) -> anyhow::Result<Self> {
+    async fn new(
+        plane: &'a ControlPlane,
+        installation: &Installation<'_>,
+        node: Node,
+    ) -> anyhow::Result<Self> {
         let node = node.name_any();
-        let kubeconfig = rig.node_kubeconfig("node-driver", &node).await?;
+        let kubeconfig = installation.node_kubeconfig("node-driver", &node).await?;
         let machine = gb300_machine(&node)?;
         Ok(Self { plane, node, machine, kubeconfig })
     }
@@ -89,8 +93,8 @@ async fn a_restart_makes_no_device_vanish_and_cleanup_all(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
-        let published = Published::new(&plane, &rig, scope.node("restart").await?).await?;
+        let installation = Installation::install(&plane, scope).await?;
+        let published = Published::new(&plane, &installation, scope.node("restart").await?).await?;
         let driver = published.driver(&[])?;
         published.has(NICS, true).await?;
         driver.terminate(SOON).await?;
@@ -119,8 +123,8 @@ async fn a_restart_makes_no_device_vanish_and_cleanup_all(
 
 async fn with_its_node_all_goes(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
-        let published = Published::new(&plane, &rig, scope.node("leaving").await?).await?;
+        let installation = Installation::install(&plane, scope).await?;
+        let published = Published::new(&plane, &installation, scope.node("leaving").await?).await?;
         published.driver(&["--once"])?.wait_for_success(SOON).await?;
         published.has(NICS, true).await?;
         let nodes: Api<Node> = Api::all(plane.client());
@@ -134,8 +138,8 @@ async fn where_another_driver_owns_the_slices_only_the_graph_is_published(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
-        let published = Published::new(&plane, &rig, scope.node("graph").await?).await?;
+        let installation = Installation::install(&plane, scope).await?;
+        let published = Published::new(&plane, &installation, scope.node("graph").await?).await?;
         published.driver(&["--once", "--mode=topology"])?.wait_for_success(SOON).await?;
         assert_eq!(published.slices().await?.1, 0);
         anyhow::ensure!(published.graph().await?.is_some(), "no graph");

@@ -14,7 +14,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, control_plane::client, eventually, floor::Test, rig::Rig, with_scope,
+    Check, ControlPlane, control_plane::client, eventually, installation::Installation,
+    suite::Test, with_scope,
 };
 use topology_graph::{NodeTopology, NodeTopologySpec};
 
@@ -34,15 +35,15 @@ pub(crate) fn tests() -> Vec<Test> {
 
 async fn a_driver_writes_for_its_own_node_only(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         scope.apply_yaml(ALL_RIGHTS).await?;
         let own = scope.node("own").await?.name_any();
         let other = scope.node("other").await?.name_any();
         let driver = |node| {
-            let rig = &rig;
-            async move { client(&rig.node_kubeconfig("node-driver", node).await?).await }
+            let installation = &installation;
+            async move { client(&installation.node_kubeconfig("node-driver", node).await?).await }
         };
-        let unbound = rig.client_as("node-driver").await?;
+        let unbound = installation.client_as("node-driver").await?;
         let cluster = Cluster { own: &own, other: &other };
         in_force(&unbound, cluster).await?;
 
@@ -68,11 +69,11 @@ async fn a_driver_writes_the_status_of_its_own_devices_only(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         scope.apply_yaml(ALL_RIGHTS).await?;
         let own = scope.node("own").await?.name_any();
         let other = scope.node("other").await?.name_any();
-        let unbound = rig.client_as("node-driver").await?;
+        let unbound = installation.client_as("node-driver").await?;
         in_force(&unbound, Cluster { own: &own, other: &other }).await?;
 
         let admin: Api<ResourceClaim> = scope.api();
@@ -103,7 +104,7 @@ async fn a_driver_writes_the_status_of_its_own_devices_only(
         let merge = (PatchParams::default(), |status: Value| Patch::Merge(json!({"status": status})));
         admin.patch_status("nics", &merge.0, &Patch::Merge(status)).await?;
 
-        let client = client(&rig.node_kubeconfig("node-driver", &own).await?).await?;
+        let client = client(&installation.node_kubeconfig("node-driver", &own).await?).await?;
         let claims: Api<ResourceClaim> = Api::namespaced(client, scope.namespace());
         let networked = |device: &Value| {
             let mut device = device.clone();
@@ -147,7 +148,7 @@ async fn a_driver_writes_the_status_of_its_own_devices_only(
 /// Kubernetes checks the types of a policy's expressions, and says so in its status.
 async fn the_policy_is_sound(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let _rig = Rig::install(&plane, scope).await?;
+        let _rig = Installation::install(&plane, scope).await?;
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(plane.client());
         eventually(SOON, async || {
             let policy = policies.get(POLICY).await?;

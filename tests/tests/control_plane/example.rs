@@ -15,13 +15,13 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tests::{
-    ControlPlane, Scope,
-    floor::Test,
-    gb300,
+    ControlPlane, Scope, gb300,
     generated::assert_current,
     imds::Imds,
-    rig::{PLACEMENT_GROUP, Rig, VM_SIZE, gb300_machine},
-    simulated_node, with_scope,
+    installation::{Installation, PLACEMENT_GROUP, VM_SIZE, gb300_machine},
+    simulated_node,
+    suite::Test,
+    with_scope,
 };
 use topology_graph::NodeTopology;
 
@@ -34,9 +34,9 @@ pub(crate) fn tests() -> Vec<Test> {
 
 async fn the_example_cluster_is_current(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         simulated_node::apply(&scope.client(), gb300::LIVE_NODE).await?;
-        let published = publish(&rig, scope).await;
+        let published = publish(&installation, scope).await;
         let cluster = cluster(scope).await;
         let nodes: Api<Node> = Api::all(scope.client());
         nodes.delete(gb300::LIVE_NODE, &DeleteParams::default().grace_period(0)).await?;
@@ -47,11 +47,11 @@ async fn the_example_cluster_is_current(plane: Arc<ControlPlane>) -> anyhow::Res
     .await
 }
 
-async fn publish(rig: &Rig<'_>, scope: &Scope) -> anyhow::Result<()> {
+async fn publish(installation: &Installation<'_>, scope: &Scope) -> anyhow::Result<()> {
     scope.apply(gb300::gpu_slice(gb300::LIVE_NODE)?).await?;
     let imds = Imds::start(VM_SIZE, PLACEMENT_GROUP).await?;
     let machine = gb300_machine(gb300::LIVE_NODE)?;
-    rig.publish(gb300::LIVE_NODE, machine.path(), &imds).await?;
+    installation.publish(gb300::LIVE_NODE, machine.path(), &imds).await?;
     Ok(())
 }
 

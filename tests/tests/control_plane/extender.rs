@@ -14,7 +14,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, Extender, SchedulerConfig, Scope, eventually, floor::Test, gb300, ports,
+    Check, ControlPlane, Extender, SchedulerConfig, Scope, eventually, gb300, ports, suite::Test,
     with_scope,
 };
 
@@ -66,11 +66,11 @@ async fn an_extender_is_asked_over_tls_and_may_be_away(
 async fn a_pod_that_got_worse_than_numa_has_an_event(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, rig, _| {
+    with_rig(plane, async |scope, installation, _| {
         scope.apply_file(&gb300::file("resource-claim-template.yaml")).await?;
         // Pods that were there before its first look are nothing new.
         eventually(SOON, async || {
-            let metrics = rig.extender()?.metrics().await?;
+            let metrics = installation.extender()?.metrics().await?;
             let has_looked = metrics.keys().any(|name| name.contains("room_pods"));
             Ok(Check::that(has_looked, || "the extender has not looked at the cluster".into()))
         })
@@ -86,7 +86,11 @@ async fn a_pod_that_got_worse_than_numa_has_an_event(
                 all.into_iter().filter(|event| event.reason.as_deref() == Some("Misaligned"));
             let ours: Vec<Event> = ours.collect();
             let [event] = ours.as_slice() else {
-                return Ok(Check::NotYet(format!("{} events; {}", ours.len(), rig.extender_log())));
+                return Ok(Check::NotYet(format!(
+                    "{} events; {}",
+                    ours.len(),
+                    installation.extender_log()
+                )));
             };
             let pod = event.regarding.as_ref().and_then(|pod| pod.name.as_deref());
             assert_eq!(pod, Some("1nic-unaligned"));
@@ -96,7 +100,7 @@ async fn a_pod_that_got_worse_than_numa_has_an_event(
             Ok(Check::Done(()))
         })
         .await?;
-        let metrics = rig.extender()?.metrics().await?;
+        let metrics = installation.extender()?.metrics().await?;
         let of = |path: &str| {
             metrics
                 .get(&format!("dranet_scheduler_ext_pod_paths_total{{path=\"{path}\"}}"))

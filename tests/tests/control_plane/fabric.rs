@@ -7,7 +7,7 @@ mod gangs;
 mod pod_groups;
 mod site;
 
-use tests::floor::Test;
+use tests::suite::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![

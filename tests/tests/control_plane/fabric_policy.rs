@@ -11,7 +11,9 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, eventually, floor::Test, rig::Rig, with_scope};
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 const POLICY: &str = "fabric-controller.dranet.io";
@@ -31,10 +33,10 @@ async fn the_fabric_controller_writes_what_is_its_own_only(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         scope.apply_yaml(ALL_RIGHTS).await?;
         let node = scope.node("labelled").await?.name_any();
-        let client = rig.client_as("fabric-controller").await?;
+        let client = installation.client_as("fabric-controller").await?;
         let pods: Api<Pod> = Api::namespaced(client.clone(), scope.namespace());
         let nodes: Api<Node> = Api::all(client);
         create(scope, "grouped", json!({"dranet.io/fabric": "same"})).await?;

@@ -20,7 +20,7 @@ use axum::{
 use axum_server::{Handle, tls_rustls::RustlsConfig};
 use futures::stream;
 use serde_json::json;
-use tests::{ControlPlane, Extender, SchedulerConfig, Scope, floor::Test, ports};
+use tests::{ControlPlane, Extender, SchedulerConfig, Scope, ports, suite::Test};
 
 use super::thin_line::{assert_aligned, create, devices, gone, pod, with_rig};
 
@@ -80,8 +80,8 @@ struct Faulty {
 async fn whatever_an_extender_answers_pods_are_aligned(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, rig, nodes| {
-        rig.kill_extender();
+    with_rig(Arc::clone(&plane), async |scope, installation, nodes| {
+        installation.kill_extender();
         let state = Arc::new(Faulty { fault: Mutex::new((FAULTS[0], 0)), nodes });
         let port = ports::free()?;
         let identity = plane.authority().issue("extender", plane.directory())?;
@@ -107,9 +107,9 @@ async fn whatever_an_extender_answers_pods_are_aligned(
 async fn with_the_extender_frozen_pods_are_aligned_all_the_same(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, rig, _| {
-        ask_extender(&plane, rig.extender()?.url()).await?;
-        rig.extender()?.freeze()?;
+    with_rig(Arc::clone(&plane), async |scope, installation, _| {
+        ask_extender(&plane, installation.extender()?.url()).await?;
+        installation.extender()?.freeze()?;
         aligned(scope, "a").await?;
         aligned(scope, "b").await
     })

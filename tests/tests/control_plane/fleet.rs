@@ -26,9 +26,10 @@ use tempfile::TempDir;
 use tests::{
     Check, ControlPlane, Process, Scope, eventually,
     figures::memory,
-    floor::Test,
-    rig::{Rig, gb300_machine},
-    setting, with_scope,
+    installation::{Installation, gb300_machine},
+    setting,
+    suite::Test,
+    with_scope,
 };
 use tokio::task::JoinSet;
 
@@ -44,8 +45,8 @@ pub(crate) fn tests() -> Vec<Test> {
 
 async fn slices_converge_whatever_happens(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
-        let mut fleet = Fleet::start(&plane, &rig, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
+        let mut fleet = Fleet::start(&plane, &installation, scope).await?;
         fleet.converges("at first").await?;
         let pools = Pools::watch(&plane.client());
         for round in 0..ROUNDS {
@@ -78,11 +79,15 @@ struct Node {
 }
 
 impl<'a> Fleet<'a> {
-    async fn start(plane: &'a ControlPlane, rig: &Rig<'_>, scope: &Scope) -> anyhow::Result<Self> {
+    async fn start(
+        plane: &'a ControlPlane,
+        installation: &Installation<'_>,
+        scope: &Scope,
+    ) -> anyhow::Result<Self> {
         let mut nodes = Vec::new();
         for index in 0..setting("DRANET_DRIVERS", 8)? {
             let name = scope.node(&format!("fleet-{index}")).await?.name_any();
-            let kubeconfig = rig.node_kubeconfig("node-driver", &name).await?;
+            let kubeconfig = installation.node_kubeconfig("node-driver", &name).await?;
             let machine = gb300_machine(&name)?;
             nodes.push(Node { name, machine, kubeconfig, driver: None, down: 0 });
         }

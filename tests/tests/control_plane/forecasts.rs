@@ -22,10 +22,11 @@ use tests::{
     Check, ControlPlane, Scope,
     allocation::{self, allocations, disjoint},
     eventually,
-    floor::Test,
+    installation::Installation,
     machine::{A100, H100, MI300X},
-    rig::Rig,
-    setting, with_scope,
+    setting,
+    suite::Test,
+    with_scope,
 };
 
 use super::churn::{AMD_CLASS, Demand, Random, amd, create, nvidia};
@@ -52,25 +53,25 @@ async fn what_the_extender_forecasts_is_what_pods_get(
     let pods = setting("DRANET_FORECAST_PODS", 120)?;
     let seed: u64 = setting("DRANET_SEED", 7)?;
     let outcome = with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         scope.apply_yaml(AMD_CLASS).await?;
         let kinds = [
-            rig.gb300("gb300").await?,
-            rig.machine("h100", H100).await?,
-            rig.machine("a100", A100).await?,
-            rig.machine("mi300x", MI300X).await?,
+            installation.gb300("gb300").await?,
+            installation.machine("h100", H100).await?,
+            installation.machine("a100", A100).await?,
+            installation.machine("mi300x", MI300X).await?,
         ];
         for (kind, name) in kinds.iter().zip(["gb300", "h100", "a100", "mi300x"]) {
             for number in 1..OF_A_KIND {
-                rig.twin(kind, &format!("{name}-{number}")).await?;
+                installation.add_copy(kind, &format!("{name}-{number}")).await?;
             }
         }
-        rig.start_admission().await?;
-        rig.start_extender().await?;
+        installation.start_admission().await?;
+        installation.start_extender().await?;
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut campaign = Campaign {
             scope,
-            rig,
+            installation,
             random,
             alive: BTreeMap::new(),
             seen: BTreeSet::new(),
@@ -86,7 +87,7 @@ async fn what_the_extender_forecasts_is_what_pods_get(
 
 struct Campaign<'a> {
     scope: &'a Scope,
-    rig: Rig<'a>,
+    installation: Installation<'a>,
     random: Random,
     /// The pods that are there, and their nodes.
     alive: BTreeMap<String, String>,
@@ -214,7 +215,7 @@ impl Campaign<'_> {
     /// What the extender said of the node when it was asked last.
     async fn forecast(&self, pod: &str, node: &str) -> anyhow::Result<Forecast> {
         let key = format!("explain?pod={}/{pod}", self.scope.namespace());
-        let Some(rows) = self.rig.extender()?.debug(&key).await? else {
+        let Some(rows) = self.installation.extender()?.debug(&key).await? else {
             return Ok(Forecast::NotAsked);
         };
         let rows = rows.as_array().context("an array of nodes")?;
@@ -253,7 +254,7 @@ impl Campaign<'_> {
                 return Ok(Check::NotYet(format!("{left} claims of pods that are gone")));
             }
             for node in &nodes {
-                let page = self.rig.extender()?.debug(&format!("nodes/{node}")).await?;
+                let page = self.installation.extender()?.debug(&format!("nodes/{node}")).await?;
                 let page = page.context("the node has devices")?;
                 let devices = page["devices"].as_array().context("it lists them")?;
                 let behind = devices.iter().find(|device| {
@@ -280,12 +281,12 @@ impl Campaign<'_> {
         let of =
             |result: &str| format!("dranet_scheduler_ext_forecasts_total{{result=\"{result}\"}}");
         eventually(SOON, async || {
-            let metrics = self.rig.extender()?.metrics().await?;
+            let metrics = self.installation.extender()?.metrics().await?;
             let count = |result: &str| metrics.get(&of(result)).copied().unwrap_or_default();
             anyhow::ensure!(
                 count("Different") == 0.0,
                 "wrong where nothing changed: {}",
-                self.rig.extender_log()
+                self.installation.extender_log()
             );
             let (same, other) = (quiet.same + busy.same, busy.other);
             let expected = [("Same", same), ("Changed", other)];

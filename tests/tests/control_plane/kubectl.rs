@@ -13,7 +13,7 @@ use std::{collections::VecDeque, time::Duration};
 use anyhow::Context;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, binaries, eventually, floor::Test, setting};
+use tests::{Check, ControlPlane, Scope, binaries, eventually, setting, suite::Test};
 
 use super::{
     churn::Random,

@@ -14,7 +14,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use tests::{
-    Check, ControlPlane, Options, Program, SchedulerConfig, binaries, eventually, floor::Test,
+    Check, ControlPlane, Options, Program, SchedulerConfig, binaries, eventually, suite::Test,
     with_scope,
 };
 

@@ -22,8 +22,8 @@ use node_driver::prepare::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, Scope, control_plane::client, eventually, floor::Test, rig::Rig,
-    with_scope,
+    Check, ControlPlane, Scope, control_plane::client, eventually, installation::Installation,
+    suite::Test, with_scope,
 };
 
 /// Longest time until the controller has freed and counted, on a busy machine.
@@ -48,7 +48,7 @@ pub(crate) fn tests() -> Vec<Test> {
 /// 1,000 claims by eight drivers, of which 100 are dropped halfway and their claims deleted.
 async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         let (pools, addresses) = (Api::<NicPool>::all(plane.client()), plane.client());
         let addresses: Api<NicAddress> = Api::all(addresses);
         // 1,022 addresses, of which one is the gateway's and ten are excluded.
@@ -62,7 +62,7 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
             }),
         )
         .await?;
-        let drivers = drivers(&rig, scope).await?;
+        let drivers = drivers(&installation, scope).await?;
         let claims = claims(scope, CLAIMS).await?;
 
         let (dying, living) = claims.split_at(DYING);
@@ -99,7 +99,7 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
         assert_eq!(owners.get(&address_of(&again)?), Some(&again.claim.uid.as_str()));
 
         // What the dead took is free when their claims are gone, and what others have is not.
-        rig.start_fabric_controllers(2, &[]).await?;
+        installation.start_fabric_controllers(2, &[]).await?;
         let api: Api<ResourceClaim> = scope.api();
         for claim in dying {
             api.delete(&claim.name_any(), &DeleteParams::default()).await?;
@@ -152,7 +152,7 @@ async fn a_pool_is_for_its_namespaces_and_a_driver_for_its_node(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         let pools: Api<NicPool> = Api::all(plane.client());
         let ranges = json!([{"cidr": "10.21.0.0/24"}, {"cidr": "fd21::/64", "gateway": "fd21::1"}]);
         let routes = json!([{"destination": "fd00::/8"}]);
@@ -162,7 +162,7 @@ async fn a_pool_is_for_its_namespaces_and_a_driver_for_its_node(
         let closed =
             pool(&pools, scope, "closed", json!({"ranges": ranges, "namespaces": ["net"]}));
         let closed = closed.await?;
-        let drivers = drivers(&rig, scope).await?;
+        let drivers = drivers(&installation, scope).await?;
         let (node, driver) = &drivers[0];
         let claims = claims(scope, 2).await?;
 
@@ -232,11 +232,14 @@ async fn pool(
 }
 
 /// Nodes and the clients of their drivers.
-async fn drivers(rig: &Rig<'_>, scope: &Scope) -> anyhow::Result<Vec<(String, Client)>> {
+async fn drivers(
+    installation: &Installation<'_>,
+    scope: &Scope,
+) -> anyhow::Result<Vec<(String, Client)>> {
     let mut drivers = Vec::new();
     for number in 0..NODES {
         let node = scope.node(&format!("pool-{number}")).await?.name_any();
-        let client = client(&rig.node_kubeconfig("node-driver", &node).await?).await?;
+        let client = client(&installation.node_kubeconfig("node-driver", &node).await?).await?;
         drivers.push((node, client));
     }
     Ok(drivers)

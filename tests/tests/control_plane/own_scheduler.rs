@@ -9,8 +9,8 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tests::{
-    ControlPlane, Process, Program, Scope, binaries, floor::Test, manifest, ports, rig::Rig,
-    with_scope,
+    ControlPlane, Process, Program, Scope, binaries, installation::Installation, manifest, ports,
+    suite::Test, with_scope,
 };
 
 use super::thin_line::{assert_aligned, create, devices, pod};
@@ -28,19 +28,19 @@ async fn the_own_scheduler_schedules_with_the_rights_of_its_account(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         for name in ["one", "two"] {
-            rig.gb300(name).await?;
+            installation.gb300(name).await?;
         }
         install(scope).await?;
         let deployed = Deployed::read(plane.client()).await?;
-        let kubeconfig = rig.kubeconfig("scheduler-ext").await?;
+        let kubeconfig = installation.kubeconfig("scheduler-ext").await?;
         let extender_port = ports::free()?;
         let _extender = deployed
             .start_extender(&plane, &kubeconfig.display().to_string(), extender_port)
             .await?;
         let scheduler = deployed.start_scheduler(&plane, &kubeconfig, extender_port).await?;
-        rig.start_replicas(1, &[&format!("--scheduler-name={NAME}")]).await?;
+        installation.start_replicas(1, &[&format!("--scheduler-name={NAME}")]).await?;
         for name in ["a", "b"] {
             let made = create(scope, pod(name, Some("2"))).await?;
             let wanted = made.spec.and_then(|spec| spec.scheduler_name);

@@ -14,7 +14,10 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::json;
-use tests::{Check, ControlPlane, Scope, eventually, floor::Test, gb300, rig::Rig, with_scope};
+use tests::{
+    Check, ControlPlane, Scope, eventually, gb300, installation::Installation, suite::Test,
+    with_scope,
+};
 
 const SOON: Duration = Duration::from_mins(2);
 
@@ -33,15 +36,15 @@ async fn pods_are_spread_over_cells_and_told_of_others(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        let node = rig.gb300("gb300").await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        let node = installation.gb300("gb300").await?;
         // The graph stays, and the NICs are upstream's.
         let slices: Api<ResourceSlice> = Api::all(scope.client());
         let ours = format!("spec.nodeName={node},spec.driver=dra.net");
         let ours = ListParams::default().fields(&ours);
         slices.delete_collection(&DeleteParams::default(), &ours).await?;
         scope.apply(gb300::nic_slice(&node)?).await?;
-        rig.start_admission().await?;
+        installation.start_admission().await?;
 
         // Created together, before any claim is there.
         let names = ["a", "b", "c", "d"];

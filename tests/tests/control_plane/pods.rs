@@ -15,7 +15,9 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, eventually, floor::Test, rig::Rig, with_scope};
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 const GPU: &str = "nvidia.com/gpu";
@@ -36,9 +38,9 @@ async fn with_one(
     test: impl AsyncFnOnce(&Scope) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        rig.gb300("one").await?;
-        rig.start_admission().await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        installation.gb300("one").await?;
+        installation.start_admission().await?;
         test(scope).await
     })
     .await

@@ -20,7 +20,7 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde::de::DeserializeOwned;
-use tests::{ControlPlane, Scope, floor::Test, with_scope};
+use tests::{ControlPlane, Scope, suite::Test, with_scope};
 
 use self::draw::Draw;
 

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use kube::{Api, ResourceExt, api::ListParams};
-use tests::{ControlPlane, Scope, floor::Test, gb300, with_scope};
+use tests::{ControlPlane, Scope, gb300, suite::Test, with_scope};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -14,7 +14,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tests::{
-    ControlPlane, SchedulerConfig, Scope, binaries, floor::Test, gb300, rig::Rig, with_scope,
+    ControlPlane, SchedulerConfig, Scope, binaries, gb300, installation::Installation, suite::Test,
+    with_scope,
 };
 
 const SOON: Duration = Duration::from_secs(30);
@@ -44,14 +45,14 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Runs a test with our programs and two GB300 nodes.
 pub(crate) async fn with_rig<T>(
     plane: Arc<ControlPlane>,
-    test: impl AsyncFnOnce(&Scope, &mut Rig<'_>, [String; 2]) -> anyhow::Result<T>,
+    test: impl AsyncFnOnce(&Scope, &mut Installation<'_>, [String; 2]) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let outcome = with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        let nodes = [rig.gb300("one").await?, rig.gb300("two").await?];
-        rig.start_admission().await?;
-        rig.start_extender().await?;
-        test(scope, &mut rig, nodes).await
+        let mut installation = Installation::install(&plane, scope).await?;
+        let nodes = [installation.gb300("one").await?, installation.gb300("two").await?];
+        installation.start_admission().await?;
+        installation.start_extender().await?;
+        test(scope, &mut installation, nodes).await
     })
     .await;
     plane.restart_scheduler(&SchedulerConfig::default()).await?;
@@ -147,8 +148,8 @@ async fn what_cannot_be_met_is_denied_with_a_reason(
 }
 
 async fn other_pods_never_reach_the_webhook(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, rig, _| {
-        rig.kill_admission();
+    with_rig(plane, async |scope, installation, _| {
+        installation.kill_admission();
         create(scope, pod("plain", None)).await?;
         let error = create(scope, pod("annotated", Some("2"))).await.unwrap_err();
         assert!(format!("{error:#}").contains("failed calling webhook"), "{error:#}");
@@ -160,8 +161,8 @@ async fn other_pods_never_reach_the_webhook(plane: Arc<ControlPlane>) -> anyhow:
 async fn with_the_extender_down_pods_are_aligned_all_the_same(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, rig, _| {
-        rig.kill_extender();
+    with_rig(plane, async |scope, installation, _| {
+        installation.kill_extender();
         for name in ["a", "b"] {
             create(scope, pod(name, Some("2"))).await?;
             assert_aligned(&devices(scope, name).await?, 2);
@@ -176,7 +177,7 @@ async fn with_the_extender_down_pods_are_aligned_all_the_same(
 async fn the_extender_leads_a_pod_to_the_broken_cell(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, rig, _| {
+    with_rig(plane, async |scope, installation, _| {
         let mut last = None;
         for index in 0..8 {
             let name = format!("p{index}");
@@ -184,7 +185,12 @@ async fn the_extender_leads_a_pod_to_the_broken_cell(
             let devices = devices(scope, &name).await?;
             let cell = (devices[0].node.clone(), indices(&devices).0[0] / 2);
             if index % 2 == 1 {
-                assert_eq!(Some(&cell), last.as_ref(), "pod {index}; {}", rig.extender_log());
+                assert_eq!(
+                    Some(&cell),
+                    last.as_ref(),
+                    "pod {index}; {}",
+                    installation.extender_log()
+                );
             }
             last = Some(cell);
         }
@@ -210,7 +216,7 @@ async fn a_dry_run_creates_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<(
 async fn the_driver_publishes_what_upstream_does_and_nothing_twice(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, rig, [node, _]| {
+    with_rig(plane, async |scope, installation, [node, _]| {
         let ours = slice(scope, &node).await?;
         let upstream = gb300::nic_slice(&node)?;
         let theirs = upstream.data["spec"]["devices"].as_array().context("it has devices")?;
@@ -223,15 +229,18 @@ async fn the_driver_publishes_what_upstream_does_and_nothing_twice(
                 assert_eq!(mine["attributes"][attribute], *value, "{name} {attribute}");
             }
         }
-        let imds = tests::imds::Imds::start(tests::rig::VM_SIZE, tests::rig::PLACEMENT_GROUP);
+        let imds = tests::imds::Imds::start(
+            tests::installation::VM_SIZE,
+            tests::installation::PLACEMENT_GROUP,
+        );
         let imds = imds.await?;
-        let machine = tests::rig::gb300_machine(&node)?;
-        rig.publish(&node, machine.path(), &imds).await?;
+        let machine = tests::installation::gb300_machine(&node)?;
+        installation.publish(&node, machine.path(), &imds).await?;
         let again = slice(scope, &node).await?;
         assert_eq!(ours["metadata"]["resourceVersion"], again["metadata"]["resourceVersion"]);
 
         imds.set_placement_group("another");
-        rig.publish(&node, machine.path(), &imds).await?;
+        installation.publish(&node, machine.path(), &imds).await?;
         let moved = slice(scope, &node).await?;
         assert_ne!(ours["metadata"]["resourceVersion"], moved["metadata"]["resourceVersion"]);
         let group = &moved["spec"]["devices"][0]["attributes"]["azure.dra.net/placementGroupId"];

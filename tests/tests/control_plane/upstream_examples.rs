@@ -15,10 +15,10 @@ use kube::{
 use serde_json::Value;
 use tests::{
     ControlPlane, Scope, binaries,
-    floor::Test,
+    installation::Installation,
     machine::{H100, MI300X, Machine},
     manifest,
-    rig::Rig,
+    suite::Test,
     with_scope,
 };
 use topology_graph::{HostRoot, PciAddress, Topology, read};
@@ -90,16 +90,16 @@ impl Example {
     }
 
     async fn run(&self, plane: &ControlPlane, scope: &Scope) -> anyhow::Result<()> {
-        let mut rig = Rig::install(plane, scope).await?;
+        let mut installation = Installation::install(plane, scope).await?;
         scope.apply_yaml(AMD_CLASS).await?;
         let root = if self.machine.fixture == GB300.fixture {
-            rig.gb300("example").await?;
-            tests::rig::gb300_machine("example")?
+            installation.gb300("example").await?;
+            tests::installation::gb300_machine("example")?
         } else {
-            rig.machine("example", self.machine).await?;
+            installation.machine("example", self.machine).await?;
             self.machine.plant()?
         };
-        rig.start_admission().await?;
+        installation.start_admission().await?;
         manifest::check(&plane.client(), &self.by_hand, scope.namespace()).await?;
         scope.api::<Pod>().create(&PostParams::default(), &self.pod()?).await?;
         let pod = scope.bound("example", SOON).await?;

@@ -14,7 +14,9 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::json;
-use tests::{Check, ControlPlane, Scope, eventually, floor::Test, rig::Rig, with_scope};
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, suite::Test, with_scope,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -41,13 +43,13 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn with_two(
     plane: Arc<ControlPlane>,
     args: &[&str],
-    test: impl AsyncFnOnce(&Scope, &mut Rig<'_>, &str) -> anyhow::Result<()>,
+    test: impl AsyncFnOnce(&Scope, &mut Installation<'_>, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        let node = rig.gb300("one").await?;
-        rig.start_replicas(2, args).await?;
-        test(scope, &mut rig, &node).await
+        let mut installation = Installation::install(&plane, scope).await?;
+        let node = installation.gb300("one").await?;
+        installation.start_replicas(2, args).await?;
+        test(scope, &mut installation, &node).await
     })
     .await
 }
@@ -55,20 +57,23 @@ async fn with_two(
 async fn another_replica_leads_when_the_leader_is_killed(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_two(plane, &[], async |_, rig, _| {
-        let first = rig.leader().await?;
-        let of = |rig: &Rig<'_>, identity: &str| {
+    with_two(plane, &[], async |_, installation, _| {
+        let first = installation.leader().await?;
+        let of = |installation: &Installation<'_>, identity: &str| {
             let pid = identity.rsplit('_').next().unwrap_or_default().to_owned();
-            rig.replicas().iter().position(|replica| replica.process().pid().to_string() == pid)
+            installation
+                .replicas()
+                .iter()
+                .position(|replica| replica.process().pid().to_string() == pid)
         };
-        let index = of(rig, &first).context("the leader is one of the replicas")?;
-        rig.kill_replica(index).await?;
+        let index = of(installation, &first).context("the leader is one of the replicas")?;
+        installation.kill_replica(index).await?;
         eventually(SOON, async || {
-            let now = rig.leader().await?;
-            Ok(Check::that(of(rig, &now).is_some(), || format!("`{now}` leads")))
+            let now = installation.leader().await?;
+            Ok(Check::that(of(installation, &now).is_some(), || format!("`{now}` leads")))
         })
         .await?;
-        rig.answers().await
+        installation.answers().await
     })
     .await
 }
@@ -76,18 +81,18 @@ async fn another_replica_leads_when_the_leader_is_killed(
 async fn the_authority_is_written_again_where_it_is_lost(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_two(plane, &[], async |scope, rig, _| {
-        let before = rig.certificates().await?.data.context("it holds certificates")?;
+    with_two(plane, &[], async |scope, installation, _| {
+        let before = installation.certificates().await?.data.context("it holds certificates")?;
         assert_eq!(before.len(), 4);
-        rig.distrust().await?;
+        installation.distrust().await?;
         eventually(SOON, async || {
             let refused = create(scope, pod("probe", "x")).await.unwrap_err().to_string();
             let distrusted = refused.contains("failed calling webhook");
             Ok(Check::that(distrusted, || refused))
         })
         .await?;
-        rig.answers().await?;
-        assert_eq!(rig.certificates().await?.data, Some(before), "nothing was made anew");
+        installation.answers().await?;
+        assert_eq!(installation.certificates().await?.data, Some(before), "nothing was made anew");
         Ok(())
     })
     .await
@@ -173,10 +178,10 @@ async fn a_copy_in_another_namespace_gets_a_template_there(
 async fn a_pool_that_is_scaled_to_zero_denies_nothing(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_two(plane, &[], async |scope, rig, node| {
-        rig.remembered().await?;
+    with_two(plane, &[], async |scope, installation, node| {
+        installation.remembered().await?;
         let before = create(scope, pod("before", "2")).await?;
-        rig.remove_node(node).await?;
+        installation.remove_node(node).await?;
         eventually(SOON, async || {
             let denied = create(scope, pod("three", "3")).await.unwrap_err().to_string();
             Ok(Check::that(denied.contains("remembered"), || denied))
@@ -192,10 +197,10 @@ async fn a_pool_that_is_scaled_to_zero_denies_nothing(
         };
         assert_eq!(name(&after), name(&before), "the same claim as with the node");
         // And who starts only now knows it too.
-        rig.kill_replica(0).await?;
-        rig.kill_replica(0).await?;
-        rig.start_replica(2, &[]).await?;
-        rig.answers().await?;
+        installation.kill_replica(0).await?;
+        installation.kill_replica(0).await?;
+        installation.start_replica(2, &[]).await?;
+        installation.answers().await?;
         create(scope, pod("later", "2")).await?;
         Ok(())
     })
@@ -239,7 +244,7 @@ async fn a_quota_that_a_claim_escapes_is_told(plane: Arc<ControlPlane>) -> anyho
 }
 
 async fn a_template_written_by_hand_gets_warnings(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_two(Arc::clone(&plane), &[], async |scope, rig, _| {
+    with_two(Arc::clone(&plane), &[], async |scope, installation, _| {
         let template = tests::manifest::parse(&by_hand("by-hand"))?;
         let create = async |name: &str| {
             let mut template = template[0].clone();
@@ -256,7 +261,7 @@ async fn a_template_written_by_hand_gets_warnings(plane: Arc<ControlPlane>) -> a
         })
         .await?;
         assert!(warnings.iter().any(|warning| warning.contains("numaNode")), "{warnings:?}");
-        rig.kill_admission();
+        installation.kill_admission();
         assert_eq!(create("by-hand").await?, Vec::<String>::new(), "it never blocks");
         Ok(())
     })
@@ -284,8 +289,8 @@ async fn every_manifest_is_taken_with_all_its_fields(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        Rig::install(&plane, scope).await?;
-        for file in tests::rig::manifests()? {
+        Installation::install(&plane, scope).await?;
+        for file in tests::installation::manifests()? {
             for object in tests::manifest::read(&file)? {
                 tests::manifest::check(&plane.client(), &object, "dranet-system").await?;
             }
@@ -299,8 +304,12 @@ async fn every_manifest_is_taken_with_all_its_fields(
 type Right = (&'static str, &'static str, &'static str, &'static str, &'static str, bool);
 
 /// Asks the API server, as a service account of `deploy`, what it may do.
-async fn may(rig: &Rig<'_>, account: &str, rights: &[Right]) -> anyhow::Result<()> {
-    let client = rig.client_as(account).await?;
+async fn may(
+    installation: &Installation<'_>,
+    account: &str,
+    rights: &[Right],
+) -> anyhow::Result<()> {
+    let client = installation.client_as(account).await?;
     for (verb, group, resource, namespace, name, expected) in rights {
         let review: SelfSubjectAccessReview = serde_json::from_value(json!({"spec": {
             "resourceAttributes": {
@@ -323,7 +332,7 @@ async fn admission_may_touch_its_own_objects_and_no_others(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         let rights = [
             ("update", "", "secrets", OWN, "admission-certificates", true),
             ("get", "", "secrets", OWN, "another", false),
@@ -349,7 +358,7 @@ async fn admission_may_touch_its_own_objects_and_no_others(
             ("patch", "", "nodes", "", "a", false),
             ("update", "", "nodes", "", "a", false),
         ];
-        may(&rig, "admission", &rights).await
+        may(&installation, "admission", &rights).await
     })
     .await
 }
@@ -358,7 +367,7 @@ async fn the_fabric_controller_may_write_pods_and_labels_and_nothing_else(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         let rights = [
             ("update", "coordination.k8s.io", "leases", OWN, "fabric-controller", true),
             ("update", "coordination.k8s.io", "leases", OWN, "admission", false),
@@ -375,7 +384,7 @@ async fn the_fabric_controller_may_write_pods_and_labels_and_nothing_else(
             ("get", "", "secrets", OWN, "admission-certificates", false),
             ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", false),
         ];
-        may(&rig, "fabric-controller", &rights).await
+        may(&installation, "fabric-controller", &rights).await
     })
     .await
 }

@@ -37,8 +37,8 @@ use simulator::{
     trace::Trace,
 };
 use tests::{
-    Check, ControlPlane, SchedulerConfig, Scope, eventually, floor::Test, rig::Rig, setting,
-    with_scope,
+    Check, ControlPlane, SchedulerConfig, Scope, eventually, installation::Installation, setting,
+    suite::Test, with_scope,
 };
 use tokio::{runtime::Handle, task::block_in_place};
 use topology_graph::NodeTopology;
@@ -115,11 +115,11 @@ async fn compare(
     scene: &Scene,
     kind: Kind,
 ) -> anyhow::Result<Agreed> {
-    let mut rig = Rig::install(plane, scope).await?;
+    let mut installation = Installation::install(plane, scope).await?;
     let names = cluster(scope, scene).await?;
     let points = Rc::default();
     let mut policy: Box<dyn Policy> = if kind == Kind::SchedulerExt {
-        rig.start_extender().await?;
+        installation.start_extender().await?;
         Box::new(Seen {
             policy: SchedulerExt::new(Arc::clone(&scene.claims)),
             kube: KubeScheduler { strategy: Strategy::LeastAllocated },
@@ -129,7 +129,14 @@ async fn compare(
         plane.restart_scheduler(&SchedulerConfig::default()).await?;
         scene.policy(kind)
     };
-    let mut real = Real { scope, rig: &rig, scene, names, points, agreed: Agreed::default() };
+    let mut real = Real {
+        scope,
+        installation: &installation,
+        scene,
+        names,
+        points,
+        agreed: Agreed::default(),
+    };
     let mut placer = Placer::new(Arc::clone(&scene.claims));
     let (workload, idle) = (&scene.workloads[0], scene.cluster.clone());
     // The replay is not asynchronous: what it binds to waits for the cluster.
@@ -197,7 +204,7 @@ impl Policy for Seen {
 /// Binds pods by kube-scheduler.
 struct Real<'a> {
     scope: &'a Scope,
-    rig: &'a Rig<'a>,
+    installation: &'a Installation<'a>,
     scene: &'a Scene,
     /// Of the nodes.
     names: Vec<String>,
@@ -302,7 +309,7 @@ impl Real<'_> {
         let points = self.points.borrow().clone();
         let expected: BTreeMap<&str, i64> =
             names.iter().map(|name| name.as_str()).zip(points).collect();
-        let extender = self.rig.extender()?;
+        let extender = self.installation.extender()?;
         let asked = json!({"Pod": pod, "NodeNames": names});
         eventually(SOON, async || {
             let answer = extender.prioritize(&asked).await?;

@@ -9,13 +9,13 @@ use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    floor::Test,
     guest::{
         Guest, Hardware, NicModel,
         node::{GuestNode, disk},
     },
+    installation::Installation,
     node::{device_name, pods},
-    rig::Rig,
+    suite::Test,
     with_scope,
 };
 
@@ -63,11 +63,11 @@ done";
 
 async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         let node = boot(&plane).await?;
         node.guest.run(LINKS).await?;
         let before = node.guest.run(STATE).await?;
-        let kubeconfig = rig.node_kubeconfig("node-driver", &node.name).await?;
+        let kubeconfig = installation.node_kubeconfig("node-driver", &node.name).await?;
         node.start_driver(&plane, &kubeconfig).await?;
         a_virtual_function_is_set_and_restored(scope, &node).await?;
         each_pod_has_its_own(scope, &node).await?;

@@ -14,13 +14,13 @@ use tests::{
     Check, ControlPlane, Scope,
     chart::NAMESPACE,
     eventually,
-    floor::Test,
     guest::{
         Guest, Hardware, Wire,
         node::{GuestNode, disk_with},
     },
+    installation::Installation,
     node::pods,
-    rig::Rig,
+    suite::Test,
     with_scope,
 };
 
@@ -37,13 +37,13 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         let folder = tempfile::tempdir()?;
         let pair = boot(&plane, folder.path()).await?;
         let [one, other] = &pair;
         tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
         let chart = Installed::install(&plane, &pair).await?;
-        rig.start_admission().await?;
+        installation.start_admission().await?;
 
         let running = writes(scope, &pair, "shared").await?;
         let before = written(scope, &pair, &running).await?;

@@ -13,11 +13,11 @@ use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
 use kube::{Api, api::ListParams};
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    floor::Test,
     guest::{Guest, Hardware, NICS, NicModel},
+    installation::Installation,
     node::device_name,
     process::Program,
-    rig::Rig,
+    suite::Test,
     with_scope,
 };
 
@@ -31,14 +31,14 @@ pub(crate) fn tests() -> Vec<Test> {
 /// One machine with a NIC of each model, from its first slice to its last change.
 async fn a_virtual_machine_is_published_as_it_is(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_scope(plane.client(), async |scope| {
-        let rig = Rig::install(&plane, scope).await?;
+        let installation = Installation::install(&plane, scope).await?;
         let node = scope.node("virtual").await?.metadata.name.context("a name")?;
         let nics = [NicModel::Virtio, NicModel::E1000e, NicModel::Vmxnet3, NicModel::Igb];
         let guest =
             Guest::boot(&plane, "publication", &Hardware { nics, ..Hardware::default() }).await?;
         guest.run(NAME_LINKS).await?;
         let driver = Driver { plane: &plane, scope, guest: &guest, node: &node };
-        driver.start(&rig).await?;
+        driver.start(&installation).await?;
         driver.publishes_the_hardware().await?;
         driver.shows_the_distances().await?;
         driver.sees_links().await?;
@@ -69,8 +69,8 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    async fn start(&self, rig: &Rig<'_>) -> anyhow::Result<()> {
-        let kubeconfig = rig.node_kubeconfig("node-driver", self.node).await?;
+    async fn start(&self, installation: &Installation<'_>) -> anyhow::Result<()> {
+        let kubeconfig = installation.node_kubeconfig("node-driver", self.node).await?;
         let kubeconfig = self.guest.add_kubeconfig(&kubeconfig)?;
         self.guest.install("node-driver").await?;
         let command = format!(

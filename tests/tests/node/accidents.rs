@@ -4,7 +4,7 @@
 //! others are gone, and nothing of them is left.
 //!
 //! `$DRANET_ACCIDENTS` says how often (10), half of them by NRI; `$DRANET_SEED` by which
-//! dice.
+//! rng.
 
 mod pods;
 
@@ -15,16 +15,16 @@ use pods::{NICS, Pods};
 use rustix::process::{Pid, Signal, kill_process};
 use tests::{
     Check, ControlPlane, eventually,
-    floor::Test,
     node::{Machine, pods::POD, with_machine},
     setting,
+    suite::Test,
 };
 use tokio::time::sleep;
 
 use super::{
+    api_partition::ApiPartition,
     campaign::{INTO_A_SANDBOX, ON_THE_WAY_IN, ON_THE_WAY_OUT, OUT_OF_A_SANDBOX},
-    dice::Dice,
-    door::Door,
+    seeded_rng::SeededRng,
     trouble::Disk,
 };
 
@@ -75,13 +75,13 @@ impl Accident {
 async fn whatever_dies_the_node_settles(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let wanted = setting("DRANET_ACCIDENTS", 10)?;
     with_machine(&plane, "accidents", &NICS, async |machine, scope| {
-        let door = Door::open(&plane).await?;
-        machine.use_kubeconfig(door.kubeconfig(&plane)?);
+        let partition = ApiPartition::proxy(&plane).await?;
+        machine.use_kubeconfig(partition.kubeconfig(&plane)?);
         machine.restart_kubelet().await?;
         let disk = Disk::mount(machine.plugin_dir())?;
-        let dice = Dice::from_environment()?;
+        let rng = SeededRng::from_environment()?;
         let pods = Pods::new(scope);
-        let mut node = Node { machine, pods, door, disk, dice, flags: &[] };
+        let mut node = Node { machine, pods, partition, disk, rng, flags: &[] };
         let mut due = Vec::new();
         for round in 0..wanted {
             if round == wanted / 2 {
@@ -90,8 +90,8 @@ async fn whatever_dies_the_node_settles(plane: Arc<ControlPlane>) -> anyhow::Res
             if due.is_empty() {
                 due.extend(Accident::ALL);
             }
-            let accident = due.swap_remove(node.dice.index(due.len()));
-            let context = format!("{}, round {round}, {accident:?}", node.dice);
+            let accident = due.swap_remove(node.rng.index(due.len()));
+            let context = format!("{}, round {round}, {accident:?}", node.rng);
             node.round(accident).await.context(context)?;
         }
         node.pods.delete_all().await
@@ -102,9 +102,9 @@ async fn whatever_dies_the_node_settles(plane: Arc<ControlPlane>) -> anyhow::Res
 struct Node<'a> {
     machine: &'a mut Machine,
     pods: Pods<'a>,
-    door: Door,
+    partition: ApiPartition,
     disk: Disk,
-    dice: Dice,
+    rng: SeededRng,
     /// What each driver is started with.
     flags: &'static [&'static str],
 }
@@ -112,17 +112,17 @@ struct Node<'a> {
 impl Node<'_> {
     /// Pods come and go, something dies and is mended, and the node settles.
     async fn round(&mut self, accident: Accident) -> anyhow::Result<()> {
-        let (coming, leaving) = self.pods.draw(&mut self.dice);
+        let (coming, leaving) = self.pods.draw(&mut self.rng);
         let point = (accident == Accident::DriverAtPoint)
             .then(|| self.point(!coming.is_empty(), !leaving.is_empty()));
         self.restart_driver(point).await?;
         self.pods.change(&self.machine.name, &coming, &leaving).await?;
         match point {
             Some(point) => self.dies_at(point).await?,
-            None => sleep(self.dice.below(ANY_MOMENT)).await,
+            None => sleep(self.rng.below(ANY_MOMENT)).await,
         }
         self.happens(accident)?;
-        sleep(self.dice.below(AWAY)).await;
+        sleep(self.rng.below(AWAY)).await;
         self.mend(accident).await?;
         let context = || format!("point {point:?}, coming {coming:?}, leaving {leaving:?}");
         self.settles(accident).await.with_context(context)
@@ -152,7 +152,7 @@ impl Node<'_> {
         ] {
             points.extend(set.iter().copied().filter(|_| is_reached));
         }
-        points[self.dice.index(points.len())]
+        points[self.rng.index(points.len())]
     }
 
     async fn restart_driver(&mut self, point: Option<&str>) -> anyhow::Result<()> {
@@ -185,13 +185,13 @@ impl Node<'_> {
             Accident::Task => {
                 let tasks = self.machine.tasks()?;
                 if !tasks.is_empty() {
-                    let victim = Pid::from_raw(*self.dice.pick(&tasks)).context("a process")?;
+                    let victim = Pid::from_raw(*self.rng.pick(&tasks)).context("a process")?;
                     // It may have ended by itself.
                     let _ = kill_process(victim, Signal::KILL);
                 }
             }
-            Accident::ApiServer => self.door.shut(),
-            Accident::Link => self.pods.lose(self.dice.pick(&NICS))?,
+            Accident::ApiServer => self.partition.begin(),
+            Accident::Link => self.pods.lose(self.rng.pick(&NICS))?,
             Accident::Disk => self.disk.fill()?,
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Node<'_> {
             Accident::Containerd => self.machine.restart_containerd().await,
             Accident::Task => Ok(()),
             Accident::ApiServer => {
-                self.door.open_again();
+                self.partition.end();
                 Ok(())
             }
             Accident::Link => self.pods.replace().await,

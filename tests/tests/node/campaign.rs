@@ -2,7 +2,7 @@
 //! lives while it is killed at its fault points and at any moment, and so is the hook.
 //!
 //! `$DRANET_CRASHES` says how often at least (100, by hook and by NRI), `$DRANET_SEED` by
-//! which dice.
+//! which rng.
 
 mod mortal;
 
@@ -15,7 +15,6 @@ use node_driver::kubelet::wire::dra_v1::Claim;
 use serde_json::json;
 use tests::{
     ControlPlane, Scope,
-    floor::Test,
     node::{
         Machine, Nic,
         nri::Runtime,
@@ -23,9 +22,10 @@ use tests::{
         pods, with_played_machine,
     },
     setting,
+    suite::Test,
 };
 
-use super::dice::Dice;
+use super::seeded_rng::SeededRng;
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
@@ -84,7 +84,7 @@ async fn killed_anywhere_the_driver_goes_on(plane: Arc<ControlPlane>) -> anyhow:
     with_played_machine(&plane, "campaign", &NICS, async |machine, scope| {
         let users = users(scope, machine).await?;
         let points = [&ON_THE_WAY_IN[..], &ON_THE_WAY_OUT];
-        let mut driver = Mortal::new(machine, Dice::from_environment()?, &[], &points);
+        let mut driver = Mortal::new(machine, SeededRng::from_environment()?, &[], &points);
         lives(&mut driver, &users, async |driver, user, sandbox| {
             driver
                 .insist(&ON_THE_WAY_IN, async |it| plugin::prepare(it, &user.claim).await)
@@ -102,7 +102,7 @@ async fn by_nri_killed_anywhere_the_driver_goes_on(plane: Arc<ControlPlane>) -> 
         let mut runtime = Runtime::listen(machine)?;
         let points = [&ON_THE_WAY_IN[..], &INTO_A_SANDBOX, &OUT_OF_A_SANDBOX, &ON_THE_WAY_OUT];
         let flags = &["--attach", "nri"];
-        let mut driver = Mortal::new(machine, Dice::from_environment()?, flags, &points);
+        let mut driver = Mortal::new(machine, SeededRng::from_environment()?, flags, &points);
         lives(&mut driver, &users, async |driver, user, sandbox| {
             live_by_nri(driver, &mut runtime, user, sandbox).await
         })
@@ -126,8 +126,8 @@ async fn lives(
     while driver.crashes < wanted || !driver.left.is_empty() {
         let left = &driver.left;
         anyhow::ensure!(driver.crashes < wanted + MORE, "points that are never reached: {left:?}");
-        let user = driver.dice.pick(users).clone();
-        let context = format!("{}, round {round}, after {} crashes", driver.dice, driver.crashes);
+        let user = driver.rng.pick(users).clone();
+        let context = format!("{}, round {round}, after {} crashes", driver.rng, driver.crashes);
         let whole = async {
             let sandbox = Sandbox::open(&format!("pod-{round}"))?;
             live(driver, &user, &sandbox).await?;
@@ -149,11 +149,11 @@ async fn start_by_hook(
     claim: &Claim,
     sandbox: &Sandbox,
 ) -> anyhow::Result<()> {
-    let killed_after = driver.dice.one_in(3).then(|| driver.dice.below(ANY_MOMENT));
+    let killed_after = driver.rng.one_in(3).then(|| driver.rng.below(ANY_MOMENT));
     match plugin::start_container(driver.machine, claim, sandbox, killed_after).await? {
         Hook::Attached => {}
         Hook::Failed(error) => anyhow::bail!("the hook failed: {error}"),
-        Hook::Killed if driver.dice.one_in(2) => return Ok(()),
+        Hook::Killed if driver.rng.one_in(2) => return Ok(()),
         Hook::Killed => plugin::starts(driver.machine, claim, sandbox).await?,
     }
     has_its_interface(sandbox)
@@ -182,7 +182,7 @@ async fn live_by_nri(
     let ready = driver.machine.readiness(&claim.uid);
     anyhow::ensure!(ready.exists(), "`{}` leads nowhere", ready.display());
     has_its_interface(sandbox)?;
-    if driver.dice.one_in(4) {
+    if driver.rng.one_in(4) {
         runtime.forget_sandbox(&pod);
         return Ok(());
     }

@@ -8,13 +8,13 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, eventually,
-    floor::Test,
     node::{
         Machine,
         links::{self, shell},
         plugin::{self, Sandbox},
         pods, with_played_machine,
     },
+    suite::Test,
 };
 
 use super::user::NIC;

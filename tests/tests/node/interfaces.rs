@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::json;
 use tests::{
     Check, ControlPlane, eventually,
-    floor::Test,
     node::{links::shell, pods, with_machine},
+    suite::Test,
 };
 
 use super::user::{self, NIC};

@@ -7,8 +7,8 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    floor::Test,
     node::{Machine, device_name, pods, with_machine},
+    suite::Test,
 };
 
 pub(crate) fn tests() -> Vec<Test> {

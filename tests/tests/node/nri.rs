@@ -7,8 +7,8 @@ use anyhow::Context;
 use serde_json::json;
 use tests::{
     Check, ControlPlane, eventually,
-    floor::Test,
     node::{Nic, links::shell, pods, with_machine},
+    suite::Test,
 };
 
 use super::{

@@ -6,8 +6,8 @@ use anyhow::Context;
 use serde_json::json;
 use tests::{
     ControlPlane, Scope,
-    floor::Test,
     node::{Machine, pods, with_machine},
+    suite::Test,
 };
 
 pub(crate) fn tests() -> Vec<Test> {

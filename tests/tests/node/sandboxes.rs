@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tests::{
     ControlPlane,
-    floor::Test,
     node::{
         links::{self, shell},
         plugin::{self, Sandbox},
         with_played_machine,
     },
+    suite::Test,
 };
 
 use super::user::NIC;

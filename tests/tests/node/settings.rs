@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{
     Check, ControlPlane, Program, Scope, eventually,
-    floor::Test,
     node::{
         Machine,
         links::shell,
@@ -25,6 +24,7 @@ use tests::{
         pods, with_played_machine,
     },
     process::Process,
+    suite::Test,
 };
 
 use super::{programs, user::NIC};

@@ -7,18 +7,18 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    floor::Test,
     node::{
         Machine, Nic,
         links::{self, shell},
         pods, with_machine,
     },
     setting,
+    suite::Test,
 };
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    door::Door,
+    api_partition::ApiPartition,
     trouble::Disk,
     user::{self, NIC},
 };
@@ -93,8 +93,8 @@ async fn a_pod_outlives_kubelet_and_containerd(plane: Arc<ControlPlane>) -> anyh
 async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let away = setting("DRANET_AWAY", 15)?;
     with_machine(&plane, "away", &[NIC, LEAVING, COMING], async |machine, scope| {
-        let door = Door::open(&plane).await?;
-        machine.use_kubeconfig(door.kubeconfig(&plane)?);
+        let partition = ApiPartition::proxy(&plane).await?;
+        machine.use_kubeconfig(partition.kubeconfig(&plane)?);
         machine.restart_kubelet().await?;
         machine.start_driver(&[]).await?;
         user::start(scope, machine).await?;
@@ -102,7 +102,7 @@ async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> an
         user_of(scope, machine, &LEAVING).await?;
         pods::running(scope, LEAVING.link).await?;
 
-        door.shut();
+        partition.begin();
         let back = Instant::now() + Duration::from_secs(away);
         machine.kill_driver();
         user::kill(container)?;
@@ -113,7 +113,7 @@ async fn pods_go_on_while_the_api_server_is_away(plane: Arc<ControlPlane>) -> an
         user_of(scope, machine, &COMING).await?;
         sleep_until(back).await;
         shell("ip link show rail2").context("nobody can know of the pod yet")?;
-        door.open_again();
+        partition.end();
 
         pods::running(scope, COMING.link).await?;
         assert!(shell("ip link show rail2").is_err(), "the pod has it");

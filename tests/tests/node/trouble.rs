@@ -15,7 +15,6 @@ use node_driver::kubelet::{NEEDED, wire::dra_v1::Claim};
 use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope, eventually,
-    floor::Test,
     node::{
         Machine, Nic,
         links::{self, shell},
@@ -23,9 +22,10 @@ use tests::{
         with_played_machine,
     },
     setting,
+    suite::Test,
 };
 
-use super::{dice::Dice, door::Door, user::NIC};
+use super::{api_partition::ApiPartition, seeded_rng::SeededRng, user::NIC};
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![
@@ -111,14 +111,14 @@ async fn without_the_api_server_prepared_claims_live_on(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_played_machine(&plane, "away", &[NIC, OTHER], async |machine, scope| {
-        let door = Door::open(&plane).await?;
-        machine.use_kubeconfig(door.kubeconfig(&plane)?);
+        let partition = ApiPartition::proxy(&plane).await?;
+        machine.use_kubeconfig(partition.kubeconfig(&plane)?);
         machine.start_driver(&[]).await?;
         let known = claim_on(scope, machine, "known", &NIC).await?;
         let new = claim_on(scope, machine, "new", &OTHER).await?;
         let devices = plugin::prepare(machine, &known).await.done()?;
 
-        door.shut();
+        partition.begin();
         assert_eq!(plugin::prepare(machine, &known).await.done()?, devices);
         // Nor does one that starts meanwhile need the server for what it knows.
         machine.kill_driver();
@@ -132,7 +132,7 @@ async fn without_the_api_server_prepared_claims_live_on(
         plugin::unprepare(machine, &known).await.done()?;
         sandbox.close()?;
 
-        door.open_again();
+        partition.end();
         eventually(SOON, async || {
             Ok(match plugin::prepare(machine, &new).await {
                 Call::Done(_) => Check::Done(()),
@@ -340,18 +340,18 @@ async fn of_many_pods_nothing_is_left(plane: Arc<ControlPlane>) -> anyhow::Resul
             coming.push(claim_on(scope, machine, nic.link, nic).await?);
         }
         let descriptors = descriptors(machine)?;
-        let mut dice = Dice::from_environment()?;
+        let mut rng = SeededRng::from_environment()?;
         let mut running: Vec<(Claim, Sandbox)> = Vec::new();
         // Nearly all of them run at once before the first of them ends for good.
         while !coming.is_empty() || !running.is_empty() {
-            if !coming.is_empty() && (running.is_empty() || !dice.one_in(5)) {
-                let claim = coming.swap_remove(dice.index(coming.len()));
+            if !coming.is_empty() && (running.is_empty() || !rng.one_in(5)) {
+                let claim = coming.swap_remove(rng.index(coming.len()));
                 plugin::prepare(machine, &claim).await.done()?;
                 let sandbox = Sandbox::open(&claim.name)?;
                 plugin::starts(machine, &claim, &sandbox).await?;
                 running.push((claim, sandbox));
             } else {
-                let (claim, sandbox) = running.swap_remove(dice.index(running.len()));
+                let (claim, sandbox) = running.swap_remove(rng.index(running.len()));
                 plugin::unprepare(machine, &claim).await.done()?;
                 sandbox.close()?;
             }

@@ -8,8 +8,8 @@ use tests::{
     Check, ControlPlane, Scope,
     binaries::in_tests,
     eventually,
-    floor::Test,
     node::{Machine, Nic, pods, with_machine},
+    suite::Test,
 };
 
 pub(crate) fn tests() -> Vec<Test> {

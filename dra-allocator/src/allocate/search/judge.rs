@@ -10,7 +10,7 @@ use crate::device::Device;
 impl<'a> Search<'_, 'a> {
     /// Whether a device can be taken at all by a request.
     pub(super) fn verdict(&mut self, ask: usize, candidate: usize) -> Result<Verdict, Halt> {
-        match self.verdicts.known(self.problem.asks[ask].twin, candidate) {
+        match self.verdicts.known(self.problem.asks[ask].equivalent, candidate) {
             Some(known) => Ok(known),
             None => self.judge(ask, candidate),
         }
@@ -27,7 +27,7 @@ impl<'a> Search<'_, 'a> {
             && self.can_be_operated(candidate)
             && (self.draws_before_taints(device) || !self.is_tainted_for(device, prepared));
         let verdict = if fits { Verdict::Yes } else { Verdict::No };
-        self.verdicts.note(prepared.twin, candidate, verdict);
+        self.verdicts.note(prepared.equivalent, candidate, verdict);
         Ok(verdict)
     }
 
@@ -70,7 +70,8 @@ impl<'a> Search<'_, 'a> {
             return Ok(true);
         }
         let in_use = in_use[candidates[candidate].pool];
-        let fits = self.shares.fits((prepared.twin, asked), (candidate, device), in_use, settings);
+        let fits =
+            self.shares.fits((prepared.equivalent, asked), (candidate, device), in_use, settings);
         fits.map_err(|source| {
             Problem::capacity_error(claims[prepared.claim].claim, prepared, device, source).into()
         })

@@ -112,7 +112,7 @@ impl Search<'_, '_> {
             self.busy.set(undo.candidate, true);
         }
         if shareable {
-            self.shares.take(ask.twin, undo.candidate);
+            self.shares.take(ask.equivalent, undo.candidate);
         }
         let (candidate, ask) = (undo.candidate, undo.ask);
         self.chosen.push(Chosen { candidate, ask, is_share: shareable });
@@ -189,7 +189,7 @@ impl Search<'_, '_> {
         let Undo { ask, candidate, must: _, groups, counters, constraints, marked, chosen } = undo;
         let ask = &self.problem.asks[ask];
         if chosen && self.chosen.pop().is_some_and(|chosen| chosen.is_share) {
-            self.shares.give_back(ask.twin, candidate);
+            self.shares.give_back(ask.equivalent, candidate);
         }
         if let Some(before) = marked {
             self.busy.set(candidate, before);

@@ -10,7 +10,7 @@ pub(super) enum Verdict {
 }
 
 /// The verdicts so far. Requests that judge in the same way share theirs: an ask here is the first
-/// that judges so, its twin.
+/// that judges so, its equivalent.
 #[derive(Debug)]
 pub(super) struct Verdicts {
     /// The words of a row.

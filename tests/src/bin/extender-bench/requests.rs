@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Options, Scope, eventually,
     figures::{megabytes, memory, say},
+    installation::Installation,
     machine::H100,
-    rig::Rig,
     with_scope,
 };
 
@@ -36,10 +36,10 @@ const QUIET: [&str; 1] = ["--log=warn"];
 pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        let kind = rig.machine("h100", H100).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        let kind = installation.machine("h100", H100).await?;
         let begin = Instant::now();
-        rig.copies(std::slice::from_ref(&kind), 1..args.nodes).await?;
+        installation.copies(std::slice::from_ref(&kind), 1..args.nodes).await?;
         let mut nodes = vec![kind.clone()];
         nodes.extend((1..args.nodes).map(|number| format!("{kind}-{number}")));
         let devices = Devices::of(plane.client(), &kind).await?;
@@ -48,10 +48,12 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
         let took = begin.elapsed();
         say(&format!("{} nodes, {} slices made in {took:.0?}", nodes.len(), 2 * nodes.len()));
         let begin = Instant::now();
-        let address = rig.start_plain_extender(&QUIET).await?;
+        let address = installation.start_plain_extender(&QUIET).await?;
         say(&format!("the extender: ready {:.1?} after its start", begin.elapsed()));
         let pods = pods(scope).await?;
-        Bench { args, scope, rig: &rig, nodes, devices, pods, address }.run(random).await
+        Bench { args, scope, installation: &installation, nodes, devices, pods, address }
+            .run(random)
+            .await
     })
     .await
 }
@@ -84,7 +86,7 @@ async fn pods(scope: &Scope) -> anyhow::Result<Vec<Value>> {
 struct Bench<'a> {
     args: Args,
     scope: &'a Scope,
-    rig: &'a Rig<'a>,
+    installation: &'a Installation<'a>,
     nodes: Vec<String>,
     devices: Devices,
     pods: Vec<Value>,
@@ -202,7 +204,7 @@ impl Bench<'_> {
     async fn has_seen(&self, kind: &str, since: Instant) -> anyhow::Result<()> {
         let name = format!("dranet_scheduler_ext_view_age_seconds{{kind=\"{kind}\"}}");
         eventually(SOON, async || {
-            let metrics = self.rig.extender()?.metrics().await?;
+            let metrics = self.installation.extender()?.metrics().await?;
             let age = *metrics.get(&name).with_context(|| format!("no {name}"))?;
             let fresh = age < since.elapsed().as_secs_f64();
             Ok(Check::that(fresh, || format!("{kind} are {age} s old")))
@@ -211,7 +213,7 @@ impl Bench<'_> {
     }
 
     fn memory(&self) -> anyhow::Result<()> {
-        let pid = self.rig.extender()?.process().pid();
+        let pid = self.installation.extender()?.process().pid();
         let [now, peak] = ["VmRSS", "VmHWM"].map(|field| memory(pid, field).map(megabytes));
         say(&format!("the extender: {:.1} MB resident, {:.1} MB at most", now?, peak?));
         Ok(())

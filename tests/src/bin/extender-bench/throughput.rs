@@ -17,7 +17,7 @@ use kube::{
 use serde_json::json;
 use tests::{
     Check, ControlPlane, Extender, Options, SchedulerConfig, Scope, eventually, figures::say,
-    machine::H100, rig::Rig, with_scope,
+    installation::Installation, machine::H100, with_scope,
 };
 use tokio::time::timeout;
 
@@ -35,11 +35,11 @@ const LONG: Duration = Duration::from_mins(5);
 pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
-        let kind = rig.machine("h100", H100).await?;
-        let twin = async |number: usize| rig.twin(&kind, &format!("n{number}")).await;
-        let twins = stream::iter(1..args.scheduler_nodes).map(twin).buffer_unordered(TOGETHER);
-        let nodes: Vec<String> = twins.try_collect().await?;
+        let mut installation = Installation::install(&plane, scope).await?;
+        let kind = installation.machine("h100", H100).await?;
+        let copy = async |number: usize| installation.add_copy(&kind, &format!("n{number}")).await;
+        let copies = stream::iter(1..args.scheduler_nodes).map(copy).buffer_unordered(TOGETHER);
+        let nodes: Vec<String> = copies.try_collect().await?;
         let devices = Devices::of(plane.client(), &kind).await?;
         cluster::use_half(scope, &nodes, &devices, &mut Random(0x5eed)).await?;
         for count in SHAPES {
@@ -51,7 +51,7 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
             scope.apply(serde_json::from_value(template)?).await?;
         }
         let idle = Idle::start().await?;
-        let ours = rig.start_plain_extender(&["--log=warn"]).await?;
+        let ours = installation.start_plain_extender(&["--log=warn"]).await?;
         let extenders = [
             ("no extender", None),
             ("an extender that does nothing", Some(format!("http://{}", idle.address))),

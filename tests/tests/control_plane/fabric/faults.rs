@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, ListParams},
     runtime::watcher::{self, Event, watcher},
 };
-use tests::{Check, ControlPlane, Scope, eventually, rig::Rig};
+use tests::{Check, ControlPlane, Scope, eventually, installation::Installation};
 
 use super::site::{SOON, create, placed, pod, pods, with_fabrics};
 
@@ -24,11 +24,13 @@ pub(super) async fn whenever_the_leader_dies_no_group_is_split(
 ) -> anyhow::Result<()> {
     let runs = env::var_os(RUNS_VARIABLE).and_then(|text| text.to_str()?.parse().ok());
     let runs = runs.unwrap_or(RUNS);
-    with_fabrics(plane, (2, 3), 2, &[], async |scope, rig| {
+    with_fabrics(plane, (2, 3), 2, &[], async |scope, installation| {
         for run in 0..runs {
             // Every write of a gang is a mark or a lifted gate; a prime walks over all.
             let writes = 1 + run * 7 % (2 * PODS);
-            one(scope, rig, run, writes).await.with_context(|| format!("after {writes} writes"))?;
+            one(scope, installation, run, writes)
+                .await
+                .with_context(|| format!("after {writes} writes"))?;
         }
         Ok(())
     })
@@ -36,9 +38,14 @@ pub(super) async fn whenever_the_leader_dies_no_group_is_split(
 }
 
 /// A gang whose leader dies when so many writes of its pods have been seen.
-async fn one(scope: &Scope, rig: &mut Rig<'_>, run: usize, writes: usize) -> anyhow::Result<()> {
+async fn one(
+    scope: &Scope,
+    installation: &mut Installation<'_>,
+    run: usize,
+    writes: usize,
+) -> anyhow::Result<()> {
     let labels = format!("gang=g{run}");
-    let leader = rig.leading_fabric_controller().await?;
+    let leader = installation.leading_fabric_controller().await?;
     let watch = watcher(scope.api::<Pod>(), watcher::Config::default().labels(&labels));
     let mut watch = std::pin::pin!(watch);
     // The list, before there is anything.
@@ -55,9 +62,9 @@ async fn one(scope: &Scope, rig: &mut Rig<'_>, run: usize, writes: usize) -> any
             seen += usize::from(annotations.contains_key("dranet.io/fabric-chosen"));
         }
     }
-    rig.kill_fabric_controller(leader);
+    installation.kill_fabric_controller(leader);
     placed(scope, &labels, PODS).await?;
-    rig.start_fabric_controller(run + 10, &[]).await?;
+    installation.start_fabric_controller(run + 10, &[]).await?;
     let now = DeleteParams::default().grace_period(0);
     scope.api::<Pod>().delete_collection(&now, &ListParams::default().labels(&labels)).await?;
     eventually(SOON, async || {

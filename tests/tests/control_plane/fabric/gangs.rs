@@ -14,7 +14,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy},
 };
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, eventually, rig::Rig};
+use tests::{Check, ControlPlane, Scope, eventually, installation::Installation};
 
 use super::site::{
     SOON, create, is_held, node, placed, pod, pods, says, template, waits, with_fabrics,
@@ -56,7 +56,7 @@ pub(super) async fn end(scope: &Scope, job: &str) -> anyhow::Result<()> {
 pub(super) async fn two_gangs_on_two_fabrics_both_run(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_fabrics(plane, (2, 2), 1, &[], async |scope, rig| {
+    with_fabrics(plane, (2, 2), 1, &[], async |scope, installation| {
         let (one, two) = (job("one", 2, true), job("two", 2, true));
         let (one, two) = tokio::try_join!(run(scope, &one), run(scope, &two))?;
         let (one, two) = (placed(scope, &one, 2).await?, placed(scope, &two, 2).await?);
@@ -66,7 +66,7 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
         let message = waits(scope, &third, 2, "NoRoom").await?;
         assert!(message.contains("0 of 2 pods fit on group-"), "{message}");
         event(scope, "NoRoom").await?;
-        measured(rig, r#"groups_waiting{reason="NoRoom"}"#, 1.0).await?;
+        measured(installation, r#"groups_waiting{reason="NoRoom"}"#, 1.0).await?;
         end(scope, "one").await?;
         assert_eq!(placed(scope, &third, 2).await?, one);
         event(scope, "FabricChosen").await?;
@@ -79,7 +79,7 @@ pub(super) async fn two_gangs_on_two_fabrics_both_run(
             ("group_wait_seconds_count", 3.0),
             ("splits_prevented_total", 0.0),
         ] {
-            measured(rig, name, value).await?;
+            measured(installation, name, value).await?;
         }
         Ok(())
     })
@@ -130,8 +130,8 @@ pub(super) async fn a_gang_that_fits_nowhere_never_strands(
 }
 
 pub(super) async fn pods_made_anew_go_to_the_rest(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_fabrics(plane, (2, 2), 1, &["--full-fabric=evict"], async |scope, rig| {
-        rig.apply_component("fabric-evict").await?;
+    with_fabrics(plane, (2, 2), 1, &["--full-fabric=evict"], async |scope, installation| {
+        installation.apply_component("fabric-evict").await?;
         let labels = run(scope, &job("train", 2, true)).await?;
         let fabric = placed(scope, &labels, 2).await?;
         // One is evicted: the Job makes it again, and it joins the other.
@@ -237,9 +237,13 @@ async fn ready(scope: &Scope, pod: &str) -> anyhow::Result<()> {
 }
 
 /// Waits until the one replica counts so many of something of fabrics.
-async fn measured(rig: &Rig<'_>, name: &str, expected: f64) -> anyhow::Result<()> {
+async fn measured(
+    installation: &Installation<'_>,
+    name: &str,
+    expected: f64,
+) -> anyhow::Result<()> {
     let name = format!("dranet_fabric_controller_{name}");
-    let replica = rig.fabric_controllers().first().context("a replica runs")?;
+    let replica = installation.fabric_controllers().first().context("a replica runs")?;
     eventually(SOON, async || {
         let value = replica.metrics().await?.get(&name).copied().unwrap_or_default();
         let is_there = value.total_cmp(&expected).is_eq();

@@ -66,7 +66,7 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
     _: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     let plane = plane_with(&[WORKLOADS, TOPOLOGY]).await?;
-    with_fabrics(plane, (2, 2), 1, &[POD_GROUPS], async |scope, rig| {
+    with_fabrics(plane, (2, 2), 1, &[POD_GROUPS], async |scope, installation| {
         let on = fabrics(scope).await?;
         let (taken, first) = on.iter().next().context("nodes have fabrics")?;
         create(scope, &alone(taken)?).await?;
@@ -121,7 +121,7 @@ pub(super) async fn the_scheduler_places_groups_by_the_controllers_pod_groups(
         assert!(denied.contains("the pod is in PodGroup `theirs` already"), "{denied}");
 
         // The controller may do no more than it does.
-        let client = rig.client_as("fabric-controller").await?;
+        let client = installation.client_as("fabric-controller").await?;
         let groups: Api<PodGroup> = Api::namespaced(client.clone(), scope.namespace());
         let deleted = groups.delete("theirs", &DeleteParams::default()).await;
         forbidden(deleted, "writes only PodGroups of its own groups");

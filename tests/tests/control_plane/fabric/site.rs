@@ -12,7 +12,9 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, SchedulerConfig, Scope, eventually, rig::Rig, with_scope};
+use tests::{
+    Check, ControlPlane, SchedulerConfig, Scope, eventually, installation::Installation, with_scope,
+};
 
 pub(super) const SOON: Duration = Duration::from_mins(2);
 pub(super) const FABRIC: &str = "topology.dranet.io/fabric";
@@ -26,28 +28,29 @@ pub(super) async fn with_fabrics(
     (fabrics, nodes): (usize, usize),
     replicas: usize,
     args: &[&str],
-    test: impl AsyncFnOnce(&Scope, &mut Rig<'_>) -> anyhow::Result<()>,
+    test: impl AsyncFnOnce(&Scope, &mut Installation<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut scheduler = SchedulerConfig::default();
     scheduler.more.insert("podMaxBackoffSeconds".into(), json!(1));
     plane.restart_scheduler(&scheduler).await?;
     let outcome = with_scope(plane.client(), async |scope| {
-        let mut rig = Rig::install(&plane, scope).await?;
+        let mut installation = Installation::install(&plane, scope).await?;
         for fabric in 0..fabrics {
-            let first = rig.gb300_in(&format!("f{fabric}-n0"), &format!("group-{fabric}")).await?;
+            let first =
+                installation.gb300_in(&format!("f{fabric}-n0"), &format!("group-{fabric}")).await?;
             for node in 1..nodes {
-                rig.twin(&first, &format!("f{fabric}-n{node}")).await?;
+                installation.add_copy(&first, &format!("f{fabric}-n{node}")).await?;
             }
         }
         let mut admission = vec!["--fabric-controller"];
         if args.contains(&POD_GROUPS) {
-            rig.apply_component("pod-groups").await?;
+            installation.apply_component("pod-groups").await?;
             admission.push(POD_GROUPS);
         }
-        rig.start_replicas(1, &admission).await?;
-        rig.start_fabric_controllers(replicas, args).await?;
+        installation.start_replicas(1, &admission).await?;
+        installation.start_fabric_controllers(replicas, args).await?;
         labelled(scope, fabrics * nodes).await?;
-        test(scope, &mut rig).await
+        test(scope, &mut installation).await
     })
     .await;
     plane.restart_scheduler(&SchedulerConfig::default()).await?;

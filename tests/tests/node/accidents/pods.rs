@@ -16,7 +16,7 @@ use tests::{
     },
 };
 
-use crate::node::{dice::Dice, user};
+use crate::node::{seeded_rng::SeededRng, user};
 
 /// One pod's place on the node.
 #[derive(Debug)]
@@ -93,11 +93,11 @@ impl<'a> Pods<'a> {
     }
 
     /// Which come and which leave: at least one.
-    pub(super) fn draw(&self, dice: &mut Dice) -> (Vec<&'static Place>, Vec<&'static Place>) {
-        let sure = dice.index(PLACES.len());
+    pub(super) fn draw(&self, rng: &mut SeededRng) -> (Vec<&'static Place>, Vec<&'static Place>) {
+        let sure = rng.index(PLACES.len());
         let mut all: Vec<&'static Place> = Vec::new();
         for (number, place) in PLACES.iter().enumerate() {
-            if number == sure || dice.one_in(2) {
+            if number == sure || rng.one_in(2) {
                 all.push(place);
             }
         }

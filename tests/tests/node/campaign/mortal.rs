@@ -12,7 +12,7 @@ use tests::{
 };
 use tokio::time::timeout;
 
-use crate::node::dice::Dice;
+use crate::node::seeded_rng::SeededRng;
 
 /// Crashes in a row within which a step must be done: the driver is then left alone.
 const PATIENCE: u32 = 2;
@@ -25,7 +25,7 @@ const KILL: i32 = 9;
 
 pub(crate) struct Mortal<'a> {
     pub(crate) machine: &'a mut Machine,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     /// How often it was killed.
     pub(crate) crashes: u32,
     /// Points at which it has not died yet.
@@ -40,12 +40,12 @@ impl<'a> Mortal<'a> {
     /// One that has to die at each of these points.
     pub(crate) fn new(
         machine: &'a mut Machine,
-        dice: Dice,
+        rng: SeededRng,
         flags: &'static [&'static str],
         points: &[&[&'static str]],
     ) -> Self {
         let left = points.iter().copied().flatten().copied().collect();
-        Self { machine, dice, crashes: 0, left, flags, point: None }
+        Self { machine, rng, crashes: 0, left, flags, point: None }
     }
 
     /// Tries a step of a claim's life until it is done. On the way the driver may die at
@@ -71,8 +71,8 @@ impl<'a> Mortal<'a> {
 
     /// When the step that begins is cut short; beyond all patience where it is not.
     fn moment(&mut self, crashes: u32) -> Duration {
-        let is_cut = self.point.is_none() && crashes < PATIENCE && self.dice.one_in(2);
-        if is_cut { self.dice.below(ANY_MOMENT) } else { SOON }
+        let is_cut = self.point.is_none() && crashes < PATIENCE && self.rng.one_in(2);
+        if is_cut { self.rng.below(ANY_MOMENT) } else { SOON }
     }
 
     /// A driver that listens, perhaps one that will die at one of these points.
@@ -81,8 +81,8 @@ impl<'a> Mortal<'a> {
             let unseen: Vec<_> =
                 points.iter().filter(|point| self.left.contains(*point)).copied().collect();
             let points = if unseen.is_empty() { points } else { &unseen };
-            let is_left_alone = crashes >= PATIENCE || self.dice.one_in(4);
-            self.point = (!is_left_alone).then(|| *self.dice.pick(points));
+            let is_left_alone = crashes >= PATIENCE || self.rng.one_in(4);
+            self.point = (!is_left_alone).then(|| *self.rng.pick(points));
             let death = self.point.map(|point| ["--kill-at", point]);
             let flags: Vec<&str> =
                 self.flags.iter().copied().chain(death.into_iter().flatten()).collect();

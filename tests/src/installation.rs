@@ -49,7 +49,7 @@ const READY: Duration = Duration::from_secs(20);
 
 /// What is installed beside the control plane.
 #[derive(Debug)]
-pub struct Rig<'a> {
+pub struct Installation<'a> {
     plane: &'a ControlPlane,
     scope: &'a Scope,
     admission: Vec<Replica>,
@@ -59,7 +59,7 @@ pub struct Rig<'a> {
     extender: Option<RunningExtender>,
 }
 
-impl<'a> Rig<'a> {
+impl<'a> Installation<'a> {
     /// Applies the objects of `deploy/manifests` except the webhook. Classes go
     /// with the scope; the rest stays, as a namespace and a resource definition
     /// that are being deleted would be in the way of the next test.
@@ -156,7 +156,7 @@ impl<'a> Rig<'a> {
 
     /// Makes one more node as `kind` is, that is Ready and goes with the scope, with
     /// what is published for it. Returns its name.
-    pub async fn twin(&self, kind: &str, name: &str) -> anyhow::Result<String> {
+    pub async fn add_copy(&self, kind: &str, name: &str) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let owner = node.owner_ref(&()).context("a node has an identity")?;
         let name = node.metadata.name.context("a node has a name")?;

@@ -6,25 +6,25 @@ use tests::setting;
 
 /// `SplitMix64` (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice {
+pub(crate) struct SeededRng {
     seed: u64,
     state: u64,
 }
 
 /// As whoever wants the same choices again gives it.
-impl fmt::Display for Dice {
+impl fmt::Display for SeededRng {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DRANET_SEED={}", self.seed)
     }
 }
 
-impl Dice {
+impl SeededRng {
     pub(crate) fn from_environment() -> anyhow::Result<Self> {
         let seed = setting("DRANET_SEED", 7)?;
         Ok(Self { seed, state: seed })
     }
 
-    fn roll(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -33,13 +33,13 @@ impl Dice {
 
     /// Whether one of so many equal chances came.
     pub(crate) fn one_in(&mut self, chances: u64) -> bool {
-        self.roll().is_multiple_of(chances)
+        self.next().is_multiple_of(chances)
     }
 
     /// A time shorter than this.
     pub(crate) fn below(&mut self, time: Duration) -> Duration {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
-        Duration::from_micros(self.roll() % micros)
+        Duration::from_micros(self.next() % micros)
     }
 
     /// One of these.
@@ -49,6 +49,6 @@ impl Dice {
 
     /// A number below this.
     pub(crate) fn index(&mut self, count: usize) -> usize {
-        usize::try_from(self.roll() % count.max(1) as u64).unwrap_or_default()
+        usize::try_from(self.next() % count.max(1) as u64).unwrap_or_default()
     }
 }

@@ -8,7 +8,7 @@ use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::Rig;
+use super::Installation;
 
 /// Nodes that are made at a time.
 const TOGETHER: usize = 48;
@@ -27,7 +27,7 @@ const NODES: &str = "/api/v1/nodes";
 const TOPOLOGIES: &str = "/apis/topology.dranet.io/v1alpha1/nodetopologies";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-impl Rig<'_> {
+impl Installation<'_> {
     /// Makes one node for each index, as `kinds` are in turn, with what is
     /// published for them. They have room for pods, are not Ready, and stay when the scope ends.
     pub async fn copies(&self, kinds: &[String], indices: Range<usize>) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{NAMESPACE, Rig, webhook::LEASE_SECONDS, webhook::SOON};
+use super::{Installation, NAMESPACE, webhook::LEASE_SECONDS, webhook::SOON};
 use crate::{Check, Process, eventually, metrics, ports};
 
 const PROGRAM: &str = "fabric-controller";
@@ -34,7 +34,7 @@ impl FabricController {
     }
 }
 
-impl Rig<'_> {
+impl Installation<'_> {
     /// Starts replicas of the fabric controller. Those of the test before were killed and
     /// have left their lease.
     pub async fn start_fabric_controllers(

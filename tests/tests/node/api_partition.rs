@@ -1,5 +1,5 @@
-//! The way to the API server, which can be shut: connections through it end, and
-//! new ones too. When its test has ended it stays as it was: kubelet and driver go on.
+//! A network partition between the API server and the kubelet with its driver: connections
+//! through a proxy end, and new ones too. The proxy outlives its test: kubelet and driver go on.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -12,14 +12,14 @@ use tokio::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ApiPartition {
     port: u16,
     is_open: Arc<watch::Sender<bool>>,
 }
 
-impl Door {
-    /// Opens one to this control plane's API server.
-    pub(crate) async fn open(plane: &ControlPlane) -> anyhow::Result<Self> {
+impl ApiPartition {
+    /// Starts the proxy to this control plane's API server; the partition has not begun.
+    pub(crate) async fn proxy(plane: &ControlPlane) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let address = plane.url().strip_prefix("https://").context("an address")?.to_owned();
@@ -28,19 +28,21 @@ impl Door {
         Ok(Self { port, is_open: Arc::new(is_open) })
     }
 
-    /// A kubeconfig that leads through it.
+    /// A kubeconfig that leads through the proxy.
     pub(crate) fn kubeconfig(&self, plane: &ControlPlane) -> anyhow::Result<PathBuf> {
         let text = fs::read_to_string(plane.kubeconfig())?;
-        let path = plane.directory().join(format!("door-{}.kubeconfig", self.port));
+        let path = plane.directory().join(format!("partition-{}.kubeconfig", self.port));
         fs::write(&path, text.replace(plane.url(), &format!("https://127.0.0.1:{}", self.port)))?;
         Ok(path)
     }
 
-    pub(crate) fn shut(&self) {
+    /// Ends all connections, and new ones at once.
+    pub(crate) fn begin(&self) {
         self.is_open.send_replace(false);
     }
 
-    pub(crate) fn open_again(&self) {
+    /// Lets new connections through.
+    pub(crate) fn end(&self) {
         self.is_open.send_replace(true);
     }
 }
@@ -53,7 +55,7 @@ async fn serve(listener: TcpListener, address: String, state: watch::Receiver<bo
     }
 }
 
-/// Bytes both ways, until either end is done or the door is shut.
+/// Bytes both ways, until either end is done or the partition begins.
 async fn pass(mut client: TcpStream, address: String, mut state: watch::Receiver<bool>) {
     let Ok(mut server) = TcpStream::connect(address).await else { return };
     tokio::select! {

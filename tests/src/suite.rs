@@ -1,4 +1,4 @@
-//! A floor: one test binary, one control plane, many tests on it.
+//! A suite: one test binary, one control plane, many tests on it.
 //!
 //! The binary has `harness = false` and a `main` of one call of [`run`], which
 //! starts the control plane, runs the tests by libtest's command line (names
@@ -74,7 +74,7 @@ impl fmt::Debug for Test {
 #[macro_export]
 macro_rules! tests {
     ($($function:path),* $(,)?) => {
-        vec![$($crate::floor::Test::new(
+        vec![$($crate::suite::Test::new(
             concat!(module_path!(), "::", stringify!($function)),
             $function,
         )),*]
@@ -91,34 +91,34 @@ pub fn run(options: Options, tests: impl IntoIterator<Item = Test>) -> ExitCode 
         Ok(runtime) => Arc::new(runtime),
         Err(error) => return refuse(&error.into()),
     };
-    let floor = if arguments.list {
-        Arc::new(Floor { runtime, plane: None, turn: RwLock::new(()) })
+    let suite = if arguments.list {
+        Arc::new(Suite { runtime, plane: None, turn: RwLock::new(()) })
     } else {
         let plane = match runtime.block_on(ControlPlane::start(options)) {
             Ok(plane) => Arc::new(plane),
             Err(error) => return refuse(&error.context("the control plane did not start")),
         };
         report(&format!("control plane ready after {:.1?}", plane.started_in()));
-        Arc::new(Floor { runtime, plane: Some(plane), turn: RwLock::new(()) })
+        Arc::new(Suite { runtime, plane: Some(plane), turn: RwLock::new(()) })
     };
-    let trials = tests.into_iter().map(|test| floor.trial(test)).collect();
+    let trials = tests.into_iter().map(|test| suite.trial(test)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-struct Floor {
+struct Suite {
     runtime: Arc<Runtime>,
     plane: Option<Arc<ControlPlane>>,
     /// Held for writing by a test that runs alone.
     turn: RwLock<()>,
 }
 
-impl Floor {
+impl Suite {
     fn trial(self: &Arc<Self>, test: Test) -> Trial {
         let Test { name, alone, body } = test;
         // The crate's name in front of a module path says nothing.
         let name = name.split_once("::").map_or(&*name, |(_, rest)| rest).to_owned();
-        let floor = Arc::clone(self);
-        Trial::test(name, move || floor.run(alone, body))
+        let suite = Arc::clone(self);
+        Trial::test(name, move || suite.run(alone, body))
     }
 
     fn run(&self, alone: bool, body: Body) -> Result<(), Failed> {
@@ -175,7 +175,7 @@ fn tails(logs: &Path, marks: &BTreeMap<PathBuf, u64>) -> String {
     text
 }
 
-#[expect(clippy::print_stderr, reason = "a floor reports to the person who runs it")]
+#[expect(clippy::print_stderr, reason = "a suite reports to the person who runs it")]
 fn report(line: &str) {
     eprintln!("{line}");
 }

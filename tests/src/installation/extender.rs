@@ -7,7 +7,7 @@ use kube::{Client, Config};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::Rig;
+use super::Installation;
 use crate::{Extender, Process, SchedulerConfig, metrics, ports, readiness::Probe};
 
 /// A running extender; dropped, it is killed.
@@ -64,7 +64,7 @@ impl RunningExtender {
     }
 }
 
-impl Rig<'_> {
+impl Installation<'_> {
     /// Starts the extender and a scheduler that asks it.
     pub async fn start_extender(&mut self) -> anyhow::Result<()> {
         let url = self.start_extender_alone().await?;

@@ -10,7 +10,7 @@ use crate::claim::Ask;
 impl Problem<'_> {
     /// The first ask that judges devices as the next one does: of the same class, with the same
     /// selectors, tolerations and capacity.
-    pub(super) fn twin(&self, ask: &PreparedAsk<'_>) -> usize {
+    pub(super) fn equivalent(&self, ask: &PreparedAsk<'_>) -> usize {
         let same = |other: &PreparedAsk<'_>| {
             ptr::eq(other.class, ask.class)
                 && other.ask.tolerations == ask.ask.tolerations

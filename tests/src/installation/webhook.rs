@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Rig, deploy};
+use super::{Installation, NAMESPACE, deploy};
 use crate::{Check, Process, eventually, manifest, metrics, ports};
 
 pub(super) const SOON: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ impl Replica {
     }
 }
 
-impl Rig<'_> {
+impl Installation<'_> {
     /// Starts admission and registers its webhooks.
     pub async fn start_admission(&mut self) -> anyhow::Result<()> {
         self.start_replicas(1, &[]).await
@@ -261,7 +261,7 @@ pub fn review(namespace: &str, mut pod: Value) -> Value {
     })
 }
 
-impl Rig<'_> {
+impl Installation<'_> {
     /// The first replica, for clients of the test's own.
     pub async fn webhook(&self) -> anyhow::Result<Webhook> {
         let replica = self.admission.first().context("a replica runs")?;

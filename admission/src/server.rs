@@ -111,10 +111,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let leading = {
         let (stop, synced) = (stop.clone(), synced.clone());
-        background.spawn(async move { lease.lead(stop, || leader.work(&synced)).await })
+        let lead = async move { Box::pin(lease.lead(stop, || leader.work(&synced))).await };
+        background.spawn(lead)
     };
     let (result, led) = tokio::join!(serving, leading);
-    result.and(led.context("the leader's work failed"))
+    result?;
+    led.context("the leader's work failed")
 }
 
 async fn serve_on(

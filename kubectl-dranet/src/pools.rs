@@ -3,6 +3,7 @@
 use crate::Output;
 use crate::args::{ListForm, PoolsArgs};
 use crate::kinds::{NIC_ADDRESSES, NIC_POOLS};
+use crate::snapshot;
 use crate::source::{Seen, Source};
 use crate::text::{self, table};
 use cluster_model::nic_pool::{NicAddress, NicPool, NicPoolStatus, NicRange};
@@ -22,9 +23,7 @@ struct Pool {
 
 pub(crate) fn run(args: &PoolsArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
-    let asks =
-        [NIC_POOLS.all("no pool is known"), NIC_ADDRESSES.all("every address counts as free")];
-    let seen = source.read(&asks, &[NIC_POOLS.name, NIC_ADDRESSES.name])?;
+    let seen = source.read(&snapshot::pools(), &[NIC_POOLS.name, NIC_ADDRESSES.name])?;
     let mut pools = pools(&seen)?;
     pools.retain(|pool| args.pools.is_empty() || args.pools.contains(&pool.name));
     let absent = args.pools.iter().find(|name| pools.iter().all(|pool| pool.name != **name));

@@ -6,7 +6,7 @@ use crate::Output;
 use crate::args::{SnapshotArgs, VersionArgs};
 use crate::kinds::{
     Ask, CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LINT_WEBHOOKS,
-    POD_GROUPS, PODS, QUOTAS, WEBHOOKS,
+    NIC_ADDRESSES, NIC_POOLS, POD_GROUPS, PODS, QUOTAS, WEBHOOKS,
 };
 use crate::source::{self, Copied, Seen, Source};
 use crate::text::counted;
@@ -15,17 +15,26 @@ use cluster_model::snapshot::{FORMAT, Gathered, Gathering, Head, write};
 use jiff::Timestamp;
 use mask::{Masked, Names, scrub};
 
-/// What the other commands ask for, together.
-fn everything(namespace: &str) -> Vec<Ask> {
+/// What the other commands ask for, together. Masked, without the addresses of pools: they tell
+/// whose network it is.
+fn everything(namespace: &str, is_masked: bool) -> Vec<Ask> {
     let mut asks = source::of_view();
     asks.extend([
         PODS.all("no command can tell of pods"),
         QUOTAS.all("no warning tells of quotas"),
         POD_GROUPS.all("groups that the scheduler places itself are not known"),
     ]);
+    if !is_masked {
+        asks.extend(pools());
+    }
     asks.push(CONFIG_MAPS.one(namespace, object::MACHINES, "remembered machines do not count"));
     asks.extend(of_installation(namespace));
     asks
+}
+
+/// Pools of addresses and what is taken of them.
+pub(crate) fn pools() -> [Ask; 2] {
+    [NIC_POOLS.all("no pool is known"), NIC_ADDRESSES.all("every address counts as free")]
 }
 
 /// What tells how the project is installed.
@@ -54,7 +63,7 @@ pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<Seen> {
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let Copied { mut objects, namespace, server, gates, pod_groups, notes } =
-        source.copy(&everything(&args.admission_namespace))?;
+        source.copy(&everything(&args.admission_namespace, args.mask))?;
     let mut head = Head {
         api_version: FORMAT.to_owned(),
         kind: "Snapshot".to_owned(),
@@ -106,7 +115,7 @@ mod tests {
 
     #[test]
     fn everything_is_asked_for_once() {
-        let asks = everything("dranet-system");
+        let asks = everything("dranet-system", false);
         let paths: std::collections::BTreeSet<String> = asks.iter().map(Ask::path).collect();
         assert_eq!(paths.len(), asks.len());
         assert!(!paths.iter().any(|path| path.contains("secrets")));

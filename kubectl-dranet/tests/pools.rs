@@ -7,7 +7,7 @@ use kubectl_dranet::args::Args;
 use serde_json::{Value, json};
 use std::fs;
 
-fn object(kind: &str, name: &str, spec: Value) -> Value {
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "topology.dranet.io/v1alpha1", "kind": kind,
         "metadata": {"name": name}, "spec": spec})
 }
@@ -17,7 +17,7 @@ fn address(pool: &str, address: &str, claim: &str, node: &str) -> Value {
     object(
         "NicAddress",
         &name,
-        json!({"pool": pool, "address": address, "node": node,
+        &json!({"pool": pool, "address": address, "node": node,
         "device": "pci-0103-00-00-0",
         "claim": {"namespace": "training", "name": claim, "uid": format!("u-{claim}")}}),
     )
@@ -44,11 +44,11 @@ fn cluster() -> Vec<Value> {
         "interface": {"type": "macvlan"},
     });
     vec![
-        object("NicPool", "rdma", rdma),
+        object("NicPool", "rdma", &rdma),
         object(
             "NicPool",
             "team",
-            json!({"ranges": [{"cidr": "10.9.0.0/29"}],
+            &json!({"ranges": [{"cidr": "10.9.0.0/29"}],
             "namespaces": ["a", "b"]}),
         ),
         address("rdma", "192.168.2.14/24", "worker-1-nic", "node-b"),

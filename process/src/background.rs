@@ -3,7 +3,7 @@
 use rustix::process::{getpriority_process, setpriority_process};
 use std::future::Future;
 use std::io;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 /// Added to the niceness of the program: a third of the processor time of a thread that answers
@@ -13,6 +13,7 @@ const NICENESS: i32 = 5;
 /// Threads of their own at a lower priority, for tasks that no request waits for.
 #[derive(Debug)]
 pub struct Background {
+    handle: Handle,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
 }
@@ -32,7 +33,7 @@ impl Background {
             .on_thread_start(move || give_way(niceness))
             .enable_all()
             .build()?;
-        Ok(Self { runtime: Some(runtime) })
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
     /// Runs a task there, until it ends or this is dropped.
@@ -41,7 +42,7 @@ impl Background {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.runtime.as_ref().expect("it is taken only when this is dropped").spawn(task)
+        self.handle.spawn(task)
     }
 }
 

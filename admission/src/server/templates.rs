@@ -284,13 +284,13 @@ fn params() -> PostParams {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::{Error, Request, Response};
+    use axum::http::{Request, Response};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::client::Body;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tower::service_fn;
 
-    const HOUR: Duration = Duration::from_secs(3600);
+    const HOUR: Duration = Duration::from_hours(1);
 
     fn key() -> ObjectKey {
         ObjectKey { namespace: "team".to_owned(), name: "dranet-0".to_owned() }
@@ -316,9 +316,7 @@ mod tests {
             async move {
                 // So that those who ask meanwhile find it under way.
                 tokio::task::yield_now().await;
-                let response =
-                    Response::builder().status(status).body(Body::from(body.into_bytes()));
-                Ok::<_, Error>(response?)
+                Response::builder().status(status).body(Body::from(body.into_bytes()))
             }
         });
         let client = Client::new(service, "team");

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tests::{Check, ControlPlane, Scope, binaries, eventually, suite::Test};
 use tokio::process::{Child, Command};
 
-use super::thin_line::with_rig;
+use super::thin_line::with_installation;
 
 const SOON: Duration = Duration::from_mins(1);
 
@@ -68,7 +68,7 @@ enum Kubelet {
 }
 
 async fn two_pods_are_measured_and_deleted(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, nodes| {
+    with_installation(Arc::clone(&plane), async |scope, _, nodes| {
         let child = start(&plane, scope, &["-o", "json"])?;
         let output = ended(scope, child, Kubelet::Measures(FAST)).await?;
         let answer: Value = serde_json::from_slice(&output.stdout).context("it prints JSON")?;
@@ -110,7 +110,7 @@ async fn two_pods_are_measured_and_deleted(plane: Arc<ControlPlane>) -> anyhow::
 
 /// Interrupted before anything starts, and while the client runs; by Ctrl-C and by SIGTERM.
 async fn an_interrupted_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, _| {
+    with_installation(Arc::clone(&plane), async |scope, _, _| {
         for (kubelet, pods, signal) in [
             (Kubelet::Sleeps, 1, Signal::INT),
             (Kubelet::NeverEnds, 2, Signal::INT),
@@ -138,7 +138,7 @@ async fn an_interrupted_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> 
 }
 
 async fn a_failed_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, _| {
+    with_installation(Arc::clone(&plane), async |scope, _, _| {
         for (kubelet, flags, expected) in [
             (Kubelet::Fails("Couldn't connect to 10.0.0.1:18515"), &[][..], "Couldn't connect to"),
             (Kubelet::Measures("Segmentation fault"), &[], "it has no table of bandwidths"),

@@ -18,7 +18,7 @@ use tests::{
     with_scope,
 };
 
-use crate::thin_line::with_rig;
+use crate::thin_line::with_installation;
 
 const SOON: Duration = Duration::from_mins(1);
 /// The pod and the file that stand for those of a reader.
@@ -39,7 +39,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 async fn documented_commands_succeed(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, [node, _]| {
+    with_installation(Arc::clone(&plane), async |scope, _, [node, _]| {
         let reader = Reader::prepare(&plane, scope).await?;
         reader.run(&format!("kubectl create -f {POD_FILE}")).await?;
         scope.bound(POD, SOON).await?;

@@ -18,7 +18,7 @@ use tests::{
     with_scope,
 };
 
-use super::thin_line::{create, devices, pod_with_template, with_rig};
+use super::thin_line::{create, devices, pod_with_template, with_installation};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -66,7 +66,7 @@ async fn an_extender_is_asked_over_tls_and_may_be_away(
 async fn a_pod_that_got_worse_than_numa_has_an_event(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, installation, _| {
+    with_installation(plane, async |scope, installation, _| {
         scope.apply_file(&gb300::file("resource-claim-template.yaml")).await?;
         // Pods that were there before its first look are nothing new.
         eventually(SOON, async || {

@@ -22,7 +22,7 @@ use futures::stream;
 use serde_json::json;
 use tests::{ControlPlane, Extender, SchedulerConfig, Scope, ports, suite::Test};
 
-use super::thin_line::{assert_aligned, create, devices, gone, pod, with_rig};
+use super::thin_line::{assert_aligned, create, devices, gone, pod, with_installation};
 
 /// How long the scheduler waits for the extender here.
 const TIMEOUT: &str = "500ms";
@@ -80,7 +80,7 @@ struct Faulty {
 async fn whatever_an_extender_answers_pods_are_aligned(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, installation, nodes| {
+    with_installation(Arc::clone(&plane), async |scope, installation, nodes| {
         installation.kill_extender();
         let state = Arc::new(Faulty { fault: Mutex::new((FAULTS[0], 0)), nodes });
         let port = ports::free()?;
@@ -107,7 +107,7 @@ async fn whatever_an_extender_answers_pods_are_aligned(
 async fn with_the_extender_frozen_pods_are_aligned_all_the_same(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, installation, _| {
+    with_installation(Arc::clone(&plane), async |scope, installation, _| {
         ask_extender(&plane, installation.extender()?.url()).await?;
         installation.extender()?.freeze()?;
         aligned(scope, "a").await?;

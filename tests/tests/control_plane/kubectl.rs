@@ -17,7 +17,7 @@ use tests::{Check, ControlPlane, Scope, binaries, eventually, setting, suite::Te
 
 use super::{
     churn::Random,
-    thin_line::{create, devices, gone, pod, with_rig},
+    thin_line::{create, devices, gone, pod, with_installation},
 };
 
 const SOON: Duration = Duration::from_secs(30);
@@ -35,6 +35,7 @@ const COMMANDS: &[&[&str]] = &[
     &["doctor"],
     &["fabric", "-o", "yaml"],
     &["top", "-o", "wide"],
+    &["pools"],
     &["version"],
 ];
 
@@ -114,7 +115,7 @@ fn answer(args: &[&str]) -> anyhow::Result<(String, Option<i32>)> {
 async fn a_snapshot_gives_the_answers_of_its_cluster(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, _| {
+    with_installation(Arc::clone(&plane), async |scope, _, _| {
         for name in ["a", "b"] {
             create(scope, pod(name, Some("2"))).await?;
             devices(scope, name).await?;
@@ -158,7 +159,7 @@ async fn a_snapshot_gives_the_answers_of_its_cluster(
 async fn who_may_not_read_is_told_which_right_is_missing(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |_, _, _| {
+    with_installation(Arc::clone(&plane), async |_, _, _| {
         let path = plane.directory().join("nobody.kubeconfig");
         as_nobody(&plane.kubeconfig(), &path)?;
         let path = path.display().to_string();
@@ -182,7 +183,7 @@ async fn who_may_not_read_is_told_which_right_is_missing(
 
 /// Of two Deployments one runs as the service account that the chart gives rights to.
 async fn doctor_names_rights_that_a_part_lacks(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, _| {
+    with_installation(Arc::clone(&plane), async |scope, _, _| {
         let kubeconfig = plane.kubeconfig().display().to_string();
         let namespace = scope.namespace();
         let doctor = || {
@@ -212,7 +213,7 @@ async fn doctor_names_rights_that_a_part_lacks(plane: Arc<ControlPlane>) -> anyh
 async fn what_explain_says_is_what_the_scheduler_does(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, _| {
+    with_installation(Arc::clone(&plane), async |scope, _, _| {
         let kubeconfig = plane.kubeconfig().display().to_string();
         let file = plane.directory().join("asked.json").display().to_string();
         let explain = |pod: &Value| -> anyhow::Result<Value> {
@@ -280,7 +281,7 @@ async fn what_explain_says_is_what_the_scheduler_does(
 async fn what_simulate_says_is_what_the_scheduler_does(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |scope, _, _| {
+    with_installation(Arc::clone(&plane), async |scope, _, _| {
         let kubeconfig = plane.kubeconfig().display().to_string();
         let file = plane.directory().join("simulated.json").display().to_string();
         let simulate = |pod: &Value| -> anyhow::Result<Value> {

@@ -134,7 +134,7 @@ async fn drivers_that_race_take_no_address_twice(plane: Arc<ControlPlane>) -> an
         for claim in &more {
             outcomes.push(reserve(driver, node, &mut allocated(claim, node, &name)).await);
         }
-        let full = outcomes.iter().filter_map(|it| it.as_ref().err()).map(text).last();
+        let full = outcomes.iter().filter_map(|it| it.as_ref().err()).map(text).next_back();
         let full = full.context("two claims had one address")?;
         anyhow::ensure!(full.contains("has no free address of 1"), "{full}");
 
@@ -279,6 +279,7 @@ fn allocated(claim: &ResourceClaim, node: &str, pool: &str) -> AllocatedClaim {
         pool: node.to_owned(),
         device: "net1".to_owned(),
         share_id: None,
+        bandwidth: None,
         admin_access: false,
         parameters: Some(json!({"interface": {"pool": pool}})),
         are_parameters_of_class: false,

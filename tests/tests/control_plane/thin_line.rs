@@ -43,7 +43,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// Runs a test with our programs and two GB300 nodes.
-pub(crate) async fn with_rig<T>(
+pub(crate) async fn with_installation<T>(
     plane: Arc<ControlPlane>,
     test: impl AsyncFnOnce(&Scope, &mut Installation<'_>, [String; 2]) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -62,7 +62,7 @@ pub(crate) async fn with_rig<T>(
 async fn four_pods_get_two_nics_of_their_numa_node_each(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, _, nodes| {
+    with_installation(plane, async |scope, _, nodes| {
         let mut taken = BTreeSet::new();
         for name in ["a", "b", "c", "d"] {
             create(scope, pod(name, Some("2"))).await?;
@@ -87,7 +87,7 @@ async fn four_pods_get_two_nics_of_their_numa_node_each(
 }
 
 async fn eight_pods_get_their_partner_nic_each(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, _, _| {
+    with_installation(plane, async |scope, _, _| {
         let mut taken = BTreeSet::new();
         for index in 0..8 {
             let name = format!("p{index}");
@@ -106,7 +106,7 @@ async fn eight_pods_get_their_partner_nic_each(plane: Arc<ControlPlane>) -> anyh
 }
 
 async fn hand_written_templates_work_as_they_are(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, _, _| {
+    with_installation(plane, async |scope, _, _| {
         scope.apply_file(&gb300::file("resource-claim-template.yaml")).await?;
         for (template, gpus, nics) in [
             ("1nic-aligned", vec![0], vec![0]),
@@ -128,7 +128,7 @@ async fn hand_written_templates_work_as_they_are(plane: Arc<ControlPlane>) -> an
 async fn what_cannot_be_met_is_denied_with_a_reason(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, _, _| {
+    with_installation(plane, async |scope, _, _| {
         let three = denial(scope, pod("three", Some("3"))).await?;
         for part in [
             "dranet.io/aligned-nics: \"3\"",
@@ -148,7 +148,7 @@ async fn what_cannot_be_met_is_denied_with_a_reason(
 }
 
 async fn other_pods_never_reach_the_webhook(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, installation, _| {
+    with_installation(plane, async |scope, installation, _| {
         installation.kill_admission();
         create(scope, pod("plain", None)).await?;
         let error = create(scope, pod("annotated", Some("2"))).await.unwrap_err();
@@ -161,7 +161,7 @@ async fn other_pods_never_reach_the_webhook(plane: Arc<ControlPlane>) -> anyhow:
 async fn with_the_extender_down_pods_are_aligned_all_the_same(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, installation, _| {
+    with_installation(plane, async |scope, installation, _| {
         installation.kill_extender();
         for name in ["a", "b"] {
             create(scope, pod(name, Some("2"))).await?;
@@ -177,7 +177,7 @@ async fn with_the_extender_down_pods_are_aligned_all_the_same(
 async fn the_extender_leads_a_pod_to_the_broken_cell(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, installation, _| {
+    with_installation(plane, async |scope, installation, _| {
         let mut last = None;
         for index in 0..8 {
             let name = format!("p{index}");
@@ -200,7 +200,7 @@ async fn the_extender_leads_a_pod_to_the_broken_cell(
 }
 
 async fn a_dry_run_creates_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, _, _| {
+    with_installation(plane, async |scope, _, _| {
         let params = PostParams { dry_run: true, ..PostParams::default() };
         let pod = scope.api::<Pod>().create(&params, &pod("dry", Some("2"))).await?;
         let claims = pod.spec.and_then(|spec| spec.resource_claims).context("it has a claim")?;
@@ -216,7 +216,7 @@ async fn a_dry_run_creates_nothing(plane: Arc<ControlPlane>) -> anyhow::Result<(
 async fn the_driver_publishes_what_upstream_does_and_nothing_twice(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_rig(plane, async |scope, installation, [node, _]| {
+    with_installation(plane, async |scope, installation, [node, _]| {
         let ours = slice(scope, &node).await?;
         let upstream = gb300::nic_slice(&node)?;
         let theirs = upstream.data["spec"]["devices"].as_array().context("it has devices")?;
@@ -251,7 +251,7 @@ async fn the_driver_publishes_what_upstream_does_and_nothing_twice(
 }
 
 async fn kubectl_shows_the_live_cluster(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
-    with_rig(Arc::clone(&plane), async |_, _, [node, other]| {
+    with_installation(Arc::clone(&plane), async |_, _, [node, other]| {
         let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig().display());
         let show = async |args: &[&str]| {
             let program = plane.program("kubectl-dranet")?.args(args.iter().copied());

@@ -42,8 +42,8 @@ fn the_pool_is_listed_only_where_choices_were_taken() {
         choice.is_taken(address.address);
     }
     assert_eq!(choice.step(), Step::List);
-    let left = (1..=254).map(|last| IpAddr::from([10, 0, 0, last]));
-    let left = left.filter(|it| tried.iter().all(|tried| tried.address != *it)).last().unwrap();
+    let mut left = (1..=254).map(|last| IpAddr::from([10, 0, 0, last]));
+    let left = left.rfind(|it| tried.iter().all(|tried| tried.address != *it)).unwrap();
     let all = (1..=254).map(|last| IpAddr::from([10, 0, 0, last]));
     choice.are_taken(all.filter(|it| *it != left));
     assert_eq!(choice.step(), Step::Create(IpPrefix { address: left, prefix_len: 24 }));

@@ -114,6 +114,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let lead = async move { Box::pin(lease.lead(stop, || leader.work(&synced))).await };
         background.spawn(lead)
     };
+    // It ends when the program does, or by a panic: then the program ends, to be started again.
+    let leading = async {
+        let led = leading.await;
+        stop.cancel();
+        led
+    };
     let (result, led) = tokio::join!(serving, leading);
     result?;
     led.context("the leader's work failed")

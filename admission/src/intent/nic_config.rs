@@ -9,6 +9,7 @@ use cluster_model::network_config::{InterfaceConfig, NetworkConfig, may_set_guar
 use cluster_model::nic_pool::POOL_NAME_MAX;
 use k8s_openapi::api::resource::v1::{DeviceClaimConfiguration, OpaqueDeviceConfiguration};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use serde_json::json;
 use std::error::Error;
 use topology_graph::LinkLayer;
 
@@ -63,7 +64,14 @@ pub(super) fn with_pool(
     if let Some(named) = named {
         return Err(deny(format!("{} names another pool, `{named}`", annotation::NIC_CONFIG)));
     }
-    json["interface"]["pool"] = pool.into();
+    let interface = json.as_object_mut().map(|json| json.entry("interface").or_insert(json!({})));
+    let Some(interface) = interface.and_then(serde_json::Value::as_object_mut) else {
+        return Err(deny(format!(
+            "{} must be a JSON object, and its field interface too",
+            annotation::NIC_CONFIG
+        )));
+    };
+    interface.insert("pool".to_owned(), pool.into());
     NetworkConfig::parse(&json).map_err(|error| deny(error.to_string()))?;
     Ok(json.to_string())
 }

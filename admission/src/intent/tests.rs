@@ -140,6 +140,8 @@ fn denials() {
         (json!({ "nic-pool": "My pool" }), one_gpu()),
         (json!({ "nic-pool": "a", "nic-config": "{\"interface\":{\"pool\":\"b\"}}" }), one_gpu()),
         (json!({ "nic-pool": "a", "nic-config": "{\"interface\":{\"dhcp\":true}}" }), one_gpu()),
+        (json!({ "nic-pool": "a", "nic-config": "[]" }), one_gpu()),
+        (json!({ "nic-pool": "a", "nic-config": "{\"interface\":[]}" }), one_gpu()),
         (json!({ "fabric-size": "4" }), one_gpu()),
     ];
     let texts = cases.into_iter().map(|(annotations, containers)| {

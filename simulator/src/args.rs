@@ -48,6 +48,10 @@ pub struct Args {
     /// before at its end, and ties broken by other seeds
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub repeats: u64,
+    /// Minutes after which no further replay begins; those that have ended are averaged, each
+    /// policy's the same. 0: no limit
+    #[arg(long, value_name = "MINUTES", default_value_t = 0)]
+    pub time_limit: u64,
     /// Seed of the first replay; the others count on from it
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

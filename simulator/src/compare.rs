@@ -153,47 +153,88 @@ impl Scene {
     }
 }
 
-/// Replays every scene, all of the same claims, under every policy, on all processors. The replays of a scene draw by
-/// seeds that count on from `seed`.
-pub fn compare(scenes: &[Scene], seed: u64) -> Result<Vec<Comparison>, ClaimError> {
-    let runs: Vec<_> = scenes
-        .iter()
-        .flat_map(|scene| Kind::ALL.iter().map(move |kind| (scene, *kind)))
-        .flat_map(|(scene, kind)| {
-            let seeds = (0..).map(move |index| seed.wrapping_add(index));
-            scene.workloads.iter().zip(seeds).map(move |(it, seed)| (scene, kind, it, seed))
-        })
-        .collect();
-    let Some(claims) = scenes.first().map(|scene| &scene.claims) else { return Ok(Vec::new()) };
-    let placer = || Placer::new(Arc::clone(claims));
-    let measures = in_parallel(&runs, placer, |placer, (scene, kind, workload, seed)| {
-        let record = scene.replay(workload, *kind, *seed, placer)?;
-        Ok(Measures::of(kind.name(), workload, &record))
-    })?;
-    let mut measures = measures.as_slice();
-    let mut comparisons = Vec::new();
-    for scene in scenes {
-        let (own, others) = measures.split_at(Kind::ALL.len() * scene.workloads.len());
-        let replays = own.chunks(scene.workloads.len()).map(<[_]>::to_vec).collect();
-        comparisons.push(Comparison::of(replays));
-        measures = others;
-    }
-    Ok(comparisons)
+/// Who waits for a comparison.
+pub trait Observer: Sync {
+    /// So many of all replays have ended.
+    fn ended(&self, replays: usize, all: usize);
+    /// Whether to begin another replay. What has been begun is finished.
+    fn goes_on(&self) -> bool;
 }
 
-/// Answers in the order of the questions; each thread has a memory of its own.
+/// Waits as long as it takes, and shows nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Patient;
+
+impl Observer for Patient {
+    fn ended(&self, _: usize, _: usize) {}
+
+    fn goes_on(&self) -> bool {
+        true
+    }
+}
+
+/// Replays every scene, all of the same claims and with as many workloads, under every policy, on
+/// all processors. The n-th replays of a scene draw by the n-th seed from `seed` on. If the
+/// observer ends the comparison early, the replays that all scenes and policies have made are
+/// compared, one of each at least.
+pub fn compare(
+    scenes: &[Scene],
+    seed: u64,
+    observer: &dyn Observer,
+) -> Result<Vec<Comparison>, ClaimError> {
+    let Some(first) = scenes.first() else { return Ok(Vec::new()) };
+    let order = spread(first.workloads.len());
+    let runs: Vec<_> = order
+        .iter()
+        .flat_map(|&index| scenes.iter().map(move |scene| (index, scene)))
+        .flat_map(|(index, scene)| Kind::ALL.iter().map(move |kind| (index, scene, *kind)))
+        .collect();
+    let round = scenes.len() * Kind::ALL.len();
+    let placer = || Placer::new(Arc::clone(&first.claims));
+    let measures = in_parallel(&runs, round, observer, placer, |placer, (index, scene, kind)| {
+        let workload = &scene.workloads[*index];
+        let record = scene.replay(workload, *kind, seed.wrapping_add(*index as u64), placer)?;
+        Ok(Measures::of(kind.name(), workload, &record))
+    })?;
+    // In the order of the replays, whatever the order in which they were made.
+    let mut rounds: Vec<_> = order.into_iter().zip(measures.chunks_exact(round)).collect();
+    rounds.sort_by_key(|(index, _)| *index);
+    let comparison = |scene: usize| {
+        let replays = |kind: usize| {
+            let at = scene * Kind::ALL.len() + kind;
+            rounds.iter().map(|(_, measures)| measures[at].clone()).collect()
+        };
+        Comparison::of((0..Kind::ALL.len()).map(replays).collect())
+    };
+    Ok((0..scenes.len()).map(comparison).collect())
+}
+
+/// The numbers below `count`, so that the first few lie everywhere among them: those of the
+/// van der Corput sequence.
+fn spread(count: usize) -> Vec<usize> {
+    let bits = count.next_power_of_two().trailing_zeros();
+    let reversed = |index: usize| index.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0);
+    (0..count.next_power_of_two()).map(reversed).filter(|index| *index < count).collect()
+}
+
+/// Answers in the order of the questions; each thread has a memory of its own. The first
+/// `at_least` questions are answered in any case, the others until the observer ends it.
 fn in_parallel<Q: Sync, A: Send, M>(
     questions: &[Q],
+    at_least: usize,
+    observer: &dyn Observer,
     memory: impl Fn() -> M + Sync,
     answer: impl Fn(&mut M, &Q) -> Result<A, ClaimError> + Sync,
 ) -> Result<Vec<A>, ClaimError> {
-    let next = AtomicUsize::new(0);
+    let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
         let (mut memory, mut answers) = (memory(), Vec::new());
         while let index = next.fetch_add(1, Ordering::Relaxed)
             && let Some(question) = questions.get(index)
+            && (index < at_least || observer.goes_on())
         {
             answers.push((index, answer(&mut memory, question)));
+            observer.ended(ended.fetch_add(1, Ordering::Relaxed) + 1, questions.len());
         }
         answers
     };
@@ -204,5 +245,19 @@ fn in_parallel<Q: Sync, A: Send, M>(
         joined.flatten().collect()
     });
     answers.sort_by_key(|(index, _)| *index);
-    answers.into_iter().map(|(_, answer)| answer).collect()
+    // One that was not begun may stand before one that was.
+    let without_gap = answers.into_iter().enumerate().take_while(|(n, (index, _))| n == index);
+    without_gap.map(|(_, (_, answer))| answer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_many_lie_everywhere() {
+        assert_eq!(spread(8), [0, 4, 2, 6, 1, 5, 3, 7]);
+        assert_eq!(spread(6), [0, 4, 2, 1, 5, 3]);
+        assert_eq!((spread(1), spread(0)), (vec![0], vec![]));
+    }
 }

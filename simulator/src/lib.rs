@@ -4,7 +4,7 @@
 //! them come the claims, written by admission and allocated by dra-allocator ([`claims`]), the
 //! nodes ([`cluster`]) and the jobs ([`workload`]). [`replay`] runs them under a [`policy`],
 //! one of [`policies`], which score nodes as kube-scheduler does. [`measures`], [`report`] and [`plot`] say what came
-//! of it. The crate opens the files that it is given and temporary ones; it knows no clock, no
+//! of it. The library opens the files that it is given and temporary ones; it knows no clock, no
 //! network, and equal seeds give equal results.
 
 pub mod args;

@@ -1,5 +1,7 @@
 //! `tests/bench worth`: compares scheduling policies on a trace of jobs.
 
+mod progress;
+
 use std::fs;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -9,9 +11,12 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use simulator::args::{Args, Output};
 use simulator::compare::{Scene, claims, compare, machines};
+use simulator::measures::Comparison;
 use simulator::plot;
 use simulator::report::{losses, table};
 use simulator::trace::Trace;
+
+use crate::progress::Progress;
 
 fn main() -> ExitCode {
     let error = match run(&Args::parse()) {
@@ -32,7 +37,18 @@ fn run(args: &Args) -> anyhow::Result<()> {
     }
     let scenes = loads.iter().map(|load| Scene::new(args, &trace, &claims, *load));
     let scenes: Vec<Scene> = scenes.collect::<Result<_, _>>()?;
-    let comparisons = compare(&scenes, args.seed)?;
+    let progress = Progress::start((args.time_limit > 0).then(|| args.time_limit * 60));
+    let comparisons = compare(&scenes, args.seed, &progress);
+    progress.clear();
+    let comparisons = comparisons?;
+    let averaged = comparisons.first().map_or(0, Comparison::replays);
+    if averaged < args.repeats {
+        writeln!(
+            io::stderr(),
+            "time limit reached: {averaged} of {} replays of each policy are averaged",
+            args.repeats
+        )?;
+    }
     let mut out = io::stdout().lock();
     if args.output == Output::Json {
         for (scene, comparison) in scenes.iter().zip(&comparisons) {

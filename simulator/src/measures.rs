@@ -54,6 +54,11 @@ impl Comparison {
         Self { policies, replays }
     }
 
+    /// How many replays of each policy are averaged.
+    pub fn replays(&self) -> u64 {
+        self.replays.first().map_or(0, |replays| replays.len() as u64)
+    }
+
     /// How much more the policy of one index has than that of another; nothing where there are
     /// not two replays, or the other has nothing.
     pub fn difference(

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use clap::Parser as _;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 use simulator::args::Args;
 use simulator::claims::{ClaimError, Claims, Placer};
 use simulator::cluster::Cluster;
-use simulator::compare::{Scene, claims, compare, machines};
+use simulator::compare::{Observer, Patient, Scene, claims, compare, machines};
 use simulator::machine::Devices;
 use simulator::measures::{Comparison, Measures};
 use simulator::policies::Kind;
@@ -115,11 +116,41 @@ fn equal_seeds_give_equal_comparisons() {
     let rows = (0..120).map(row).collect::<Vec<String>>().concat();
     let args = args(&["--nodes", "3", "--load", "0.9", "--repeats", "2"]);
     let scene = || Scene::new(&args, &trace(&rows), &CLAIMS, Some(0.9)).unwrap();
-    let run = |seed| compare(&[scene()], seed).unwrap();
+    let run = |seed| compare(&[scene()], seed, &Patient).unwrap();
     let (once, again): (Vec<Comparison>, _) = (run(1), run(1));
     assert_eq!(once, again);
     let names: Vec<_> = once[0].policies.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["kube-scheduler", "MostAllocated", "FGD", "scheduler-ext"]);
+}
+
+/// Ends a comparison after a number of replays.
+struct Limit(AtomicUsize);
+
+impl Observer for Limit {
+    fn ended(&self, _: usize, _: usize) {}
+
+    fn goes_on(&self) -> bool {
+        let left = |left: usize| left.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+    }
+}
+
+#[test]
+fn an_early_end_compares_what_every_policy_has_replayed() {
+    let trace = trace("a,0,100,8\nb,5,10,1\nc,20,50,8\nd,30,5,4\n");
+    let args = args(&["--nodes", "1", "--repeats", "8"]);
+    let scenes = [0.5, 0.9].map(|it| Scene::new(&args, &trace, &CLAIMS, Some(it)).unwrap());
+    let whole = compare(&scenes, 1, &Patient).unwrap();
+    // The first round is eight replays in any case; 20 more are two rounds and a half.
+    for (limit, replays) in [(0, vec![0]), (20, vec![0, 2, 4]), (1000, (0..8).collect())] {
+        let some = compare(&scenes, 1, &Limit(limit.into())).unwrap();
+        for (some, whole) in some.iter().zip(&whole) {
+            for (some, whole) in some.replays.iter().zip(&whole.replays) {
+                let expected: Vec<_> = replays.iter().map(|it| whole[*it].clone()).collect();
+                assert_eq!(*some, expected, "{limit}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Certificates as they are read back: dates, names, who signed them.
+//! Parsed certificates: dates, names and issuers.
 
 use super::CLOCK_SKEW;
 use k8s_openapi::jiff::Timestamp;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
-/// What of a certificate counts here.
+/// The relevant fields of a certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed {
     pem: Pem,
@@ -21,7 +21,7 @@ pub(super) struct Parsed {
     names: Vec<String>,
 }
 
-/// The certificates of a PEM text, in order; what is none is passed over.
+/// The certificates in a PEM text, in order; anything else is skipped.
 pub(super) fn certificates(pem: &str) -> Vec<Parsed> {
     let all = pem::parse_many(pem).unwrap_or_default();
     all.iter().filter_map(Parsed::read).collect()
@@ -49,12 +49,12 @@ impl Parsed {
         now >= self.not_after
     }
 
-    /// Two thirds of its life are over.
+    /// Returns true if two thirds of the lifetime are over.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         self.not_after.duration_since(now) * 3 < self.not_after.duration_since(self.not_before)
     }
 
-    /// How long ago it was made; nothing for one from the future.
+    /// The age of the certificate; zero if it is from the future.
     pub(super) fn age(&self, now: Timestamp) -> Duration {
         let valid = Duration::try_from(now.duration_since(self.not_before)).unwrap_or_default();
         valid.saturating_sub(CLOCK_SKEW)

@@ -18,17 +18,17 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Where it listens.
+/// The path of its socket.
 pub(crate) fn socket(folder: &Path) -> PathBuf {
     folder.join("containerd.sock")
 }
 
-/// Where its NRI plugins connect.
+/// The path of its socket for NRI plugins.
 pub(crate) fn nri_socket(folder: &Path) -> PathBuf {
     folder.join("nri.sock")
 }
 
-/// Starts it and waits until the image is there.
+/// Starts containerd and waits until the image is imported.
 pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Result<Process> {
     let config = folder.join("containerd.toml");
     let (runc, bridge) = (binaries::node("runc")?, binaries::node("bridge")?);
@@ -42,7 +42,7 @@ pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Res
     Ok(process)
 }
 
-/// Starts it again over the same state, and waits as before.
+/// Starts containerd again with the same state, and waits as before.
 pub(super) async fn relaunch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
     let process = launch(folder, logs)?;
     import(folder, &process).await?;
@@ -77,11 +77,11 @@ async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
     .await
 }
 
-/// Its configuration: everything below `folder`, CDI specs in `cdi`, and the
-/// programs `runc` and those in `plugins`.
+/// Its configuration: everything below `folder`, CDI specs in `cdi`, the program `runc`, and the
+/// programs in `plugins`.
 ///
-/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores. With `AppArmor`, containers get
-/// the profile that containerd gives them by itself; the tests' machine has none.
+/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores. With `AppArmor`, containers get the
+/// default profile of containerd; the tests' machine has none.
 pub(crate) fn configuration(
     folder: &Path,
     cdi: &Path,
@@ -127,7 +127,7 @@ state = "{state}"
     )
 }
 
-/// The name of the file that holds [`network`], below `cni`.
+/// The name of the file with [`network`], below `cni`.
 pub(crate) const NETWORK: &str = "10-pods.conflist";
 
 /// The pods' network: a bridge.

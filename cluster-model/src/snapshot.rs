@@ -56,8 +56,8 @@ pub enum SnapshotError {
         /// The error.
         source: serde_json::Error,
     },
-    /// An object is valid but could not be added to the view.
-    #[error("failed to add `{}` to the cluster view", path.display())]
+    /// An object was read and could not be understood.
+    #[error("failed to load `{}`", path.display())]
     View {
         /// The file.
         path: PathBuf,

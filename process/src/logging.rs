@@ -7,7 +7,7 @@ use tracing_subscriber::prelude::*;
 
 /// The filter of `--log` is invalid.
 #[derive(Debug, thiserror::Error)]
-#[error("invalid log filter `{filter}`: must be a level or `target=level,…`")]
+#[error("invalid log filter `{filter}`: write a level, or `target=level,…`")]
 pub struct FilterError {
     filter: String,
     source: ParseError,

@@ -25,14 +25,14 @@ pub enum TlsError {
         /// The error.
         source: io::Error,
     },
-    /// The text is not a certificate with its key.
-    #[error("invalid PEM: must be a certificate with its private key")]
+    /// The given text is not a certificate with its key.
+    #[error("the given text is not a certificate with its key in PEM")]
     Given {
         /// The error.
         source: io::Error,
     },
-    /// The files are not a certificate with its key.
-    #[error("`{}` and `{}` are not a certificate with its private key in PEM", cert.display(), key.display())]
+    /// The files do not hold a certificate and its key.
+    #[error("`{}` and `{}` are not a certificate with its key in PEM", cert.display(), key.display())]
     Parse {
         /// The certificate file.
         cert: PathBuf,

@@ -20,7 +20,7 @@ pub enum Acs {
 
 /// A text is not an ACS mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid ACS mode `{0}`: must be `direct`, `direct-translated` or `redirect`")]
+#[error("invalid access control `{0}`; allowed values: `direct`, `direct-translated`, `redirect`")]
 pub struct ParseAcsError(String);
 
 impl Acs {

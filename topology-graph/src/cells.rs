@@ -36,7 +36,7 @@ pub struct Cell {
 
 /// A text is not an alignment level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid alignment `{0}`: must be `switch`, `root-port`, `root` or `numa`")]
+#[error("invalid alignment `{0}`; allowed values: `switch`, `root-port`, `root`, `numa`")]
 pub struct ParseLevelError(String);
 
 impl Level {

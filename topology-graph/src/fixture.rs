@@ -34,7 +34,7 @@ use rustix::io::Errno;
 pub enum PlantError {
     /// A line is not a fact.
     #[error(
-        "line {line}: invalid fixture line `{text}` (expected `path = text`, `path -> target` or `path : char 1:2`)"
+        "line {line}: invalid fixture line `{text}`: expected `path = text`, `path -> target` or `path : char 1:2`"
     )]
     Line {
         /// The line number, from 1.
@@ -51,7 +51,7 @@ pub enum PlantError {
         path: String,
     },
     /// A file could not be created.
-    #[error("line {line}: failed to create `{path}`")]
+    #[error("line {line}: failed to make `{path}`")]
     Make {
         /// The line number, from 1.
         line: usize,
@@ -283,8 +283,8 @@ mod tests {
             ("[..]", "line 1: `..` leads out of"),
             ("a : char x", "line 1: invalid fixture line `a : char x`"),
             ("a @ 0x0 = 1", "line 1: invalid fixture line `a @ 0x0 = 1`"),
-            ("a @ 0x1000 = 0x1", "line 1: failed to create"),
-            ("a = 1\na/b = 2", "line 2: failed to create"),
+            ("a @ 0x1000 = 0x1", "line 1: failed to make"),
+            ("a = 1\na/b = 2", "line 2: failed to make"),
         ] {
             let error = plant(text, root.path()).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

@@ -30,9 +30,9 @@ pub enum Gdr {
     Unknown,
 }
 
-/// A text is not a verdict.
+/// Not a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid GPUDirect RDMA verdict `{0}` (expected `ok`, `acs-redirect`, …)")]
+#[error("invalid verdict on GPUDirect RDMA `{0}` (`ok`, `acs-redirect`, …)")]
 pub struct ParseGdrError(String);
 
 impl Gdr {

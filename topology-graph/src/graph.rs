@@ -30,7 +30,7 @@ pub(crate) struct Graph {
     places: BTreeMap<Place, NodeIndex>,
 }
 
-/// The vertices of the PCI tree do not form a forest.
+/// Vertices of the PCI tree that do not form a forest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
     #[error("duplicate vertex `{0}`")]

@@ -12,7 +12,7 @@ pub struct ShapeHash(pub(crate) u64);
 
 /// A text is not a shape hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid shape hash `{0}`: must be 16 lower-case hexadecimal digits")]
+#[error("invalid shape hash `{0}`: expected 16 lower-case hexadecimal digits")]
 pub struct ParseShapeHashError(String);
 
 impl fmt::Display for ShapeHash {

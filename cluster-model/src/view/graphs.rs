@@ -10,7 +10,7 @@ use topology_graph::{NodeTopology, NodeTopologySpec, ShapeHash, ShapeSpec, SpecE
 pub(super) struct Graphs {
     nodes: BTreeMap<String, Arc<Topology>>,
     shapes: BTreeMap<ShapeHash, Shape>,
-    /// The fabrics of nodes, which are not part of their shapes.
+    /// The fabrics of nodes, which are no part of their shapes.
     fabrics: BTreeMap<String, String>,
     /// The published objects, if they are kept.
     objects: Option<BTreeMap<String, NodeTopology>>,

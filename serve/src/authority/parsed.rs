@@ -49,12 +49,12 @@ impl Parsed {
         now >= self.not_after
     }
 
-    /// Returns true if two thirds of the lifetime are over.
+    /// Two thirds of its life are over.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         self.not_after.duration_since(now) * 3 < self.not_after.duration_since(self.not_before)
     }
 
-    /// The age of the certificate; zero if it is from the future.
+    /// How long ago it was made; nothing for one from the future.
     pub(super) fn age(&self, now: Timestamp) -> Duration {
         let valid = Duration::try_from(now.duration_since(self.not_before)).unwrap_or_default();
         valid.saturating_sub(CLOCK_SKEW)

@@ -10,7 +10,7 @@ use crate::{PathKind, PciAddress, PcieLink, Topology};
 
 /// A text does not name a GPU, NIC or NVMe controller of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown device `{name}`; devices of this machine: {known}")]
+#[error("unknown device `{name}`; known devices: {known}")]
 pub struct UnknownDevice {
     name: String,
     known: String,

@@ -279,9 +279,9 @@ fn read_ahead<T: Send + 'static>(
 /// and is never held as a whole.
 struct Feed<S> {
     sink: S,
-    /// The objects of this watch that are in the sink, except those only in `named`.
+    /// The objects of this watch that are in the sink, except those that only `named` has.
     known: BTreeSet<ObjectKey>,
-    /// The objects in the current list. Keys of a first list are held once.
+    /// Those that the list in progress has named. No key of a first list is held twice.
     named: BTreeSet<ObjectKey>,
 }
 

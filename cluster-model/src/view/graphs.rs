@@ -12,7 +12,7 @@ pub(super) struct Graphs {
     shapes: BTreeMap<ShapeHash, Shape>,
     /// The fabrics of nodes, which are no part of their shapes.
     fabrics: BTreeMap<String, String>,
-    /// The published objects, if they are kept.
+    /// What was published, where it is kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
 }
 

@@ -28,7 +28,7 @@ const CLOCK_SKEW: Duration = Duration::from_mins(10);
 /// Authorities and the serving certificate, all in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// The authorities that clients trust, newest first.
+    /// The authorities that clients trust, the newest first.
     pub authorities: String,
     /// The private key of the newest authority.
     pub authority_key: String,
@@ -59,7 +59,8 @@ enum Due {
 }
 
 impl Held {
-    /// The renewed state for a server with these names; `None` while the current one is good.
+    /// What is to be held instead, for a server of these names; `None` while
+    /// this is good.
     pub fn renewed(
         &self,
         names: &[String],

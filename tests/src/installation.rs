@@ -139,7 +139,7 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// Creates a node of another machine, as its drivers publish it.
+    /// Makes a node of another machine, as its drivers publish it.
     pub async fn machine(&self, name: &str, machine: Machine) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;

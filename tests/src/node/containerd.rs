@@ -28,7 +28,7 @@ pub(crate) fn nri_socket(folder: &Path) -> PathBuf {
     folder.join("nri.sock")
 }
 
-/// Starts containerd and waits until the image is imported.
+/// Starts it and waits until the image is there.
 pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Result<Process> {
     let config = folder.join("containerd.toml");
     let (runc, bridge) = (binaries::node("runc")?, binaries::node("bridge")?);
@@ -77,11 +77,11 @@ async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
     .await
 }
 
-/// Its configuration: everything below `folder`, CDI specs in `cdi`, the program `runc`, and the
-/// programs in `plugins`.
+/// Its configuration: everything below `folder`, CDI specs in `cdi`, and the
+/// programs `runc` and those in `plugins`.
 ///
-/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores. With `AppArmor`, containers get the
-/// default profile of containerd; the tests' machine has none.
+/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores. With `AppArmor`, containers get
+/// the profile that containerd gives them by itself; the tests' machine has none.
 pub(crate) fn configuration(
     folder: &Path,
     cdi: &Path,

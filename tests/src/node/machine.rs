@@ -81,10 +81,10 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// Starts containerd and a kubelet, and waits until the node is Ready. The hardware is Azure's
-    /// GB300 machine with additional NICs.
+    /// Starts containerd and a kubelet, and waits until the node is Ready. The
+    /// hardware is Azure's GB300 machine with these NICs besides.
     pub async fn start(plane: &ControlPlane, name: &str, nics: &[Nic]) -> anyhow::Result<Self> {
-        // A short name, since paths of sockets have at most 107 bytes.
+        // Short: paths of sockets have 107 bytes.
         let folder = tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?;
         plant(&folder.path().join("root"), nics)?;
         let cdi = folder.path().join("cdi");

@@ -1,41 +1,40 @@
-//! What is known of each GPU driver's ResourceSlices. A new driver is an entry
-//! in the table, not code.
+//! The table of GPU drivers: how each one publishes its ResourceSlices. A new driver is a new
+//! entry, without code.
 
-/// PCI vendor id of NVIDIA.
+/// The PCI vendor ID of NVIDIA.
 const PCI_VENDOR_NVIDIA: u16 = 0x10de;
-/// PCI vendor id of AMD.
+/// The PCI vendor ID of AMD.
 const PCI_VENDOR_AMD: u16 = 0x1002;
-/// PCI vendor id of Intel.
+/// The PCI vendor ID of Intel.
 const PCI_VENDOR_INTEL: u16 = 0x8086;
 
-/// One GPU driver and the attributes by which its devices can be joined.
+/// A GPU driver, with the attributes that joins can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GpuDriver {
-    /// DRA driver name, `gpu.nvidia.com`.
+    /// The DRA driver name, `gpu.nvidia.com`.
     pub driver: &'static str,
-    /// PCI vendor id of the GPUs that it serves.
+    /// The PCI vendor ID of its GPUs.
     pub pci_vendor: u16,
-    /// Attribute that is the same on every whole GPU, where the driver has one;
-    /// its fully qualified name may also stand on a NIC, with another value, to
-    /// tell kinds apart.
+    /// The attribute that has the same value on every whole GPU, if the driver has one. A NIC may
+    /// carry its fully qualified name with another value, so that constraints can distinguish the
+    /// two.
     pub kind_attribute: Option<&'static str>,
-    /// Value of `kind_attribute` on a whole GPU.
+    /// The value of `kind_attribute` on a whole GPU.
     pub gpu_kind: &'static str,
-    /// Attribute with the GPU's UUID, where the driver publishes one.
+    /// The attribute with the GPU's UUID, if the driver publishes one.
     pub uuid_attribute: Option<&'static str>,
-    /// The driver's own NUMA attribute, where it has one beside the standard.
+    /// The driver's own NUMA attribute, if it has one besides the standard one.
     pub numa_attribute: Option<&'static str>,
-    /// Extended resources in container limits that mean one whole GPU.
+    /// Extended resources in container limits that stand for one whole GPU.
     pub extended_resources: &'static [&'static str],
-    /// Beginnings of the names of extended resources that mean a part or a
-    /// share of a GPU.
+    /// Name prefixes of extended resources that stand for a part or a share of a GPU.
     pub partial_resources: &'static [&'static str],
 }
 
-/// Value of a driver's kind attribute on our NICs.
+/// The value of a driver's kind attribute on our NICs.
 pub const NIC_KIND: &str = "nic";
 
-/// The drivers, in the order in which a cluster with several is searched.
+/// All drivers, in the order in which they are tried in a cluster with several.
 pub const GPU_DRIVERS: &[GpuDriver] = &[
     GpuDriver {
         driver: "gpu.nvidia.com",
@@ -45,7 +44,7 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         uuid_attribute: Some("gpu.nvidia.com/uuid"),
         numa_attribute: None,
         extended_resources: &["nvidia.com/gpu"],
-        // Names that NVIDIA's device plugin gives to MIG and time-sliced devices.
+        // Resource names of MIG and time-sliced devices in NVIDIA's device plugin.
         partial_resources: &["nvidia.com/mig-", "nvidia.com/gpu."],
     },
     GpuDriver {
@@ -56,19 +55,19 @@ pub const GPU_DRIVERS: &[GpuDriver] = &[
         uuid_attribute: None,
         numa_attribute: Some("gpu.amd.com/numaNode"),
         extended_resources: &["amd.com/gpu"],
-        // Names that AMD's device plugin gives to partitions.
+        // Resource names of partitions in AMD's device plugin.
         partial_resources: &["amd.com/cpx_", "amd.com/dpx_", "amd.com/qpx_", "amd.com/spx_"],
     },
     GpuDriver {
         driver: "gpu.intel.com",
         pci_vendor: PCI_VENDOR_INTEL,
-        // It publishes `type`, of which no value has been seen in a live slice.
+        // It publishes `type`, but no value has been seen in a live slice.
         kind_attribute: None,
         gpu_kind: "",
         uuid_attribute: None,
         numa_attribute: None,
         extended_resources: &["gpu.intel.com/i915", "gpu.intel.com/xe"],
-        // Tiles, shares and monitors of GPUs.
+        // Resource names of tiles, shares and monitors of GPUs.
         partial_resources: &["gpu.intel.com/"],
     },
 ];
@@ -78,7 +77,7 @@ pub fn by_name(driver: &str) -> Option<&'static GpuDriver> {
     GPU_DRIVERS.iter().find(|known| known.driver == driver)
 }
 
-/// The driver of GPUs with this PCI vendor id.
+/// The driver for GPUs with this PCI vendor ID.
 pub fn by_pci_vendor(vendor: u16) -> Option<&'static GpuDriver> {
     GPU_DRIVERS.iter().find(|known| known.pci_vendor == vendor)
 }

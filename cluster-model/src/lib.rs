@@ -1,9 +1,9 @@
-//! What admission, scheduler-ext, kubectl-dranet and the driver agree on: the
-//! names of annotations and attributes, the table of GPU drivers, and the view
-//! of a cluster that watches or a snapshot feed.
+//! The model of a cluster that admission, scheduler-ext, kubectl-dranet and the node driver share:
+//! the names of annotations and attributes, the table of GPU drivers, and the cluster view that
+//! watches or a snapshot feed.
 //!
-//! It knows neither a server nor a socket. [`snapshot`] reads files; with the feature
-//! `live`, `watch` and `read` take a ready client.
+//! It opens no connections. [`snapshot`] reads files; with the feature `live`, `watch` and `read`
+//! use a given client.
 
 pub mod gpu_drivers;
 pub mod machines;

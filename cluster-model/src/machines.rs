@@ -1,9 +1,9 @@
-//! The distinct machines of a cluster: nodes that no plan could tell apart are
-//! one machine, so that a decision looks at few instead of at thousands.
+//! The distinct machines of a cluster. Nodes that no plan can distinguish are one machine, so that
+//! a decision examines a few machines instead of thousands of nodes.
 //!
-//! Two nodes are alike when their graphs have one shape and their devices agree
-//! in all that a claim of ours may mention. What names a single device (UUIDs,
-//! MAC addresses) counts only by which devices it ties together.
+//! Two nodes are alike if their graphs have the same shape and their devices agree in everything
+//! that one of our claims may mention. Identities of single devices (UUIDs, MAC addresses) matter
+//! only for which devices they tie together.
 
 use crate::gpu_drivers::GpuDriver;
 use crate::names::{attribute, capacity, cpu, nvme};
@@ -14,14 +14,14 @@ use dra_allocator::{AttributeValue, Class, Device, Settings};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
-/// Which devices a claim may draw from.
+/// The devices that a claim may draw from.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection<'a> {
-    /// Driver of the GPUs.
+    /// The driver of the GPUs.
     pub gpu_driver: &'static GpuDriver,
-    /// Class of the GPUs.
+    /// The class of the GPUs.
     pub gpu_class: &'a Class,
-    /// Class of the NICs.
+    /// The class of the NICs.
     pub nic_class: &'a Class,
     /// Whether NICs with a network interface are left out: it cannot be moved
     /// into a pod that shares the host's network.
@@ -32,29 +32,29 @@ pub struct Selection<'a> {
     pub nvme_class: Option<&'a Class>,
 }
 
-/// How many CPUs or NVMe devices a NUMA node has for claims.
+/// The number of CPUs or NVMe devices on a NUMA node that claims can use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NumaAmount {
-    /// The NUMA node, as NICs publish it.
+    /// The NUMA node, as published by NICs.
     pub numa: AttributeValue,
-    /// How many claims may have together.
+    /// The number that claims can have together.
     pub amount: i64,
 }
 
-/// One or more nodes that are alike, with the devices that can be selected.
+/// One or more nodes that are alike, with their selectable devices.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
-    /// The nodes; the first stands for all.
+    /// The nodes; the first represents all of them.
     pub nodes: Vec<&'a str>,
-    /// The devices of the first.
+    /// The devices of the first node.
     pub devices: NodeDevices<'a>,
-    /// Its CPUs by NUMA node, where the selection asks for them.
+    /// The CPUs by NUMA node, if the selection asks for them.
     pub cpus: Vec<NumaAmount>,
-    /// Its NVMe devices by NUMA node, where the selection asks for them.
+    /// The NVMe devices by NUMA node, if the selection asks for them.
     pub nvmes: Vec<NumaAmount>,
 }
 
-/// All that a plan can see of a machine.
+/// Everything that a plan can see of a machine.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Likeness {
     shape: ShapeHash,
@@ -120,8 +120,8 @@ fn selected<'a>(
     (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
 }
 
-/// Whether a class selects a device. A selector that fails on the device does
-/// not: a claim of that class would then fail everywhere.
+/// Returns true if a class selects a device. A selector that fails on the device does not select
+/// it: a claim of that class would fail everywhere.
 pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
     class.selectors.iter().all(|selector| {
         let compiled = selector.compiled();
@@ -129,7 +129,7 @@ pub fn is_in(class: &Class, device: &Device, settings: &Settings) -> bool {
     })
 }
 
-/// The CPUs of a node that a driver publishes by NUMA node.
+/// The CPUs of a node, published by NUMA node.
 fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
     let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
     let shared = devices.into_iter().filter(|device| {
@@ -145,7 +145,7 @@ fn cpus(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
     shared.filter_map(group).collect()
 }
 
-/// The NVMe devices of a node, counted by NUMA node.
+/// The number of NVMe devices of a node, by NUMA node.
 fn nvmes(view: &ClusterView, node: &str, class: &Class) -> Vec<NumaAmount> {
     let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
     let mut amounts: BTreeMap<&AttributeValue, i64> = BTreeMap::new();
@@ -212,18 +212,18 @@ impl Machine<'_> {
         self.nodes.iter().filter(|node| !remembered::is_name(node)).count()
     }
 
-    /// Hash of the graph.
+    /// The hash of the graph.
     pub fn shape(&self) -> ShapeHash {
         self.devices.topology.shape()
     }
 
-    /// The cells of a level with the selected devices; only those that have
-    /// both GPUs and NICs.
+    /// The cells of a level, reduced to selected devices. Only cells with both GPUs and NICs are
+    /// included.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
         mixed(self.devices.cells(level))
     }
 
-    /// Each GPU with the NICs that the graph pairs it with.
+    /// Each GPU with the NICs that the graph pairs with it.
     pub fn partners(&self) -> Vec<Cell> {
         let mut cells: BTreeMap<PciAddress, Cell> = BTreeMap::new();
         for pair in self.devices.topology.pairs() {
@@ -254,13 +254,13 @@ impl Machine<'_> {
         })
     }
 
-    /// The cells that a constraint on an attribute makes: devices with one
-    /// value of it; only those that have both GPUs and NICs.
+    /// The cells that a constraint on an attribute creates: devices with the same value. Only cells
+    /// with both GPUs and NICs are included.
     pub fn cells_by_attribute(&self, attribute: &str) -> Vec<Cell> {
         let mut cells: BTreeMap<&AttributeValue, Cell> = BTreeMap::new();
         let all = self.devices.gpus.iter().chain(&self.devices.nics);
         for (address, device) in all {
-            // Lists match by what they have in common, which is no partition.
+            // Lists match if they have common elements, which does not give a partition.
             let value = device.attribute(attribute).filter(|value| !value.is_list());
             let Some(value) = value else { continue };
             let cell = cells.entry(value).or_insert_with(|| Cell {
@@ -275,13 +275,13 @@ impl Machine<'_> {
         mixed(cells.into_values().collect())
     }
 
-    /// Whether every selected GPU and NIC has the attribute.
+    /// Returns true if every selected GPU and NIC has the attribute.
     pub fn all_have(&self, attribute: &str) -> bool {
         let mut all = self.devices.gpus.values().chain(self.devices.nics.values());
         all.all(|device| device.attribute(attribute).is_some())
     }
 
-    /// Whether every selected NIC has the attribute.
+    /// Returns true if every selected NIC has the attribute.
     pub fn nics_have(&self, attribute: &str) -> bool {
         self.devices.nics.values().all(|nic| nic.attribute(attribute).is_some())
     }

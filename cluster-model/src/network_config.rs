@@ -1,9 +1,9 @@
-//! The network configuration that a claim gives to the driver as its opaque
-//! parameters: upstream DRANET's JSON, field by field, and as strict as there.
+//! The network configuration that a claim passes to the driver as opaque parameters. It is upstream
+//! DRANET's JSON, field by field, with the same strictness.
 //!
-//! Parsing judges the text alone. What a device can take (an InfiniBand-only
-//! NIC has no interface) is [`NetworkConfig::check_rdma_only`]; what the kernel
-//! can take shows when it is applied.
+//! Parsing checks only the text. [`NetworkConfig::check_rdma_only`] checks what a device supports
+//! (an InfiniBand-only NIC has no interface). What the kernel supports shows when the configuration
+//! is applied.
 
 mod check;
 mod guard;
@@ -19,8 +19,8 @@ pub use values::{IpPrefix, LinkName, MacAddress, PartitionKey, ValueError};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NetworkConfig {
-    /// Name of a profile, where upstream asks a service of the site's own for the fields.
-    /// Refused, in words: this driver asks none.
+    /// The name of a profile. Upstream gets its fields from a service of the site; this driver does
+    /// not use one and rejects the field with an explanation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// The interface itself.
@@ -37,38 +37,38 @@ pub struct NetworkConfig {
     /// Driver features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethtool: Option<EthtoolConfig>,
-    /// What applications are told to use on its RDMA ports.
+    /// Settings for applications on the NIC's RDMA ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rdma: Option<RdmaConfig>,
-    /// What its physical function lets it do, where it is a virtual function.
+    /// Settings of a virtual function at its physical function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_function: Option<VirtualFunctionConfig>,
 }
 
-/// What a physical function lets a virtual one do while the claim has it. The kernel knows these
-/// settings at the physical function's interface, which stays with the host.
+/// What a physical function allows a virtual function while the claim holds it. The kernel applies
+/// these settings at the physical function's interface, which stays on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VirtualFunctionConfig {
-    /// The VLAN that its packets are put in; 0 is none.
+    /// The VLAN of its packets; 0 means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Their priority in it.
+    /// The VLAN priority of its packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan_qos: Option<u8>,
-    /// Let it change its hardware address, and hear what is for others.
+    /// Whether it may change its hardware address and receive packets for others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<bool>,
-    /// Drop what it sends with another address than its own.
+    /// Whether packets with another source address than its own are dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spoof_check: Option<bool>,
-    /// What it can send at least, in Mbit/s; 0 is nothing for sure.
+    /// The guaranteed transmit rate in Mbit/s; 0 guarantees none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_tx_rate: Option<u32>,
-    /// What it can send at most, in Mbit/s; 0 is no limit.
+    /// The maximum transmit rate in Mbit/s; 0 means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tx_rate: Option<u32>,
-    /// Whether its link is up.
+    /// The state of its link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_state: Option<LinkState>,
 }
@@ -77,7 +77,7 @@ pub struct VirtualFunctionConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkState {
-    /// As the port's.
+    /// The state of the physical port.
     Auto,
     /// Always up, so that virtual functions reach each other without a cable.
     Enable,
@@ -85,21 +85,21 @@ pub enum LinkState {
     Disable,
 }
 
-/// What applications are told to use on a NIC's RDMA ports. A connection has these values, not a
-/// device, so the kernel has no place for them: NCCL and UCX read them from the environment.
+/// Settings for applications on a NIC's RDMA ports. They apply to connections, not devices, so the
+/// kernel cannot store them: NCCL and UCX read them from the environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RdmaConfig {
-    /// Index in the port's table of GIDs: on RoCE, the address and version of RoCE.
+    /// The index in the port's GID table; with RoCE it selects the address and the RoCE version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gid_index: Option<u8>,
-    /// Version of RoCE, 1 or 2, for applications that look up the index themselves.
+    /// The RoCE version, 1 or 2, for applications that look up the index themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roce_version: Option<u8>,
-    /// Traffic class: on RoCE v2 the byte of DSCP and ECN.
+    /// The traffic class; with RoCE v2 the byte of DSCP and ECN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_class: Option<u8>,
-    /// InfiniBand service level, 0 to 15.
+    /// The InfiniBand service level, 0 to 15.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_level: Option<u8>,
 }
@@ -108,52 +108,52 @@ pub struct RdmaConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InterfaceConfig {
-    /// How the pod gets it. Absent: the NIC's own where the claim has all of the NIC,
-    /// a macvlan where it has a share.
+    /// How the pod gets the interface. Default: the NIC's own interface if the claim has the whole
+    /// NIC, a macvlan interface if it has a share.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<InterfaceKind>,
-    /// Of an IP over InfiniBand interface that is made for the pod: the partition that it is
-    /// in; the NIC's where absent.
+    /// The partition of an IP over InfiniBand interface created for the pod; default: that of the
+    /// NIC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pkey: Option<PartitionKey>,
-    /// Name in the pod; the host's where absent.
+    /// The name in the pod; default: the name on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<LinkName>,
-    /// Addresses; the host's where absent.
+    /// The addresses; default: those on the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpPrefix>,
-    /// A range to take one address from that no other claim has.
+    /// A range from which to take one address that no other claim has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_range: Option<IpPrefix>,
-    /// The `NicPool` to take addresses from, and the routes and the type of interface beside.
+    /// The `NicPool` that provides addresses, routes and the type of interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Ask a DHCP server for the address, and for routes beside it.
+    /// Whether to get the address and routes from a DHCP server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<bool>,
-    /// Maximum transmission unit.
+    /// The maximum transmission unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Link-layer address.
+    /// The link-layer address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware_addr: Option<MacAddress>,
-    /// Largest segment for generic segmentation offload.
+    /// The largest segment for generic segmentation offload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gso_max_size: Option<u32>,
-    /// Largest segment for generic receive offload.
+    /// The largest segment for generic receive offload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gro_max_size: Option<u32>,
-    /// The same for IPv4 alone.
+    /// The largest segment for generic segmentation offload with IPv4.
     #[serde(rename = "gsoIPv4MaxSize", skip_serializing_if = "Option::is_none")]
     pub gso_ipv4_max_size: Option<u32>,
-    /// The same for IPv4 alone.
+    /// The largest segment for generic receive offload with IPv4.
     #[serde(rename = "groIPv4MaxSize", skip_serializing_if = "Option::is_none")]
     pub gro_ipv4_max_size: Option<u32>,
-    /// Detach the eBPF programs of the host from the interface, for good: who attached
-    /// them attaches them again when the host has it back.
+    /// Whether to detach the host's eBPF programs from the interface, permanently: their owner must
+    /// attach them again when the interface is back on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_ebpf_programs: Option<bool>,
-    /// Forward packets that arrive here.
+    /// Whether to forward packets that arrive here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarding: Option<bool>,
     /// `arp_ignore` of the interface.
@@ -162,7 +162,7 @@ pub struct InterfaceConfig {
     /// `arp_announce` of the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arp_announce: Option<u8>,
-    /// Virtual routing domain to put the interface in.
+    /// The virtual routing domain of the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf: Option<VrfConfig>,
 }
@@ -186,9 +186,9 @@ pub enum InterfaceKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VrfConfig {
-    /// Name of its device.
+    /// The name of its device.
     pub name: LinkName,
-    /// Its routing table; see [`VrfConfig::table_id`] where absent.
+    /// Its routing table; see [`VrfConfig::table_id`] for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
 }
@@ -197,18 +197,18 @@ pub struct VrfConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Where to.
+    /// The destination network.
     pub destination: IpPrefix,
-    /// Next hop.
+    /// The next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    /// Preferred source address.
+    /// The preferred source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
-    /// 0 universe, 253 link.
+    /// The scope: 0 universe, 253 link.
     #[serde(default)]
     pub scope: u8,
-    /// Routing table; 0 is the main one.
+    /// The routing table; 0 means the main table.
     #[serde(default)]
     pub table: u32,
 }
@@ -217,16 +217,16 @@ pub struct RouteConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RuleConfig {
-    /// Its priority; the kernel chooses where absent or 0.
+    /// Its priority; if absent or 0, the kernel chooses one.
     #[serde(default)]
     pub priority: u32,
-    /// Packets from here.
+    /// The source network of matching packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpPrefix>,
-    /// Packets to there.
+    /// The destination network of matching packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<IpPrefix>,
-    /// The routing table that they use.
+    /// The routing table for matching packets.
     #[serde(default)]
     pub table: u32,
 }
@@ -235,52 +235,53 @@ pub struct RuleConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NeighborConfig {
-    /// Its address.
+    /// The IP address.
     pub destination: IpAddr,
-    /// Its link-layer address.
+    /// The link-layer address.
     pub hardware_addr: MacAddress,
 }
 
-/// Features and flags of the interface's driver. The host has them again as they were.
+/// Features and private flags of the interface's driver. They are restored on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EthtoolConfig {
-    /// Features on or off, by the names that `ethtool -k` shows: the kernel's (`rx-gro`)
-    /// or those for several of them (`tso`, `tcp-segmentation-offload`).
+    /// Features to switch on or off, with the names of `ethtool -k`: the kernel's (`rx-gro`) or
+    /// group names (`tso`, `tcp-segmentation-offload`).
     pub features: BTreeMap<String, bool>,
-    /// The driver's own flags on or off, as `ethtool --show-priv-flags` shows them.
+    /// Private flags of the driver to switch on or off, with the names of
+    /// `ethtool --show-priv-flags`.
     pub private_flags: BTreeMap<String, bool>,
 }
 
-/// The text is no network configuration, with the field that is to blame.
+/// The text is not a valid network configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It is not JSON of this form.
+    /// The text is not JSON of this form.
     #[error("malformed network configuration")]
     Form {
-        /// What the parser met.
+        /// The error of the parser.
         #[from]
         source: serde_json::Error,
     },
-    /// A value is outside its range, or two exclude each other.
+    /// A value is outside its range, or two values exclude each other.
     #[error("network configuration: `{field}` {problem}")]
     Value {
-        /// Path of the field, `interface.mtu`.
+        /// The path of the field, `interface.mtu`.
         field: String,
-        /// What is wrong, and what is allowed.
+        /// The problem, and the allowed values.
         problem: String,
     },
 }
 
 impl NetworkConfig {
-    /// Reads the parameters of a claim.
+    /// Parses the parameters of a claim.
     pub fn parse(parameters: &serde_json::Value) -> Result<Self, ConfigError> {
         let config = Self::deserialize(parameters)?;
         config.check()?;
         Ok(config)
     }
 
-    /// Reads them from a text.
+    /// Parses JSON text.
     pub fn from_json(text: &[u8]) -> Result<Self, ConfigError> {
         let config: Self = serde_json::from_slice(text)?;
         config.check()?;
@@ -289,7 +290,7 @@ impl NetworkConfig {
 }
 
 impl RouteConfig {
-    /// The routing table, the main one where none is given.
+    /// The routing table; the main table by default.
     pub fn table_id(&self) -> u32 {
         if self.table == 0 { TABLE_MAIN } else { self.table }
     }
@@ -299,8 +300,8 @@ impl RouteConfig {
 const TABLE_MAIN: u32 = 254;
 
 impl VrfConfig {
-    /// The routing table: the one given, else one from the name as upstream
-    /// makes it (1000 + FNV-1a of the name modulo 1000).
+    /// The routing table: the given one, or else one derived from the name as upstream does (1000 +
+    /// FNV-1a of the name modulo 1000).
     pub fn table_id(&self) -> u32 {
         self.table.unwrap_or_else(|| 1000 + fnv32a(self.name.as_str()) % 1000)
     }

@@ -1,5 +1,4 @@
-//! The devices that drivers publish for a node, put in their places by the
-//! node's graph.
+//! A node's published devices, located in its graph.
 
 use crate::gpu_drivers::{self, GpuDriver};
 use crate::names::{self, attribute};
@@ -10,35 +9,34 @@ use topology_graph::{Cell, Level, PciAddress, Topology};
 
 /// A node with a graph, and its published GPUs and NICs by PCI address.
 ///
-/// Devices that the graph does not know are in no cell.
+/// Devices that are not in the graph are in no cell.
 #[derive(Clone, Debug)]
 pub struct NodeDevices<'a> {
-    /// Name of the node.
+    /// The name of the node.
     pub node: &'a str,
-    /// Its graph.
+    /// The graph of the node.
     pub topology: &'a Topology,
-    /// Whole GPUs of every driver that is known.
+    /// The whole GPUs of all known drivers.
     pub gpus: BTreeMap<PciAddress, &'a Device>,
-    /// NICs of our driver.
+    /// The NICs of our driver.
     pub nics: BTreeMap<PciAddress, &'a Device>,
 }
 
-/// What a published device is.
+/// The role of a published device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A whole GPU of a driver that is known.
+    /// A whole GPU of a known driver.
     Gpu,
     /// A NIC of our driver.
     Nic,
 }
 
-/// The GPUs and NICs of a node, graph or none, in the order of allocation.
+/// The GPUs and NICs of a node, with or without a graph, in allocation order.
 pub fn published<'a>(
     view: &'a ClusterView,
     node: &str,
 ) -> impl Iterator<Item = (Role, &'a Device)> {
-    // Slices that contradict each other leave the node without known devices,
-    // as they do for the scheduler.
+    // If its slices contradict each other, the node has no known devices, as for the scheduler.
     let published = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
     published.into_iter().filter_map(|device| Some((role(device)?, device)))
 }
@@ -53,7 +51,7 @@ fn role(device: &Device) -> Option<Role> {
 }
 
 impl<'a> NodeDevices<'a> {
-    /// The devices of a node; `None` where it has published no graph.
+    /// The devices of a node; `None` if it has published no graph.
     pub fn of(view: &'a ClusterView, node: &'a str) -> Option<Self> {
         let topology = view.topology(node)?;
         let mut devices = Self { node, topology, gpus: BTreeMap::new(), nics: BTreeMap::new() };
@@ -67,7 +65,7 @@ impl<'a> NodeDevices<'a> {
         Some(devices)
     }
 
-    /// The cells of the graph with the devices that are published.
+    /// The cells of the graph, reduced to published devices.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
         let mut cells = self.topology.cells(level);
         for cell in &mut cells {
@@ -77,7 +75,7 @@ impl<'a> NodeDevices<'a> {
         cells
     }
 
-    /// How many cells with GPUs and NICs have none of them in use.
+    /// The number of cells with GPUs and NICs of which no device is in use.
     pub fn whole_cells(&self, level: Level, in_use: &AllocatedState) -> usize {
         let free =
             |device: Option<&&Device>| device.is_some_and(|device| !in_use.contains(device.id()));
@@ -99,18 +97,18 @@ pub fn text<'a>(device: &'a Device, attribute: &str) -> Option<&'a str> {
     }
 }
 
-/// Whether a bool attribute is there and true.
+/// Returns true if a boolean attribute exists and is true.
 pub fn is_true(device: &Device, attribute: &str) -> bool {
     matches!(device.attribute(attribute), Some(AttributeValue::Bool(true)))
 }
 
-/// Where a device is, by the standard attribute, else by that of upstream DRANET.
+/// The PCI address of a device, from the standard attribute, or else from that of upstream DRANET.
 pub fn address(device: &Device) -> Option<PciAddress> {
     let names = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
     names.iter().find_map(|name| text(device, name))?.parse().ok()
 }
 
-/// Partitions of a GPU (MIG and the like) share its address and are no whole one.
+/// Returns true for a whole GPU. Partitions (MIG and the like) share its address.
 fn is_whole(device: &Device, driver: &GpuDriver) -> bool {
     driver.kind_attribute.is_none_or(|name| text(device, name) == Some(driver.gpu_kind))
 }

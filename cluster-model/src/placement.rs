@@ -1,5 +1,4 @@
-//! The nodes that a pod's own selectors leave: `spec.nodeSelector` and the required node
-//! affinity.
+//! The nodes that a pod's own selectors allow: `spec.nodeSelector` and the required node affinity.
 
 use crate::view::ClusterView;
 use dra_allocator::NodeSelector;
@@ -8,7 +7,7 @@ use k8s_openapi::api::core::v1::{self as core, Pod};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-/// Which nodes a pod can run on, as far as its own selectors say.
+/// The node selectors of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement {
     /// `spec.nodeSelector`.
@@ -21,7 +20,7 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity(pub NodeSelector);
 
-// The selector's own parts have no hash; its text is as good.
+// The selector's parts are not hashable; its text serves instead.
 impl Hash for Affinity {
     fn hash<H: Hasher>(&self, state: &mut H) {
         format!("{:?}", self.0).hash(state);

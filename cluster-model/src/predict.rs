@@ -1,5 +1,5 @@
-//! What the scheduler would do with a pod's claims on a node, by replaying its
-//! allocator on the view.
+//! Predicts what the scheduler would do with a pod's claims on a node, by replaying its allocator
+//! on the view.
 
 use crate::names::{alternative, label};
 use crate::view::{ClusterView, KnownClaim, ObjectKey};
@@ -11,53 +11,54 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Search steps after which a prediction is given up: the most that a claim
-/// made by admission may cost on a node.
+/// The number of search steps after which a prediction is given up: the most that a claim from
+/// admission may cost on a node.
 pub const STEPS_MAX: u64 = 10_000;
 
-/// What is known of a claim's future on a node.
+/// The predicted result of claims on a node.
 #[derive(Clone, Debug)]
 pub enum Prediction {
-    /// It fits.
+    /// The claims fit.
     Fits {
-        /// The devices that would be taken, claim by claim.
+        /// The devices that the scheduler would allocate, claim by claim.
         allocations: Vec<ClaimAllocation>,
-        /// Whether it will be these and no others, with all else unchanged. Before 1.36 the
+        /// True if the scheduler allocates exactly these, with all else unchanged. Before 1.36 the
         /// scheduler takes pools in random order, and this is one of its choices.
         is_exact: bool,
     },
-    /// It does not fit, for this reason.
+    /// The claims do not fit, for this reason.
     NoFit(String),
-    /// Nothing can be said, for this reason.
+    /// The result is unknown, for this reason.
     Unknown(String),
 }
 
-/// What a pod's claims still ask for, and what they have.
+/// A pod's claims, allocated or not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodClaims {
-    /// Without an allocation, in the order in which the scheduler takes them.
+    /// Claims without an allocation, in the scheduler's order.
     pub open: Vec<OpenClaim>,
-    /// With one.
+    /// Claims with an allocation.
     pub allocated: Vec<ObjectKey>,
 }
 
 /// A claim without an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenClaim {
-    /// The claim, or its template where the claim is not known yet.
+    /// The claim, or its template if the claim is not known yet.
     pub key: ObjectKey,
-    /// Whether the claim itself is known.
+    /// True if the claim itself is known.
     pub is_made: bool,
-    /// Whether admission wrote it, so that its alternatives differ in nearness only.
+    /// True if admission wrote it. Its alternatives then differ only in nearness.
     pub is_ours: bool,
-    /// What it asks for.
+    /// The spec of the claim.
     pub spec: Arc<ResourceClaimSpec>,
 }
 
 /// The pod's claims as the scheduler will see them.
 ///
 /// # Errors
-/// The reason why a claim is not known well enough.
+///
+/// Returns a reason if a claim is unknown.
 pub fn pod_claims(pod: &Pod, view: &ClusterView) -> Result<PodClaims, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let entries = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_deref());
@@ -71,7 +72,7 @@ pub fn pod_claims(pod: &Pod, view: &ClusterView) -> Result<PodClaims, String> {
             }
             Reference::NotNeeded => continue,
         };
-        // Two entries may name one claim.
+        // Two entries may refer to the same claim.
         let is_known = claims.allocated.contains(&key)
             || claims.open.iter().any(|open| open.is_made && open.key == key);
         match view.claim(&key) {
@@ -86,20 +87,21 @@ pub fn pod_claims(pod: &Pod, view: &ClusterView) -> Result<PodClaims, String> {
 }
 
 impl OpenClaim {
-    /// The claim as the allocator takes it.
+    /// The claim in the allocator's form.
     ///
     /// # Errors
-    /// What the allocator does not understand of it.
+    ///
+    /// Returns a reason if the allocator does not support the claim.
     pub fn parse(&self) -> Result<Claim, String> {
         let name = ClaimName::new(self.key.namespace.as_str(), self.key.name.as_str());
         Claim::from_spec(name, &self.spec).map_err(|error| error.to_string())
     }
 
-    /// How good the alternative of a result is, 0 for the best; the place of the chosen
-    /// subrequest in its `firstAvailable`, as the scheduler counts.
+    /// The rank of the chosen alternative, 0 for the best: the index of the subrequest in its
+    /// `firstAvailable`, as the scheduler ranks it.
     ///
-    /// Alternatives that admission wrote are ways to be near, in an order that says
-    /// nothing: they are equally good, but for the last resort of any devices.
+    /// Alternatives written by admission are equivalent ways to be near, in arbitrary order. They
+    /// all rank as best, except for the last resort of any devices.
     pub fn alternative(&self, request: &str) -> u32 {
         let Some((request, chosen)) = request.split_once('/') else { return 0 };
         if self.is_ours {
@@ -113,7 +115,7 @@ impl OpenClaim {
     }
 }
 
-/// Replays the allocator for these claims on a node with what is in use now.
+/// Replays the allocator for these claims on a node with the current use of devices.
 pub fn predict(view: &ClusterView, node: &str, claims: &[Claim]) -> Prediction {
     let inventory = view.inventory();
     let limits = Limits::steps(STEPS_MAX);
@@ -121,8 +123,8 @@ pub fn predict(view: &ClusterView, node: &str, claims: &[Claim]) -> Prediction {
     prediction(attempt)
 }
 
-/// What [`predict`] says of each of these nodes where `in_use` is in use; nodes that are
-/// alike are asked once. `stop` ends it early: nodes that were not reached are left out.
+/// Runs [`predict`] for each of these nodes with the devices in `in_use`; equivalent nodes share a
+/// search. `stop` ends it early; nodes not reached by then are left out.
 pub fn predict_each<'n>(
     view: &ClusterView,
     nodes: impl IntoIterator<Item = &'n str>,
@@ -159,17 +161,17 @@ fn prediction(attempt: Attempt) -> Prediction {
     }
 }
 
-/// The claim behind an entry of a pod's `spec.resourceClaims`.
+/// The claim that an entry of a pod's `spec.resourceClaims` refers to.
 enum Reference {
-    /// A claim of this name.
+    /// The claim with this name.
     Claim(String),
-    /// Not made from its template yet.
+    /// The claim is not created from its template yet.
     NotMade,
-    /// The resource claim controller found that none is needed.
+    /// The resource claim controller decided that no claim is needed.
     NotNeeded,
 }
 
-/// A claim made from a template is named in the pod's status only.
+/// Only the pod's status names a claim that is created from a template.
 fn reference(pod: &Pod, entry: &PodResourceClaim) -> Reference {
     if let Some(name) = &entry.resource_claim_name {
         return Reference::Claim(name.clone());
@@ -184,25 +186,25 @@ fn reference(pod: &Pod, entry: &PodResourceClaim) -> Reference {
 }
 
 fn made(key: ObjectKey, claim: &KnownClaim) -> Result<OpenClaim, String> {
-    let nothing = || format!("claim `{key}` asks for nothing");
+    let nothing = || format!("claim `{key}` has no requests");
     let spec = claim.spec.clone().ok_or_else(nothing)?;
     let is_ours = claim.labels.contains_key(label::TEMPLATE);
     Ok(OpenClaim { key, is_made: true, is_ours, spec })
 }
 
-/// The claim as its template says; templates cannot change.
+/// The claim that the template will produce; templates are immutable.
 fn template(
     view: &ClusterView,
     namespace: &str,
     entry: &PodResourceClaim,
 ) -> Result<OpenClaim, String> {
-    let unknown = || format!("claim `{}` of the pod is not known", entry.name);
+    let unknown = || format!("claim `{}` of the pod is unknown", entry.name);
     let name = entry.resource_claim_template_name.clone().ok_or_else(unknown)?;
     let key = ObjectKey { namespace: namespace.to_owned(), name };
     let template = view.template(&key).ok_or_else(unknown)?;
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     let is_ours = labels.is_some_and(|labels| labels.contains_key(label::TEMPLATE));
-    let nothing = || format!("claim `{}` of the pod asks for nothing", entry.name);
+    let nothing = || format!("claim `{}` of the pod has no requests", entry.name);
     let spec = template.spec.clone().ok_or_else(nothing)?;
     Ok(OpenClaim { key, is_made: false, is_ours, spec: Arc::new(spec) })
 }

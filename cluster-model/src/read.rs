@@ -21,8 +21,8 @@ struct PageMeta {
     token: Option<String>,
 }
 
-/// Reads every object of a list of the API server, `/api/v1/nodes`, page by page, so that
-/// neither side holds all objects at once as text.
+/// Reads every object of a list in the API server, such as `/api/v1/nodes`, page by page. Neither
+/// side then holds the text of all objects at once.
 pub async fn each(
     client: &Client,
     path: &str,
@@ -42,7 +42,7 @@ pub async fn each(
     }
 }
 
-/// Reads one object, if it is there.
+/// Reads one object; `None` if it does not exist.
 pub async fn one(client: &Client, path: &str) -> kube::Result<Option<Box<RawValue>>> {
     match client.request(get(path)?).await {
         Ok(object) => Ok(Some(object)),
@@ -51,7 +51,7 @@ pub async fn one(client: &Client, path: &str) -> kube::Result<Option<Box<RawValu
     }
 }
 
-/// Reads what the API server answers as text.
+/// Reads the API server's response as text.
 pub async fn text(client: &Client, path: &str) -> kube::Result<String> {
     client.request_text(get(path)?).await
 }

@@ -1,5 +1,5 @@
-//! Machines worth remembering: one node of each kind and pool, as its drivers
-//! published it, kept in a ConfigMap when the pool is scaled to zero.
+//! Remembered machines: one node of each kind and pool, as its drivers published it. They are kept
+//! in a ConfigMap for when the pool is scaled to zero.
 
 use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder};
@@ -10,22 +10,21 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use topology_graph::NodeTopology;
 
-/// A label that a new node of the pool will not have.
+/// A label that differs on a new node of the pool.
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
-/// What the name of a remembered machine begins with in the view: no node's name holds
-/// a slash.
+/// The prefix of a remembered machine's name in the view. No node name contains a slash.
 const PREFIX: &str = "remembered/";
 
-/// An entry is some ten kilobytes unpacked; a thousand times that is no entry.
+/// The maximum unpacked size of an entry in bytes. Real entries have about ten kilobytes.
 const UNPACKED_MAX: u64 = 10 << 20;
 
-/// A machine as it was seen.
+/// A remembered machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// The node, with its labels only.
+    /// The node, reduced to its labels.
     pub node: Node,
-    /// Its slices of GPUs and NICs.
+    /// Its ResourceSlices of GPUs and NICs.
     pub slices: Vec<ResourceSlice>,
     /// Its graph.
     pub topology: NodeTopology,
@@ -34,16 +33,16 @@ pub struct Remembered {
 /// An entry cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RememberedError {
-    /// It cannot be packed, or is not packed as it should be.
-    #[error("failed to pack or unpack it")]
+    /// It cannot be packed or unpacked.
+    #[error("failed to compress or decompress the entry")]
     Unpack(#[source] io::Error),
-    /// It holds something else.
-    #[error("failed to understand it")]
+    /// Its content is invalid.
+    #[error("failed to parse the entry")]
     Parse(#[source] serde_json::Error),
 }
 
 impl Remembered {
-    /// Keeps of a node and its slices what does not name the node.
+    /// Keeps everything about a node and its slices except names of the node.
     pub fn new(node: Node, slices: Vec<ResourceSlice>, topology: NodeTopology) -> Self {
         let mut labels = node.metadata.labels.unwrap_or_default();
         labels.remove(HOSTNAME_LABEL);
@@ -54,7 +53,7 @@ impl Remembered {
         Self { node, slices: slices.into_iter().map(bare).collect(), topology }
     }
 
-    /// The objects of a node of this name.
+    /// The objects for a node with this name.
     #[must_use]
     pub fn as_node(&self, name: &str) -> Self {
         let mut objects = self.clone();
@@ -68,7 +67,7 @@ impl Remembered {
         objects
     }
 
-    /// Compressed JSON.
+    /// Encodes the machine as compressed JSON.
     pub fn encode(&self) -> Result<Vec<u8>, RememberedError> {
         let json = serde_json::to_vec(self).map_err(RememberedError::Parse)?;
         let mut packed = Vec::new();
@@ -77,7 +76,7 @@ impl Remembered {
         Ok(packed)
     }
 
-    /// Reads what [`Self::encode`] wrote.
+    /// Decodes the output of [`Self::encode`].
     pub fn decode(packed: &[u8]) -> Result<Self, RememberedError> {
         let mut json = Vec::new();
         let mut decoder = GzDecoder::new(packed).take(UNPACKED_MAX);
@@ -86,12 +85,12 @@ impl Remembered {
     }
 }
 
-/// The name under which the machine of this key stands in the view.
+/// The name in the view of the machine with this key.
 pub(crate) fn name(key: &str) -> String {
     format!("{PREFIX}{key}")
 }
 
-/// Whether a node of the view is a remembered machine, and not one that is there.
+/// Returns true if a node of the view is a remembered machine instead of a real node.
 pub(crate) fn is_name(node: &str) -> bool {
     node.starts_with(PREFIX)
 }

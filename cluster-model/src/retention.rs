@@ -1,50 +1,49 @@
-//! For how long a remembered machine stays: until its pool has not been seen for a while, or
-//! until there are too many.
+//! Decides how long a remembered machine is kept: until its pool has not been seen for some time,
+//! or until there are too many machines.
 //!
-//! When each was last seen stands in an annotation of the ConfigMap, by the day, so that it
-//! is written once a day.
+//! An annotation of the ConfigMap holds the date on which each machine was last seen. Dates have a
+//! precision of one day, so that the annotation is written once a day.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The annotation of the ConfigMap: JSON, a date for each key.
+/// The annotation of the ConfigMap: a JSON object with a date per key.
 pub const LAST_SEEN: &str = "dranet.io/last-seen";
 
-/// How much of a day a date may be behind.
+/// How far a stored date may lag.
 const PRECISION: SignedDuration = SignedDuration::from_hours(24);
 
-/// For how long machines stay.
+/// How long machines are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// After how long a machine that is not there any more is forgotten.
+    /// The time after which a machine that is gone is forgotten.
     pub forget_after: SignedDuration,
-    /// The most machines.
+    /// The maximum number of machines.
     pub max: usize,
 }
 
-/// When each machine was last seen, by its key.
+/// When each machine was last seen, by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastSeen(BTreeMap<String, Timestamp>);
 
 impl LastSeen {
-    /// Reads the annotation; what cannot be read has not been seen yet.
+    /// Parses the annotation; invalid entries count as never seen.
     pub fn parse(annotation: Option<&str>) -> Self {
         let texts: BTreeMap<String, String> =
             annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         Self(texts.into_iter().filter_map(|(key, text)| Some((key, text.parse().ok()?))).collect())
     }
 
-    /// The annotation.
+    /// The text of the annotation.
     pub fn to_annotation(&self) -> String {
         let texts: BTreeMap<&str, String> =
             self.0.iter().map(|(key, seen)| (key.as_str(), seen.to_string())).collect();
         serde_json::json!(texts).to_string()
     }
 
-    /// Takes in that these machines are there now, and decides which of all `entries` are
-    /// forgotten: those not seen for `forget_after`, then those seen the longest ago until
-    /// there are at most `max`. One that is there is never forgotten. An entry of which
-    /// nobody has written when it was seen counts as seen now.
+    /// Records which machines are present now, and decides which of all `entries` to forget: those
+    /// not seen for `forget_after`, then those not seen for the longest time, until at most `max`
+    /// remain. A present machine is never forgotten. An entry without a date counts as seen now.
     pub fn update(
         &mut self,
         entries: &BTreeSet<String>,
@@ -99,7 +98,7 @@ mod tests {
         let mut seen = LastSeen::default();
         let entries = keys(&["a", "b"]);
         for (today, present, forgotten) in [
-            // Nobody knows since when: it counts from now on.
+            // Without a date, an entry counts from now on.
             (0, keys(&["a", "b"]), keys(&[])),
             (10, keys(&["a"]), keys(&[])),
             (29, keys(&["a"]), keys(&[])),
@@ -121,7 +120,7 @@ mod tests {
         let all = keys(&["a", "b", "c", "d", "e"]);
         let forgotten = seen.update(&all, &keys(&["c", "d", "e"]), MONTH, day(2));
         assert_eq!(forgotten, keys(&["a", "b"]));
-        // What is there stays, however many.
+        // Present machines are kept, however many there are.
         let many = keys(&["c", "d", "e", "f"]);
         assert_eq!(seen.update(&many, &many, MONTH, day(3)), keys(&[]));
     }

@@ -1,6 +1,5 @@
-//! A cluster from files: Kubernetes objects as `kubectl get -o yaml` writes
-//! them, in lists, in several documents of one file, or in JSON; or as `kubectl dranet
-//! snapshot` writes them.
+//! Reads a cluster from files: Kubernetes objects as `kubectl get -o yaml` writes them, in lists,
+//! in several documents per file, or as JSON; or a file of `kubectl dranet snapshot`.
 
 mod archive;
 mod document;
@@ -26,7 +25,7 @@ pub enum SnapshotError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// A file is not JSON.
@@ -34,7 +33,7 @@ pub enum SnapshotError {
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The error with its position.
         source: serde_json::Error,
     },
     /// A file is not YAML.
@@ -42,7 +41,7 @@ pub enum SnapshotError {
     Yaml {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The error with its position.
         source: Box<serde_saphyr::Error>,
     },
     /// An object does not have the form of its kind.
@@ -50,22 +49,22 @@ pub enum SnapshotError {
     Object {
         /// The file.
         path: PathBuf,
-        /// Its kind.
+        /// The kind of the object.
         kind: String,
-        /// Its name, as far as it has one.
+        /// The name of the object; may be empty.
         name: String,
-        /// What is wrong.
+        /// The error.
         source: serde_json::Error,
     },
     /// An object was read and could not be understood.
-    #[error("failed to take in `{}`", path.display())]
+    #[error("failed to load `{}`", path.display())]
     View {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: Box<ViewError>,
     },
-    /// A snapshot of another version of the format.
+    /// The snapshot has another format version.
     #[error(
         "`{}` has the snapshot format `{found}`; this version of the program reads `{FORMAT}`",
         path.display()
@@ -81,28 +80,28 @@ pub enum SnapshotError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// There is nothing of a cluster in the files.
+    /// The files contain no objects of a cluster.
     #[error(
         "found no Node, ResourceSlice, DeviceClass, ResourceClaim or NodeTopology in `{}`",
         path.display()
     )]
     Empty {
-        /// What was asked for.
+        /// The path that was read.
         path: PathBuf,
     },
 }
 
-/// Reads a file, or every `.yaml`, `.yml`, `.json` and `.gz` file of a folder. The view
-/// keeps every `NodeTopology`.
+/// Reads a file, or every `.yaml`, `.yml`, `.json` and `.gz` file of a folder. The view keeps every
+/// `NodeTopology`.
 pub fn load(path: &Path) -> Result<(ClusterView, Found), SnapshotError> {
     let intake = load_keeping(path, &[])?;
     Ok((intake.view, intake.found))
 }
 
-/// The same, with the objects of these kinds as they are.
+/// As [`load`], but also keeps the original objects of these kinds.
 pub fn load_keeping(path: &Path, kinds: &'static [&'static str]) -> Result<Intake, SnapshotError> {
     let mut intake = Intake::keeping(kinds);
     for file in files(path)? {
@@ -118,14 +117,14 @@ pub fn load_keeping(path: &Path, kinds: &'static [&'static str]) -> Result<Intak
     Ok(intake)
 }
 
-/// The objects of one file, lists taken apart, in order.
+/// The objects of a file in order, with lists flattened.
 pub fn objects(path: &Path) -> Result<Vec<Value>, SnapshotError> {
     let read = |source| SnapshotError::Read { path: path.to_owned(), source };
     let text = fs::read_to_string(path).map_err(read)?;
     parse(&text, path)
 }
 
-/// The objects of a text that came from `path`, lists taken apart, in order.
+/// The objects of a text from `path` in order, with lists flattened.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Value>, SnapshotError> {
     let documents = match json(text) {
         Ok(documents) => documents,
@@ -141,16 +140,16 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<Value>, SnapshotError> {
     Ok(documents.into_iter().flat_map(flatten).collect())
 }
 
-/// One JSON document after the other.
+/// Parses consecutive JSON documents.
 fn json(text: &str) -> serde_json::Result<Vec<Value>> {
     serde_json::Deserializer::from_str(text).into_iter().collect()
 }
 
-/// The documents of a YAML file of any size. Aliases stay limited: they are what lets a
-/// short text stand for an endless one.
+/// Parses the documents of a YAML file of any size. Aliases are limited, since with them a short
+/// text can expand without bound.
 fn yaml(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
-    // Every node and event has at least a character, but for the ends of collections
-    // and documents.
+    // Every node and event takes at least one character, except the ends of collections and
+    // documents.
     let most = text.len().saturating_mul(4).saturating_add(1024);
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -180,7 +179,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, SnapshotError> {
     Ok(files)
 }
 
-/// Takes a `List` (or `NodeList`, …) apart; drops empty documents.
+/// Flattens a `List` (or `NodeList`, …) and drops empty documents.
 fn flatten(document: Value) -> Vec<Value> {
     match document {
         Value::Null => Vec::new(),
@@ -196,7 +195,7 @@ fn flatten(document: Value) -> Vec<Value> {
     }
 }
 
-/// Items of a typed list (`NodeList`) carry no kind of their own.
+/// Items of a typed list (`NodeList`) have no kind of their own.
 fn with_type(mut item: Value, kind: &str, version: Option<&Value>) -> Value {
     if let (Some(object), false) = (item.as_object_mut(), kind.is_empty()) {
         object.entry("kind").or_insert_with(|| kind.into());

@@ -1,8 +1,8 @@
-//! Graphs of nodes that publish none: under another NIC driver the cloud's name
-//! of the machine, which the NICs carry, says what its graph is.
+//! Graphs for nodes that publish none. With another NIC driver, the NICs carry the cloud's name of
+//! the machine, which determines its graph.
 //!
-//! Only for sizes that topology-graph has a description of. A node's own graph
-//! comes first, and a NIC of our driver says that one will come.
+//! This works only for sizes that topology-graph describes. A node's own graph takes precedence,
+//! and with a NIC of our driver it will be published soon.
 
 use crate::names::{self, attribute};
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology_graph::{Level, Overlay, Topology};
 
-/// The graphs, by node.
+/// The substitute graphs, by node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StandIns {
-    /// Node and type of its machine, by slice.
+    /// The node and machine type of each slice.
     slices: BTreeMap<String, (String, String)>,
-    /// Type of machine by node.
+    /// The machine type of each node.
     nodes: BTreeMap<String, String>,
-    /// Graph by type of machine.
+    /// The graph of each machine type.
     graphs: BTreeMap<String, Arc<Topology>>,
 }
 
@@ -46,8 +46,8 @@ impl StandIns {
     }
 }
 
-/// The graph of a type of machine, where its description says where both GPUs
-/// and NICs are; some descriptions only add to what the machine itself tells.
+/// The graph of a machine type, if its description locates both GPUs and NICs; some descriptions
+/// only supplement the machine's own facts.
 fn described(machine: &str) -> Option<Topology> {
     let (topology, _) = Topology::from_overlay(&Overlay::built_in(machine)?);
     let cells = topology.cells(Level::Numa);
@@ -55,7 +55,7 @@ fn described(machine: &str) -> Option<Topology> {
     whole.then_some(topology)
 }
 
-/// Node and type of machine of a slice of NICs whose driver publishes no shape.
+/// The node and machine type of a slice of NICs whose driver publishes no graph.
 fn machine(slice: &ResourceSlice) -> Option<(&str, &str)> {
     let spec = &slice.spec;
     if spec.driver != names::DRIVER {

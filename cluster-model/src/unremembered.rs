@@ -1,5 +1,5 @@
-//! Which machines of a view are to be remembered: those that no entry describes yet.
-//! How long they stay is decided in [`crate::retention`].
+//! Finds machines in a view that should be remembered: those that no entry describes yet.
+//! [`crate::retention`] decides how long entries are kept.
 
 use crate::names::attribute;
 use crate::node_devices::NodeDevices;
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::PciAddress;
 
-/// Labels by which clouds and autoscalers name a pool of nodes: what a pod is
-/// kept to a pool by, and what a new node of the pool will have again.
+/// Labels with which clouds and autoscalers name a node pool. Pods select the pool by them, and new
+/// nodes of the pool have them too.
 const POOL_LABELS: &[&str] = &[
     "node.kubernetes.io/instance-type",
     "kubernetes.azure.com/agentpool",
@@ -21,18 +21,18 @@ const POOL_LABELS: &[&str] = &[
     "oci.oraclecloud.com/node-pool-id",
 ];
 
-/// The machines that are there, by the keys of their entries: for each shape, GPU driver
-/// and pool that has GPUs and NICs the first node by name.
+/// The present machines by the keys of their entries: for each shape, GPU driver and pool with GPUs
+/// and NICs, the first node by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present {
-    /// Every key.
+    /// The keys of all present machines.
     pub keys: BTreeSet<String>,
-    /// The nodes that are to be remembered now: of those without an entry, or with one of a
-    /// machine that a plan could tell from them.
+    /// The nodes to remember now: those without an entry, or whose entry describes a machine that a
+    /// plan could distinguish from them.
     pub unremembered: BTreeMap<String, String>,
 }
 
-/// The machines that are there, and which of them are to be remembered now.
+/// Finds the present machines, and those to remember now.
 pub fn present(view: &ClusterView) -> Present {
     let mut nodes: Vec<&str> = view.inventory().node_names().map(|name| &**name).collect();
     nodes.retain(|name| !view.is_remembered(name));
@@ -55,7 +55,7 @@ pub fn present(view: &ClusterView) -> Present {
     Present { keys, unremembered }
 }
 
-/// Hash of what makes a kind of machine and a pool.
+/// The hash of everything that defines a kind of machine and a pool.
 fn key(view: &ClusterView, devices: &NodeDevices<'_>) -> String {
     let mut hash = Sha256::new();
     hash.update(devices.topology.shape().to_string());
@@ -74,9 +74,9 @@ fn key(view: &ClusterView, devices: &NodeDevices<'_>) -> String {
     format!("{digits:016x}")
 }
 
-/// What a plan could see of a machine: which devices have which attributes, and
-/// the values that tie devices. Names and addresses of single devices change
-/// from node to node.
+/// What a plan can see of a machine: which devices have which attributes, and the values that tie
+/// devices together. Names and addresses of single devices differ between nodes and are not
+/// included.
 fn appearance(devices: &NodeDevices<'_>) -> Vec<(PciAddress, Vec<String>)> {
     let tying = [attribute::NUMA_NODE, attribute::PCIE_ROOT];
     let look = |device: &Device| -> Vec<String> {

@@ -1,8 +1,8 @@
-//! The cluster as decisions see it: slices, classes, claims, nodes and their
-//! topologies, indexed.
+//! The cluster as decisions see it: an index of slices, classes, claims, nodes and their
+//! topologies.
 //!
-//! Watches and snapshots feed it by the same two verbs; whoever decides reads
-//! it. No IO, no clock.
+//! Watches and snapshots feed it through the same two functions; decisions read it. It does no IO
+//! and reads no clock.
 
 mod claims;
 mod devices;
@@ -32,50 +32,50 @@ use std::sync::Arc;
 use topology_graph::{NodeTopology, SpecError, Topology};
 use versions::Versions;
 
-/// An object could not be taken into the view; the view is as before.
+/// An object cannot be added to the view; the view is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// A slice, class, node or claim is not what the allocator understands.
+    /// The allocator does not support a slice, class, node or claim.
     #[error("failed to index {kind} `{name}`")]
     Inventory {
-        /// Its kind.
+        /// The kind of the object.
         kind: &'static str,
-        /// Its name, with the namespace where it has one.
+        /// Its name, with the namespace if it has one.
         name: String,
-        /// What is wrong.
+        /// The error.
         source: InventoryError,
     },
     /// A NodeTopology does not hold a graph.
     #[error("failed to read the graph of NodeTopology `{name}`")]
     Topology {
-        /// Name of the object, which is the node's.
+        /// The name of the object, which is the node's name.
         name: String,
-        /// What is wrong.
+        /// The error.
         source: SpecError,
     },
-    /// An entry of the remembered machines is not what this version wrote.
+    /// An entry of the remembered machines does not have this version's format.
     #[error("failed to read remembered machine `{key}`; delete it from its ConfigMap")]
     Remembered {
-        /// Key in the ConfigMap.
+        /// The key in the ConfigMap.
         key: String,
-        /// What is wrong.
+        /// The error.
         source: RememberedError,
     },
 }
 
-/// The extended resource that a class stands for.
+/// The extended resource of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ExtendedResource {
     name: String,
-    /// When the class was created.
+    /// The creation time of the class.
     created: Option<Timestamp>,
 }
 
-/// Objects of one kind go in and out of an index by these verbs only.
+/// Adds and removes objects of one kind; the only way to change an index.
 pub trait Index<K> {
-    /// Adds the object, or replaces the one of its name.
+    /// Adds or replaces an object.
     fn apply(&mut self, object: K) -> Result<(), ViewError>;
-    /// Removes the object of this name.
+    /// Removes the object with this key.
     fn delete(&mut self, key: &ObjectKey);
 }
 
@@ -97,7 +97,7 @@ impl ObjectKey {
         }
     }
 
-    /// The key of an object that is in no namespace.
+    /// The key of a cluster-scoped object.
     pub fn cluster_wide(name: &str) -> Self {
         Self { namespace: String::new(), name: name.to_owned() }
     }
@@ -155,12 +155,12 @@ impl Default for ClusterView {
 }
 
 impl ClusterView {
-    /// Slices, classes, nodes and allocated devices, as the allocator takes them.
+    /// The slices, classes, nodes and allocated devices, in the allocator's form.
     pub fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
-    /// Version and feature gates of the cluster's scheduler.
+    /// The version and feature gates of the cluster's scheduler.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -185,16 +185,16 @@ impl ClusterView {
         self.versions.of(node)
     }
 
-    /// The class that stands for an extended resource: of several the newest, of those of
-    /// one age the first by name (`extendedresourcecache` in
+    /// The class for an extended resource. Of several classes the newest counts; among those
+    /// created at the same time, the first by name (`extendedresourcecache` in
     /// `k8s.io/dynamic-resource-allocation/deviceclass`).
     pub fn class_of_extended_resource(&self, resource: &str) -> Option<&str> {
         let classes = self.extended.iter().filter(|(_, of)| of.name == resource);
-        // Of equal ones `min_by_key` takes the first.
+        // Among equal ones, `min_by_key` returns the first.
         classes.min_by_key(|(_, of)| Reverse(of.created)).map(|(class, _)| class.as_str())
     }
 
-    /// Whether a class stands for an extended resource, so that quota holds.
+    /// The extended resource of a class, if any; quotas on it then apply.
     pub fn extended_resource(&self, class: &str) -> Option<&str> {
         self.extended.get(class).map(|of| of.name.as_str())
     }
@@ -206,35 +206,34 @@ impl ClusterView {
         nodes.map(|(node, _)| node.as_str())
     }
 
-    /// The graph of a node, if it has published one, else that of its type of
-    /// machine. Nodes of one shape share it, so its identities (UUIDs, names) are
-    /// those of any of them.
+    /// The graph of a node: the published one, or else that of its machine type. Nodes of one shape
+    /// share it, so its identities (UUIDs, names) may be those of another node.
     pub fn topology(&self, node: &str) -> Option<&Arc<Topology>> {
         self.graphs.of(node).or_else(|| self.stand_ins.topology(node))
     }
 
-    /// The network of a node's NICs, as its graph tells it.
+    /// The network of a node's NICs, from its graph.
     pub fn fabric(&self, node: &str) -> Option<&str> {
         self.graphs.fabric(node)
     }
 
-    /// Whether any node has published a graph.
+    /// Returns true if any node has published a graph.
     pub fn has_graphs(&self) -> bool {
         !self.graphs.is_empty()
     }
 
-    /// Keeps every `NodeTopology` that comes from here on as it is published: for
-    /// who shows them. Decisions take the graph of the shape, which is held once.
+    /// Keeps every `NodeTopology` added from now on unchanged, for display. Decisions use the graph
+    /// of the shape, which is stored once.
     pub fn keep_topologies(&mut self) {
         self.graphs.keep_objects();
     }
 
-    /// The `NodeTopology` of a node, with its own identities, where they are kept.
+    /// The `NodeTopology` of a node with its own identities, if they are kept.
     pub fn node_topology(&self, node: &str) -> Option<&NodeTopology> {
         self.graphs.object(node)
     }
 
-    /// Every `NodeTopology` that is kept, by node name.
+    /// All kept `NodeTopologies`, by node name.
     pub fn node_topologies(&self) -> impl Iterator<Item = (&str, &NodeTopology)> {
         self.graphs.objects()
     }
@@ -249,8 +248,7 @@ impl ClusterView {
         self.claims.iter()
     }
 
-    /// The claims after this one in the order of their names, or all of them: for who
-    /// looks at them in several steps.
+    /// The claims after this key in name order, or all claims, for iteration in several steps.
     pub fn claims_after(
         &self,
         key: Option<&ObjectKey>,
@@ -258,7 +256,7 @@ impl ClusterView {
         self.claims.after(key)
     }
 
-    /// What a template holds.
+    /// The spec of a template.
     pub fn template(&self, key: &ObjectKey) -> Option<&ResourceClaimTemplateSpec> {
         self.templates.get(key)?.spec.as_ref()
     }
@@ -273,12 +271,12 @@ impl ClusterView {
         self.templates.get(key).map(|template| &**template)
     }
 
-    /// What namespaces may use of each resource.
+    /// The resources that quotas limit in each namespace.
     pub fn quotas(&self) -> &Quotas {
         &self.quotas
     }
 
-    /// Whether a node is none that is there, but a machine that was there once.
+    /// Returns true if a node is a remembered machine instead of a real node.
     pub fn is_remembered(&self, node: &str) -> bool {
         remembered::is_name(node)
     }

@@ -1,7 +1,6 @@
-//! Watches that keep a view, or another index, true.
+//! Watches that keep a view, or another index, up to date.
 //!
-//! One task per kind is the only asynchronous part; all that is decided from
-//! the view is decided elsewhere.
+//! Only this module is asynchronous, with one task per kind; decisions are made elsewhere.
 
 pub use crate::shared::SharedView;
 
@@ -25,34 +24,36 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use topology_graph::NodeTopology;
 
-/// How often the version is read again.
+/// The interval between reads of the version.
 const VERSION_PERIOD: Duration = Duration::from_mins(5);
-/// How soon it is asked for again where there was no answer.
+/// The time between attempts to read the version.
 const VERSION_RETRY: Duration = Duration::from_secs(2);
 
-/// Objects that are asked for at a time when a kind is listed. Slices are the
-/// largest, some fifty kilobytes each in memory; the default of 500 is a peak of
-/// tens of megabytes.
+/// The page size of lists. Slices are the largest objects, about fifty kilobytes each in memory;
+/// the default page size of 500 would peak at tens of megabytes.
 pub(crate) const PAGE: u32 = 100;
 
-/// Version and default gates of the cluster.
+/// The version of the cluster and its default gates.
 pub(crate) async fn settings(client: &Client) -> kube::Result<Settings> {
     let version = client.apiserver_version().await?;
     // Managed clusters write `37+`.
     let minor = version.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
     let known = minor.and_then(MinorVersion::new);
     if known.is_none() {
-        tracing::warn!(version = version.git_version, "Unknown version; taken for 1.37");
+        tracing::warn!(
+            version = version.git_version,
+            "Unknown Kubernetes version; treated as 1.37"
+        );
     }
     Ok(Settings::defaults_of(known.unwrap_or(MinorVersion::V1_37)))
 }
 
-/// Follows the cluster's version and every kind of the view for ever. `listed`
-/// makes, for the name of each, the value that is dropped when it is first in
-/// the view: when all are dropped, the view is whole.
+/// Follows the cluster's version and every kind of the view forever. `listed` creates a value for
+/// each name, which is dropped as soon as that kind is completely in the view. When all are
+/// dropped, the view is complete.
 ///
-/// Each kind has a task of its own: what the lists of a large cluster say takes seconds to
-/// read, and several processors read it together.
+/// Each kind has its own task: the lists of a large cluster take seconds to read, and several
+/// processors share the work.
 pub async fn follow<G: Send + 'static>(
     client: Client,
     view: SharedView,
@@ -68,7 +69,7 @@ pub async fn follow<G: Send + 'static>(
     spawn::<ResourceClaimTemplate, _>(&mut tasks, &client, &view, templates);
     spawn::<NodeTopology, _>(&mut tasks, &client, &view, listed("nodetopologies"));
     tasks.spawn(async move { view.keep_settled().await });
-    // A watch that panics ends the program, as it would without a task of its own.
+    // A watch that panics ends the program, as it would without a separate task.
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended
             && let Ok(panic) = error.try_into_panic()
@@ -87,7 +88,7 @@ where
     tasks.spawn(follow_kind::<K, G>(client.clone(), view.clone(), listed));
 }
 
-/// Reads the version again now and then: control planes are upgraded in place.
+/// Reads the version repeatedly, since control planes are upgraded in place.
 async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     let mut listed = Some(listed);
     loop {
@@ -99,7 +100,7 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
                 VERSION_PERIOD
             }
             Err(error) => {
-                tracing::warn!(%error, "Version of the cluster not read; trying again");
+                tracing::warn!(%error, "Failed to read the version of the cluster; trying again");
                 VERSION_RETRY
             }
         };
@@ -107,15 +108,15 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     }
 }
 
-/// Takes what a watch says, object by object.
+/// Receives the objects of a watch.
 pub trait Sink<K> {
-    /// Adds the object, or replaces the one of its name.
+    /// Adds or replaces an object.
     fn apply(&mut self, object: K);
-    /// Removes the object of this name.
+    /// Removes the object with this key.
     fn delete(&mut self, key: &ObjectKey);
-    /// Every object of a list has been taken in: what they were applied to must show it.
+    /// Called when all objects of a list have been applied.
     fn listed(&mut self) {}
-    /// The API server has just sent something of this kind.
+    /// Called when the API server has sent something of this kind.
     fn heard(&mut self, _kind: &str) {}
 }
 
@@ -146,7 +147,7 @@ where
     }
 }
 
-/// Follows one more kind of the view, for those who need it.
+/// Follows one more kind of the view.
 pub fn follow_kind<K, G>(client: Client, view: SharedView, listed: G) -> impl Future<Output = ()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -155,9 +156,8 @@ where
     follow_into(Api::<K>::all(client), watcher::Config::default(), view, listed)
 }
 
-/// Follows the groups of pods that the scheduler places itself, where and as soon as the API
-/// server has them: they are no part of a default installation. `listed` is dropped when it is
-/// known that there are none, too.
+/// Follows `PodGroup`s as soon as the API server serves them; a default installation does not.
+/// `listed` is dropped also if the API server does not serve them.
 pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
     let mut listed = Some(listed);
     wait_for_pod_groups(&client, || drop(listed.take())).await;
@@ -165,8 +165,8 @@ pub async fn follow_pod_groups<G>(client: Client, view: SharedView, listed: G) {
     follow_kind::<PodGroup, _>(client, view, listed).await;
 }
 
-/// Returns when the API server has `PodGroup`s of `scheduling.k8s.io/v1beta1`. Calls `absent`
-/// each time when it has not.
+/// Waits until the API server serves `PodGroup`s of `scheduling.k8s.io/v1beta1`. Calls `absent`
+/// after each check that finds none.
 pub async fn wait_for_pod_groups(client: &Client, mut absent: impl FnMut()) {
     loop {
         let pause = match serves_pod_groups(client).await {
@@ -176,7 +176,7 @@ pub async fn wait_for_pod_groups(client: &Client, mut absent: impl FnMut()) {
                 VERSION_PERIOD
             }
             Err(error) => {
-                tracing::warn!(%error, "API groups not read; trying again");
+                tracing::warn!(%error, "Failed to read API groups; trying again");
                 VERSION_RETRY
             }
         };
@@ -184,8 +184,7 @@ pub async fn wait_for_pod_groups(client: &Client, mut absent: impl FnMut()) {
     }
 }
 
-/// A group that is not installed is answered with 404 where it is asked for by name, so the
-/// list of groups comes first.
+/// Checks the list of API groups first, since a group that is not installed answers with 404.
 async fn serves_pod_groups(client: &Client) -> kube::Result<bool> {
     let version = <PodGroup as k8s_openapi::Resource>::API_VERSION;
     let name = <PodGroup as k8s_openapi::Resource>::URL_PATH_SEGMENT;
@@ -197,8 +196,8 @@ async fn serves_pod_groups(client: &Client) -> kube::Result<bool> {
     Ok(list.resources.iter().any(|it| it.name == name))
 }
 
-/// Feeds the objects that `config` selects into a sink for ever. `listed` is dropped when
-/// all of them have been taken in once.
+/// Feeds the objects that `config` selects into a sink forever. `listed` is dropped when all of
+/// them have been applied once.
 pub fn follow_into<K, S, G>(
     api: Api<K>,
     config: watcher::Config,
@@ -213,7 +212,7 @@ where
     follow_stream(watcher(api, config).default_backoff().boxed(), sink, listed)
 }
 
-/// Follows the one object of a kind that has this name.
+/// Follows the single object of a kind with this name.
 pub fn follow_object<K, G>(
     api: Api<K>,
     name: &str,
@@ -228,8 +227,8 @@ where
     follow_stream(watcher(api, config).default_backoff().boxed(), view, listed)
 }
 
-/// Feeds the events of one watch into a sink. The next page of a list is read while objects of
-/// the one before are taken in.
+/// Feeds the events of one watch into a sink. The next page of a list is read while objects of the
+/// previous page are applied.
 async fn follow_stream<K, S, G>(
     events: futures::stream::BoxStream<'static, watcher::Result<Event<K>>>,
     sink: S,
@@ -239,7 +238,7 @@ async fn follow_stream<K, S, G>(
     S: Sink<K>,
 {
     let (ahead, mut events) = read_ahead(events);
-    // It ends with this value.
+    // The reader ends when this value is dropped.
     let mut reader = JoinSet::new();
     reader.spawn(ahead);
     let kind = K::plural(&());
@@ -261,7 +260,7 @@ async fn follow_stream<K, S, G>(
     }
 }
 
-/// Reads a stream, up to a page ahead of who takes from it.
+/// Reads a stream up to one page ahead of its consumer.
 fn read_ahead<T: Send + 'static>(
     mut stream: futures::stream::BoxStream<'static, T>,
 ) -> (impl Future<Output = ()> + Send, mpsc::Receiver<T>) {
@@ -276,8 +275,8 @@ fn read_ahead<T: Send + 'static>(
     (read, receiver)
 }
 
-/// Puts what one watch says into a sink, object by object: a list of a large
-/// cluster is hundreds of megabytes and is never held as a whole.
+/// Feeds a watch into a sink object by object: a list of a large cluster has hundreds of megabytes
+/// and is never held as a whole.
 struct Feed<S> {
     sink: S,
     /// The objects of this watch that are in the sink, except those that only `named` has.
@@ -297,7 +296,7 @@ impl<S> Feed<S> {
         S: Sink<K>,
     {
         match event {
-            // What a list that broke off has named is in the sink.
+            // The objects of an interrupted list are in the sink.
             Event::Init => self.known.append(&mut self.named),
             Event::InitApply(object) => {
                 self.named.insert(ObjectKey::of(object.meta()));
@@ -325,7 +324,7 @@ impl<S> Feed<S> {
 
 pub(crate) fn report(error: &ViewError) {
     let source = std::error::Error::source(error).map(ToString::to_string);
-    tracing::warn!(%error, cause = source, "Object left out of the view");
+    tracing::warn!(%error, cause = source, "Invalid object skipped");
 }
 
 #[cfg(test)]
@@ -342,7 +341,7 @@ mod tests {
         view.read().inventory().node_names().map(|name| (**name).to_owned()).collect()
     }
 
-    /// What a watch says, and the nodes that the view has then.
+    /// Events of a watch, and the nodes in the view after each.
     #[test]
     fn a_view_is_what_the_watch_said_last() {
         let view = SharedView::default();

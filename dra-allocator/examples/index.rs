@@ -1,5 +1,5 @@
-//! Measures the index: how long a large cluster takes to load, what it takes of memory, and how
-//! long one claim takes on all nodes.
+//! Measures the index: the time to load a large cluster, the memory that it takes, and the time of
+//! one claim on all nodes.
 //!
 //! ```text
 //! cargo run --release -p dra-allocator --example index
@@ -17,22 +17,22 @@ use dra_allocator::{Claim, Inventory, Limits, MinorVersion, Settings, survey};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use serde_json::{Value, json};
 
-/// Measures the index of a large cluster, made up: half of each node's devices are GPUs, half
-/// NICs, of two cells.
+/// Measures the index with a synthetic large cluster: half of each node's devices are GPUs, half
+/// NICs, in two cells.
 #[derive(Parser)]
 struct Args {
-    /// How many nodes.
+    /// The number of nodes.
     #[arg(long, default_value_t = 5000)]
     nodes: usize,
-    /// How many devices each has of each kind.
+    /// The number of devices per node and kind.
     #[arg(long, default_value_t = 8)]
     devices: usize,
-    /// How often each question is asked; the fastest counts.
+    /// The number of repetitions; the fastest counts.
     #[arg(long, default_value_t = 10)]
     runs: u32,
 }
 
-/// What the kernel says that the process holds, in bytes.
+/// The resident memory of the process, in bytes.
 fn resident() -> Result<usize> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -40,7 +40,7 @@ fn resident() -> Result<usize> {
     Ok(kilobytes.trim().parse::<usize>()? * 1024)
 }
 
-/// The slice of a driver on a node. `own` is an attribute that only its node has.
+/// The slice of a driver on a node. `own` adds an attribute whose value is unique to the node.
 fn slice(args: &Args, driver: &str, node: usize, own: bool) -> Result<ResourceSlice> {
     let devices = (0..args.devices).map(|device| {
         let cell = device * 2 / args.devices;
@@ -81,7 +81,7 @@ fn slice(args: &Args, driver: &str, node: usize, own: bool) -> Result<ResourceSl
 
 const DRIVERS: [&str; 2] = ["gpu.example.com", "nic.example.com"];
 
-/// The index, and how long it took to take the slices in.
+/// Loads the slices. Returns the index and the time taken.
 fn load(args: &Args, own: bool) -> Result<(Inventory, Duration)> {
     let (mut inventory, mut took) = (Inventory::new(), Duration::ZERO);
     for node in 0..args.nodes {
@@ -103,7 +103,8 @@ fn load(args: &Args, own: bool) -> Result<(Inventory, Duration)> {
     Ok((inventory, took))
 }
 
-/// Two GPUs and two NICs of one NUMA node; with a selector on what each node has of its own.
+/// Two GPUs and two NICs of one NUMA node; `own` adds a selector on the attribute that is unique to
+/// each node.
 fn claim(own: bool) -> Result<Claim> {
     let expression = "device.attributes[\"gpu.example.com\"].?serial.orValue(0) >= 0";
     let mut gpus = json!({"deviceClassName": "gpu", "count": 2});
@@ -122,7 +123,7 @@ fn claim(own: bool) -> Result<Claim> {
     Ok(Claim::try_from(&serde_json::from_value(claim)?)?)
 }
 
-/// On each node as many pods of the claim as its number says, from none to what fits.
+/// Allocates the claim on each node as many times as the node's number says, up to what fits.
 fn use_some(args: &Args, inventory: &mut Inventory) -> Result<()> {
     for node in 0..args.nodes {
         let pool = format!("node-{node:05}");
@@ -144,7 +145,7 @@ fn use_some(args: &Args, inventory: &mut Inventory) -> Result<()> {
     Ok(())
 }
 
-/// Asks all nodes; with the answer of each in its own words.
+/// Runs the claim on all nodes. The second time includes the result in each node's names.
 fn ask(args: &Args, inventory: &Inventory, own: bool) -> Result<(usize, Duration, Duration)> {
     let claims = [claim(own)?];
     let (settings, limits) = (Settings::defaults_of(MinorVersion::V1_37), Limits::steps(10_000));

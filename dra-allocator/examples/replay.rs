@@ -25,7 +25,7 @@ use dra_allocator::Limits;
 use dra_allocator::replay::{Answer, Case};
 use flate2::bufread::MultiGzDecoder;
 
-/// How many differences are shown.
+/// The maximum number of differences shown.
 const SHOWN: usize = 10;
 
 /// Replays cases of Kubernetes' device allocator.
@@ -34,7 +34,7 @@ struct Args {
     /// JSON or JSON lines, gzipped or not.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The most steps of a case.
+    /// The maximum number of steps per case.
     #[arg(long, default_value_t = 100_000_000)]
     max_steps: u64,
 }
@@ -59,7 +59,7 @@ fn main() -> Result<ExitCode> {
     Ok(if results + steps == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The file, unpacked where it is gzipped.
+/// Opens the file, decompressing gzip.
 fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     let mut reader = BufReader::new(File::open(path)?);
     let gzipped = reader.fill_buf()?.starts_with(&[0x1f, 0x8b]);
@@ -82,7 +82,7 @@ fn replay(path: &Path, limits: Limits<'_>, tally: &mut Tally) -> Result<()> {
         }
         return Ok(());
     }
-    // One object over several lines.
+    // A single object that spans several lines.
     reader.read_to_string(&mut first)?;
     compare(&Case::from_json(&first)?, limits, tally)
 }

@@ -32,26 +32,26 @@ use generate::Channel;
 use random::Random;
 use serde_json::Value;
 
-/// Measures the allocator beside Kubernetes' own.
+/// Compares this crate's speed with Kubernetes' own allocator.
 #[derive(Parser)]
 struct Args {
     /// The program built from `tests/oracle`.
     #[arg(long)]
     oracle: PathBuf,
-    /// How often each case is run.
+    /// The number of runs per case.
     #[arg(long, default_value_t = 5)]
     runs: u32,
-    /// How many random clusters are drawn of each variant.
+    /// The number of random clusters per variant.
     #[arg(long, default_value_t = 1000)]
     random: usize,
-    /// Shows each case, not only the sums.
+    /// Shows each case instead of only the sums.
     #[arg(long)]
     each: bool,
-    /// Other cases than those of the crate, one JSON object a line.
+    /// Files with other cases, one JSON object per line.
     files: Vec<PathBuf>,
 }
 
-/// The times of cases with so many steps.
+/// The times of cases in a range of steps.
 #[derive(Default)]
 struct Stratum {
     cases: u32,
@@ -60,7 +60,7 @@ struct Stratum {
     ours: Duration,
 }
 
-/// The strata by steps.
+/// The ranges of steps.
 const STRATA: [(&str, RangeInclusive<i64>); 3] = [
     ("up to 100 steps", -1..=100),
     ("101 to 1000 steps", 101..=1000),
@@ -166,7 +166,7 @@ fn measure(args: &Args, lines: &[String]) -> Result<Vec<Measured>> {
     measured.collect()
 }
 
-/// What the oracle says to each case.
+/// The oracle's answers, one per case.
 fn ask(args: &Args, lines: &[String]) -> Result<Vec<Value>> {
     let path = env::temp_dir().join(format!("dra-speed-{}.jsonl", process::id()));
     fs::write(&path, lines.join("\n"))?;
@@ -185,7 +185,7 @@ fn ask(args: &Args, lines: &[String]) -> Result<Vec<Value>> {
 
 fn fastest(case: &Case, runs: u32) -> Result<Duration> {
     let replay = case.replay()?;
-    // The first run compiles.
+    // The first run compiles the expressions.
     black_box(replay.attempt(Limits::default()));
     let runs = (0..runs).map(|_| {
         let start = Instant::now();

@@ -1,8 +1,7 @@
-//! Allocation: which devices claims would get on a node.
+//! Predicts which devices claims get on a node.
 //!
-//! First everything is checked and prepared (`prepare`), then searched (`search`), then
-//! written down (`result`), as `Allocate` in
-//! `structured/internal/{stable,incubating,experimental}/allocator_*.go` does.
+//! `prepare` checks the claims, `search` finds devices, and `result` writes the allocations, as
+//! `Allocate` does in `structured/internal/{stable,incubating,experimental}/allocator_*.go`.
 
 mod capacity;
 mod constraint;
@@ -31,10 +30,10 @@ pub use error::{AllocateError, SelectorFailure, SelectorPlace};
 pub use limits::{Limits, MAX_DEVICES};
 pub use outcome::{Attempt, NoFit, Outcome};
 
-/// Which devices the claims of a pod would get on a node.
+/// Predicts which devices the claims of a pod get on a node.
 ///
-/// The claims are those of the pod that are not allocated yet, in the order of
-/// `spec.resourceClaims`. `state` is what is in use: [`Inventory::state`], or a hypothesis.
+/// `claims` are the pod's claims that are not allocated yet, in the order of `spec.resourceClaims`.
+/// `state` holds the devices in use: [`Inventory::state`], or a hypothetical state.
 pub fn allocate(
     inventory: &Inventory,
     node: &str,
@@ -68,12 +67,12 @@ pub fn allocate(
         },
         Ok(None) => Outcome::NoFit(no_fit(&problem)),
         Err(search::Halt::Failed(error)) => Outcome::Failed(error),
-        // More devices than fit into a claim: Kubernetes says "no" to the first claim, and
-        // the search has handled the others.
+        // More devices than a claim can hold. Kubernetes reports no fit for the first claim; the
+        // search has handled the other claims.
         Err(search::Halt::MaxSize) => Outcome::NoFit(NoFit::NoSolution),
         Err(search::Halt::OverBudget) => Outcome::OverBudget,
     };
-    // With one slice there is one order.
+    // One slice has only one order.
     let is_exact = is_exact || pools.iter().map(|pool| pool.slices.len()).sum::<usize>() <= 1;
     let is_exact = is_exact && !pools.iter().any(|pool| pool.is_disputed);
     Attempt { outcome, steps, is_exact }

@@ -1,4 +1,4 @@
-//! What claims get.
+//! Allocations of claims.
 
 use std::sync::Arc;
 
@@ -7,41 +7,41 @@ use crate::name::{DeviceId, QualifiedName};
 use crate::node::NodeSelector;
 use crate::quantity::Quantity;
 
-/// What a claim gets.
+/// The allocation of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimAllocation {
     /// The devices, in the order of their requests.
     pub results: Vec<DeviceResult>,
-    /// Configuration for drivers: that of classes first.
+    /// Configuration for drivers; the configuration of classes comes first.
     pub config: Vec<ConfigResult>,
-    /// The nodes that the claim can be used on; none: all.
+    /// The nodes on which the claim can be used; `None` means all nodes.
     pub node_selector: Option<NodeSelector>,
 }
 
-/// A device that a claim gets.
+/// An allocated device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceResult {
     /// `request`, or `request/subrequest`.
     pub request: Arc<str>,
     /// The device.
     pub device: DeviceId,
-    /// Whether the device stays free for others.
+    /// True if the device stays free for other claims.
     pub admin_access: bool,
     /// The tolerations of the request.
     pub tolerations: Vec<Toleration>,
-    /// Whether this is a share of the device, which Kubernetes gives a random id.
+    /// True if this is a share of the device, to which Kubernetes gives a random ID.
     pub is_share: bool,
-    /// What the share takes.
+    /// The capacity that the share takes.
     pub consumed_capacity: Vec<(QualifiedName, Quantity)>,
-    /// Conditions before the pod is bound.
+    /// Conditions that must hold before the pod is bound.
     pub binding_conditions: Vec<Arc<str>>,
-    /// Conditions that end the wait for them.
+    /// Conditions that end the wait for `binding_conditions`.
     pub binding_failure_conditions: Vec<Arc<str>>,
-    /// What kubelet leaves out for the device.
+    /// The node operations that the kubelet skips for the device.
     pub skip_node_operations: Vec<Arc<str>>,
 }
 
-/// Where configuration comes from.
+/// The object that a configuration comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigSource {
     /// The class.
@@ -53,9 +53,9 @@ pub enum ConfigSource {
 /// Configuration for a driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigResult {
-    /// Where it comes from.
+    /// The object that it comes from.
     pub source: ConfigSource,
-    /// The requests that it is for; empty: all.
+    /// The requests that it applies to; empty means all.
     pub requests: Vec<Arc<str>>,
     /// The configuration.
     pub config: OpaqueConfig,

@@ -1,19 +1,19 @@
 //! CEL selectors of devices.
 //!
-//! The environment of `k8s.io/dynamic-resource-allocation/cel/compile.go`: one variable
+//! The environment is that of `k8s.io/dynamic-resource-allocation/cel/compile.go`: one variable
 //! `device` with `driver`, `attributes`, `capacity` and `allowMultipleAllocations`, and the
-//! libraries that Kubernetes adds to CEL. An unknown domain of attributes is an empty map; an
-//! unknown attribute is a runtime error, and a runtime error ends the attempt for the pod.
+//! libraries that Kubernetes adds to CEL. An unknown domain of attributes is an empty map. An
+//! unknown attribute is a runtime error, which ends the attempt for the pod.
 //!
-//! Expressions come from an API server that has checked their types and costs, so neither is
-//! done here; what counts are values and runtime errors. A function that is not built here is
-//! refused by name ([`CompileError::Unsupported`]) and never answered wrongly.
+//! The API server has already checked types and costs of expressions, so this module does not. It
+//! reproduces values and runtime errors. A function that it does not implement is a compile error
+//! that names the function ([`CompileError::Unsupported`]), never a wrong result.
 //!
-//! Of the crate `cel` (0.15, alone, without `kube-cel`) the parser and the syntax tree are
-//! used. The evaluator is our own, for two reasons. Exactness: the map that answers for unknown
-//! domains, errors that `&&`, `||` and the macros absorb, equality between types and the texts
-//! of errors are the core of an evaluator, not extensions of one. Speed: `device.attributes
-//! ["d"].x` becomes one look-up, where values of maps would first have to be built.
+//! The parser and the syntax tree come from the crate `cel` (0.15, without `kube-cel`). The
+//! evaluator is our own, for two reasons. Exactness: the empty map for unknown domains, errors that
+//! `&&`, `||` and the macros absorb, equality between types, and the error texts belong to the core
+//! of an evaluator and cannot be added from outside. Speed: `device.attributes["d"].x` becomes one
+//! look-up, without building maps of values first.
 
 mod compile;
 mod error;
@@ -53,7 +53,7 @@ pub struct CompiledSelector {
 }
 
 impl CompiledSelector {
-    /// Whether a device passes, as the newest Kubernetes would say.
+    /// Returns true if a device passes, with the settings of the newest Kubernetes.
     pub fn matches(&self, device: &Device) -> Result<bool, RuntimeError> {
         if let Some(flaw) = &device.attributes.flaw {
             return Err(RuntimeError::new(ErrorClass::UnsupportedAttribute, &**flaw));
@@ -62,7 +62,7 @@ impl CompiledSelector {
         value.as_bool().ok_or_else(|| RuntimeError::not_bool(value.type_name()))
     }
 
-    /// Whether a device passes with the settings of an older Kubernetes.
+    /// Returns true if a device passes, with the given settings.
     pub fn matches_with(&self, device: &Device, settings: &Settings) -> Result<bool, RuntimeError> {
         if settings.quirks.list_value_is_cel_error && device.attributes.lists {
             let list = device.attributes().find(|(_, value)| value.is_list());
@@ -73,7 +73,7 @@ impl CompiledSelector {
         self.matches(device)
     }
 
-    /// Adds the attributes that the expression can look at.
+    /// Adds the attributes that the expression can read.
     pub(crate) fn add_mentions(&self, mentions: &mut Mentions) {
         mentions.add_node(&self.root);
     }
@@ -89,16 +89,16 @@ impl CompiledSelector {
 
 type Compiled = OnceLock<Result<CompiledSelector, CompileError>>;
 
-/// How many expressions are remembered. A cluster has some tens.
+/// The maximum number of cached expressions. A cluster has a few dozen.
 const MAX_KNOWN: usize = 4096;
 
-/// Compiled expressions by their text. Compiling is a pure function, and takes longer than a
-/// search; claims with the same selectors come all the time.
+/// A cache of compiled expressions by text. Compilation is a pure function and takes longer than a
+/// search, and many claims have the same selectors.
 static KNOWN: LazyLock<Mutex<HashMap<Arc<str>, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
 
-/// An expression as it stands in a class or a claim, compiled when it is first needed.
+/// A selector expression of a class or a claim, compiled on first use.
 ///
-/// An expression that does not compile is an error only where a device meets it.
+/// An expression that does not compile causes an error only when it is evaluated on a device.
 #[derive(Clone)]
 pub struct Selector {
     expression: Arc<str>,
@@ -106,7 +106,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// A selector of this expression. Selectors of one text are compiled once.
+    /// Creates a selector. Equal texts are compiled once.
     pub fn new(expression: impl Into<Arc<str>>) -> Self {
         let expression = expression.into();
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Selector {
         Self { expression, compiled }
     }
 
-    /// The text.
+    /// The text of the expression.
     pub fn expression(&self) -> &Arc<str> {
         &self.expression
     }

@@ -1,4 +1,4 @@
-//! `ResourceClaims` and `DeviceClasses`: what is asked for.
+//! `ResourceClaims` and `DeviceClasses`.
 
 use std::slice;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub struct Class {
     pub config: Vec<OpaqueConfig>,
 }
 
-/// Configuration for a driver, passed on as it is.
+/// Opaque configuration for a driver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpaqueConfig {
-    /// The driver that it is for; none where the kind of configuration is not known.
+    /// The driver; `None` if the kind of configuration is unknown.
     pub driver: Option<Arc<str>>,
     /// The parameters.
     pub parameters: Arc<serde_json::Value>,
@@ -33,18 +33,18 @@ pub struct OpaqueConfig {
 pub struct Claim {
     /// The name, for messages.
     pub name: ClaimName,
-    /// The requests, in the order in which they are served.
+    /// The requests, in the order in which the search serves them.
     pub requests: Vec<Request>,
-    /// What must hold between the devices.
+    /// The constraints between devices.
     pub constraints: Vec<Constraint>,
-    /// Configuration, each for the requests named (empty: for all).
+    /// Configuration for the named requests.
     pub config: Vec<ClaimConfig>,
 }
 
 /// Configuration in a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimConfig {
-    /// The requests and subrequests that it is for; empty: all.
+    /// The requests and subrequests that it applies to; empty means all.
     pub requests: Vec<Arc<str>>,
     /// The configuration.
     pub config: OpaqueConfig,
@@ -55,23 +55,23 @@ pub struct ClaimConfig {
 pub struct Request {
     /// The name.
     pub name: Arc<str>,
-    /// What is asked for.
+    /// The requested devices.
     pub kind: RequestKind,
 }
 
-/// One thing, or the first that can be had of several.
+/// One alternative, or a prioritized list of alternatives.
 #[derive(Clone, Debug)]
 pub enum RequestKind {
     /// `exactly`.
     Exactly(Ask),
-    /// `firstAvailable`: each with the name of its subrequest.
+    /// `firstAvailable`: one entry per subrequest.
     FirstAvailable(Vec<Ask>),
-    /// Neither: some extension of a later Kubernetes.
+    /// Neither field is set: an extension of a later Kubernetes version.
     Unknown,
 }
 
 impl Request {
-    /// The alternatives; one for `exactly`.
+    /// The alternatives; exactly one for `exactly`.
     pub fn asks(&self) -> &[Ask] {
         match &self.kind {
             RequestKind::Exactly(ask) => slice::from_ref(ask),
@@ -80,73 +80,74 @@ impl Request {
         }
     }
 
-    /// Whether this is a `firstAvailable` request.
+    /// Returns true for a `firstAvailable` request.
     pub fn is_prioritized(&self) -> bool {
         matches!(self.kind, RequestKind::FirstAvailable(_))
     }
 }
 
-/// How many devices are asked for.
+/// The number of devices to allocate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllocationMode {
     /// This many.
     ExactCount(i64),
     /// All that match, at least one.
     All,
-    /// A mode that is not known here.
+    /// An unknown mode.
     Unknown(Arc<str>),
 }
 
-/// What devices are asked for, by an `exactly` request or a subrequest.
+/// The devices wanted by an `exactly` request or a subrequest.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// The name of the request or subrequest.
     pub name: Arc<str>,
-    /// The class that the devices must be of.
+    /// The device class.
     pub class: Arc<str>,
-    /// How many.
+    /// The number of devices.
     pub mode: AllocationMode,
-    /// Whether devices are taken without being marked as in use; none where not set.
+    /// Whether devices are taken without being marked as in use; `None` if not set.
     pub admin_access: Option<bool>,
-    /// The selectors that a device must pass, in order; none for an unknown kind of selector.
+    /// The selectors that a device must pass, in order; `None` for an unknown kind of selector.
     pub selectors: Vec<Option<Selector>>,
-    /// The taints that are tolerated.
+    /// The tolerated taints.
     pub tolerations: Vec<Toleration>,
-    /// The amounts asked of each device; none where the field is not set.
+    /// The capacity requested from each device; `None` if the field is not set.
     pub capacity: Option<Vec<(QualifiedName, Quantity)>>,
-    /// Attributes computed by CEL for constraints: names and expressions.
+    /// Attributes that CEL computes for constraints: names and expressions.
     pub derived_attributes: Vec<(Arc<str>, Selector)>,
 }
 
 impl Ask {
-    /// Whether devices are taken without being marked as in use.
+    /// Returns true if devices are taken without being marked as in use.
     pub fn is_admin(&self) -> bool {
         self.admin_access == Some(true)
     }
 
-    /// Whether all devices are asked for.
+    /// Returns true if all matching devices are requested.
     pub fn is_all(&self) -> bool {
         self.mode == AllocationMode::All
     }
 }
 
-/// A taint that is tolerated.
+/// A toleration of a device taint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toleration {
-    /// The key; empty: every key.
+    /// The key; empty matches every key.
     pub key: Arc<str>,
-    /// `Exists`, or `Equal` where it is empty.
+    /// `Exists` or `Equal`; empty means `Equal`.
     pub operator: Arc<str>,
     /// The value, for `Equal`.
     pub value: Arc<str>,
-    /// The effect; empty: every effect.
+    /// The effect; empty matches every effect.
     pub effect: Arc<str>,
-    /// How long a `NoExecute` taint is tolerated.
+    /// The time for which a `NoExecute` taint is tolerated, in seconds.
     pub seconds: Option<i64>,
 }
 
 impl Toleration {
-    /// `ToleratesTaint` in `k8s.io/dynamic-resource-allocation/resourceclaim`.
+    /// Returns true if the taint is tolerated (`ToleratesTaint` in
+    /// `k8s.io/dynamic-resource-allocation/resourceclaim`).
     pub fn tolerates(&self, taint: &DeviceTaint) -> bool {
         let wildcard = |own: &Arc<str>, other: &Arc<str>| own.is_empty() || own == other;
         wildcard(&self.effect, &taint.effect)
@@ -159,23 +160,23 @@ impl Toleration {
     }
 }
 
-/// What must hold between devices of a claim.
+/// A constraint between devices of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
-    /// The requests and subrequests that it binds; empty: all of the claim.
+    /// The requests and subrequests that it binds; empty means all.
     pub requests: Vec<Arc<str>>,
-    /// What must hold.
+    /// The kind of constraint.
     pub kind: ConstraintKind,
 }
 
 /// The kinds of constraints, with the fully qualified name of the attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConstraintKind {
-    /// The attribute has the same value on all devices.
+    /// `matchAttribute`: all devices have the same value.
     Match(Arc<str>),
-    /// The attribute has a different value on each device.
+    /// `distinctAttribute`: all devices have different values.
     Distinct(Arc<str>),
-    /// A kind that is not known here.
+    /// An unknown kind.
     Unknown,
 }
 
@@ -190,7 +191,7 @@ impl ConstraintKind {
 }
 
 impl Constraint {
-    /// Whether the constraint binds the devices of a request, or of its subrequest.
+    /// Returns true if the constraint binds the devices of a request or its subrequest.
     pub fn binds(&self, request: &str, subrequest: Option<&str>) -> bool {
         let names = |name: &Arc<str>| match subrequest {
             _ if **name == *request => true,

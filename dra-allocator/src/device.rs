@@ -1,8 +1,7 @@
-//! Devices, as `ResourceSlices` publish them.
+//! Devices as `ResourceSlices` publish them.
 //!
-//! The values of `Device` in `k8s.io/api/resource/v1/types.go`, with shared texts. Nothing here
-//! says which node a device belongs to or whether it is free: see [`crate::slice`] and
-//! [`crate::state`].
+//! Follows `Device` in `k8s.io/api/resource/v1/types.go`, with shared strings. [`crate::slice`]
+//! says which node a device belongs to, [`crate::state`] whether it is free.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,26 +15,26 @@ use crate::quantity::Quantity;
 pub enum AttributeValue {
     /// A boolean.
     Bool(bool),
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// A text.
+    /// A string.
     String(Arc<str>),
-    /// A semantic version, as text.
+    /// A semantic version, as a string.
     Version(Arc<str>),
     /// A list of booleans.
     Bools(Arc<[bool]>),
-    /// A list of numbers.
+    /// A list of integers.
     Ints(Arc<[i64]>),
-    /// A list of texts.
+    /// A list of strings.
     Strings(Arc<[Arc<str>]>),
-    /// A list of semantic versions, as text.
+    /// A list of semantic versions, as strings.
     Versions(Arc<[Arc<str>]>),
-    /// A kind of value that this crate does not know; Kubernetes has such from the future.
+    /// A kind of value that this crate does not know, from a later Kubernetes version.
     Unknown,
 }
 
 impl AttributeValue {
-    /// Whether the value is a list (feature `DRAListTypeAttributes`).
+    /// Returns true if the value is a list (feature `DRAListTypeAttributes`).
     pub fn is_list(&self) -> bool {
         matches!(self, Self::Bools(_) | Self::Ints(_) | Self::Strings(_) | Self::Versions(_))
     }
@@ -59,21 +58,22 @@ impl fmt::Display for AttributeValue {
 
 /// The attributes of a device, by name.
 ///
-/// Names and values are apart, so that devices of one kind share their list of names.
+/// Names and values are separate, so that devices of one kind share their list of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attributes {
     /// Sorted.
     pub(crate) names: Arc<[QualifiedName]>,
     pub(crate) values: Arc<[AttributeValue]>,
-    /// Whether any value is a list.
+    /// True if any value is a list.
     pub(crate) lists: bool,
-    /// Why CEL cannot read the attributes: Kubernetes converts all of them before it evaluates,
-    /// so that one bad value fails every selector (`DeviceMatches` in `cel/compile.go`).
+    /// Why CEL cannot read the attributes. Kubernetes converts all attributes before it evaluates
+    /// an expression, so that one bad value fails every selector (`DeviceMatches` in
+    /// `cel/compile.go`).
     pub(crate) flaw: Option<Arc<str>>,
 }
 
 impl Attributes {
-    /// Attributes from their names and values, in the order of the names.
+    /// Creates attributes from names and values in the same order.
     pub(crate) fn new(names: Arc<[QualifiedName]>, values: Arc<[AttributeValue]>) -> Self {
         let lists = values.iter().any(AttributeValue::is_list);
         let mut pairs = names.iter().zip(values.iter());
@@ -106,12 +106,12 @@ fn value_flaw(value: &AttributeValue) -> Option<String> {
     }
 }
 
-/// An amount that a device has, and what may be requested of it.
+/// A capacity of a device, and the amounts that may be requested from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCapacity {
     /// The amount.
     pub value: Quantity,
-    /// What may be requested, where the device can be shared.
+    /// The amounts that may be requested if the device can be shared.
     pub policy: Option<RequestPolicy>,
 }
 
@@ -131,25 +131,25 @@ impl DeviceCapacity {
     }
 }
 
-/// What may be requested of a capacity (`CapacityRequestPolicy`).
+/// The amounts that may be requested from a capacity (`CapacityRequestPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestPolicy {
-    /// What a request that names no amount takes.
+    /// The amount taken by a request that names none.
     pub default: Option<Quantity>,
-    /// The amounts that may be taken, ascending.
+    /// The valid amounts, ascending.
     pub valid_values: Vec<Quantity>,
-    /// The range that amounts must be in.
+    /// The range of valid amounts.
     pub valid_range: Option<ValidRange>,
 }
 
 /// A range of amounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidRange {
-    /// The least amount.
+    /// The minimum.
     pub min: Quantity,
-    /// The most.
+    /// The maximum.
     pub max: Option<Quantity>,
-    /// The distance between two valid amounts, from `min` on.
+    /// The step between two valid amounts, counted from `min`.
     pub step: Option<Quantity>,
 }
 
@@ -158,14 +158,14 @@ pub struct ValidRange {
 pub struct DeviceTaint {
     /// The key.
     pub key: Arc<str>,
-    /// The value, empty where none is given.
+    /// The value; empty if not set.
     pub value: Arc<str>,
-    /// What it does to pods that do not tolerate it.
+    /// The effect on pods that do not tolerate it.
     pub effect: Arc<str>,
 }
 
 impl DeviceTaint {
-    /// Whether the taint keeps new pods away. Unknown effects do not.
+    /// Returns true if the taint prevents allocation. Unknown effects do not.
     pub fn prevents_allocation(&self) -> bool {
         matches!(&*self.effect, "NoSchedule" | "NoExecute")
     }
@@ -181,7 +181,7 @@ impl fmt::Display for DeviceTaint {
     }
 }
 
-/// A set of counters that devices of a pool share.
+/// A set of counters that the devices of a pool share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSet {
     /// The name, unique in the pool.
@@ -190,23 +190,23 @@ pub struct CounterSet {
     pub counters: Vec<(Arc<str>, Quantity)>,
 }
 
-/// What a device takes from one of its pool's counter sets.
+/// What a device consumes from one of its pool's counter sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterConsumption {
     /// The counter set.
     pub set: Arc<str>,
     /// The amounts, by counter.
     pub counters: Vec<(Arc<str>, Quantity)>,
-    /// The groups that the device is compatible with (feature `DRADeviceCompatibilityGroups`).
+    /// The compatibility groups of the device (feature `DRADeviceCompatibilityGroups`).
     pub compatibility_groups: Vec<Arc<str>>,
 }
 
-/// What few devices have.
+/// Fields that few devices set.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Extras {
     pub(crate) taints: Vec<DeviceTaint>,
     pub(crate) consumes: Vec<CounterConsumption>,
-    /// The nodes of this device, where the slice leaves that to its devices.
+    /// The nodes of this device, if its slice sets nodes per device.
     pub(crate) target: Option<NodeTarget>,
     pub(crate) binds_to_node: bool,
     pub(crate) binding_conditions: Vec<Arc<str>>,
@@ -230,8 +230,9 @@ impl Device {
         &self.id
     }
 
-    /// The attribute of a fully qualified name: published under that name, or without a domain
-    /// where the domain is the driver's (`lookupStaticAttribute`).
+    /// Returns the attribute with a fully qualified name. Without a published attribute of that
+    /// name, a name whose domain is the driver's also matches the name without domain
+    /// (`lookupStaticAttribute`).
     pub fn attribute(&self, name: &str) -> Option<&AttributeValue> {
         self.attributes.get(name).or_else(|| {
             let (domain, id) = name.split_once('/')?;
@@ -239,7 +240,7 @@ impl Device {
         })
     }
 
-    /// The device as it would be without the attribute published under this name.
+    /// Returns the device without the attribute published under this name.
     #[must_use]
     pub fn without_attribute(&self, name: &str) -> Self {
         let kept = || self.attributes.iter().filter(|(known, _)| known.as_str() != name);
@@ -248,37 +249,37 @@ impl Device {
         Self { attributes: Attributes::new(names, values), ..self.clone() }
     }
 
-    /// All attributes, sorted by the name that they are published under.
+    /// All attributes, sorted by published name.
     pub fn attributes(&self) -> impl Iterator<Item = (&QualifiedName, &AttributeValue)> {
         self.attributes.iter()
     }
 
-    /// All capacities, sorted by the name that they are published under.
+    /// All capacities, sorted by published name.
     pub fn capacity(&self) -> &[(QualifiedName, DeviceCapacity)] {
         &self.capacity
     }
 
-    /// The taints, those of rules not included.
+    /// The taints in the slice. Taints of `DeviceTaintRules` are not included.
     pub fn taints(&self) -> &[DeviceTaint] {
         self.extras.as_ref().map_or(&[], |extras| &extras.taints)
     }
 
-    /// Whether several claims may hold the device at once.
+    /// Returns true if several claims may hold the device at once.
     pub fn allows_multiple_allocations(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.allow_multiple_allocations)
     }
 
-    /// What the device takes from shared counters.
+    /// What the device consumes from shared counters.
     pub fn consumes_counters(&self) -> &[CounterConsumption] {
         self.extras.as_ref().map_or(&[], |extras| &extras.consumes)
     }
 
-    /// The conditions that must be met before a pod with this device is bound.
+    /// The conditions that must hold before a pod with this device is bound.
     pub fn binding_conditions(&self) -> &[Arc<str>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.binding_conditions)
     }
 
-    /// The conditions that end the wait for a binding.
+    /// The conditions that end the wait for `binding_conditions`.
     pub fn binding_failure_conditions(&self) -> &[Arc<str>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.binding_failure_conditions)
     }

@@ -1,9 +1,9 @@
-//! Why claims do not fit on a node, and what would make them fit.
+//! Explains why claims do not fit on a node, and what would make them fit.
 //!
-//! For each request the devices of the node are sieved in the order in which the allocator asks:
-//! class, selectors, taints, capacity, use. The first sieve that leaves too few is the answer.
-//! Where every request by itself could be served, it is the constraints, or that requests want
-//! the same devices. Nothing here decides an allocation: that is [`crate::allocate()`].
+//! For each request, the node's devices are filtered in the allocator's order: class, selectors,
+//! taints, capacity, use. The first filter that leaves too few devices is the reason. If each
+//! request alone can be satisfied, the reason is a constraint, or requests that compete for the
+//! same devices. This module makes no allocation decision; [`crate::allocate()`] does.
 
 mod question;
 mod relax;
@@ -24,68 +24,67 @@ use crate::state::AllocatedState;
 
 pub use relax::Relaxation;
 
-/// The answer of the allocator and the reasons for it.
+/// The allocator's result and the reasons for it.
 #[derive(Debug)]
 pub struct Explanation {
-    /// What the allocator says.
+    /// The allocator's result.
     pub attempt: Attempt,
-    /// For each request and subrequest, in order.
+    /// One report per request or subrequest, in order.
     pub requests: Vec<RequestReport>,
-    /// Changes each of which alone would make the claims fit, the smallest first; empty where
-    /// they fit.
+    /// Changes that would each make the claims fit, smallest first; empty if they fit.
     pub relaxations: Vec<Relaxation>,
 }
 
-/// What a request finds on the node.
+/// The result for one request on the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestReport {
     /// The claim.
     pub claim: ClaimName,
     /// `request` or `request/subrequest`.
     pub request: Arc<str>,
-    /// How many devices it needs at least.
+    /// The minimum number of devices that it needs.
     pub needed: usize,
-    /// The devices of the node that the allocator looks at.
+    /// The number of the node's devices that the allocator considers.
     pub devices: usize,
-    /// Those that could be taken now, constraints aside.
+    /// The devices that are available now, ignoring constraints.
     pub available: Vec<DeviceId>,
-    /// The first thing that fails, where something does.
+    /// The first check that fails, if any.
     pub failure: Option<Failure>,
 }
 
-/// How many devices have each value of an attribute; none for those without it.
+/// The number of devices per value of an attribute; the key `None` counts devices without it.
 pub type ValueCounts = BTreeMap<Option<AttributeValue>, usize>;
 
-/// The first thing that fails for a request.
+/// The first check that fails for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
     /// The class does not exist.
     NoClass(Arc<str>),
-    /// The node has no devices at all that the allocator looks at.
+    /// The node has fewer devices than the request needs.
     NoDevices,
-    /// Too few devices are of the class.
+    /// Too few devices match the class.
     Class {
         /// The class.
         class: Arc<str>,
-        /// The selector that leaves too few.
+        /// The selector that leaves too few devices.
         expression: Arc<str>,
-        /// How many devices pass.
+        /// The number of devices that pass.
         left: usize,
     },
     /// Too few devices pass a selector of the request.
     Selector {
         /// The selector.
         expression: Arc<str>,
-        /// The attributes that the selector names and that no device it refuses has.
+        /// The attributes that the selector reads and that no rejected device has.
         missing: Vec<String>,
-        /// How many devices pass.
+        /// The number of devices that pass.
         left: usize,
     },
     /// A selector does not compile.
     Compile {
         /// The selector.
         expression: Arc<str>,
-        /// Why.
+        /// The error.
         error: CompileError,
     },
     /// A selector fails on a device, which ends the attempt for the pod on all nodes.
@@ -94,33 +93,33 @@ pub enum Failure {
         expression: Arc<str>,
         /// The device.
         device: DeviceId,
-        /// Why.
+        /// The error.
         error: RuntimeError,
     },
     /// Too many devices have taints that the request does not tolerate.
     Tainted(Vec<(DeviceId, DeviceTaint)>),
-    /// Too few devices have the capacity that is asked for.
+    /// Too few devices have the requested capacity.
     Capacity {
-        /// How many have it.
+        /// The number of devices that have it.
         left: usize,
     },
-    /// Too many devices are in use, by these claims where that is known.
+    /// Too many devices are in use; with the claim that holds each, if known.
     InUse(Vec<(DeviceId, Option<ClaimName>)>),
-    /// A constraint cannot be met by the devices that are available.
+    /// The available devices cannot satisfy a constraint.
     Constraint {
         /// The attribute that it compares.
         attribute: Arc<str>,
-        /// For each request that it binds the values of its available devices, and how many
-        /// have each; none for devices without the attribute.
+        /// For each request that the constraint binds: the values of its available devices, and the
+        /// number of devices with each.
         values: Vec<(Arc<str>, ValueCounts)>,
     },
-    /// The request could be served by itself, and not together with the others.
+    /// The request can be satisfied alone, but not together with the others.
     Together,
 }
 
-/// Explains what the allocator says to claims on a node.
+/// Explains the allocator's result for claims on a node.
 ///
-/// `limits` are those of each single search; explaining takes several.
+/// `limits` apply to each single search; an explanation takes several searches.
 pub fn explain(
     inventory: &Inventory,
     node: &str,
@@ -173,7 +172,8 @@ impl Question<'_> {
         }
     }
 
-    /// The devices that the ask can take, constraints aside; or what leaves too few.
+    /// Returns the devices that the request can take, ignoring constraints, or the check that
+    /// leaves too few.
     fn sieve<'d>(
         &self,
         ask: &Ask,
@@ -210,8 +210,8 @@ impl Question<'_> {
         self.unused(ask, needed, left)
     }
 
-    /// The devices that pass a selector, and those that do not. A device in use that the
-    /// selector fails on is passed over, as the allocator does.
+    /// Splits devices into those that pass a selector and those that do not. If the selector fails
+    /// on a device in use, the device is skipped, as in the allocator.
     fn select<'d>(
         &self,
         selector: &Selector,
@@ -294,7 +294,7 @@ impl Question<'_> {
     }
 }
 
-/// The attributes that an expression names in the usual form and that none of the devices has.
+/// The attributes that an expression reads in the usual form and that none of the devices has.
 fn missing(expression: &str, devices: &[&Device]) -> Vec<String> {
     let mut missing = Vec::new();
     for part in expression.split("device.attributes[\"").skip(1) {
@@ -311,8 +311,8 @@ fn missing(expression: &str, devices: &[&Device]) -> Vec<String> {
     missing
 }
 
-/// Every request could be served by itself: finds the constraint without which all could, or
-/// says that it is the requests together.
+/// Explains a failure where each request alone can be satisfied: reports the first constraint
+/// without which the claims fit, or else that the requests do not fit together.
 fn blame_together(
     question: &Question<'_>,
     claims: &[Claim],

@@ -1,8 +1,8 @@
-//! The index of what a cluster has: nodes, slices, classes, and what claims hold.
+//! The index of a cluster's objects: nodes, slices, classes, and the devices that claims hold.
 //!
-//! A watch feeds it by `apply`, `delete` and `reset`; questions read it. It holds what the
-//! API server says and no more: what a scheduler has in flight is a hypothesis of the caller,
-//! made on a clone of [`Inventory::state`]. Taints of `DeviceTaintRules` are not applied here.
+//! A watch feeds it with `apply`, `delete` and `reset`. It holds exactly what the API server
+//! reports. Allocations that a scheduler has in flight are the caller's hypothesis, made on a clone
+//! of [`Inventory::state`]. Taints of `DeviceTaintRules` are not applied here.
 
 mod broken;
 mod held;
@@ -32,7 +32,7 @@ pub use pools::GatherError;
 pub(crate) use pools::{Pool, PoolHealth};
 pub(crate) use slices::Place;
 
-/// An object could not be taken into the index; the index is as it was before.
+/// An object cannot be indexed; the index is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to index a {kind}")]
 pub struct InventoryError {
@@ -46,7 +46,7 @@ impl InventoryError {
     }
 }
 
-/// The index.
+/// The index of a cluster's objects.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     texts: Interner,
@@ -57,12 +57,12 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// An empty index.
+    /// Creates an empty index.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a `ResourceSlice`, or replaces the one of its name.
+    /// Adds or replaces a `ResourceSlice`.
     pub fn apply_slice(&mut self, slice: &ResourceSlice) -> Result<(), InventoryError> {
         let slice = wire::slice(slice, &mut self.texts);
         self.slices.apply(slice.map_err(InventoryError::of("ResourceSlice"))?);
@@ -70,12 +70,12 @@ impl Inventory {
         Ok(())
     }
 
-    /// Removes the `ResourceSlice` of a name, if there is one.
+    /// Removes the `ResourceSlice` with this name, if any.
     pub fn delete_slice(&mut self, name: &str) {
         self.slices.delete(name);
     }
 
-    /// Replaces all `ResourceSlices`; those that cannot be understood are left out and returned.
+    /// Replaces all `ResourceSlices`. Returns an error for each invalid one, which is skipped.
     pub fn reset_slices<'a>(
         &mut self,
         slices: impl IntoIterator<Item = &'a ResourceSlice>,
@@ -85,7 +85,7 @@ impl Inventory {
         slices.into_iter().filter_map(|slice| self.apply_slice(slice).err()).collect()
     }
 
-    /// Adds a `DeviceClass`, or replaces the one of its name.
+    /// Adds or replaces a `DeviceClass`.
     pub fn apply_class(&mut self, class: &DeviceClass) -> Result<(), InventoryError> {
         let class = wire::class(class, &mut self.texts);
         let class = class.map_err(InventoryError::of("DeviceClass"))?;
@@ -93,12 +93,12 @@ impl Inventory {
         Ok(())
     }
 
-    /// Removes the `DeviceClass` of a name, if there is one.
+    /// Removes the `DeviceClass` with this name, if any.
     pub fn delete_class(&mut self, name: &str) {
         self.classes.remove(name);
     }
 
-    /// Replaces all `DeviceClasses`; those that cannot be understood are left out and returned.
+    /// Replaces all `DeviceClasses`. Returns an error for each invalid one, which is skipped.
     pub fn reset_classes<'a>(
         &mut self,
         classes: impl IntoIterator<Item = &'a DeviceClass>,
@@ -107,19 +107,19 @@ impl Inventory {
         classes.into_iter().filter_map(|class| self.apply_class(class).err()).collect()
     }
 
-    /// Adds a Node, or replaces the one of its name.
+    /// Adds or replaces a Node.
     pub fn apply_node(&mut self, node: &WireNode) -> Result<(), InventoryError> {
         let node = wire::node(node, &mut self.texts).map_err(InventoryError::of("Node"))?;
         self.nodes.insert(node.name.clone(), Arc::new(node));
         Ok(())
     }
 
-    /// Removes the Node of a name, if there is one.
+    /// Removes the Node with this name, if any.
     pub fn delete_node(&mut self, name: &str) {
         self.nodes.remove(name);
     }
 
-    /// Replaces all Nodes; those that cannot be understood are left out and returned.
+    /// Replaces all Nodes. Returns an error for each invalid one, which is skipped.
     pub fn reset_nodes<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a WireNode>,
@@ -128,7 +128,7 @@ impl Inventory {
         nodes.into_iter().filter_map(|node| self.apply_node(node).err()).collect()
     }
 
-    /// Takes over what a `ResourceClaim` holds now.
+    /// Records the devices that a `ResourceClaim` holds.
     pub fn apply_claim(&mut self, claim: &ResourceClaim) -> Result<(), InventoryError> {
         let named = wire::claim_name(claim).map_err(InventoryError::of("ResourceClaim"))?;
         let held = wire::allocated_devices(claim, &mut self.texts);
@@ -137,12 +137,12 @@ impl Inventory {
         Ok(())
     }
 
-    /// Frees what a `ResourceClaim` held.
+    /// Releases the devices that a `ResourceClaim` held.
     pub fn delete_claim(&mut self, name: &ClaimName) {
         self.held.delete(name);
     }
 
-    /// Replaces what all claims hold; those that cannot be understood are left out and returned.
+    /// Replaces all claims. Returns an error for each invalid one, which is skipped.
     pub fn reset_claims<'a>(
         &mut self,
         claims: impl IntoIterator<Item = &'a ResourceClaim>,
@@ -156,12 +156,12 @@ impl Inventory {
         self.nodes.keys()
     }
 
-    /// The node of a name.
+    /// The node with this name.
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
         self.nodes.get(name)
     }
 
-    /// The `DeviceClass` of a name.
+    /// The `DeviceClass` with this name.
     pub fn class(&self, name: &str) -> Option<&Arc<Class>> {
         self.classes.get(name)
     }
@@ -171,30 +171,31 @@ impl Inventory {
         self.classes.keys()
     }
 
-    /// What claims hold.
+    /// The devices that claims hold.
     pub fn state(&self) -> &AllocatedState {
         self.held.state()
     }
 
-    /// The devices that a claim holds, as a whole or a share of each; none with admin access.
+    /// The devices that a claim holds, as a whole or a share. Devices with admin access are not
+    /// held.
     pub fn held_by(&self, claim: &ClaimName) -> impl Iterator<Item = &DeviceId> {
         self.held.held_by(claim)
     }
 
-    /// A claim that holds the device, or a share of it.
+    /// A claim that holds the device or a share of it.
     pub fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
         self.held.holder(device)
     }
 
-    /// The devices of a node that can be allocated, in the order in which they are tried; those
-    /// of incomplete and invalid pools are left out.
+    /// The devices of a node that can be allocated, in search order. Devices of incomplete and
+    /// invalid pools are not included.
     pub fn devices_on(&self, node: &str, settings: &Settings) -> Result<Vec<&Device>, GatherError> {
         let pools = self.pools_on(&self.node_or_named(node), settings)?;
         let slices = pools.into_iter().flat_map(|pool| pool.slices);
         Ok(slices.flat_map(|slice| &slice.devices).collect())
     }
 
-    /// The pools of a node of which no device can be allocated.
+    /// The pools of a node from which nothing can be allocated, with the reason.
     pub fn broken_pools_on(
         &self,
         node: &str,
@@ -203,7 +204,7 @@ impl Inventory {
         Ok(broken::broken(self.pools_on(&self.node_or_named(node), settings)?))
     }
 
-    /// The pools of a node in the order of the search.
+    /// The pools of a node, in search order.
     pub(crate) fn pools_on(
         &self,
         node: &Node,
@@ -212,22 +213,22 @@ impl Inventory {
         pools::gather(&self.slices, node, settings)
     }
 
-    /// The node of a name; one without labels where nothing is known of it.
+    /// The node with this name, or a node without labels if it is unknown.
     pub(crate) fn node_or_named(&self, name: &str) -> Arc<Node> {
         self.nodes.get(name).cloned().unwrap_or_else(|| Arc::new(Node::named(name)))
     }
 
-    /// What a node alone has.
+    /// The slices that belong to this node only.
     pub(crate) fn place(&self, node: &str) -> Option<&Place> {
         self.slices.place(node)
     }
 
-    /// The slices of several nodes, in the order of allocation.
+    /// The slices of several nodes, in search order.
     pub(crate) fn shared_slices(&self) -> &[Arc<Slice>] {
         self.slices.shared()
     }
 
-    /// The slices of one node alone that hold counters, in the order of allocation.
+    /// The slices of one node only that hold counters, in search order.
     pub(crate) fn counter_slices(&self) -> &[Arc<Slice>] {
         self.slices.counters()
     }
@@ -237,7 +238,7 @@ impl Inventory {
         self.slices.all()
     }
 
-    /// The slice of a name.
+    /// The slice with this name.
     pub fn slice(&self, name: &str) -> Option<&Slice> {
         self.slices.get(name).map(|slice| &**slice)
     }

@@ -1,19 +1,20 @@
 //! Kubernetes' structured-parameters device allocator and CEL device environment, as a pure
 //! library.
 //!
-//! kube-scheduler gives devices to claims while it filters nodes, by an exhaustive first-fit
-//! search. This crate does the same search, device by device and step by step, so that one can
-//! know before: which devices a pod's claims get on a node ([`allocate()`]), how long the search
+//! kube-scheduler allocates devices to claims while it filters nodes, by an exhaustive first-fit
+//! search. This crate runs the same search, device by device and step by step. It therefore
+//! predicts which devices a pod's claims get on a node ([`allocate()`]), how many steps the search
 //! takes, and why it fails.
 //!
-//! [`Inventory`] is the index of what the cluster has; a watch feeds it. [`Claim`] is what is
-//! asked for, [`AllocatedState`] what is in use, [`Settings`] which Kubernetes is imitated.
+//! [`Inventory`] indexes the objects of a cluster; a watch feeds it. [`Claim`] holds the requests,
+//! [`AllocatedState`] the devices in use, and [`Settings`] the version of Kubernetes that is
+//! followed.
 //!
-//! The crate does no IO, knows no clock and is not async. It is not an API server: what it is
-//! given has been validated, and what cannot be understood is refused, not guessed.
+//! The crate does no IO, reads no clock and is not async. It expects objects that an API server has
+//! validated. It refuses what it does not understand; it never guesses.
 //!
-//! Go sources are named relative to `k8s.io/dynamic-resource-allocation@v0.37.1` unless they
-//! start otherwise.
+//! Go sources are named relative to `k8s.io/dynamic-resource-allocation@v0.37.1` unless they start
+//! otherwise.
 
 pub mod allocate;
 mod allocation;

@@ -1,9 +1,9 @@
 //! What nodes have in common.
 //!
-//! Machines of one kind publish slices that differ in names (of pools, slices and devices) and
-//! in the values of some attributes (UUIDs, addresses). All else is a slice's *frame*, and the
-//! values of one attribute on all its devices are a *column*. Both are held once, so that two
-//! slices are compared by comparing addresses. A node's frames in their order are its *shape*.
+//! Machines of one kind publish slices that differ only in names (of pools, slices and devices) and
+//! in the values of some attributes (UUIDs, addresses). The rest of a slice is its *frame*; the
+//! values of one attribute on all its devices are a *column*. Frames and columns are interned, so
+//! that two slices are compared by address. The ordered frames of a node are its *shape*.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::device::{AttributeValue, CounterSet, Device, DeviceCapacity, Extras};
 use crate::name::QualifiedName;
 use crate::quantity::Written;
 
-/// The values of an attribute by device; none where a device does not have it.
+/// The values of an attribute, one per device; `None` for a device without it.
 pub(crate) type Column = Arc<[Option<AttributeValue>]>;
 
-/// A slice but for its name and those of its pool and devices.
+/// A slice without its name and the names of its pool and devices.
 #[derive(Clone, Debug)]
 pub(crate) struct Likeness {
     pub(crate) frame: Arc<Frame>,
     /// In the order of the frame's names.
     pub(crate) columns: Arc<[Column]>,
-    /// The names of the devices. What machines of one kind call them is mostly the same.
+    /// The names of the devices; usually the same for all machines of one kind.
     pub(crate) roster: Arc<[Arc<str>]>,
 }
 
-/// Of a slice that is not in an index yet.
+/// The likeness of a slice that is not in an index yet.
 impl Default for Likeness {
     fn default() -> Self {
         Self { frame: Arc::new(Frame::default()), columns: Arc::default(), roster: Arc::default() }
     }
 }
 
-/// A slice but for names and the values of attributes.
+/// A slice without names and attribute values.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) driver: Arc<str>,
@@ -44,11 +44,11 @@ pub(crate) struct Frame {
     pub(crate) skip_node_operations: Vec<Arc<str>>,
     /// The names of the attributes of any device, sorted.
     pub(crate) names: Arc<[QualifiedName]>,
-    /// All amounts as they are written: results show that.
+    /// All amounts as written, since results show the notation.
     pub(crate) amounts: Vec<Written>,
 }
 
-/// A device but for its name and the values of attributes.
+/// A device without its name and attribute values.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DeviceFrame {
     lists: bool,
@@ -69,7 +69,7 @@ impl DeviceFrame {
     }
 }
 
-/// Enough of it to tell most apart.
+/// Hashes only a part that distinguishes most frames.
 impl Hash for Frame {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.driver.hash(state);
@@ -101,7 +101,7 @@ pub(crate) fn names(devices: &[Device]) -> Vec<QualifiedName> {
     names
 }
 
-/// The values of the attribute of this number among the names.
+/// The values of one attribute; `number` is its index among the frame's names.
 pub(crate) fn column(
     devices: &[Device],
     names: &Arc<[QualifiedName]>,
@@ -116,17 +116,17 @@ pub(crate) fn column(
     devices.iter().map(value).collect()
 }
 
-/// A slice, as part of a shape.
+/// A slice as part of a shape.
 #[derive(Clone, Debug)]
 pub(crate) struct ShapeSlice {
-    /// The number of its pool among the pools of the node.
+    /// The index of its pool among the node's pools.
     pub(crate) pool: usize,
-    /// Whether a device of its pool has a name twice.
+    /// True if a device name occurs twice in its pool.
     pub(crate) pool_repeats: bool,
     pub(crate) frame: Arc<Frame>,
 }
 
-/// Frames are held once: the same frame has the same address.
+/// Frames are interned, so equal frames have the same address.
 impl PartialEq for ShapeSlice {
     fn eq(&self, other: &Self) -> bool {
         self.pool == other.pool
@@ -143,7 +143,7 @@ impl Hash for ShapeSlice {
     }
 }
 
-/// What nodes have in common whose own devices are equal but for names and values of attributes.
+/// What nodes have in common whose own devices differ only in names and attribute values.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) slices: Vec<ShapeSlice>,

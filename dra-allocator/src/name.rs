@@ -1,9 +1,8 @@
-//! Names: of attributes and capacities, of pools and of devices.
+//! Names of attributes and capacities, pools, devices and claims.
 //!
-//! Text is shared (`Arc<str>`), so that copies are cheap and the index can hold each text once.
+//! Names are shared strings (`Arc<str>`): copies are cheap, and the index holds each string once.
 //! The rules are those of `QualifiedName` and `FullyQualifiedName` in
-//! `k8s.io/api/resource/v1/types.go`. Whether a name is well formed is the API server's
-//! question, not asked here.
+//! `k8s.io/api/resource/v1/types.go`. The API server validates names; this crate does not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,22 +14,22 @@ use std::sync::Arc;
 pub struct QualifiedName(Arc<str>);
 
 impl QualifiedName {
-    /// A name from its text.
+    /// Creates a name from its text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The name as it is written.
+    /// The name as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The part before the first slash, if there is one.
+    /// The part before the first slash, if any.
     pub fn domain(&self) -> Option<&str> {
         self.0.split_once('/').map(|(domain, _)| domain)
     }
 
-    /// The part after the first slash, or all of it.
+    /// The part after the first slash, or the whole name.
     pub fn id(&self) -> &str {
         self.0.split_once('/').map_or(&*self.0, |(_, id)| id)
     }
@@ -48,18 +47,18 @@ impl fmt::Debug for QualifiedName {
     }
 }
 
-/// A pool of devices: its driver and its name. The order is the order of allocation
-/// (`sortPoolsByID` in `pools_incubating.go`: bytewise).
+/// A pool of devices: driver and name. Pools sort in allocation order (`sortPoolsByID` in
+/// `pools_incubating.go`: bytewise).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId {
     /// The driver that publishes the pool.
     pub driver: Arc<str>,
-    /// The name of the pool, unique for its driver.
+    /// The name of the pool, unique per driver.
     pub pool: Arc<str>,
 }
 
 impl PoolId {
-    /// The device of this name in the pool.
+    /// The device with this name in the pool.
     pub(crate) fn device(&self, device: &Arc<str>) -> DeviceId {
         DeviceId { driver: self.driver.clone(), pool: self.pool.clone(), device: device.clone() }
     }
@@ -83,7 +82,7 @@ pub struct DeviceId {
 }
 
 impl DeviceId {
-    /// A device from its three names.
+    /// Creates an id from driver, pool and device name.
     pub fn new(
         driver: impl Into<Arc<str>>,
         pool: impl Into<Arc<str>>,
@@ -104,23 +103,23 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// The namespace and name of a claim; the namespace is empty where it is not known.
+/// The namespace and name of a claim; the namespace is empty if unknown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimName {
-    /// The namespace, or nothing.
+    /// The namespace; may be empty.
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
 }
 
 impl ClaimName {
-    /// A claim in a namespace.
+    /// Creates the name of a claim in a namespace.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
-/// As Kubernetes logs an object: `namespace/name`, or `name` alone (`klog.KObj`).
+/// Prints `namespace/name`, or `name` alone, as `klog.KObj` does.
 impl fmt::Display for ClaimName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {

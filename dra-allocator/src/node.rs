@@ -1,4 +1,4 @@
-//! Nodes, and the selection of nodes by slices and devices.
+//! Nodes and node selectors.
 //!
 //! Follows `NodeMatches` in `pools_incubating.go` and
 //! `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// What the allocator needs to know of a node.
+/// The facts about a node that the allocator needs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Node {
     /// The name.
@@ -19,16 +19,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that nothing is known of but its name.
+    /// Creates a node of which only the name is known.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 }
 
-/// Which nodes a slice or a device belongs to.
+/// The nodes that a slice or a device belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeTarget {
-    /// The node of this name.
+    /// The node with this name.
     Node(Arc<str>),
     /// All nodes.
     All,
@@ -37,7 +37,7 @@ pub enum NodeTarget {
 }
 
 impl NodeTarget {
-    /// Whether the node is one of them.
+    /// Returns true if the node is one of them.
     pub(crate) fn matches(&self, node: &Node) -> Result<bool, SelectorError> {
         match self {
             Self::Node(name) => Ok(*name == node.name),
@@ -47,19 +47,19 @@ impl NodeTarget {
     }
 }
 
-/// A selector of nodes: terms of which one must match.
+/// A node selector: at least one term must match.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct NodeSelector {
     /// The terms, `ORed`.
     pub terms: Vec<NodeSelectorTerm>,
 }
 
-/// A term: requirements that must all be met.
+/// A term: all its requirements must match.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct NodeSelectorTerm {
-    /// On fields of the node; only `metadata.name` is known.
+    /// Requirements on fields of the node; only `metadata.name` is supported.
     pub match_fields: Vec<Requirement>,
-    /// On labels of the node.
+    /// Requirements on labels of the node.
     pub match_expressions: Vec<Requirement>,
 }
 
@@ -70,7 +70,7 @@ pub struct Requirement {
     pub key: Arc<str>,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     pub operator: Arc<str>,
-    /// The values that it compares with.
+    /// The values to compare with.
     pub values: Vec<Arc<str>>,
 }
 
@@ -80,12 +80,12 @@ pub struct Requirement {
 pub struct SelectorError {
     /// The requirement.
     pub requirement: String,
-    /// What is wrong with it.
+    /// The reason.
     pub problem: &'static str,
 }
 
 impl NodeSelector {
-    /// The selector of one node, as Kubernetes writes it.
+    /// The selector for a single node, as Kubernetes writes it.
     pub fn of_node(name: &Arc<str>) -> Self {
         static WORDS: LazyLock<[Arc<str>; 2]> =
             LazyLock::new(|| ["metadata.name".into(), "In".into()]);
@@ -95,7 +95,7 @@ impl NodeSelector {
         Self { terms: vec![NodeSelectorTerm { match_fields, match_expressions: Vec::new() }] }
     }
 
-    /// Whether a node matches. All terms are checked for errors before any is evaluated.
+    /// Returns true if a node matches. All terms are checked for errors before any is evaluated.
     pub fn matches(&self, node: &Node) -> Result<bool, SelectorError> {
         for term in &self.terms {
             term.check()?;
@@ -117,7 +117,7 @@ impl NodeSelectorTerm {
         let field = |key: &str| (key == "metadata.name").then_some(&*node.name);
         !empty
             && self.match_expressions.iter().all(|r| r.matches_label(label(&r.key)))
-            // A field that is not known has the empty value (`fields.Set.Get`).
+            // An unknown field has an empty value (`fields.Set.Get`).
             && self.match_fields.iter().all(|r| r.matches_field(field(&r.key).unwrap_or("")))
     }
 }
@@ -127,25 +127,27 @@ impl Requirement {
         Err(SelectorError { requirement: self.to_string(), problem })
     }
 
-    /// `labels.NewRequirement`.
+    /// Validates the requirement (`labels.NewRequirement`).
     fn check_label(&self) -> Result<(), SelectorError> {
         match &*self.operator {
-            "In" | "NotIn" if self.values.is_empty() => self.invalid("it needs a value"),
+            "In" | "NotIn" if self.values.is_empty() => self.invalid("a value is required"),
             "Exists" | "DoesNotExist" if !self.values.is_empty() => {
-                self.invalid("it takes no value")
+                self.invalid("values are not allowed")
             }
-            "Gt" | "Lt" if self.number().is_none() => self.invalid("it needs one whole number"),
+            "Gt" | "Lt" if self.number().is_none() => {
+                self.invalid("exactly one integer is required")
+            }
             "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {
                 self.check_key().and_then(|()| self.check_values())
             }
-            _ => self.invalid("the operator is not known"),
+            _ => self.invalid("unknown operator"),
         }
     }
 
     fn check_key(&self) -> Result<(), SelectorError> {
         let name = self.key.rsplit_once('/').map_or(&*self.key, |(_, name)| name);
         if name.is_empty() || !is_label_text(name) {
-            return self.invalid("the key is not that of a label");
+            return self.invalid("invalid label key");
         }
         Ok(())
     }
@@ -154,14 +156,14 @@ impl Requirement {
         if self.values.iter().all(|value| is_label_text(value)) {
             return Ok(());
         }
-        self.invalid("a value is not one that a label can have")
+        self.invalid("invalid label value")
     }
 
     fn check_field(&self) -> Result<(), SelectorError> {
         match &*self.operator {
             "In" | "NotIn" if self.values.len() == 1 => Ok(()),
-            "In" | "NotIn" => self.invalid("a field needs one value"),
-            _ => self.invalid("a field knows only `In` and `NotIn`"),
+            "In" | "NotIn" => self.invalid("a field requires exactly one value"),
+            _ => self.invalid("a field supports only `In` and `NotIn`"),
         }
     }
 
@@ -193,7 +195,7 @@ impl Requirement {
         self.has(field) == (&*self.operator == "In")
     }
 
-    /// Whether two requirements say the same, the order of values aside.
+    /// Returns true if two requirements are equal, ignoring the order of values.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.key == other.key
             && self.operator == other.operator
@@ -202,8 +204,8 @@ impl Requirement {
     }
 }
 
-/// Whether a text can be a label's value: at most 63 of letters, digits, `-`, `_`, `.`, with a
-/// letter or digit at both ends.
+/// Returns true if the text is a valid label value: at most 63 letters, digits, `-`, `_` or `.`,
+/// with a letter or digit at both ends.
 fn is_label_text(text: &str) -> bool {
     let alphanumeric = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     text.len() <= 63

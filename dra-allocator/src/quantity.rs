@@ -1,8 +1,8 @@
 //! Quantities: `1`, `250m`, `80Gi`, `1e3`.
 //!
-//! Follows `k8s.io/apimachinery/pkg/api/resource`: how a text is read, rounded, compared and
-//! printed. Amounts are held exactly, as a whole number of 10⁻⁹. Kubernetes holds larger ones
-//! than fit here (above 10²⁴); such a text is refused.
+//! Parses, rounds, compares and prints as `k8s.io/apimachinery/pkg/api/resource` does. An amount is
+//! an exact integer in units of 10⁻⁹. Kubernetes supports amounts above 10²⁴; this crate rejects
+//! them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,21 +11,21 @@ use std::str::FromStr;
 
 const NANOS: i128 = 1_000_000_000;
 
-/// The largest amount, 10²⁴: a hundred thousand of them can be added up.
+/// The largest amount, 10²⁴. The sum of a hundred thousand such amounts still fits.
 const MAX_NANOS: i128 = NANOS * 1_000_000_000_000_000_000_000_000;
 
-/// How a quantity is printed.
+/// The notation of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// With a power of ten: `12e6`.
+    /// Decimal exponent: `12e6`.
     DecimalExponent,
-    /// With a power of 1024: `12Mi`.
+    /// Power of 1024: `12Mi`.
     BinarySi,
-    /// With a power of 1000: `12M`.
+    /// Power of 1000: `12M`.
     DecimalSi,
 }
 
-/// A quantity, and how it was written.
+/// A quantity with its notation.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
@@ -33,34 +33,34 @@ pub struct Quantity {
     form: Form,
 }
 
-/// How Kubernetes holds the amount. It matters in one place: [`Quantity::is_same_form`].
+/// How Kubernetes stores the amount. It matters only for [`Quantity::is_same_form`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Form {
-    /// A 64-bit number times a power of ten, and whether the text was kept with it.
+    /// A 64-bit integer times a power of ten; `text` is true if the original text was kept.
     Small { value: i64, scale: i32, text: bool },
-    /// A number of any size.
+    /// An arbitrary-precision number.
     Large,
 }
 
-/// A text is not a quantity that can be held.
+/// A text is not a supported quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text is not a quantity.
-    #[error("`{0}` is not a quantity")]
+    #[error("invalid quantity `{0}`")]
     Malformed(String),
-    /// The amount is larger than what this crate can hold.
-    #[error("the quantity `{0}` is larger than is supported here")]
+    /// The amount is larger than this crate supports.
+    #[error("quantity `{0}` exceeds the supported maximum of 10²⁴")]
     TooLarge(String),
 }
 
 impl Quantity {
-    /// A whole number.
+    /// Creates a quantity from an integer.
     pub fn new(value: i64, format: Format) -> Self {
         let form = Form::Small { value, scale: 0, text: false };
         Self { nanos: i128::from(value) * NANOS, format, form }
     }
 
-    /// A number of thousandths.
+    /// Creates a quantity from thousandths.
     pub fn from_milli(value: i64, format: Format) -> Self {
         let form = Form::Small { value, scale: -3, text: false };
         Self { nanos: i128::from(value) * (NANOS / 1000), format, form }
@@ -71,33 +71,33 @@ impl Quantity {
         self.nanos
     }
 
-    /// A sum or difference in the format of this quantity, if it can be held.
+    /// A sum or difference, in the notation of this quantity.
     pub(crate) fn with_nanos(&self, nanos: i128) -> Self {
         Self { nanos, format: self.format, form: Form::Large }
     }
 
-    /// How the quantity is printed.
+    /// The notation.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Whether the amount is below zero.
+    /// Returns true if the amount is below zero.
     pub fn is_negative(&self) -> bool {
         self.nanos < 0
     }
 
-    /// The amount as a whole number, rounded away from zero; 0 where that does not fit in 64
-    /// bits (`Quantity.Value`).
+    /// The amount as an integer, rounded away from zero; 0 if it does not fit in 64 bits
+    /// (`Quantity.Value`).
     pub fn value(&self) -> i64 {
         self.scaled(NANOS)
     }
 
-    /// The amount in thousandths, rounded away from zero; 0 where that does not fit.
+    /// The amount in thousandths, rounded away from zero; 0 if it does not fit in 64 bits.
     pub fn milli_value(&self) -> i64 {
         self.scaled(NANOS / 1000)
     }
 
-    /// What does not fit is 0 for a small form, and loses its high bits for a large one.
+    /// An overflow yields 0 for a small form; a large form loses its high bits.
     #[allow(clippy::cast_possible_truncation, reason = "Go truncates here")]
     fn scaled(&self, unit: i128) -> i64 {
         let value = div_away(self.nanos, unit);
@@ -107,13 +107,13 @@ impl Quantity {
         }
     }
 
-    /// The amount in thousandths where that is exact.
+    /// The amount in thousandths; `None` if that is not exact.
     pub fn exact_milli(&self) -> Option<i64> {
         let unit = NANOS / 1000;
         (self.nanos % unit == 0).then(|| i64::try_from(self.nanos / unit).ok()).flatten()
     }
 
-    /// Whether the amount is a whole number of 64 bits (`Quantity.AsInt64`).
+    /// The amount as a 64-bit integer; `None` if it is not one (`Quantity.AsInt64`).
     pub fn as_i64(&self) -> Option<i64> {
         match self.form {
             Form::Small { value, scale, .. } if scale >= 0 => {
@@ -129,15 +129,15 @@ impl Quantity {
         self.nanos as f64 / 1e9
     }
 
-    /// Whether two quantities are the same Go struct: the same digits, exponent, format and
-    /// kept text. Kubernetes compares a request with a policy's default like this
-    /// (`violatesPolicy` in `consumable_capacity.go`).
+    /// Returns true if two quantities are the same Go struct: same digits, exponent, format and
+    /// kept text. Kubernetes compares a request with a policy's default this way (`violatesPolicy`
+    /// in `consumable_capacity.go`).
     pub fn is_same_form(&self, other: &Self) -> bool {
         self.form != Form::Large && self.form == other.form && self.format == other.format
     }
 }
 
-/// A quantity as it is written: equal only where printing and policies see no difference.
+/// A quantity as written. Two are equal only if neither printing nor policies can distinguish them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written(pub(crate) Quantity);
 
@@ -161,7 +161,7 @@ impl Hash for Written {
     }
 }
 
-/// Compares amounts; the format does not matter.
+/// Compares amounts; the notation does not matter.
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
         self.nanos == other.nanos
@@ -210,7 +210,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// What a suffix multiplies with.
+/// The factor of a suffix.
 #[derive(Clone, Copy)]
 enum Multiplier {
     Ten(i32),
@@ -244,7 +244,7 @@ fn suffix(text: &str) -> Option<(Multiplier, Format)> {
     }
 }
 
-/// The parts of a text (`parseQuantityString`).
+/// The parts of a quantity's text (`parseQuantityString`).
 struct Parts<'a> {
     negative: bool,
     whole: &'a str,
@@ -262,7 +262,7 @@ impl<'a> Parts<'a> {
             None => ("", rest),
         };
         let any_digit = !whole.is_empty() || !fraction.is_empty();
-        // Leading zeros are no digits of the number.
+        // Leading zeros do not count as digits.
         let trimmed = whole.trim_start_matches('0');
         let whole = if trimmed.is_empty() { "0" } else { trimmed };
         any_digit.then_some(Self { negative, whole, fraction, suffix })
@@ -295,7 +295,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// How Kubernetes holds the number (the fast path of `ParseQuantity`).
+    /// How Kubernetes stores the number (the fast path of `ParseQuantity`).
     fn small_form(&self, multiplier: Multiplier, format: Format) -> Form {
         self.small(multiplier, format).unwrap_or(Form::Large)
     }
@@ -362,7 +362,7 @@ impl Quantity {
     fn write_decimal(&self, f: &mut fmt::Formatter<'_>, exponent_form: bool) -> fmt::Result {
         let mut value = self.nanos;
         let mut power = 0;
-        // Beyond exa there is no suffix, so Kubernetes prints none; keep the zeros instead.
+        // Kubernetes has no suffix beyond exa and prints none. This crate keeps the zeros instead.
         let last = if exponent_form { usize::MAX } else { DECIMAL.len() - 1 };
         while value % 1000 == 0 && power < last {
             value /= 1000;

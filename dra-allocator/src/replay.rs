@@ -1,8 +1,8 @@
-//! Cases of the conformance format: inputs of Kubernetes' allocator with what it answered.
+//! Replays conformance cases: inputs of Kubernetes' allocator with its results.
 //!
-//! The format is that of the test table of `structured/internal/allocatortesting`, exported as
-//! JSON: one object a case. Inputs are Kubernetes objects; outputs are the results in order,
-//! the error text, and the number of steps.
+//! The format is the test table of `structured/internal/allocatortesting`, exported as JSON with
+//! one object per case. Inputs are Kubernetes objects; outputs are the results in order, the error
+//! text, and the number of search steps.
 
 mod orders;
 
@@ -23,14 +23,14 @@ use crate::settings::{FeatureGates, MinorVersion, Settings, Variant};
 use crate::state::AllocatedState;
 use crate::wire::WireError;
 
-/// What stands for the random id of a share.
+/// Replaces the random ID of a share.
 const SHARE: &str = "SHARE";
 
-/// A case.
+/// A conformance case.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Case {
-    /// The name, for cases of the table.
+    /// The name, for cases of the test table.
     #[serde(default)]
     pub name: Option<String>,
     /// The seed, for random cases.
@@ -53,70 +53,70 @@ pub struct Case {
 /// A case cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It is not an object of the format.
+    /// The JSON is not a case.
     #[error("failed to read a case")]
     Json(#[from] serde_json::Error),
-    /// A version that is not known.
-    #[error("`{0}` is not a version of Kubernetes that is known here (1.34 to 1.37)")]
+    /// An unknown version.
+    #[error("unsupported Kubernetes version `{0}`: must be 1.34 to 1.37")]
     Version(String),
-    /// A variant that does not exist.
-    #[error("`{0}` is not a variant of the allocator (stable, incubating, experimental)")]
+    /// An unknown variant.
+    #[error("unknown allocator variant `{0}`: must be stable, incubating or experimental")]
     Channel(String),
-    /// A gate that the allocator does not have.
-    #[error("`{0}` is not a feature gate of the allocator")]
+    /// An unknown feature gate.
+    #[error("unknown feature gate `{0}`")]
     Feature(String),
-    /// A device in use whose name is not `driver/pool/device`.
-    #[error("`{0}` does not name a device")]
+    /// The name of a device in use is not `driver/pool/device`.
+    #[error("invalid device `{0}`: must be `driver/pool/device`")]
     Device(String),
-    /// A capacity in use.
+    /// A capacity in use is invalid.
     #[error("failed to read the capacity in use of `{device}`")]
     Capacity {
         /// The device.
         device: String,
-        /// Why.
+        /// The error.
         source: QuantityError,
     },
-    /// A slice, class or node.
+    /// A slice, class or node is invalid.
     #[error(transparent)]
     Inventory(#[from] InventoryError),
-    /// A claim.
+    /// A claim is invalid.
     #[error("failed to read a claim")]
     Claim(#[from] WireError),
 }
 
-/// What was answered, by Kubernetes or by us.
+/// The result of a case, from Kubernetes or from this crate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Answer {
-    /// The allocations as JSON; nothing where there are none.
+    /// The allocations as JSON; `None` if there are none.
     #[serde(default)]
     pub results: Option<Vec<Value>>,
-    /// The error; empty: none.
+    /// The error; empty if there is none.
     #[serde(default)]
     pub error: String,
-    /// The number of steps; −1 where it is not known.
+    /// The number of search steps; −1 if unknown.
     #[serde(default, rename = "numAllocateOne")]
     pub steps: i64,
 }
 
 impl Answer {
-    /// Reads an answer from JSON.
+    /// Parses a result from JSON.
     pub fn from_json(json: &str) -> Result<Self, ReplayError> {
         Ok(serde_json::from_str(json)?)
     }
 
-    /// Whether the results are equal, and both or neither are errors.
+    /// Returns true if the allocations are equal, and both or neither are errors.
     pub fn same_results(&self, other: &Self) -> bool {
         let results = |answer: &'_ Self| answer.results.clone().filter(|r| !r.is_empty());
         results(self) == results(other) && self.error.is_empty() == other.error.is_empty()
     }
 
-    /// Whether the steps are equal, or one is not known.
+    /// Returns true if the steps are equal, or one of them is unknown.
     pub fn same_steps(&self, other: &Self) -> bool {
         self.steps == other.steps || self.steps < 0 || other.steps < 0
     }
 }
 
-/// A case that is ready to run: everything is parsed.
+/// A case whose inputs are all parsed.
 #[derive(Debug)]
 pub struct Replay {
     inventory: Inventory,
@@ -127,12 +127,12 @@ pub struct Replay {
 }
 
 impl Case {
-    /// Reads a case from JSON.
+    /// Parses a case from JSON.
     pub fn from_json(json: &str) -> Result<Self, ReplayError> {
         Ok(serde_json::from_str(json)?)
     }
 
-    /// What Kubernetes answered.
+    /// The result from Kubernetes.
     pub fn expected(&self) -> Answer {
         self.expected.clone()
     }
@@ -146,7 +146,7 @@ impl Case {
         }
     }
 
-    /// The version, the gates and the variant.
+    /// The settings for the version, the gates and the variant of the case.
     pub fn settings(&self) -> Result<Settings, ReplayError> {
         let version = MinorVersion::parse(&self.kubernetes)
             .ok_or_else(|| ReplayError::Version(self.kubernetes.clone()))?;
@@ -165,7 +165,7 @@ impl Case {
         Ok(Settings::with_variant(version, gates, variant))
     }
 
-    /// Parses everything.
+    /// Parses all inputs of the case.
     pub fn replay(&self) -> Result<Replay, ReplayError> {
         let mut inventory = Inventory::new();
         inventory.apply_node(&self.node)?;
@@ -173,8 +173,8 @@ impl Case {
             let mut slice = slice.clone();
             let name = slice.metadata.name.clone().unwrap_or_default();
             if inventory.slice(&name).is_some() {
-                // The table has slices of one name, which no API server would. This comes
-                // directly after that name in the order.
+                // The table has several slices with one name, which no API server would accept. The
+                // new name sorts directly after the shared one.
                 slice.metadata.name = Some(format!("{name}\u{1}{number:04}"));
             }
             inventory.apply_slice(&slice)?;
@@ -218,7 +218,7 @@ impl Replay {
         allocate(inventory, node, claims, state, settings, limits)
     }
 
-    /// Runs the case and writes the answer down.
+    /// Runs the case and returns its result.
     pub fn run(&self, limits: Limits<'_>) -> Answer {
         let attempt = self.attempt(limits);
         let (results, error) = match attempt.outcome {
@@ -255,7 +255,7 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// The name of a pool may hold slashes.
+/// Parses `driver/pool/device`. A pool name may contain slashes.
 fn device_id(text: &str) -> Result<DeviceId, ReplayError> {
     let parts = text.split_once('/').and_then(|(driver, rest)| {
         rest.rsplit_once('/').map(|(pool, device)| DeviceId::new(driver, pool, device))

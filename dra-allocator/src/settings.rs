@@ -1,8 +1,9 @@
-//! Which allocator runs: the Kubernetes version, its feature gates, and what is peculiar to it.
+//! Selects the allocator to follow: Kubernetes version, feature gates, and the quirks of its
+//! variant.
 //!
-//! kube-scheduler has three copies of the allocator and takes the first whose features cover
-//! the enabled ones (`structured/allocator.go`). What differs between them and between
-//! versions is data here: one search reads [`Quirks`], there are no copies of it.
+//! kube-scheduler has three copies of the allocator and uses the first one whose features cover the
+//! enabled gates (`structured/allocator.go`). Here their differences, and those between versions,
+//! are data: one search reads [`Quirks`].
 
 use std::fmt;
 
@@ -11,21 +12,21 @@ use std::fmt;
 pub struct MinorVersion(u8);
 
 impl MinorVersion {
-    /// 1.34: `resource.k8s.io/v1` exists from here.
+    /// 1.34, the first with `resource.k8s.io/v1`.
     pub const V1_34: Self = Self(34);
     /// 1.35.
     pub const V1_35: Self = Self(35);
-    /// 1.36: from here the order of pools is defined.
+    /// 1.36, the first with a defined order of pools.
     pub const V1_36: Self = Self(36);
     /// 1.37.
     pub const V1_37: Self = Self(37);
 
-    /// The version `1.minor`, if it is one that this crate knows.
+    /// The version `1.minor`; `None` if this crate does not know it.
     pub fn new(minor: u8) -> Option<Self> {
         (34..=37).contains(&minor).then_some(Self(minor))
     }
 
-    /// Reads `1.36`, `v1.36`, `1.36.3` and the like, with what distributors add (`1.36+`).
+    /// Parses `1.36`, `v1.36`, `1.36.3` and suffixes of distributors (`1.36+`).
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix('v').unwrap_or(text).strip_prefix("1.")?;
         let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
@@ -44,7 +45,7 @@ impl fmt::Display for MinorVersion {
     }
 }
 
-/// The feature gates that change what the allocator does.
+/// The feature gates that affect allocation.
 ///
 /// Names are those of Kubernetes' gates without the prefix `DRA`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -54,13 +55,13 @@ pub struct FeatureGates {
     pub admin_access: bool,
     /// `DRAPrioritizedList`: requests with `firstAvailable`.
     pub prioritized_list: bool,
-    /// `DRAPartitionableDevices`: shared counters and selection of nodes per device.
+    /// `DRAPartitionableDevices`: shared counters, and node selection per device.
     pub partitionable_devices: bool,
     /// `DRADeviceTaints`.
     pub device_taints: bool,
-    /// `DRADeviceBindingConditions`, which has an effect with `DRAResourceClaimDeviceStatus` only.
+    /// `DRADeviceBindingConditions`. It has an effect only with `DRAResourceClaimDeviceStatus`.
     pub binding_conditions: bool,
-    /// `DRAResourceClaimDeviceStatus` is off. It is on by default in every version known here.
+    /// True if `DRAResourceClaimDeviceStatus` is off. It is on by default in every known version.
     pub without_claim_device_status: bool,
     /// `DRAConsumableCapacity`.
     pub consumable_capacity: bool,
@@ -76,8 +77,8 @@ pub struct FeatureGates {
     pub optional_node_operations: bool,
 }
 
-/// The gates of device allocation in `pkg/features/kube_features.go` of 1.34 to 1.37 that the
-/// allocator does not ask.
+/// Gates for devices in `pkg/features/kube_features.go` of 1.34 to 1.37 that do not affect
+/// allocation.
 const GATES_OF_OTHERS: &[&str] = &[
     "DRADeviceTaintRules",
     "DRAExtendedResource",
@@ -91,8 +92,7 @@ const GATES_OF_OTHERS: &[&str] = &[
 ];
 
 impl FeatureGates {
-    /// The gates that a version has on when nobody says otherwise
-    /// (`pkg/features/kube_features.go`).
+    /// The gates that are on by default in a version (`pkg/features/kube_features.go`).
     pub fn defaults_of(version: MinorVersion) -> Self {
         let from_1_36 = version >= MinorVersion::V1_36;
         Self {
@@ -106,8 +106,8 @@ impl FeatureGates {
         }
     }
 
-    /// Switches a gate by its name in Kubernetes; false where no version known here has a gate of
-    /// this name for device allocation. Gates that the allocator does not ask change nothing.
+    /// Sets a gate by its Kubernetes name. Returns false if no known version has a device gate with
+    /// this name. Gates that do not affect allocation are accepted and have no effect.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         if name == "DRAResourceClaimDeviceStatus" {
             self.without_claim_device_status = !on;
@@ -134,7 +134,7 @@ impl FeatureGates {
         true
     }
 
-    /// Whether devices may have conditions before a pod is bound (`AllocatorFeatures` in
+    /// Returns true if devices may have binding conditions (`AllocatorFeatures` in
     /// `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`).
     pub(crate) fn binds_devices(&self) -> bool {
         self.binding_conditions && !self.without_claim_device_status
@@ -144,20 +144,20 @@ impl FeatureGates {
 /// The three copies of the allocator in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// The oldest: no order of pools, no `distinctAttribute`, permutations inside a request.
+    /// The oldest: no pool order, no `distinctAttribute`, permutations within a request.
     Stable,
-    /// What the default gates of 1.36 and 1.37 choose.
+    /// The one that the default gates of 1.36 and 1.37 select.
     Incubating,
-    /// With the alpha features.
+    /// The one with the alpha features.
     Experimental,
 }
 
 impl Variant {
-    /// The copy that Kubernetes runs with these gates
-    /// (`NewAllocator` in `structured/allocator.go`).
+    /// The copy that Kubernetes uses with these gates (`NewAllocator` in
+    /// `structured/allocator.go`).
     pub fn of(version: MinorVersion, gates: &FeatureGates) -> Self {
         let from_1_37 = version >= MinorVersion::V1_37;
-        // The scheduler of 1.36 does not pass the gate of list attributes on.
+        // The scheduler of 1.36 does not pass on the gate for list attributes.
         let experimental = from_1_37
             && (gates.list_type_attributes
                 || gates.derived_attributes
@@ -174,44 +174,47 @@ impl Variant {
     }
 }
 
-/// What a variant of a version does that others do not.
+/// Differences between the allocators of versions and variants.
 ///
-/// All false is the incubating allocator of 1.37.
+/// The incubating allocator of 1.37 has none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "a set of independent switches")]
 pub struct Quirks {
-    /// Pools and slices come in no defined order. We take both as they came: one of the orders
-    /// that Kubernetes may take, since Go walks a small map from a random place on.
+    /// Pools and slices come in no defined order. This crate uses their order of arrival, which is
+    /// one of Kubernetes' possible orders, since Go iterates over a small map from a random
+    /// position.
     pub unordered: bool,
-    /// Within a request every order of devices is tried, not only every combination.
+    /// Within a request, every permutation of devices is tried instead of every combination.
     pub permutations: bool,
     /// `distinctAttribute` is an unknown kind of constraint.
     pub no_distinct_attribute: bool,
-    /// The node selector of a result names the node of the device's slice, not the node asked.
+    /// The node selector of a result names the node of the device's slice instead of the node under
+    /// test.
     pub selector_from_slice: bool,
-    /// `distinctAttribute` remembers one value for each request (Kubernetes issue 140438).
+    /// `distinctAttribute` remembers one value per request (Kubernetes issue 140438).
     pub distinct_by_request: bool,
-    /// Counters are kept by pool name, whatever the driver (Kubernetes pull request 140435).
+    /// Counters are shared by pools with the same name, whatever the driver (Kubernetes pull
+    /// request 140435).
     pub counters_by_pool_name: bool,
-    /// A slice with shared counters is taken as one that targets every node.
+    /// A slice with shared counters counts as one that targets every node.
     pub shared_counters_always_relevant: bool,
     /// A device with a list attribute makes every selector fail.
     pub list_value_is_cel_error: bool,
-    /// A request for all devices leaves out devices without room now.
+    /// A request with mode `All` skips devices without free capacity.
     pub all_mode_drops_full_devices: bool,
     /// A configuration that covers all requests still lists them.
     pub config_requests_kept: bool,
-    /// A share without a record of capacity does not make its device one in use.
+    /// A share without recorded capacity does not count as use of its device.
     pub shared_id_not_in_use: bool,
-    /// A capacity that cannot be represented makes the device unusable, and is no error; what
-    /// is rounded is printed in powers of two.
+    /// A capacity that cannot be represented makes the device unusable instead of failing; rounded
+    /// values are printed in powers of two.
     pub lenient_capacity: bool,
-    /// The running intersection of list values is not restored when the search goes back.
+    /// The running intersection of list values is not restored when the search backtracks.
     pub list_intersection_kept: bool,
 }
 
 impl Quirks {
-    /// What is peculiar to a variant of a version.
+    /// The quirks of a variant of a version.
     pub fn of(version: MinorVersion, variant: Variant, gates: &FeatureGates) -> Self {
         let before_1_37 = version < MinorVersion::V1_37;
         let stable = variant == Variant::Stable;
@@ -233,14 +236,14 @@ impl Quirks {
     }
 }
 
-/// The allocator to imitate.
+/// The allocator to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// The version of kube-scheduler.
     pub version: MinorVersion,
     /// The feature gates of kube-scheduler.
     pub gates: FeatureGates,
-    /// What is peculiar to the variant that runs.
+    /// The quirks of the variant.
     pub quirks: Quirks,
 }
 
@@ -250,17 +253,17 @@ impl Settings {
         Self::with_gates(version, FeatureGates::defaults_of(version))
     }
 
-    /// A version with given gates; the variant is the one that Kubernetes would choose.
+    /// A version with the given gates and the variant that Kubernetes selects for them.
     pub fn with_gates(version: MinorVersion, gates: FeatureGates) -> Self {
         Self::with_variant(version, gates, Variant::of(version, &gates))
     }
 
-    /// A given variant, whatever the gates would choose.
+    /// A version with the given gates and variant.
     pub fn with_variant(version: MinorVersion, gates: FeatureGates, variant: Variant) -> Self {
         Self { version, gates, quirks: Quirks::of(version, variant, &gates) }
     }
 
-    /// Whether Kubernetes itself would answer the same twice.
+    /// Returns true if Kubernetes itself gives the same result every time.
     pub fn is_deterministic(&self) -> bool {
         !self.quirks.unordered
     }
@@ -270,8 +273,7 @@ impl Settings {
 mod tests {
     use super::*;
 
-    /// All gates of device allocation in `kube_features.go` of 1.34.1, 1.35.0, 1.36.3 and 1.37.1
-    /// that change what the allocator does.
+    /// All gates in `kube_features.go` of 1.34.1, 1.35.0, 1.36.3 and 1.37.1 that affect allocation.
     const GATES: &[&str] = &[
         "DRAAdminAccess",
         "DRAConsumableCapacity",

@@ -1,4 +1,4 @@
-//! `ResourceSlices`: the devices of a pool, in parts, with the nodes that they belong to.
+//! `ResourceSlices`: parts of a pool, with their devices and the nodes that they belong to.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ pub use crate::device::CounterSet;
 pub enum SliceTarget {
     /// All its devices belong to the same nodes.
     Nodes(NodeTarget),
-    /// Each device says it by itself.
+    /// Each device names its nodes.
     PerDevice,
-    /// Nothing that is known was set: some extension of a later Kubernetes.
+    /// No known field is set: an extension of a later Kubernetes version.
     Unknown,
 }
 
-/// What some device of a slice has.
+/// Features used by any device of a slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Features {
-    /// Conditions before a pod is bound.
+    /// Binding conditions.
     pub(crate) binding_conditions: bool,
-    /// It consumes counters.
+    /// Consumption of counters.
     pub(crate) counters: bool,
-    /// It declares compatibility groups.
+    /// Compatibility groups.
     pub(crate) compatibility_groups: bool,
 }
 
@@ -46,36 +46,37 @@ impl Features {
 /// A `ResourceSlice`.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// The object's name. Within a pool slices are searched in its bytewise order.
+    /// The object's name. Slices of a pool are searched in bytewise order of their names.
     pub name: Arc<str>,
     /// The pool that it is part of.
     pub pool: PoolId,
-    /// The generation of the pool; lower ones are obsolete.
+    /// The generation of the pool; slices with lower generations are obsolete.
     pub generation: i64,
-    /// How many slices the pool has in this generation.
+    /// The number of slices in this generation of the pool.
     pub slice_count: i64,
     /// The nodes that it belongs to.
     pub target: SliceTarget,
-    /// Whether `perDeviceNodeSelection` is set at all, true or not.
+    /// True if `perDeviceNodeSelection` is set, even to false.
     pub(crate) has_per_device_selection: bool,
-    /// Whether two of its devices have the same name.
+    /// True if two of its devices have the same name.
     pub(crate) has_duplicates: bool,
-    /// What its devices have, looked up once: each attempt asks for it.
+    /// The features of its devices, cached because each attempt needs them.
     pub(crate) features: Features,
-    /// The devices, in the order in which they are tried.
+    /// The devices, in search order.
     pub devices: Vec<Device>,
-    /// Counters, in slices that hold no devices.
+    /// Counters; a slice with counters has no devices.
     pub shared_counters: Vec<CounterSet>,
-    /// What kubelet leaves out for these devices (feature `DRAOptionalNodeOperations`).
+    /// The node operations that the kubelet skips for these devices (feature
+    /// `DRAOptionalNodeOperations`).
     pub skip_node_operations: Vec<Arc<str>>,
-    /// What it has in common with others.
+    /// What it has in common with other slices.
     pub(crate) likeness: Likeness,
-    /// When it came into the index, as a number.
+    /// The sequence number of its arrival in the index.
     pub(crate) arrival: u64,
 }
 
 impl Slice {
-    /// The node that the slice belongs to alone.
+    /// The node, if the slice belongs to a single node.
     pub fn node_name(&self) -> Option<&Arc<str>> {
         match &self.target {
             SliceTarget::Nodes(NodeTarget::Node(name)) => Some(name),
@@ -83,13 +84,12 @@ impl Slice {
         }
     }
 
-    /// Slices are searched in this order (`sortPoolsByID` and `sort.Slice` in
-    /// `pools_incubating.go`).
+    /// The sort key for search order (`sortPoolsByID` and `sort.Slice` in `pools_incubating.go`).
     pub(crate) fn order(&self) -> (&PoolId, &Arc<str>) {
         (&self.pool, &self.name)
     }
 
-    /// The slice but for names and the values of attributes, of which these are the names.
+    /// The slice without names and attribute values; `names` are those of its attributes.
     pub(crate) fn frame(&self, names: Arc<[QualifiedName]>) -> Frame {
         let sets = self.shared_counters.iter().flat_map(|set| &set.counters);
         let amounts = self.devices.iter().flat_map(Device::amounts);

@@ -1,8 +1,8 @@
-//! What is in use: devices, shares of devices, and capacity.
+//! The devices, shares and capacity in use.
 //!
-//! The `AllocatedState` of `structured/internal/allocatedstate.go`. It is a value: a hypothesis
-//! is a clone with more in it. Clones share what they have in common. What is held lies by pool,
-//! so that what a node has in use is found with one look per pool.
+//! Follows `AllocatedState` in `structured/internal/allocatedstate.go`. It is a value: a hypothesis
+//! is a clone with additions. Clones share their common part. Entries are kept by pool, so that the
+//! use of a node is found with one look-up per pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::hash::HashMap;
 use crate::name::{DeviceId, PoolId, QualifiedName};
 use crate::quantity::Quantity;
 
-/// What allocated claims hold.
+/// The devices, shares and capacity that allocated claims hold.
 #[derive(Clone, Debug, Default)]
 pub struct AllocatedState {
-    /// What most clones share.
+    /// The part that most clones share.
     base: Arc<Held>,
-    /// What this clone has beyond the base.
+    /// The additions of this clone.
     added: Held,
 }
 
 type Held = HashMap<PoolId, PoolUse>;
 
-/// What is held of a pool, by the names of its devices.
+/// What is held of a pool, by device name.
 #[derive(Clone, Debug, Default)]
 struct PoolUse {
     devices: BTreeSet<Arc<str>>,
@@ -32,19 +32,19 @@ struct PoolUse {
 /// The shares of a device that claims hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Shares {
-    /// How many shares are known by their id.
+    /// The number of shares with a known ID.
     pub(crate) count: usize,
-    /// The sum of what they take; present as soon as one share recorded any.
+    /// The total capacity of the shares; `None` if no share recorded any.
     pub(crate) capacity: Option<Vec<(QualifiedName, Quantity)>>,
 }
 
 impl AllocatedState {
-    /// Nothing is in use.
+    /// Creates an empty state.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Marks a device as in use as a whole; false where it was.
+    /// Marks a whole device as in use. Returns false if it already was.
     pub fn insert(&mut self, device: DeviceId) -> bool {
         !self.contains(&device)
             && self.added.entry(device.pool_id()).or_default().devices.insert(device.device)
@@ -56,12 +56,12 @@ impl AllocatedState {
         self.add_capacity(device, capacity);
     }
 
-    /// Adds a share that is known by its id only, without a record of capacity.
+    /// Adds a share of which only the ID is known, without recorded capacity.
     pub fn insert_share_id(&mut self, device: DeviceId) {
         self.share_mut(device).count += 1;
     }
 
-    /// Adds to the capacity in use of a device, without a share.
+    /// Adds capacity in use to a device, without adding a share.
     pub fn add_capacity(&mut self, device: DeviceId, capacity: &[(QualifiedName, Quantity)]) {
         let sums = self.share_mut(device).capacity.get_or_insert_default();
         for (name, quantity) in capacity {
@@ -72,7 +72,7 @@ impl AllocatedState {
         }
     }
 
-    /// The shares of a device in this clone; those of the base are copied here first.
+    /// The shares of a device in this clone; copies those of the base first.
     fn share_mut(&mut self, device: DeviceId) -> &mut Shares {
         let pool = device.pool_id();
         let base = self.base.get(&pool).and_then(|pool| pool.shares.get(&device.device));
@@ -80,23 +80,23 @@ impl AllocatedState {
         added.shares.entry(device.device).or_insert_with(|| base.cloned().unwrap_or_default())
     }
 
-    /// Whether the device is in use as a whole.
+    /// Returns true if the whole device is in use.
     pub fn contains(&self, device: &DeviceId) -> bool {
         self.pool(&device.pool_id()).contains(&device.device)
     }
 
-    /// Whether any share of the device is in use, known by its id.
+    /// Returns true if any share of the device with a known ID is in use.
     pub fn is_shared(&self, device: &DeviceId) -> bool {
         self.pool(&device.pool_id()).is_shared(&device.device)
     }
 
-    /// Whether the device is in use, as a whole or any share of it.
+    /// Returns true if the device or any share of it is in use.
     pub fn is_taken(&self, device: &DeviceId) -> bool {
         let pool = self.pool(&device.pool_id());
         !pool.is_free() && (pool.contains(&device.device) || pool.is_shared(&device.device))
     }
 
-    /// The capacity of a device that is in use; none where none was ever recorded.
+    /// The capacity of a device that is in use; `None` if none was ever recorded.
     pub fn capacity_in_use(&self, device: &DeviceId) -> Option<&[(QualifiedName, Quantity)]> {
         self.pool(&device.pool_id()).capacity_in_use(&device.device)
     }
@@ -113,7 +113,7 @@ impl AllocatedState {
         pools.flat_map(|(pool, held)| held.devices.iter().map(|device| pool.device(device)))
     }
 
-    /// Makes what clones have beyond the base part of the base, so that the next clone is cheap.
+    /// Merges the additions into the base, so that the next clone is cheap.
     pub(crate) fn settle(&mut self) {
         if self.added.is_empty() {
             return;
@@ -126,7 +126,7 @@ impl AllocatedState {
         }
     }
 
-    /// Frees a device, or all its shares.
+    /// Releases a device and all its shares.
     pub fn remove(&mut self, device: &DeviceId) {
         self.settle();
         let (base, pool) = (Arc::make_mut(&mut self.base), device.pool_id());
@@ -162,7 +162,7 @@ impl<'a> PoolState<'a> {
         self.base.into_iter().chain(self.added)
     }
 
-    /// Whether nothing of the pool is in use.
+    /// Returns true if nothing of the pool is in use.
     pub(crate) fn is_free(self) -> bool {
         self.base.is_none() && self.added.is_none()
     }
@@ -179,17 +179,17 @@ impl<'a> PoolState<'a> {
         self.shares(device)?.capacity.as_deref()
     }
 
-    /// The devices in use as a whole, by name.
+    /// The names of the devices that are in use as a whole.
     pub(crate) fn devices(self) -> impl Iterator<Item = &'a Arc<str>> {
         self.parts().flat_map(|part| &part.devices)
     }
 
-    /// Whether any share of any device is in use.
+    /// Returns true if a share of any device is in use.
     pub(crate) fn has_shares(self) -> bool {
         self.parts().any(|part| !part.shares.is_empty())
     }
 
-    /// The shares of a device; those of the clone hold these of the base.
+    /// The shares of a device; entries of the clone include those of the base.
     pub(crate) fn shares(self, device: &str) -> Option<&'a Shares> {
         let of = |part: Option<&'a PoolUse>| part.and_then(|part| part.shares.get(device));
         of(self.added).or_else(|| of(self.base))

@@ -1,10 +1,10 @@
-//! One question to many nodes, answered once for all that are alike.
+//! Runs one allocation on many nodes and shares the result between equivalent nodes.
 //!
-//! Machines of one kind differ in names, and in the values of some attributes. Nodes of one
-//! shape (`inventory/likeness.rs`) get answers that differ in names alone where the same of
-//! their devices are in use, and where their devices agree in every attribute that the claims
-//! mention: in selectors, of classes too, in constraints and in derived attributes. Nodes of
-//! which that cannot be said are asked one by one: it is never a guess.
+//! Machines of one kind differ in names and in the values of some attributes. Nodes of one shape
+//! (`likeness.rs`) get results that differ only in names if two conditions hold: the same of their
+//! devices are in use, and their devices agree in every attribute that the claims mention, in
+//! selectors (including those of classes), constraints and derived attributes. If this cannot be
+//! established for a node, the node gets a search of its own. A shared result is never a guess.
 
 mod key;
 
@@ -21,24 +21,24 @@ use crate::settings::Settings;
 use crate::slice::Slice;
 use crate::state::AllocatedState;
 
-/// Nodes with the same answer, and the answer as the first of them gets it.
+/// Nodes with the same result. The result is in the names of the first node.
 #[derive(Debug)]
 pub struct Group<'n> {
-    /// The nodes; the first one was asked.
+    /// The nodes; the search ran on the first one.
     pub nodes: Vec<&'n str>,
-    /// What was answered.
+    /// The result.
     pub attempt: Attempt,
 }
 
-/// The answers of many nodes.
+/// The results of many nodes.
 #[derive(Debug)]
 pub struct Survey<'i, 'n> {
     inventory: &'i Inventory,
     groups: Vec<Group<'n>>,
 }
 
-/// Which devices claims would get on each of the nodes: what [`allocate()`] answers, node by
-/// node. `limits` are those of one search.
+/// Predicts which devices claims get on each node, as [`allocate()`] does node by node. `limits`
+/// apply to each search.
 pub fn survey<'i, 'n>(
     inventory: &'i Inventory,
     nodes: impl IntoIterator<Item = &'n str>,
@@ -64,7 +64,7 @@ pub fn survey<'i, 'n>(
             continue;
         }
         let group = ask(node);
-        // An error names devices in its text; it is asked for again.
+        // The text of an error names devices, so errors are computed per node.
         if !matches!(group.attempt.outcome, Outcome::Failed(_)) {
             known.insert(key.into(), groups.len());
         }
@@ -74,12 +74,12 @@ pub fn survey<'i, 'n>(
 }
 
 impl<'n> Survey<'_, 'n> {
-    /// The different answers.
+    /// The distinct results.
     pub fn groups(&self) -> &[Group<'n>] {
         &self.groups
     }
 
-    /// The answer of each node, in its own words.
+    /// The result of each node, in its own names.
     pub fn attempts(&self) -> impl Iterator<Item = (&'n str, Attempt)> {
         self.groups.iter().flat_map(move |group| {
             let words = Words::of(self.inventory, group);
@@ -89,15 +89,15 @@ impl<'n> Survey<'_, 'n> {
     }
 }
 
-/// Where a name stands on a node: the number of its slice, and of its device in that.
+/// The position of a name on a node: index of its slice, and index of its device in the slice.
 type Place = (usize, usize);
 
-/// The names in an answer, by where they stand on the node that was asked.
+/// The names in a result, as positions on the node that was searched.
 #[derive(Debug, Default)]
 struct Words {
     /// By claim and result.
     devices: Vec<Vec<Place>>,
-    /// By claim: whether it can be used on that node alone.
+    /// By claim: true if it can be used on that node only.
     is_local: Vec<bool>,
     /// The slices of invalid pools.
     pools: Vec<usize>,
@@ -134,7 +134,7 @@ impl Words {
         }
     }
 
-    /// The answer in the names of a node of the group.
+    /// The result in the names of a node of the group.
     fn attempt(&self, inventory: &Inventory, group: &Group<'_>, node: &str) -> Attempt {
         let Attempt { outcome, steps, is_exact } = &group.attempt;
         let slices = inventory.place(node).map_or(&[][..], |place| &place.slices);
@@ -165,7 +165,7 @@ impl Words {
     }
 }
 
-/// Where a device stands; nodes that are compared have no devices but their own.
+/// The position of a device. Nodes that are compared have only devices of their own.
 fn place(slices: &[Arc<Slice>], id: &DeviceId) -> Place {
     let mut slices = slices.iter().enumerate();
     let found = slices.find_map(|(number, slice)| {

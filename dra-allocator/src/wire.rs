@@ -1,7 +1,7 @@
-//! Kubernetes' objects into this crate's values, and results back.
+//! Converts Kubernetes' objects into this crate's values, and results back.
 //!
-//! The only module that names `k8s_openapi` types besides the index. Objects come from an API
-//! server that has validated them; what cannot be held is refused with the place it stands at.
+//! Apart from the index, only this module uses `k8s_openapi` types. Objects come from an API server
+//! that has validated them; what cannot be converted is refused with its location.
 
 mod amounts;
 mod claim;

@@ -1,4 +1,4 @@
-//! The CEL tables: verdicts and kinds of errors must be those of Kubernetes.
+//! Compares results and kinds of errors with the CEL tables from Kubernetes.
 #![expect(clippy::disallowed_methods, reason = "tables are files")]
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -9,15 +9,15 @@ use std::path::Path;
 use dra_allocator::cel::{self, ErrorClass};
 use dra_allocator::{Device, Inventory, MinorVersion, Settings};
 
-/// Expressions whose types Kubernetes refuses. Types are the API server's work, so that such an
-/// expression never comes here; here it compiles, and is not compared.
+/// Expressions whose types Kubernetes rejects. The API server checks types, so this crate never
+/// gets such an expression and does not reject it.
 const NOT_CHECKED: &[&str] = &[
     "[device.attributes[\"gpu.example.com\"].index, device.attributes[\"gpu.example.com\"].index + 1] == [3, 4]",
     "device.capacity[\"gpu.example.com\"].memory >= quantity(\"80Gi\")",
 ];
 
-/// Expressions that an API server of 1.36 refuses without the gate of list attributes, while the
-/// scheduler's own environment has what they use.
+/// Expressions that an API server of 1.36 rejects without the gate for list attributes, while the
+/// scheduler's own environment supports them.
 const NEEDS_GATE_IN_1_36: &[&str] = &["includes(", "nodes.exists("];
 
 const SCALARS: &str = r#"
@@ -93,13 +93,13 @@ fn read(file: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cel").join(file)).unwrap()
 }
 
-/// `true <nil>` or `false no such key: x`.
+/// Parses `true <nil>` or `false no such key: x`.
 fn split(outcome: &str) -> Outcome {
     let (verdict, error) = outcome.split_once(' ').unwrap();
     expected(verdict, error)
 }
 
-/// Compares, and writes down what differs.
+/// Compares a result and records a difference.
 fn compare(differences: &mut String, expression: &str, device: &Device, expected: Outcome) {
     let ours = evaluate(expression, device);
     if ours != expected && !NOT_CHECKED.contains(&expression) {

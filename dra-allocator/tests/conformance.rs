@@ -1,4 +1,4 @@
-//! The test table of Kubernetes' allocator: results, errors and steps must be the same.
+//! Runs the test table of Kubernetes' allocator: results, errors and steps must be the same.
 
 #![expect(clippy::disallowed_methods, reason = "vectors are files")]
 
@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, ensure};
 use dra_allocator::Limits;
 use dra_allocator::replay::Case;
 
-/// Enough for every case of the table, so that a fault cannot run for ever.
+/// More than any case of the table needs; stops an endless search.
 const MAX_STEPS: u64 = 2_000_000;
 
-/// The files that are checked here, each by a test of its own.
+/// The files checked here, each by a test of its own.
 const FILES: &[&str] = &[
     "found.jsonl",
     "heavy-shapes-1.37.1.jsonl",
@@ -30,7 +30,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
 }
 
-/// The cases of a file; an error where there are none.
+/// The cases of a file; an error if there are none.
 fn cases(path: &Path) -> Result<Vec<Case>> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("failed to read the vectors `{}`", path.display()))?;
@@ -57,7 +57,7 @@ fn check(file: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a random comparison once found, kept for good.
+/// Differences that random comparisons found in the past.
 #[test]
 fn found() -> Result<()> {
     check("found.jsonl")
@@ -112,8 +112,8 @@ fn every_file_of_vectors_is_checked() -> Result<()> {
     Ok(())
 }
 
-/// Kubernetes runs each case of its table with all variants that have the features that it needs:
-/// a variant that lacks a case of a lesser one has lost it.
+/// Kubernetes runs each case of its table with all variants that support the needed features, so a
+/// variant that lacks a case of a lesser one has lost it.
 #[test]
 fn no_variant_has_lost_cases() -> Result<()> {
     for version in ["1.36.3", "1.37.1"] {

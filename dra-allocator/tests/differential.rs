@@ -1,9 +1,9 @@
-//! Random clusters, answered by Kubernetes' own allocator and by ours.
+//! Compares Kubernetes' own allocator with ours on random clusters.
 //!
 //! `DRANET_ORACLE` names the program built from `tests/oracle`, `DRANET_ORACLE_1_36` the one built
-//! there with the module file of 1.36, `DRANET_CASES` the number of cases for each seed (millions
-//! take hours), `DRANET_SEED` a single seed to repeat. The shortest case that differs is added to
-//! `tests/vectors/found.jsonl`, with what Kubernetes answers.
+//! there with the module file of 1.36, `DRANET_CASES` the number of cases per seed (millions take
+//! hours), `DRANET_SEED` a single seed to repeat. The shortest case that differs is added to
+//! `tests/vectors/found.jsonl`, with Kubernetes' answer.
 #![expect(clippy::disallowed_methods, reason = "an oracle, told by the environment")]
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::print_stdout, reason = "the seeds must be seen")]
@@ -29,11 +29,11 @@ use serde_json::{Value, json};
 use crate::generate::{Channel, Version};
 use crate::random::Random;
 
-/// Cases that need more are left out and counted: Go takes minutes for one, twenty times where
-/// its order is random.
+/// Cases that need more steps are skipped and counted: Go takes minutes for one, and twenty times
+/// that if its order is random.
 const MAX_STEPS: u64 = 500_000;
 
-/// What the oracle says: an answer, and others where the order is random.
+/// The oracle's answer, and other answers if its order is random.
 #[derive(Deserialize)]
 struct Said {
     #[serde(flatten)]
@@ -46,14 +46,14 @@ fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Two seeds that never change, and a new one.
+/// Two fixed seeds and a new one.
 fn seeds() -> Vec<u64> {
     let new = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let new = u64::try_from(new % 1_000_000_007).unwrap();
     number("DRANET_SEED").map_or_else(|| vec![1, 2, new], |seed| vec![seed])
 }
 
-/// The oracle of a version.
+/// The path of the oracle for a version.
 fn oracle(version: Version) -> String {
     match version {
         Version::V1_37 => {
@@ -65,7 +65,7 @@ fn oracle(version: Version) -> String {
 }
 
 fn ask<'c>(version: Version, cases: impl IntoIterator<Item = &'c Value>, repeat: u32) -> Vec<Said> {
-    // Tests run beside each other.
+    // Tests run in parallel.
     static ASKED: AtomicU64 = AtomicU64::new(0);
     let oracle = oracle(version);
     let number = ASKED.fetch_add(1, Ordering::Relaxed);
@@ -85,8 +85,8 @@ fn ask<'c>(version: Version, cases: impl IntoIterator<Item = &'c Value>, repeat:
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The answers of both must be the same, in results and steps; in the stable variant ours must
-/// be one that Kubernetes gave.
+/// Checks that both answers are the same, in results and steps. In the stable variant, ours must be
+/// one of the answers that Kubernetes gave.
 fn check(version: Version, channel: Channel, repeat: u32) {
     let count = number("DRANET_CASES").unwrap_or(1000).max(1);
     for seed in seeds() {
@@ -108,10 +108,10 @@ fn check(version: Version, channel: Channel, repeat: u32) {
     }
 }
 
-/// How many cases are drawn and asked at once.
+/// The number of cases generated and sent at once.
 const BATCH: u64 = 1000;
 
-/// What was seen so far.
+/// Counts of the cases so far.
 #[derive(Default)]
 struct Tally {
     cases: u64,
@@ -120,7 +120,7 @@ struct Tally {
     /// Cases that need too many steps.
     left_out: u64,
     steps: i64,
-    /// The cases that differ: as a vector, and what we answered.
+    /// The cases that differ: as a vector, and our answer.
     differences: Vec<(String, String)>,
 }
 
@@ -131,7 +131,8 @@ impl Tally {
             "{what}: {cases} cases, {allocated} allocated, {failed} failed, {steps} steps, \
              {left_out} left out that need more than {MAX_STEPS} steps"
         );
-        // The cases must be neither all easy nor all impossible, or nothing is compared.
+        // The cases must be neither all easy nor all impossible; otherwise the comparison is
+        // worthless.
         let enough = cases / 10;
         assert!(left_out <= cases / 1000, "too many cases are left out");
         assert!(allocated >= enough && failed <= 9 * enough, "the cases are too much alike");
@@ -176,7 +177,7 @@ fn compare(cases: &[(Value, Answer)], said: &[Said], tally: &mut Tally) {
     }
 }
 
-/// The case with what Kubernetes answered, as a line of the conformance format.
+/// The case with Kubernetes' answer, as a line of the conformance format.
 fn vector(case: &Value, answer: &Answer) -> String {
     let mut vector = case.clone();
     vector["name"] = json!("found by the differential test");
@@ -216,11 +217,11 @@ fn stable_1_36() {
     check(Version::V1_36, Channel::Stable, ORDERS);
 }
 
-/// How often the stable variant is asked. Go walks a map of up to eight pools from a random one
-/// on, so that three pools come in the order of the case six times of eight.
+/// The number of times that the stable variant is run. Go iterates over a map of up to eight pools
+/// from a random position, so three pools come in the order of the case six times out of eight.
 const ORDERS: u32 = 20;
 
-/// The cases of a file of vectors that an oracle can be asked.
+/// The cases of a file of vectors that the oracle of this version can run.
 fn vectors(file: &str, version: Version, channel: Channel) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(file);
     let text = fs::read_to_string(path).unwrap();
@@ -230,8 +231,8 @@ fn vectors(file: &str, version: Version, channel: Channel) -> Vec<Value> {
     cases.filter(is_asked).collect()
 }
 
-/// Of the cases of Kubernetes' table whose file does not say what went in, Kubernetes itself
-/// answers as we do to what the file says.
+/// For cases of Kubernetes' table whose file does not represent the input, Kubernetes gives our
+/// answer when it gets the input in the file.
 #[test]
 fn unfaithful_files() {
     for channel in [Channel::Incubating, Channel::Experimental] {
@@ -248,7 +249,7 @@ fn unfaithful_files() {
     }
 }
 
-/// What was found once is what Kubernetes answers.
+/// Kubernetes gives the recorded answers to the differences found in the past.
 #[test]
 fn found_cases_are_kubernetes_own_answers() {
     let mut asked = 0;

@@ -1,11 +1,11 @@
-//! Explanations, as a person reads them.
+//! Snapshots of explanations.
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 use std::fmt::Write as _;
 
 use dra_allocator::{Claim, Inventory, Limits, MinorVersion, Settings, explain};
 
-/// A node of two cells: two GPUs and a NIC in each, one NIC of a third kind tainted.
+/// A node with two cells: two GPUs and a NIC in each, and a tainted NIC of a third kind.
 const SLICES: &[&str] = &[
     "
 metadata: {name: gpus}

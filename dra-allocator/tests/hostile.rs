@@ -1,4 +1,4 @@
-//! Bytes that nobody should send: what the fuzz targets start from, and what they have found.
+//! Runs the seeds of the fuzz targets and the inputs that fuzzing found.
 #![expect(clippy::disallowed_methods, reason = "they are files")]
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -8,7 +8,7 @@ mod check;
 use std::fs;
 use std::path::Path;
 
-/// The files of a fuzz target; there are some.
+/// The corpus of a fuzz target; must not be empty.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let files = fs::read_dir(folder).unwrap();
@@ -24,7 +24,7 @@ fn expressions() {
     }
 }
 
-/// Deep and long, in every way that the grammar knows.
+/// Deep and long expressions, in every way that the grammar allows.
 #[test]
 fn nested_expressions() {
     const DEPTH: usize = 5_000;

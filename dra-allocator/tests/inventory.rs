@@ -1,4 +1,4 @@
-//! The index: whatever came and went, it answers as one that holds only what is left.
+//! Checks that the index, after any changes, answers as one that holds only what is left.
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ fn yaml<T: DeserializeOwned>(text: &str) -> T {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// The slice of this number: of one node, or of all.
+/// The slice with this number: of one node, or of all.
 fn slice(number: u8, devices: u8) -> ResourceSlice {
     let node = number % (NODES + 1);
     let target =
@@ -27,7 +27,7 @@ fn slice(number: u8, devices: u8) -> ResourceSlice {
     ))
 }
 
-/// A claim that holds a device; with a share where its number is odd.
+/// A claim that holds a device; a share of it if the number is odd.
 fn claim(number: u8, device: u8) -> ResourceClaim {
     let share = if number % 2 == 1 { ", shareID: x, consumedCapacity: {c: 1}" } else { "" };
     yaml(&format!(
@@ -55,7 +55,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 0..40)
 }
 
-/// Everything that the index says.
+/// All answers of the index.
 fn answers(inventory: &Inventory) -> String {
     let settings = Settings::defaults_of(MinorVersion::V1_37);
     let nodes = (0..NODES).map(|node| {
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Nothing is allocated of such pools, and they are told with the reason.
+/// Pools from which nothing can be allocated are listed with the reason.
 #[test]
 fn pools_of_which_nothing_is_allocated_are_told() {
     let slice = |name: &str, pool: &str, [generation, count]: [i64; 2], devices: &str| {

@@ -1,4 +1,4 @@
-//! Regular expressions: what they find must be what Go finds, and what Go refuses is refused.
+//! Compares regular expressions with Go: same matches, and the same patterns are rejected.
 #![expect(clippy::disallowed_methods, reason = "tables are files")]
 
 use std::fmt::Write as _;
@@ -16,9 +16,9 @@ use serde_json::json;
 struct PatternRow {
     pattern: String,
     subjects: Vec<String>,
-    /// Why Go refuses it.
+    /// Why Go rejects it.
     error: Option<String>,
-    /// For each subject all that Go finds.
+    /// For each subject, all matches that Go finds.
     #[serde(default)]
     found: Vec<Option<Vec<String>>>,
 }
@@ -44,7 +44,7 @@ fn rows<R: for<'de> Deserialize<'de>>(file: &str) -> Result<Vec<R>> {
     Ok(rows)
 }
 
-/// The device of the table of expressions; its name is the subject of a pattern.
+/// The device for the table of expressions; its name is the subject of a pattern.
 fn device(name: &str) -> Result<Device> {
     let slice = json!({
         "metadata": {"name": "s"},
@@ -61,7 +61,7 @@ fn device(name: &str) -> Result<Device> {
     Ok(inventory.devices_on("n", &settings)?[0].clone())
 }
 
-/// A text as CEL writes it.
+/// A string as a CEL literal.
 fn quoted(text: &str) -> String {
     let escaped = text.chars().map(|c| match c {
         ' '..='~' if !matches!(c, '"' | '\\') => c.to_string(),

@@ -1,4 +1,4 @@
-//! A question to many nodes: each gets the answer that it would get if asked by itself.
+//! Checks that a survey of many nodes gives each node the result of its own search.
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
 #[path = "differential/random.rs"]
@@ -29,11 +29,11 @@ fn of<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// Machines of few kinds, with names and identities of their own.
+/// Machines of a few kinds, with names and identities of their own.
 struct Cluster<'r> {
     random: &'r mut Random,
     inventory: Inventory,
-    /// How much of a hundred is odd.
+    /// The percentage of unusual devices.
     odd: usize,
 }
 
@@ -47,7 +47,7 @@ impl Cluster<'_> {
         let mut spec = json!({
             "driver": driver, "pool": pool, "nodeName": format!("n{node}"), "devices": devices,
         });
-        // Not of this node alone.
+        // A slice for more than this node.
         if self.odd > 2 && self.random.percent(1) {
             spec["nodeName"] = Value::Null;
             spec["allNodes"] = json!(true);
@@ -136,7 +136,7 @@ impl Cluster<'_> {
     }
 }
 
-/// Asks all nodes together and each by itself; returns how many answers were shared.
+/// Compares a survey with separate searches; returns the number of shared results.
 fn compare(seed: u64, version: MinorVersion) -> usize {
     let mut random = Random::new(seed);
     let odd = random.pick(&[0, 0, 1, 3]);
@@ -175,6 +175,6 @@ fn a_shared_answer_is_the_answer_asked_directly() {
             nodes += NODES + 1;
         }
     }
-    // Else nothing was tried.
+    // Otherwise nothing was tested.
     assert!(shared * 10 > nodes, "only {shared} of {nodes} answers were shared");
 }

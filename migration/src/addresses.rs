@@ -1,4 +1,4 @@
-//! Address management of a CNI network, as fields of our network configuration.
+//! Converts the address management of a CNI network into fields of our network configuration.
 
 use crate::object_name;
 use cluster_model::network_config::IpPrefix;
@@ -6,23 +6,23 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What pods of a network get.
+/// The addresses that pods of a network get.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Addresses {
     /// Fields of `interface`: `pool`, `addresses` or `dhcp`.
     pub(crate) interface: Map<String, Value>,
-    /// `routes` beside an address that is of no pool.
+    /// `routes` for addresses that do not come from a pool.
     pub(crate) routes: Vec<Value>,
-    /// What has no counterpart.
+    /// Notes on settings without a counterpart.
     pub(crate) notes: Vec<String>,
 }
 
-/// The `NicPool`s that networks need. Networks with the same ranges share one, so that no
-/// address is given twice.
+/// The `NicPool`s that networks need. Networks with equal ranges share one, so that no address is
+/// given twice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pools {
-    /// Those of nvidia-k8s-ipam, by name.
-    there: BTreeMap<String, Value>,
+    /// The pools of nvidia-k8s-ipam, by name.
+    existing: BTreeMap<String, Value>,
     made: Vec<(String, Value)>,
 }
 
@@ -50,10 +50,10 @@ impl Pools {
             }
             Some((object["metadata"]["name"].as_str()?.to_owned(), pool))
         };
-        Self { there: objects.iter().filter_map(spec).collect(), made: Vec::new() }
+        Self { existing: objects.iter().filter_map(spec).collect(), made: Vec::new() }
     }
 
-    /// The pools as objects.
+    /// The pools as Kubernetes objects.
     pub(crate) fn documents(&self) -> impl Iterator<Item = Value> {
         self.made.iter().map(|(name, spec)| {
             json!({
@@ -65,7 +65,7 @@ impl Pools {
         })
     }
 
-    /// The name of a pool with these ranges, which is made where there is none.
+    /// The name of the pool with these ranges; creates one if there is none.
     fn name(&mut self, wanted: &str, spec: Value, notes: &mut Vec<String>) -> String {
         let same = |(_, made): &&(String, Value)| made["ranges"] == spec["ranges"];
         if let Some((name, made)) = self.made.iter().find(same) {
@@ -87,11 +87,13 @@ impl Pools {
     }
 }
 
-/// Reads the `ipam` of the network of this name.
+/// Converts the `ipam` section of this network.
 pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses {
     let mut found = Addresses::default();
     match ipam["type"].as_str() {
-        None => found.notes.push("no address management: the pods get no address by it".to_owned()),
+        None => found
+            .notes
+            .push("no address management: pods get no address from this network".to_owned()),
         Some("whereabouts") => found.whereabouts(network, ipam, pools),
         Some("static") => found.fixed(ipam),
         Some("host-local") => found.host_local(network, ipam, pools),
@@ -103,7 +105,7 @@ pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses 
             "addresses by `{other}` have no counterpart; write a NicPool and set `interface.pool`"
         )),
     }
-    // A pool has them.
+    // The pool holds them.
     if !found.interface.contains_key("pool") {
         found.routes = routes(ipam);
     }
@@ -111,7 +113,7 @@ pub(crate) fn read(network: &str, ipam: &Value, pools: &mut Pools) -> Addresses 
 }
 
 impl Addresses {
-    /// Whether the operator has to allow it in the namespace.
+    /// Returns true if the operator must allow it in the namespace.
     pub(crate) fn is_guarded(&self) -> bool {
         let is_pool = |key: &String| key == "pool";
         !self.interface.keys().all(is_pool) || !self.routes.is_empty()
@@ -134,7 +136,7 @@ impl Addresses {
             });
             match range(text, &ends) {
                 Some(range) => ranges.push(range),
-                None => self.notes.push(format!("`{text}` is no range of addresses; none is set")),
+                None => self.notes.push(format!("invalid address range `{text}`: no range is set")),
             }
         }
         let excluded =
@@ -222,7 +224,7 @@ impl Addresses {
 
     fn nv_ipam(&mut self, ipam: &Value, pools: &mut Pools) {
         let name = ipam["poolName"].as_str().unwrap_or_default();
-        match pools.there.get(name).cloned() {
+        match pools.existing.get(name).cloned() {
             Some(spec) => {
                 let name = pools.name(name, spec, &mut self.notes);
                 self.interface.insert("pool".to_owned(), name.into());
@@ -246,8 +248,8 @@ fn routes(ipam: &Value) -> Vec<Value> {
     ipam["routes"].as_array().into_iter().flatten().filter_map(route).collect()
 }
 
-/// A range of a pool: NETWORK/LENGTH, or FIRST-LAST/LENGTH as whereabouts also takes it, with
-/// those of `first`, `last` and `gateway` that are addresses of it.
+/// Parses a range of a pool: NETWORK/LENGTH, or FIRST-LAST/LENGTH, which whereabouts also accepts.
+/// Adds `first`, `last` and `gateway` from `ends` if they are in the range.
 fn range(text: &str, ends: &Value) -> Option<Value> {
     let (first, rest) = text.split_once('-').unwrap_or((text, ""));
     let (cidr, last) = match rest.split_once('/') {
@@ -274,7 +276,7 @@ fn range(text: &str, ends: &Value) -> Option<Value> {
     Some(range)
 }
 
-/// An address or a network as a network.
+/// An address or a network, in the form of a network.
 fn prefix(text: &str) -> Option<String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 }));
@@ -282,7 +284,7 @@ fn prefix(text: &str) -> Option<String> {
     text.parse().ok().map(network)
 }
 
-/// The networks that together are the addresses from one to another.
+/// The networks that together cover the addresses from `first` to `last`.
 fn between(first: &Value, last: &Value) -> Vec<String> {
     let parse = |value: &Value| value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
     let (Some(first), Some(last)) = (parse(first), parse(last)) else { return Vec::new() };
@@ -290,7 +292,7 @@ fn between(first: &Value, last: &Value) -> Vec<String> {
     let (mut next, last) = (u64::from(first.to_bits()), u64::from(last.to_bits()));
     let mut networks = Vec::new();
     while next <= last {
-        // The largest network that begins here and does not go beyond.
+        // The largest network that begins here and does not exceed the end.
         let fits = |bits: &u32| next % (1 << bits) == 0 && next + (1 << bits) - 1 <= last;
         let bits = (0..=32).rev().find(fits).unwrap_or_default();
         if let Ok(address) = u32::try_from(next) {

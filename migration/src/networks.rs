@@ -1,25 +1,25 @@
-//! Secondary networks: each as a network configuration of ours.
+//! Converts secondary networks into our network configurations.
 
 use crate::addresses::{self, Addresses, Pools};
 use crate::{Note, note};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Namespace of networks whose objects name none.
+/// The namespace of networks whose objects set none.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// A network that pods name.
+/// A network that pods refer to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Network {
-    /// The resource whose devices it takes, as `rdma/hca_shared_devices_a`.
+    /// The resource that its devices come from, such as `rdma/hca_shared_devices_a`.
     pub(crate) resource: Option<String>,
-    /// CEL conditions on the NIC: the host's interface that the network is on.
+    /// CEL conditions on the NIC: the host interface of the network.
     pub(crate) selectors: Vec<String>,
-    /// Whether pods share the host's interface.
+    /// True if pods share the host's interface.
     pub(crate) is_shared: bool,
-    /// The driver's parameters; empty where it can make no such interface.
+    /// The driver's parameters; empty if the driver cannot create such an interface.
     pub(crate) config: Map<String, Value>,
-    /// Whether the operator has to allow its fields in the namespace.
+    /// True if the operator must allow its fields in the namespace.
     pub(crate) is_guarded: bool,
 }
 
@@ -60,13 +60,13 @@ impl Networks {
         self.all.get(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// The pools that they take addresses from.
+    /// The pools that their addresses come from.
     pub(crate) fn pools(&self) -> impl Iterator<Item = Value> {
         self.pools.documents()
     }
 }
 
-/// How the interface comes to be.
+/// How the interface is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Way {
     MacVlan,
@@ -76,7 +76,7 @@ enum Way {
     Device,
 }
 
-/// A network as its object has it.
+/// The settings in a network's object.
 #[derive(Clone, Debug, Default)]
 struct Settings {
     way: Way,
@@ -102,7 +102,7 @@ impl Settings {
         }
         let is_guarded =
             addresses.is_guarded() || self.pkey.is_some() || !self.virtual_function.is_empty();
-        // JSON's quotes are CEL's too.
+        // JSON's quoting is valid in CEL too.
         let is = |attribute: &str, value: String| {
             format!(r#"device.attributes{attribute}.orValue("") == {}"#, json!(value))
         };
@@ -112,7 +112,7 @@ impl Settings {
         ];
         Network {
             resource: self.resource,
-            // An InfiniBand port's interface is no attribute of it.
+            // The interface of an InfiniBand port is not one of its attributes.
             selectors: if self.way == Way::Ipoib {
                 Vec::new()
             } else {
@@ -162,12 +162,12 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// The `ipam` of a network object is JSON in a string.
+/// Parses the `ipam` of a network object, which is JSON in a string.
 fn ipam(value: &Value, notes: &mut Vec<String>) -> Value {
     match value {
         Value::String(text) if !text.trim().is_empty() => serde_json::from_str(text)
             .unwrap_or_else(|error| {
-                notes.push(format!("its `ipam` is no JSON and is left out: {error}"));
+                notes.push(format!("its `ipam` is not JSON and is skipped: {error}"));
                 Value::Null
             }),
         other => other.clone(),
@@ -198,7 +198,7 @@ fn of_ipoib(spec: &Value) -> Settings {
     Settings { way: Way::Ipoib, master, pkey, ipam, notes, ..Settings::default() }
 }
 
-/// The partition of an interface `ib0.8001`.
+/// The partition in an interface name such as `ib0.8001`.
 fn partition(master: &str) -> Option<String> {
     let (_, key) = master.split_once('.')?;
     u16::from_str_radix(key, 16).ok().filter(|key| key & 0x7fff != 0)?;
@@ -216,7 +216,7 @@ fn of_sriov(spec: &Value) -> Settings {
     for field in ["metaPlugins", "capabilities"].iter().filter(is_set) {
         notes.push(format!("`{field}: {}` has no counterpart", spec[*field]));
     }
-    // Of SriovIBNetwork: the virtual function's own.
+    // In SriovIBNetwork this belongs to the virtual function.
     if let Some(pkey) = text(&spec["pKey"]) {
         notes
             .push(format!("`pKey: {pkey}` is not set by a claim: set it on the virtual functions"));
@@ -225,7 +225,7 @@ fn of_sriov(spec: &Value) -> Settings {
     Settings { resource, virtual_function, ipam, notes, ..Settings::default() }
 }
 
-/// What the network's virtual functions are set to.
+/// The settings of the network's virtual functions.
 fn virtual_function(spec: &Value, notes: &mut Vec<String>) -> Map<String, Value> {
     let mut found = Map::new();
     for (field, ours) in [
@@ -270,7 +270,7 @@ fn of_attachment(object: &Value) -> Settings {
             "ipvlan" => Way::IpVlan,
             "ipoib" => Way::Ipoib,
             "host-device" | "sriov" | "ib-sriov" => Way::Device,
-            // The RDMA device goes with the claim.
+            // The claim includes the RDMA device.
             "rdma" => continue,
             other => {
                 notes.push(format!("the CNI plugin `{other}` has no counterpart"));
@@ -293,7 +293,9 @@ fn of_attachment(object: &Value) -> Settings {
         };
     }
     if !is_known {
-        notes.push("no plugin of it is known: its pods get a NIC with the host's settings".into());
+        notes.push(
+            "none of its plugins is known: its pods get a NIC with the host's settings".into(),
+        );
     }
     settings.resource = text(&object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"]);
     settings.notes = notes;

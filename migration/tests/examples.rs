@@ -1,5 +1,5 @@
-//! The examples of the operator's own repository, converted. `tests/network-operator/README.md`
-//! says where they are from.
+//! Converts the examples in the operator's own repository. `tests/network-operator/README.md` has
+//! their sources.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
@@ -21,7 +21,7 @@ fn read(files: &[&str]) -> Vec<Value> {
     files.iter().flat_map(of_file).collect()
 }
 
-/// What a person reads.
+/// The output that a person reads.
 fn shown(migration: &Migration) -> String {
     let mut out = format!("# values\n{}", serde_saphyr::to_string(&migration.values).unwrap());
     for document in &migration.documents {
@@ -35,7 +35,7 @@ fn shown(migration: &Migration) -> String {
     out
 }
 
-/// The parameters of the driver, wherever they are.
+/// Collects the driver's parameters from all levels of a value.
 fn parameters(value: &Value, found: &mut Vec<Value>) {
     match value {
         Value::Object(map) => {
@@ -117,7 +117,7 @@ fn virtual_functions_and_partitions_are_set_by_the_claim() {
     insta::assert_json_snapshot!(found);
 }
 
-/// Objects that this crate does not know are neither changed nor spoken of.
+/// Unknown objects are neither changed nor mentioned.
 #[test]
 fn other_objects_are_left_out() {
     let objects = [
@@ -129,7 +129,8 @@ fn other_objects_are_left_out() {
     assert_eq!(migrate(&objects, &Options::default()).documents, Vec::<Value>::new());
 }
 
-/// What a pod says beside the network's name is told of, and one that cannot be read stays.
+/// Settings of a pod besides the network's name get a note. A pod that cannot be read is not
+/// changed.
 #[test]
 fn nothing_of_a_pod_is_lost_unsaid() {
     let pod = |name: &str, networks: &str| {
@@ -161,7 +162,7 @@ fn nothing_of_a_pod_is_lost_unsaid() {
     of("broken", "is no list of networks");
 }
 
-/// A pod of a Deployment is rewritten where it is, with as many GPUs as NICs pair by pair.
+/// A pod of a Deployment with as many GPUs as NICs is rewritten in place, with NICs per GPU.
 #[test]
 fn a_pod_with_as_many_gpus_as_nics_gets_pairs() {
     let limits = serde_json::json!({"nvidia.com/gpu": 2, "nvidia.com/hostdev": 2});

@@ -5,8 +5,7 @@ use std::fmt;
 
 /// Joins an error and its sources with `: `.
 ///
-/// The one place where sources are joined: `Display` of each error of ours
-/// says its own part only.
+/// Only this type joins sources: `Display` of our errors does not repeat the source.
 #[derive(Debug)]
 pub struct Chain<'a>(pub &'a (dyn Error + 'static));
 

@@ -1,50 +1,50 @@
-//! A Kubernetes client from the flags.
+//! Creates a Kubernetes client from the flags.
 
 use crate::args::KubeArgs;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::path::PathBuf;
 
-/// No client could be made from the flags.
+/// A client cannot be created from the flags.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The kubeconfig file is missing or malformed.
     #[error("failed to read kubeconfig `{}`", path.display())]
     Kubeconfig {
-        /// The file that was named.
+        /// The file.
         path: PathBuf,
-        /// Why it could not be read.
+        /// The error.
         source: Box<KubeconfigError>,
     },
     /// No configuration was named and none was found.
-    #[error("found no cluster; name a file by --kubeconfig")]
+    #[error("found no cluster configuration; set --kubeconfig")]
     Infer {
-        /// What was tried.
+        /// The error.
         source: Box<InferConfigError>,
     },
-    /// The configuration names something that a client cannot be built from.
+    /// The configuration is unusable.
     #[error("failed to set up the Kubernetes client")]
     Build {
-        /// What was wrong.
+        /// The error.
         source: Box<kube::Error>,
     },
 }
 
-/// Where the API server is.
+/// The address of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its name or address, that of IPv6 without brackets.
+    /// The host name or address; IPv6 without brackets.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
-/// Builds the client. It connects at its first request.
+/// Creates a client. It connects at its first request.
 pub async fn connect(args: &KubeArgs) -> Result<Client, ClientError> {
     Ok(connect_to(args).await?.0)
 }
 
-/// Builds the client, and says to which server.
+/// Creates a client, and returns the server's address.
 pub async fn connect_to(args: &KubeArgs) -> Result<(Client, Server), ClientError> {
     let config = config(args).await?;
     let url = &config.cluster_url;

@@ -1,8 +1,8 @@
-//! The end of a program: its exit code, and the line that says why it failed.
+//! Ends a program: its exit code, and the line that says why it failed.
 
 use std::process::{ExitCode, Termination};
 
-/// Turns the outcome of a program into its exit code.
+/// Converts the result of a program into its exit code.
 pub fn end<T: Termination>(outcome: anyhow::Result<T>) -> ExitCode {
     match outcome {
         Ok(done) => done.report(),
@@ -18,8 +18,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 
 /// An error and its causes on one line, each cause once.
 ///
-/// A cause may span lines (parsers show the place): its first line says it. And
-/// some libraries repeat their source in their own text.
+/// Of a cause with several lines (parsers show the location) only the first is used. Some libraries
+/// repeat the source in their own text; the repetition is removed.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,6 +1,6 @@
-//! What every program of this workspace needs, servers or not: flags for the cluster
-//! and the log, errors on one line, an exit code; with the feature `runtime` threads,
-//! signals and logging, with `client` a Kubernetes client.
+//! Common parts of all programs in this workspace: flags for the cluster and the log, errors on one
+//! line, and exit codes. The feature `runtime` adds threads, signals and logging; `client` adds a
+//! Kubernetes client.
 
 pub mod args;
 #[cfg(feature = "runtime")]

@@ -1,34 +1,34 @@
-//! The heap of a process that is small between short pieces of work, as on every node
-//! the driver is. glibc's is made for speed: a heap for each thread, and what is freed is
-//! kept. Other C libraries are left as they are.
+//! Keeps the heap of a process small that is mostly idle, such as the driver on every node. glibc
+//! optimizes for speed: it has a heap per thread and keeps freed memory. Other C libraries are left
+//! unchanged.
 
 use std::time::Duration;
 
-/// How often a server gives back what it has freed.
+/// The interval at which a server returns freed memory.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Lets all threads have one heap. Called before there is a second thread.
+/// Makes all threads share one heap. Must be called before a second thread starts.
 pub(crate) fn share_heap() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "no crate has this call alone")]
-    // SAFETY: no other thread is in the allocator, as there is none yet.
+    // SAFETY: no other thread exists yet that could be in the allocator.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
-/// Gives the kernel back what work that is over has left free.
+/// Returns freed memory to the kernel.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "no crate has this call alone")]
-    // SAFETY: it takes the allocator's own locks and touches free memory only.
+    // SAFETY: the call takes the allocator's own locks and touches only free memory.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Gives back what is free, now and then, for ever: a server that follows a large cluster frees
-/// the old state of each object that changes, and glibc keeps it.
+/// Returns freed memory at intervals, forever. A server that follows a large cluster frees the old
+/// state of each changed object, and glibc would keep that memory.
 pub async fn keep_small() {
     let mut tick = tokio::time::interval(PERIOD);
     loop {

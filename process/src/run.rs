@@ -1,4 +1,4 @@
-//! A program that waits for things: its threads, and the signals that end it.
+//! Runs an asynchronous program: its threads, and the signals that stop it.
 
 use crate::exit::end;
 use crate::memory;
@@ -10,12 +10,11 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for work on other threads after the program has ended.
+/// The longest wait for other threads after the program has ended.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs a program to its end and turns the outcome into an exit code: what the
-/// program says, or 1 with the chain of causes on one line of standard error.
-/// It has a thread for each processor.
+/// Runs a program and returns its exit code: the program's own, or 1 with the chain of causes on
+/// one line of standard error. It uses one thread per processor.
 pub fn run<F, T>(program: F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -24,8 +23,8 @@ where
     run_on(&mut Builder::new_multi_thread(), program)
 }
 
-/// The same where memory counts: with one heap, and on a machine of any size with one
-/// thread beside the one that runs the program.
+/// Runs a program with little memory: one heap, and on any machine a single thread besides the main
+/// thread.
 pub fn run_small<F, T>(program: F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -42,14 +41,14 @@ where
 {
     let ended = runtime.enable_all().build().map_err(anyhow::Error::from).and_then(|runtime| {
         let ended = runtime.block_on(program);
-        // A thread that the kernel keeps in a read must not keep the process.
+        // A thread blocked in a kernel read must not keep the process alive.
         runtime.shutdown_timeout(GRACE);
         ended
     });
     end(ended)
 }
 
-/// A token that is cancelled by SIGTERM or SIGINT.
+/// A token that SIGTERM or SIGINT cancels.
 pub fn stop_on_signal() -> io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,10 +1,9 @@
-//! A certificate authority of one server's own: what it holds, when a part of
-//! it is due, and what the next one is.
+//! A certificate authority for a single server: what it holds, when a part must be renewed, and its
+//! successor.
 //!
-//! All of it is decided from what is held and the time. A new authority is
-//! published first, beside the old one, and signs only when everybody has had
-//! time to learn it; so at no moment does a client meet a certificate that it
-//! cannot trust.
+//! Everything is decided from what is held and the time. A new authority is first published besides
+//! the old one, and signs only after all clients have had time to learn it. At no time does a
+//! client see a certificate that it cannot trust.
 
 mod parsed;
 
@@ -17,29 +16,29 @@ use rcgen::{
 use std::time::Duration;
 use time::OffsetDateTime;
 
-/// How long an authority lasts.
+/// The lifetime of an authority.
 const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 365 * 3);
-/// How long a serving certificate lasts.
+/// The lifetime of a serving certificate.
 const SERVING_LIFE: Duration = Duration::from_hours(24 * 90);
 /// How long a new authority is published before it signs.
 const PUBLISHED: Duration = Duration::from_hours(1);
-/// Certificates are valid from so long ago, for clocks that are behind.
+/// How far the start of validity lies in the past, for clients with slow clocks.
 const CLOCK_SKEW: Duration = Duration::from_mins(10);
 
-/// An authority and the certificate that it signed, all in PEM.
+/// Authorities and the serving certificate, all in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The authorities that clients trust, the newest first.
     pub authorities: String,
-    /// Private key of the newest.
+    /// The private key of the newest authority.
     pub authority_key: String,
     /// The serving certificate.
     pub certificate: String,
-    /// Its private key.
+    /// The private key of the serving certificate.
     pub key: String,
 }
 
-/// A certificate could not be made.
+/// A certificate could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to make a certificate for {}", names.join(", "))]
 pub struct CertificateError {
@@ -47,15 +46,15 @@ pub struct CertificateError {
     source: rcgen::Error,
 }
 
-/// What is to be made anew.
+/// What must be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
-    /// The serving certificate, by the authority that is there.
+    /// The serving certificate, signed by the existing authority.
     Serving,
-    /// One more authority; it does not sign yet.
+    /// An additional authority, which does not sign yet.
     Authority,
-    /// Everything: nothing usable is there.
+    /// Everything, since nothing usable exists.
     All,
 }
 
@@ -101,11 +100,11 @@ impl Held {
         Due::Nothing
     }
 
-    /// One authority more, and none that is over.
+    /// Adds an authority and removes expired ones.
     fn with_authority(&self, now: Timestamp) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = params(&[], now, AUTHORITY_LIFE)?;
-        // One name for each, by which a certificate says who signed it.
+        // A unique name, by which a certificate identifies its issuer.
         params.distinguished_name.push(DnType::CommonName, format!("dranet authority {now}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -116,7 +115,7 @@ impl Held {
         Ok(Self { authorities, authority_key: key.serialize_pem(), ..self.clone() })
     }
 
-    /// A new serving certificate by the newest authority.
+    /// Creates a serving certificate signed by the newest authority.
     fn with_serving(&self, names: &[String], now: Timestamp) -> Result<Self, rcgen::Error> {
         let authority_key = KeyPair::from_pem(&self.authority_key)?;
         let issuer = Issuer::from_ca_cert_pem(&self.authorities, authority_key)?;
@@ -138,7 +137,7 @@ fn params(
 ) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name = rcgen::DistinguishedName::new();
-    // The years 1 to 9999 hold every `Timestamp` of a running clock.
+    // A `Timestamp` of a running clock is always within the years 1 to 9999.
     let now =
         OffsetDateTime::from_unix_timestamp(now.as_second()).map_err(|_| rcgen::Error::Time)?;
     params.not_before = now - CLOCK_SKEW;

@@ -1,4 +1,4 @@
-//! Serving a router on a socket, with or without TLS, until told to stop.
+//! Serves a router on a socket, with or without TLS, until it is stopped.
 
 use crate::args::ServerArgs;
 use crate::tls::{Certificate, Identity, TlsError};
@@ -9,36 +9,36 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long requests in flight may take after a stop: the longest time limit
-/// that the API server gives a webhook is 30 s, the scheduler gives us 5 s.
+/// How long requests in flight may take after a stop. The API server waits at most 30 s for a
+/// webhook, the scheduler 5 s for us.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How often a taken address is tried again.
+/// The interval between attempts to bind a taken address.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// A server could not start or broke.
+/// A server failed to start or failed while serving.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address is taken or not ours.
+    /// The address is taken or does not exist here.
     #[error("failed to listen on {address}")]
     Bind {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// The certificate.
+    /// The certificate is invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The accept loop ended.
+    /// The accept loop failed.
     #[error("failed to serve")]
     Serve {
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// A socket that is bound and not served yet.
+/// A socket that is bound but not served yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
@@ -46,17 +46,17 @@ pub struct Bound {
     address: SocketAddr,
 }
 
-/// An address that another process may have still: the instance that this one replaces,
-/// on the host's network.
+/// The result of binding an address that another process may still hold, such as the instance on
+/// the host network that this one replaces.
 #[derive(Debug)]
 pub enum Awaited {
-    /// It is ours.
+    /// The address is bound.
     Bound(Bound),
-    /// It is another's.
+    /// Another process holds the address.
     Taken(SocketAddr),
 }
 
-/// What a connection is secured with.
+/// The security of connections.
 #[derive(Debug)]
 enum Security {
     None,
@@ -70,7 +70,7 @@ impl Bound {
         Self::bind(address, Security::None)
     }
 
-    /// Binds a plain HTTP socket now, or later where the address is taken.
+    /// Binds a plain HTTP socket, or waits later if the address is taken.
     pub fn plain_or_later(address: SocketAddr) -> Result<Awaited, ServeError> {
         match Self::plain(address) {
             Ok(bound) => Ok(Awaited::Bound(bound)),
@@ -81,7 +81,7 @@ impl Bound {
         }
     }
 
-    /// Binds as the flags say, with TLS where they name a certificate.
+    /// Binds as the flags say, with TLS if they name a certificate.
     pub async fn from_args(args: &ServerArgs) -> Result<Self, ServeError> {
         let security = match (&args.tls_cert, &args.tls_key) {
             (Some(cert), Some(key)) => {
@@ -92,7 +92,7 @@ impl Bound {
         Self::bind(args.listen, security)
     }
 
-    /// Binds with TLS by a certificate that the program itself keeps.
+    /// Binds with TLS, using a certificate that the program itself manages.
     pub fn with_identity(address: SocketAddr, identity: Identity) -> Result<Self, ServeError> {
         Self::bind(address, Security::Identity(identity))
     }
@@ -108,12 +108,12 @@ impl Bound {
         Ok(Self { listener, security, address })
     }
 
-    /// Where it listens; the port is the real one also where 0 was asked for.
+    /// The address of the socket, with the real port even if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until the token is cancelled, then lets requests in flight end.
+    /// Serves until the token is cancelled, then completes requests in flight.
     pub async fn serve(self, router: Router, stop: CancellationToken) -> Result<(), ServeError> {
         let handle = Handle::new();
         let watch = tokio::spawn(shut_down_on(stop.clone(), handle.clone()));
@@ -141,14 +141,14 @@ impl Bound {
 }
 
 impl Awaited {
-    /// Serves from when the address is free until the token is cancelled.
+    /// Serves from the time when the address becomes free until the token is cancelled.
     pub async fn serve(
         mut self,
         router: Router,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         if let Self::Taken(address) = &self {
-            tracing::warn!(%address, "Another process listens there; waiting until it has ended");
+            tracing::warn!(%address, "Address in use by another process; waiting until it is free");
         }
         loop {
             let address = match self {

@@ -1,10 +1,9 @@
-//! Leadership by a Lease: of several replicas one works, and another goes on
-//! when it stops renewing.
+//! Leader election by a Lease: one of several replicas works, and another takes over when it stops
+//! renewing.
 //!
-//! As `k8s.io/client-go/tools/leaderelection` does it. Every write carries the
-//! resource version of what was read, so of two takers one fails; and a lease has
-//! run out when *this* process has seen it unchanged for its whole duration, so
-//! that the clocks of two machines are never compared.
+//! Follows `k8s.io/client-go/tools/leaderelection`. Every write carries the resource version that
+//! was read, so only one of two candidates succeeds. A lease has expired when *this* process has
+//! seen it unchanged for its whole duration, so clocks of two machines are never compared.
 
 mod record;
 
@@ -18,7 +17,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How often the holder renews, and others look: this part of the duration.
+/// The holder renews, and others check, this many times per duration.
 const TRIES: u32 = 7;
 
 /// A lease that this process wants to hold.
@@ -34,7 +33,7 @@ pub struct Lease {
 /// The lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
 enum LeaseError {
-    #[error("there is no Lease `{namespace}/{name}`; create it, empty")]
+    #[error("Lease `{namespace}/{name}` does not exist; create it empty")]
     Missing { namespace: String, name: String },
     #[error("failed to read Lease `{namespace}/{name}`")]
     Read { namespace: String, name: String, source: Box<kube::Error> },
@@ -44,15 +43,15 @@ enum LeaseError {
     Slow { namespace: String, name: String, within: Duration },
 }
 
-/// What was last seen of the lease, and since when it has looked so.
+/// The last observed lease, and since when it has been unchanged.
 struct Seen {
     lease: LeaseObject,
     since: Instant,
 }
 
 impl Lease {
-    /// The lease of this name; `duration` is what others wait for before they
-    /// take it from a holder that is gone.
+    /// The lease with this name. Others wait for `duration` before they take it from a holder that
+    /// is gone.
     pub fn new(client: Client, namespace: &str, name: &str, duration: Duration) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
@@ -63,8 +62,8 @@ impl Lease {
         }
     }
 
-    /// Does the work whenever this process holds the lease, until told to stop.
-    /// Work is dropped, at one of its `await`s, when the lease is lost.
+    /// Runs the work whenever this process holds the lease, until stopped. When the lease is lost,
+    /// the work is dropped at one of its `await`s.
     pub async fn lead<W>(&self, stop: CancellationToken, work: impl Fn() -> W)
     where
         W: Future<Output = ()>,
@@ -82,12 +81,12 @@ impl Lease {
                 }
                 lost = self.keep(held) => {
                     let why = lost.as_ref().map_or_else(
-                        || "another took the lease".to_owned(),
+                        || "another process took the lease".to_owned(),
                         |error| Chain(error).to_string(),
                     );
-                    tracing::warn!(why, "Not leading any more");
+                    tracing::warn!(why, "Lost leadership");
                 }
-                () = work() => tracing::error!("The leader's work ended by itself"),
+                () = work() => tracing::error!("The leader's work ended unexpectedly"),
             }
         }
     }
@@ -100,7 +99,7 @@ impl Lease {
                 Ok(Some(held)) => return held,
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "Not leading");
+                    tracing::warn!(error = %Chain(&error), "Failed to acquire the lease; trying again");
                 }
             }
             tokio::time::sleep(self.period()).await;
@@ -128,9 +127,9 @@ impl Lease {
         }
     }
 
-    /// Renews until the lease is lost: `None` where another has it.
+    /// Renews until the lease is lost. Returns `None` if another process holds it.
     async fn keep(&self, mut lease: LeaseObject) -> Option<LeaseError> {
-        // Two thirds, so that work has stopped before another may begin it.
+        // Two thirds, so that this leader has stopped before another starts.
         let within = self.duration * 2 / 3;
         let mut renewed = Instant::now();
         loop {
@@ -142,7 +141,7 @@ impl Lease {
                 Ok(Ok(None)) => return None,
                 Ok(Err(error)) if renewed.elapsed() >= within => return Some(error),
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %Chain(&error), "Trying again");
+                    tracing::warn!(error = %Chain(&error), "Failed to renew the lease; trying again");
                 }
                 Err(_) => {
                     let (namespace, name) = self.key();
@@ -152,7 +151,7 @@ impl Lease {
         }
     }
 
-    /// Writes the lease again; where somebody else wrote it, looks who has it.
+    /// Renews the lease. If another process has written it, checks who holds it.
     async fn renew(&self, lease: &LeaseObject) -> Result<Option<LeaseObject>, LeaseError> {
         let spec = |lease: &LeaseObject| {
             let spec = lease.spec.clone().unwrap_or_default();
@@ -169,7 +168,7 @@ impl Lease {
         self.write(&lease, spec(&lease)).await
     }
 
-    /// Gives the lease back, so that nobody waits for it to run out.
+    /// Releases the lease, so that nobody has to wait until it expires.
     async fn release(&self) {
         let released = async {
             let lease = self.read().await?;
@@ -200,7 +199,7 @@ impl Lease {
         })
     }
 
-    /// `None` where somebody else wrote it since it was read.
+    /// Returns `None` if another process has written the lease since it was read.
     async fn write(
         &self,
         lease: &LeaseObject,
@@ -226,7 +225,8 @@ impl Lease {
     }
 }
 
-/// Host and process: in a pod its name, and unique where several run on one host.
+/// The identity: host name and process, unique if several processes run on one host. In a pod the
+/// host name is the pod's name.
 fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{}", std::process::id())

@@ -1,6 +1,5 @@
-//! What every server of this workspace needs, and nothing of its domain: TLS that
-//! follows its files, a certificate authority of one's own, leadership, health and
-//! metrics endpoints.
+//! Common parts of all servers in this workspace: TLS from files that may change, a certificate
+//! authority, leader election, health and metrics endpoints. It contains nothing of the domain.
 
 pub mod args;
 pub mod authority;

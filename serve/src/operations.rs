@@ -1,4 +1,4 @@
-//! What an operator asks of a running process: `/healthz`, `/readyz`, `/metrics`.
+//! Endpoints for operators: `/healthz`, `/readyz`, `/metrics`.
 
 use crate::readiness::Readiness;
 use axum::Router;
@@ -10,8 +10,8 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
-/// The routes. `/healthz` says that the process answers, `/readyz` what it
-/// still waits for, `/metrics` the registry in OpenMetrics text.
+/// The routes. `/healthz` shows that the process responds, `/readyz` lists what it still waits for,
+/// `/metrics` is the registry in OpenMetrics text.
 pub fn router(readiness: Readiness, registry: Registry) -> Router {
     let registry = Arc::new(registry);
     Router::new()

@@ -1,17 +1,17 @@
-//! Readiness as a set of things still waited for.
+//! Readiness: the set of conditions that are still awaited.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Ready when nothing is waited for any more.
+/// Ready as soon as nothing is awaited.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     waiting: Arc<Mutex<BTreeSet<String>>>,
     less: Arc<Notify>,
 }
 
-/// Something that is waited for; dropping it says that it is there.
+/// An awaited condition; dropping it marks the condition as met.
 #[derive(Debug)]
 pub struct Wait {
     what: String,
@@ -20,19 +20,19 @@ pub struct Wait {
 }
 
 impl Readiness {
-    /// Makes readiness wait for `what` until the guard is dropped.
+    /// Delays readiness until the returned guard is dropped.
     pub fn wait_for(&self, what: impl Into<String>) -> Wait {
         let what = what.into();
         lock(&self.waiting).insert(what.clone());
         Wait { what, waiting: Arc::clone(&self.waiting), less: Arc::clone(&self.less) }
     }
 
-    /// What is still waited for, sorted; empty when ready.
+    /// The awaited conditions, sorted; empty when ready.
     pub fn waiting(&self) -> Vec<String> {
         lock(&self.waiting).iter().cloned().collect()
     }
 
-    /// Returns when nothing is waited for.
+    /// Returns when nothing is awaited.
     pub async fn ready(&self) {
         loop {
             let mut less = std::pin::pin!(self.less.notified());
@@ -55,7 +55,7 @@ impl Drop for Wait {
     }
 }
 
-/// The set stays whole whatever a panicking holder did: each change is one call.
+/// A panic elsewhere cannot leave the set inconsistent, since each change is one call.
 fn lock(waiting: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! The server's certificate: read from files and read again when they change,
-//! or given and replaced by the program itself.
+//! The server's certificate: read from files and reloaded when they change, or set and replaced by
+//! the program itself.
 //!
-//! A Secret volume swaps a link above the files, so the files themselves are
-//! never written and cannot be watched: they are re-read on a tick and compared.
+//! A Secret volume swaps a symbolic link above the files. The files themselves are never written,
+//! so watching them does not work: they are read at intervals and compared.
 
 use axum_server::tls_rustls::RustlsConfig;
 use std::io;
@@ -10,35 +10,35 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How often the files are read again: well under the hour by which
-/// certificate managers renew before expiry.
+/// The interval between reads of the files; certificate managers renew at least an hour before
+/// expiry.
 const RELOAD_PERIOD: Duration = Duration::from_secs(30);
 
 /// A certificate could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One of the two files could not be read.
+    /// A file could not be read.
     #[error("failed to read `{}`", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// What was given is no certificate and its key.
-    #[error("the text given is no certificate with its key in PEM")]
+    /// The given text is not a certificate with its key.
+    #[error("the given text is not a certificate with its key in PEM")]
     Given {
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The files do not hold a certificate and its key.
-    #[error("`{}` and `{}` are no certificate with its key in PEM", cert.display(), key.display())]
+    #[error("`{}` and `{}` are not a certificate with its key in PEM", cert.display(), key.display())]
     Parse {
         /// The certificate file.
         cert: PathBuf,
         /// The key file.
         key: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
@@ -62,13 +62,13 @@ impl Certificate {
         Ok(Self { cert: cert.to_owned(), key: key.to_owned(), config, pem })
     }
 
-    /// What a listener needs; follows later reloads.
+    /// The TLS configuration of a listener; it follows later reloads.
     pub(crate) fn config(&self) -> RustlsConfig {
         self.config.clone()
     }
 
-    /// Re-reads the files on a tick until the token is cancelled. A pair that
-    /// cannot be used is logged and the one in force stays.
+    /// Reloads the files at intervals until the token is cancelled. An unusable pair is logged, and
+    /// the current one stays.
     pub async fn follow(mut self, stop: CancellationToken) {
         let mut tick = tokio::time::interval(RELOAD_PERIOD);
         loop {
@@ -86,7 +86,7 @@ impl Certificate {
         }
     }
 
-    /// Reads the files again; true if they changed and are now in force.
+    /// Reads the files again. Returns true if they changed and are now in use.
     pub async fn reload(&mut self) -> Result<bool, TlsError> {
         let pem = (read(&self.cert).await?, read(&self.key).await?);
         if pem == self.pem {
@@ -101,18 +101,18 @@ impl Certificate {
     }
 }
 
-/// A certificate that the program replaces by itself, while it is served.
+/// A certificate that the program itself replaces while it is served.
 #[derive(Clone, Debug)]
 pub struct Identity(RustlsConfig);
 
 impl Identity {
-    /// A certificate chain and its key, both PEM.
+    /// Creates an identity from a certificate chain and its key, both PEM.
     pub async fn new(cert: &str, key: &str) -> Result<Self, TlsError> {
         let config = RustlsConfig::from_pem(cert.into(), key.into()).await;
         config.map(Self).map_err(|source| TlsError::Given { source })
     }
 
-    /// New connections get this one; where it cannot be used, the one before.
+    /// Replaces the certificate for new connections. If the new one is unusable, the old one stays.
     pub async fn replace(&self, cert: &str, key: &str) -> Result<(), TlsError> {
         let replaced = self.0.reload_from_pem(cert.into(), key.into()).await;
         replaced.map_err(|source| TlsError::Given { source })

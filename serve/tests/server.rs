@@ -1,4 +1,4 @@
-//! What a client sees of a server: protocols, certificates, an orderly end.
+//! Tests a server as its clients see it: protocols, certificates, orderly shutdown.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may panic")]
 
@@ -29,7 +29,7 @@ fn loopback() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-/// Shakes hands as a client that trusts `authorities`; what protocol it gets.
+/// Performs a TLS handshake as a client that trusts `authorities`; returns the negotiated protocol.
 fn protocol(address: SocketAddr, authorities: &str) -> Result<Vec<u8>, std::io::Error> {
     let mut roots = RootCertStore::empty();
     for authority in pem::parse_many(authorities).unwrap() {
@@ -113,7 +113,7 @@ async fn health_is_said_and_readiness_with_what_is_missing() {
     serving.await.unwrap().unwrap();
 }
 
-/// The instance that this one replaces has it still.
+/// The address is still held by the instance that this one replaces.
 #[tokio::test]
 async fn an_address_that_is_taken_is_served_when_it_is_free() {
     let first = Bound::plain(loopback()).unwrap();

@@ -1,5 +1,5 @@
-//! What the scheduler gave away, put in its place by the graphs: which NUMA node
-//! each device is on, what is free, and whether a demand would find room.
+//! Allocated devices, located by the nodes' graphs: the NUMA node of each device, the free devices,
+//! and whether a request would find room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use topology_graph::{NodeTopology, NumaNode, PciAddress, Topology};
 pub struct Device {
     /// Its driver.
     pub driver: String,
-    /// Its pool, which is the node.
+    /// Its pool, which is named like the node.
     pub node: String,
-    /// Its name there.
+    /// Its name in the pool.
     pub name: String,
 }
 
-/// Where a device is.
+/// The location of a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     /// The node.
@@ -28,12 +28,12 @@ pub struct Cell {
     pub numa: u32,
 }
 
-/// The devices of the cluster in their cells.
+/// The devices of the cluster with their locations.
 #[derive(Debug)]
 pub struct Places(BTreeMap<Device, Cell>);
 
 impl Places {
-    /// Reads slices and graphs.
+    /// Reads ResourceSlices and NodeTopologies.
     pub async fn read(client: Client) -> anyhow::Result<Self> {
         let all = ListParams::default();
         let mut numa: BTreeMap<(String, PciAddress), NumaNode> = BTreeMap::new();
@@ -64,12 +64,12 @@ impl Places {
         Ok(Self(places))
     }
 
-    /// The cell of a device.
+    /// The location of a device.
     pub fn cell(&self, device: &Device) -> Option<&Cell> {
         self.0.get(device)
     }
 
-    /// Whether some cell has so many devices of each driver that nobody holds.
+    /// Returns true if some NUMA node has this many free devices of each driver.
     pub fn have_room(&self, taken: &BTreeSet<Device>, wanted: &[(&str, usize)]) -> bool {
         let mut free: BTreeMap<(&Cell, &str), usize> = BTreeMap::new();
         for (device, cell) in self.0.iter().filter(|(device, _)| !taken.contains(device)) {
@@ -83,8 +83,8 @@ impl Places {
     }
 }
 
-/// The devices that each allocated claim of a namespace holds, by the pod that
-/// it was made for.
+/// The devices that each allocated claim of a namespace holds, by the pod that the claim was
+/// created for.
 pub async fn allocations(
     client: Client,
     namespace: &str,
@@ -108,7 +108,7 @@ pub async fn allocations(
     Ok(all)
 }
 
-/// The devices of all, or the one that two hold.
+/// All held devices, or the first one that two pods hold.
 pub fn disjoint(allocations: &[(String, Vec<Device>)]) -> Result<BTreeSet<Device>, Device> {
     let mut taken = BTreeSet::new();
     for device in allocations.iter().flat_map(|(_, devices)| devices) {

@@ -1,5 +1,4 @@
-//! A certificate authority of its own for each control plane, and the serving
-//! certificates it signs.
+//! A certificate authority for each control plane, and the serving certificates that it signs.
 
 use std::{
     fs,
@@ -12,10 +11,10 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-/// The first address of kube-apiserver's `--service-cluster-ip-range`: its own Service's.
+/// The first address of kube-apiserver's `--service-cluster-ip-range`: that of its own Service.
 pub(crate) const API_SERVICE: &str = "10.96.0.1";
 
-/// An authority that lives as long as one control plane.
+/// An authority that exists as long as one control plane.
 #[derive(Debug)]
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -31,7 +30,7 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// An authority with a fresh key.
+    /// Creates an authority with a new key.
     pub fn generate() -> anyhow::Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -52,8 +51,8 @@ impl Authority {
     }
 
     /// Signs a certificate for `localhost`, `127.0.0.1` and the address of the Service
-    /// `kubernetes`, good for servers and clients, and writes it and its key as `NAME.crt`
-    /// and `NAME.key`.
+    /// `kubernetes`, valid for servers and clients. Writes it and its key as `NAME.crt` and
+    /// `NAME.key`.
     pub fn issue(&self, name: &str, directory: &Path) -> anyhow::Result<Identity> {
         let mut params = CertificateParams::new(vec![
             "localhost".into(),

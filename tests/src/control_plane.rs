@@ -1,10 +1,10 @@
-//! etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as they are
-//! released, on free ports of the loopback interface, all with TLS.
+//! Released binaries of etcd, kube-apiserver, kube-controller-manager and kube-scheduler, on free
+//! ports of the loopback interface, all with TLS.
 //!
-//! What differs from a production cluster, and why:
-//! - no node-lifecycle-controller, and no taint on new nodes for it to take
-//!   away: the nodes are simulated, nobody renews their leases;
-//! - no service account tokens in pods, unless they are asked for: nothing runs in most;
+//! Differences from a production cluster:
+//! - No node-lifecycle-controller, and no taint on new nodes that it would remove: the nodes are
+//!   simulated, and nobody renews their leases.
+//! - No service account tokens in pods unless requested: most pods run nothing.
 //! - etcd does not sync to disk: nothing outlives the test.
 //!
 //! Flags follow `cmd/kube-*/app/options` of Kubernetes 1.37; 1.34 has the same.
@@ -37,27 +37,27 @@ use crate::{
     readiness::Probe,
 };
 
-/// What may differ from one control plane to another.
+/// Options of a control plane.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The scheduler's configuration at start.
     pub scheduler: SchedulerConfig,
-    /// More flags for kube-apiserver.
+    /// Additional flags for kube-apiserver.
     pub apiserver_args: Vec<String>,
     /// Feature gates of all components, `GenericWorkload=true`.
     pub feature_gates: Vec<String>,
-    /// Pods of programs that talk to the API server run: each gets a token of its service
+    /// True if pods run programs that use the API server: each then gets a token of its service
     /// account.
     pub tokens: bool,
 }
 
-/// A running control plane. Dropping it ends its processes and removes its files.
+/// A running control plane. Dropping it stops its processes and removes its files.
 pub struct ControlPlane {
     // In the order in which they end.
     /// Empty while it restarts.
     scheduler: Mutex<Option<Process>>,
     controller_manager: Process,
-    /// The URL of the controllers' health.
+    /// The health URL of the controllers.
     controllers: String,
     /// Empty while it restarts.
     apiserver: Mutex<Option<Process>>,
@@ -66,12 +66,12 @@ pub struct ControlPlane {
     site: Site,
     client: Client,
     started_in: Duration,
-    // Last: the others have their files in it.
+    // The last field, since the others have their files in it.
     _state: TempDir,
 }
 
 impl ControlPlane {
-    /// Starts one and waits until all of it is ready.
+    /// Starts a control plane and waits until all of it is ready.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let Options { scheduler, apiserver_args, feature_gates, tokens } = options;
         let begin = Instant::now();
@@ -99,47 +99,47 @@ impl ControlPlane {
         })
     }
 
-    /// A client that may do everything.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The kubeconfig of [`Self::client`], for programs.
+    /// The kubeconfig of [`Self::client`], for other programs.
     pub fn kubeconfig(&self) -> PathBuf {
         self.site.kubeconfig()
     }
 
-    /// Where kube-apiserver listens, `https://127.0.0.1:PORT`.
+    /// The URL of kube-apiserver, `https://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
         self.site.apiserver_url()
     }
 
-    /// The authority that signed the certificates of all servers here. Sign those
-    /// of webhooks and extenders with it as well.
+    /// The authority that signed the certificates of all servers here. It should sign those of
+    /// webhooks and extenders as well.
     pub fn authority(&self) -> &Authority {
         self.site.authority()
     }
 
-    /// A directory that lasts as long as this value, for files of the programs beside.
+    /// A directory that exists as long as this value, for files of other programs.
     pub fn directory(&self) -> &Path {
         self.site.directory()
     }
 
-    /// How long the start took.
+    /// The time that the start took.
     pub fn started_in(&self) -> Duration {
         self.started_in
     }
 
-    /// Ends the scheduler and starts one with another configuration; returns when it is ready.
+    /// Stops the scheduler and starts one with another configuration; returns when it is ready.
     pub async fn restart_scheduler(&self, config: &SchedulerConfig) -> anyhow::Result<()> {
-        // Never two at a time: each would give away devices that the other has in flight.
+        // Two schedulers at a time would each allocate devices that the other has in flight.
         drop(self.scheduler().take());
         let new = self.site.scheduler(config).await?;
         *self.scheduler() = Some(new);
         Ok(())
     }
 
-    /// Kills kube-apiserver and starts it again where it was; returns when it is ready.
+    /// Kills kube-apiserver and restarts it at the same address; returns when it is ready.
     pub async fn restart_apiserver(&self) -> anyhow::Result<()> {
         drop(held(&self.apiserver).take());
         let new = self.site.apiserver_again(&self.apiserver_args).await?;
@@ -147,7 +147,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The names of the controllers that run.
+    /// The names of the running controllers.
     pub async fn controllers(&self) -> anyhow::Result<Vec<String>> {
         let probe = Probe::new(&format!("{}?verbose", self.controllers))?;
         let health = probe.look().await.map_err(anyhow::Error::msg)?;
@@ -155,20 +155,20 @@ impl ControlPlane {
         Ok(health.lines().filter_map(name).collect())
     }
 
-    /// The ids of its processes.
+    /// The IDs of its processes.
     pub fn pids(&self) -> Vec<u32> {
         let (apiserver, scheduler) = (held(&self.apiserver), self.scheduler());
         let all = [Some(&self.etcd), apiserver.as_ref(), Some(&self.controller_manager)];
         all.into_iter().chain([scheduler.as_ref()]).flatten().map(Process::pid).collect()
     }
 
-    /// One of this workspace's binaries, to be started beside: `node-driver`. Its
-    /// log goes to the others.
+    /// A binary of this workspace, such as `node-driver`, to be started. Its log goes to the common
+    /// directory.
     pub fn program(&self, name: &str) -> anyhow::Result<Program> {
         Ok(Program::new(binaries::ours(name)?, self.logs()))
     }
 
-    /// The logs' directory, for programs that run beside.
+    /// The directory of logs, for other programs.
     pub fn logs(&self) -> PathBuf {
         self.site.logs()
     }
@@ -190,7 +190,7 @@ impl fmt::Debug for ControlPlane {
     }
 }
 
-/// A client for what a kubeconfig file names.
+/// A client for the cluster in a kubeconfig file.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)
         .with_context(|| format!("failed to read `{}`", kubeconfig.display()))?;

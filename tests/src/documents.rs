@@ -1,4 +1,4 @@
-//! The pages of the documentation: their text and the blocks of commands and YAML in them.
+//! The pages of the documentation: their text, and their blocks of commands and YAML.
 
 use std::{
     fs,
@@ -19,22 +19,22 @@ const PAGES: [&str; 7] = [
     "node-driver/UPSTREAM.md",
     "scheduler-ext/SCORES.md",
 ];
-/// Above a block of commands that no test runs, and why.
+/// The comment above a block of commands that no test runs; it gives the reason.
 const NOT_RUN: &str = "<!-- not run: ";
 
 /// A fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The word that opens it, as `yaml`.
+    /// The language of the block, such as `yaml`.
     pub language: String,
     /// Its lines.
     pub text: String,
-    /// Why no test runs it, where the page says so in a comment above: `<!-- not run: … -->`.
+    /// The reason why no test runs it, from a comment above: `<!-- not run: … -->`.
     pub not_run: Option<String>,
 }
 
 impl Block {
-    /// Its commands, one a line: all of `sh`, the lines after `$ ` of `console`.
+    /// Its commands, one per line: all lines of `sh`, the lines after `$ ` of `console`.
     pub fn commands(&self) -> Vec<String> {
         let joined = self.text.replace("\\\n", " ");
         let command = |line: &str| match self.language.as_str() {
@@ -46,13 +46,13 @@ impl Block {
     }
 }
 
-/// The folder of the repository.
+/// The root folder of the repository.
 pub fn repository() -> anyhow::Result<PathBuf> {
     let path = binaries::in_tests("..");
     path.canonicalize().with_context(|| format!("`{}`", path.display()))
 }
 
-/// Every page: its path and its text.
+/// All pages, with path and text.
 pub fn pages() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let repository = repository()?;
     let mut paths = files(&repository.join("docs"), ".md")?;
@@ -64,8 +64,7 @@ pub fn pages() -> anyhow::Result<Vec<(PathBuf, String)>> {
     paths.into_iter().map(page).collect()
 }
 
-/// Files below a folder whose names end in `ending`; build outputs and hidden folders are
-/// left out.
+/// The files below a folder whose names end in `ending`, without build outputs and hidden folders.
 pub fn files(folder: &Path, ending: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("`{}`", folder.display()))? {
@@ -83,7 +82,7 @@ pub fn files(folder: &Path, ending: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The lines outside of fenced blocks, and the blocks.
+/// Splits a page into the lines outside fenced blocks, and the blocks.
 pub fn parts(text: &str) -> (Vec<&str>, Vec<Block>) {
     let (mut prose, mut blocks) = (Vec::<&str>::new(), Vec::new());
     let mut open: Option<Block> = None;
@@ -97,7 +96,7 @@ pub fn parts(text: &str) -> (Vec<&str>, Vec<Block>) {
                 open = Some(Block { language, text: String::new(), not_run });
             }
             (Some(_), Some(block)) => {
-                // A mark is for the block below it alone.
+                // A comment applies only to the block below it.
                 prose.push("```");
                 blocks.push(block);
             }

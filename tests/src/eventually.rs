@@ -1,30 +1,30 @@
-//! Waiting on a condition: level-triggered, with a deadline that tells how far
-//! it was. Nothing in the tests waits for a length of time instead.
+//! Waits for a condition by polling, with a deadline. The timeout error contains the last status.
+//! Tests never wait for a fixed time instead.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-/// How often a condition is looked at.
+/// The polling interval.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// One look at a condition.
+/// The result of checking a condition.
 #[derive(Debug)]
 pub enum Check<T> {
-    /// It holds.
+    /// The condition holds.
     Done(T),
-    /// It does not hold yet, and this is how far it is.
+    /// The condition does not hold yet; the status describes what is missing.
     NotYet(String),
 }
 
 impl Check<()> {
-    /// Done if it holds, else how far it is.
+    /// Done if the condition holds, otherwise the status.
     pub fn that(holds: bool, status: impl FnOnce() -> String) -> Self {
         if holds { Self::Done(()) } else { Self::NotYet(status()) }
     }
 }
 
-/// Polls until done; the error tells what it was still waiting for.
+/// Polls until the check is done. The timeout error contains the last status.
 ///
 /// An error of the check itself ends the wait at once.
 pub async fn eventually<T>(

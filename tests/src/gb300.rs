@@ -1,5 +1,5 @@
-//! An Azure GB300 node as it was published live, by NVIDIA's DRA driver and by
-//! upstream DRANET: `fixtures/aks-gb300`. Any number of nodes can be made of it.
+//! An Azure GB300 node as NVIDIA's DRA driver and upstream DRANET published it live:
+//! `fixtures/aks-gb300`. Tests can create any number of such nodes.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{binaries::in_tests, manifest};
 
-/// The node that the slices were taken from.
+/// The node that published the slices.
 pub const LIVE_NODE: &str = "aks-gpu-45139532-vmss000081";
 
 /// A file of the fixture: `resource-claim-template.yaml`, `device-classes.yaml`.
@@ -17,7 +17,7 @@ pub fn file(name: &str) -> PathBuf {
     in_tests("fixtures/aks-gb300").join(name)
 }
 
-/// The class of the GPUs, which their driver's own chart brings.
+/// The class of the GPUs, which their driver's own chart installs.
 pub fn gpu_class() -> anyhow::Result<DynamicObject> {
     let classes = manifest::read(&file("device-classes.yaml"))?;
     let mut of_gpus =
@@ -25,7 +25,7 @@ pub fn gpu_class() -> anyhow::Result<DynamicObject> {
     of_gpus.next().context("the file has a class of GPUs")
 }
 
-/// The GPU slice, as if it were of `node`: its name, and GPU UUIDs of its own.
+/// The GPU slice for `node`, with its own name and GPU UUIDs.
 pub fn gpu_slice(node: &str) -> anyhow::Result<DynamicObject> {
     let mut slice = slice_for("resourceslice-gpu.yaml", node)?;
     let devices = slice.data["spec"]["devices"].as_array_mut().context("a slice has devices")?;
@@ -37,7 +37,7 @@ pub fn gpu_slice(node: &str) -> anyhow::Result<DynamicObject> {
     Ok(slice)
 }
 
-/// Upstream DRANET's NIC slice, as if it were of `node`.
+/// Upstream DRANET's NIC slice for `node`.
 pub fn nic_slice(node: &str) -> anyhow::Result<DynamicObject> {
     slice_for("resourceslice-dranet.yaml", node)
 }
@@ -50,7 +50,7 @@ pub fn live_gpu_uuids() -> anyhow::Result<Vec<String>> {
     devices.iter().map(uuid).collect::<Option<_>>().context("a GPU has a uuid")
 }
 
-/// The UUID on `node` of the GPU that has the UUID `live` on [`LIVE_NODE`].
+/// The UUID on `node` for the GPU with UUID `live` on [`LIVE_NODE`].
 ///
 /// The last group is replaced by one that depends on the node's name.
 pub fn gpu_uuid(live: &str, node: &str) -> String {
@@ -75,7 +75,7 @@ fn slice_for(file_name: &str, node: &str) -> anyhow::Result<DynamicObject> {
     Ok(slice)
 }
 
-/// 64-bit FNV-1a: the same in every version of everything.
+/// 64-bit FNV-1a, which never changes between versions.
 fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

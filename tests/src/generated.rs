@@ -1,4 +1,4 @@
-//! Files of the checkout that are made by code: they must be what it makes.
+//! Generated files in the checkout: they must match what the code generates.
 
 use std::{fs, path::PathBuf};
 
@@ -6,9 +6,9 @@ use anyhow::Context;
 
 use crate::binaries::in_tests;
 
-/// Fails where a file (below the checkout) does not end with `expected`; what it
-/// should be lies then beside the build, for a person to look at and to copy.
-/// What stands before it is a person's own: comments.
+/// Fails if a file (below the checkout) does not end with `expected`. The expected text is then
+/// written to the build directory, for inspection and copying. Comments before it are written by
+/// hand.
 pub fn assert_current(path: &str, expected: &str) -> anyhow::Result<()> {
     let file = in_tests("..").join(path);
     let there = fs::read_to_string(&file)

@@ -1,8 +1,8 @@
-//! A virtual machine with NUMA nodes, PCIe switches and NICs of its own, for
-//! what a folder of files cannot show: links and devices that come and go.
+//! A virtual machine with NUMA nodes, PCIe switches and NICs, for what a folder of files cannot
+//! represent: links and devices that come and go.
 //!
-//! Emulated without KVM, so it is slow and its bandwidths mean nothing. It is
-//! reached over QEMU's user-mode network; nothing of the host's is changed.
+//! It is emulated without KVM, so it is slow and its bandwidths mean nothing. Tests reach it over
+//! QEMU's user-mode network; nothing on the host is changed.
 
 mod machine;
 pub mod node;
@@ -25,11 +25,11 @@ use crate::{
 };
 pub use machine::{GPUS, Hardware, NICS, NicModel, Wire};
 
-/// The host's loopback interface, in the guests' network.
+/// The host's loopback interface as the guests see it.
 const HOST: &str = "10.0.2.2";
 const BOOT: Duration = Duration::from_mins(2);
 
-/// A running virtual machine. It ends with this value.
+/// A running virtual machine; it stops when dropped.
 pub struct Guest {
     name: String,
     process: Process,
@@ -38,7 +38,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots it and waits until its shell answers.
+    /// Boots it and waits until its shell responds.
     pub async fn boot(
         plane: &ControlPlane,
         name: &str,
@@ -58,34 +58,31 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Runs a bash script as root and returns what it wrote; an error where it
-    /// ends with another code than 0. Every command of it must succeed.
+    /// Runs a bash script as root and returns its output. Fails if any command of it fails.
     pub async fn run(&self, script: &str) -> anyhow::Result<String> {
         shell::run(self.port, script).await.with_context(|| self.state())
     }
 
-    /// What a failure is told with: whether the machine still runs, and the end of its console.
+    /// Context for errors: whether the machine still runs, and the end of its console.
     fn state(&self) -> String {
         let running = if self.process.has_ended() { "which has ended" } else { "which runs" };
         let console = Log::at(self.folder.path().join("console")).tail(15, 0);
         format!("in guest {}, {running}, with this on its console:\n{console}\n", self.name)
     }
 
-    /// The folder that the guest has at `/share`.
+    /// The folder that the guest sees at `/share`.
     pub fn share(&self) -> PathBuf {
         self.folder.path().join("share")
     }
 
-    /// Puts one of our own programs at `/run/NAME`, without what only a
-    /// debugger reads.
+    /// Copies one of our own programs to `/run/NAME`, without debug information.
     pub async fn install(&self, name: &str) -> anyhow::Result<()> {
         let copy = self.share().join(name);
         strip(&binaries::ours(name)?, &copy)?;
         self.run(&format!("cp /share/{name} /run/{name}")).await.map(drop)
     }
 
-    /// Starts a command line that goes on; what it writes is
-    /// [`Guest::log`]`(name)`.
+    /// Starts a background command; its output is [`Guest::log`]`(name)`.
     pub async fn start(&self, name: &str, command: &str) -> anyhow::Result<()> {
         let script = format!(
             "setsid {command} >>/share/{name}.log 2>&1 </dev/null & echo $! >/run/{name}.pid"
@@ -93,19 +90,18 @@ impl Guest {
         self.run(&script).await.map(drop)
     }
 
-    /// Kills, as a crash would, what [`Guest::start`] started.
+    /// Kills a command of [`Guest::start`], as a crash would.
     pub async fn kill(&self, name: &str) -> anyhow::Result<()> {
         self.run(&format!("kill -9 $(cat /run/{name}.pid)")).await.map(drop)
     }
 
-    /// The last lines of a program that was started in the guest.
+    /// The last lines of a command's output.
     pub fn log(&self, name: &str) -> String {
         Log::at(self.share().join(format!("{name}.log"))).tail(20, 0)
     }
 
-    /// Writes a kubeconfig with which the guest reaches the API server: the
-    /// host's loopback interface has another address in there. Returns its path
-    /// in the guest.
+    /// Writes a kubeconfig with which the guest reaches the API server, since the host's loopback
+    /// interface has another address there. Returns its path in the guest.
     pub fn add_kubeconfig(&self, host: &Path) -> anyhow::Result<String> {
         let text = fs::read_to_string(host)?;
         let mut config: serde_json::Value = serde_json::from_str(&text)?;

@@ -1,8 +1,8 @@
-//! The images that `deploy/images` packs, of the programs of the tests.
+//! Images that `deploy/images` builds from the programs of the tests.
 //!
-//! They differ from those that are shipped in the profile of the programs: these have fault
-//! points and checks, and are not optimised. `tests/run` links them as the shipped ones, each
-//! one static file, as an image holds nothing else.
+//! Unlike the shipped ones, these programs are not optimised and have fault points and checks.
+//! `tests/run` links each as one static file, as for shipped programs, since an image contains
+//! nothing else.
 
 use std::{
     fs::{self, File},
@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use crate::{binaries, chart::printed};
 
-/// Packs programs and returns for each `PROGRAM.tar`, its OCI layout, in `folder`.
+/// Builds images of programs. Returns for each `PROGRAM.tar`, its OCI layout, in `folder`.
 pub async fn archives(folder: &Path, programs: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     let (from, layouts) = (folder.join("programs"), folder.join("images"));
     fs::create_dir_all(from.join("amd64"))?;

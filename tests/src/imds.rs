@@ -1,6 +1,5 @@
-//! Azure's instance metadata service, as far as virtual machines ask it: a real
-//! HTTP server on loopback that insists on the header and the version as the
-//! real one does.
+//! Azure's instance metadata service, as far as virtual machines use it: a real HTTP server on
+//! loopback that requires the same header and version as the real one.
 //!
 //! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
 
@@ -20,7 +19,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// A running service; it ends with this value.
+/// A running service; it stops when dropped.
 #[derive(Debug)]
 pub struct Imds {
     address: SocketAddr,
@@ -29,7 +28,7 @@ pub struct Imds {
 }
 
 impl Imds {
-    /// Starts the service of a machine of this size in this placement group.
+    /// Starts the service for a machine of this size in this placement group.
     pub async fn start(vm_size: &str, placement_group: &str) -> anyhow::Result<Self> {
         let compute = Arc::new(Mutex::new(json!({
             "vmSize": vm_size,
@@ -43,7 +42,7 @@ impl Imds {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let server = tokio::spawn(async move {
-            // Ends only by the abort below.
+            // Ends only when aborted below.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { address, compute, server })

@@ -1,6 +1,6 @@
-//! Our programs on the real control plane, as an operator would run them: the
-//! objects of `deploy`, each program with the rights of its own service
-//! account, and GB300 nodes whose NICs our driver publishes.
+//! Our programs on the real control plane, as an operator would run them: the objects of `deploy`,
+//! each program with the permissions of its own service account, and GB300 nodes whose NICs our
+//! driver publishes.
 
 use std::{
     fs,
@@ -39,7 +39,7 @@ mod extender;
 mod fabric;
 mod webhook;
 
-/// Size of the machine whose slices were taken live.
+/// The VM size of the machine whose slices were recorded.
 pub const VM_SIZE: &str = "Standard_ND128isr_GB300_v6";
 /// Its placement group.
 pub const PLACEMENT_GROUP: &str = "c6c749e8-a38b-470e-8c94-2a7d00001bf0";
@@ -47,22 +47,22 @@ pub const PLACEMENT_GROUP: &str = "c6c749e8-a38b-470e-8c94-2a7d00001bf0";
 const NAMESPACE: &str = "dranet-system";
 const READY: Duration = Duration::from_secs(20);
 
-/// What is installed beside the control plane.
+/// An installation on the control plane.
 #[derive(Debug)]
 pub struct Installation<'a> {
     plane: &'a ControlPlane,
     scope: &'a Scope,
     admission: Vec<Replica>,
     fabric_controllers: Vec<FabricController>,
-    /// Where our programs find the API server.
+    /// The URL of the API server for our programs.
     api: String,
     extender: Option<RunningExtender>,
 }
 
 impl<'a> Installation<'a> {
-    /// Applies the objects of `deploy/manifests` except the webhook. Classes go
-    /// with the scope; the rest stays, as a namespace and a resource definition
-    /// that are being deleted would be in the way of the next test.
+    /// Applies the objects of `deploy/manifests` except the webhook. Classes are removed with the
+    /// scope. The other objects stay, since a namespace or a resource definition that is being
+    /// deleted would block the next test.
     pub async fn install(plane: &'a ControlPlane, scope: &'a Scope) -> anyhow::Result<Self> {
         for name in [
             "manifests/namespace.yaml",
@@ -86,7 +86,7 @@ impl<'a> Installation<'a> {
         Ok(Self::installed(plane, scope))
     }
 
-    /// The objects of `deploy` are there already.
+    /// An installation whose objects of `deploy` exist already.
     pub fn installed(plane: &'a ControlPlane, scope: &'a Scope) -> Self {
         let api = plane.url().to_owned();
         Self {
@@ -112,13 +112,13 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// Makes a GB300 node: GPUs as published live, NICs by a run of our driver.
-    /// Returns its name.
+    /// Creates a GB300 node: GPUs as recorded, NICs published by a run of our driver. Returns its
+    /// name.
     pub async fn gb300(&self, name: &str) -> anyhow::Result<String> {
         self.gb300_in(name, PLACEMENT_GROUP).await
     }
 
-    /// The same in a placement group, which is its fabric.
+    /// As [`Self::gb300`], in a placement group, which is its fabric.
     pub async fn gb300_in(&self, name: &str, placement_group: &str) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
@@ -126,7 +126,7 @@ impl<'a> Installation<'a> {
         Ok(node)
     }
 
-    /// Publishes for a node that is there what a GB300 machine has.
+    /// Publishes the devices of a GB300 machine for an existing node.
     pub async fn publish_gb300(&self, node: &str) -> anyhow::Result<()> {
         self.publish_gb300_in(node, PLACEMENT_GROUP).await
     }
@@ -154,8 +154,8 @@ impl<'a> Installation<'a> {
         Ok(node)
     }
 
-    /// Makes one more node as `kind` is, that is Ready and goes with the scope, with
-    /// what is published for it. Returns its name.
+    /// Creates a copy of node `kind`, with everything published for it. The copy is Ready and
+    /// removed with the scope. Returns its name.
     pub async fn add_copy(&self, kind: &str, name: &str) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let owner = node.owner_ref(&()).context("a node has an identity")?;
@@ -182,7 +182,7 @@ impl<'a> Installation<'a> {
         Ok(name)
     }
 
-    /// Takes a node away, with all that was published for it.
+    /// Removes a node with everything published for it.
     pub async fn remove_node(&self, node: &str) -> anyhow::Result<()> {
         let client = self.plane.client();
         let now = DeleteParams::default();
@@ -193,8 +193,7 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
-    /// Runs our driver once for a node whose machine lies below `root`; returns
-    /// what it wrote to its log.
+    /// Runs our driver once for a node whose machine is below `root`; returns its log.
     pub async fn publish(&self, node: &str, root: &Path, imds: &Imds) -> anyhow::Result<String> {
         self.publish_by(node, root, &["--cloud=azure", "--imds-url", &imds.url()]).await
     }
@@ -213,7 +212,7 @@ impl<'a> Installation<'a> {
         driver.wait_for_success(READY).await
     }
 
-    /// Starts one of our servers; returns when it says that it is ready.
+    /// Starts one of our servers; returns when it is ready.
     async fn spawn(
         &self,
         program: &str,
@@ -236,22 +235,22 @@ impl<'a> Installation<'a> {
         Ok(process)
     }
 
-    /// Programs that are started from here on reach the API server by this URL.
+    /// Sets the URL of the API server for programs that are started from now on.
     pub fn reach_api_by(&mut self, url: String) {
         self.api = url;
     }
 
-    /// A client with the rights of a service account of `deploy`.
+    /// A client with the permissions of a service account of `deploy`.
     pub async fn client_as(&self, account: &str) -> anyhow::Result<Client> {
         control_plane::client(&self.kubeconfig(account).await?).await
     }
 
-    /// A kubeconfig with the rights of a service account of `deploy`.
+    /// A kubeconfig with the permissions of a service account of `deploy`.
     pub async fn kubeconfig(&self, account: &str) -> anyhow::Result<PathBuf> {
         self.token_kubeconfig(account, None).await
     }
 
-    /// The same with a token that is bound to a node, as that of a pod there is.
+    /// A kubeconfig with a token that is bound to a node, like that of a pod on it.
     pub async fn node_kubeconfig(&self, account: &str, node: &str) -> anyhow::Result<PathBuf> {
         let node = Api::<Node>::all(self.plane.client()).get(node).await?;
         let bound = BoundObjectReference {
@@ -302,7 +301,7 @@ impl<'a> Installation<'a> {
     }
 }
 
-/// The GB300 machine as a folder, with the GPU UUIDs that `node` has here.
+/// The GB300 machine as a folder, with the GPU UUIDs of `node`.
 pub fn gb300_machine(node: &str) -> anyhow::Result<TempDir> {
     let mut text = fixture::machine("azure-gb300").context("the fixture is there")?.to_owned();
     for live in gb300::live_gpu_uuids()? {
@@ -313,8 +312,7 @@ pub fn gb300_machine(node: &str) -> anyhow::Result<TempDir> {
     Ok(folder)
 }
 
-/// The files of `deploy/manifests` that are installed, in the order of its
-/// kustomization.
+/// The files of `deploy/manifests` that are installed, in the order of its kustomization.
 pub fn manifests() -> anyhow::Result<Vec<PathBuf>> {
     let kustomization = deploy("manifests/kustomization.yaml");
     let text = fs::read_to_string(&kustomization)?;

@@ -1,10 +1,8 @@
-//! The real control plane, and the proofs that run on it.
+//! Tests on the real control plane.
 //!
-//! A library for the tests in `tests/tests`: it starts etcd, kube-apiserver,
-//! kube-controller-manager and kube-scheduler, and our own binaries beside
-//! them, on free ports of the loopback interface, and ends exactly what it
-//! started. It holds no mock of anything: what is asked here is answered by
-//! Kubernetes itself.
+//! This library starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and our own
+//! binaries on free ports of the loopback interface, and stops exactly what it started. Nothing is
+//! mocked: Kubernetes itself responds.
 //!
 //! A suite is a test binary without the standard harness: see [`suite`].
 

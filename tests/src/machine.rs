@@ -1,5 +1,5 @@
-//! Machines other than the GB300: a fixture of topology-graph, whose NICs our
-//! driver publishes, and GPUs in the form in which their driver publishes them.
+//! Machines other than the GB300: a fixture of topology-graph whose NICs our driver publishes, with
+//! GPUs in the form of their own driver.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use topology_graph::{HostRoot, Topology, fixture, read};
 /// A kind of machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// Name of the fixture.
+    /// The name of the fixture.
     pub fixture: &'static str,
-    /// Azure's name of its size; empty where it is not Azure's.
+    /// Azure's name of its size; empty for machines of others.
     pub size: &'static str,
     /// The GPUs' driver.
     pub driver: &'static str,
@@ -22,8 +22,8 @@ pub struct Machine {
     pub resource: &'static str,
 }
 
-/// Eight AMD GPUs and eight InfiniBand NICs, four of each on either NUMA node.
-/// The driver publishes a NUMA node in its own domain.
+/// Eight AMD GPUs and eight InfiniBand NICs, four of each per NUMA node. The driver publishes the
+/// NUMA node in its own domain.
 pub const MI300X: Machine = Machine {
     fixture: "azure-mi300x",
     size: "Standard_ND96isr_MI300X_v5",
@@ -31,8 +31,8 @@ pub const MI300X: Machine = Machine {
     resource: "amd.com/gpu",
 };
 
-/// Eight NVIDIA GPUs and eight InfiniBand NICs, four of each on either NUMA node.
-/// The driver (v0.5.0) publishes the standard NUMA node.
+/// Eight NVIDIA GPUs and eight InfiniBand NICs, four of each per NUMA node. The driver (v0.5.0)
+/// publishes the standard NUMA attribute.
 pub const H100: Machine = Machine {
     fixture: "azure-ndh100v5",
     size: "Standard_ND96isr_H100_v5",
@@ -40,7 +40,7 @@ pub const H100: Machine = Machine {
     resource: "nvidia.com/gpu",
 };
 
-/// Eight NVIDIA GPUs and eight InfiniBand NICs, of which the kernel tells no NUMA node.
+/// Eight NVIDIA GPUs and eight InfiniBand NICs; the kernel shows no NUMA node for them.
 pub const A100: Machine = Machine {
     fixture: "azure-nda100v4",
     size: "Standard_ND96asr_v4",
@@ -57,7 +57,7 @@ impl Machine {
         Ok(folder)
     }
 
-    /// The GPUs of the machine below `root` as the driver's slice of a node.
+    /// The slice in which the driver publishes the GPUs of the machine below `root`.
     pub fn gpu_slice(self, node: &str, root: &Path) -> anyhow::Result<DynamicObject> {
         let snapshot = read(&HostRoot::at(root))?;
         let (topology, _) = Topology::build(&snapshot, None);
@@ -73,7 +73,7 @@ impl Machine {
                 attributes["uuid"] = json!({"string": format!("GPU-{node}-{index}")});
                 "resource.kubernetes.io/numaNode"
             };
-            // Drivers leave it out where the kernel does not tell it.
+            // Drivers omit it if the kernel does not show it.
             if let Some(node) = gpu.numa {
                 attributes[numa] = json!({"int": node.0});
             }

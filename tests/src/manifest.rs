@@ -18,7 +18,7 @@ use crate::eventually::{Check, eventually};
 /// The field manager of everything that tests apply.
 pub const FIELD_MANAGER: &str = "dranet-tests";
 
-/// The objects of a file: one document or several, lists taken apart.
+/// The objects of a file with one or several documents; lists are flattened.
 pub fn read(path: &Path) -> anyhow::Result<Vec<DynamicObject>> {
     let text =
         fs::read_to_string(path).with_context(|| format!("failed to read `{}`", path.display()))?;
@@ -56,14 +56,14 @@ fn collect(document: Value, objects: &mut Vec<DynamicObject>) -> anyhow::Result<
     }
 }
 
-/// Where an object lives in the API, and in which namespace, if in any.
+/// The API endpoint of an object, and its namespace if it has one.
 pub(crate) struct Place {
     resource: ApiResource,
     namespace: Option<String>,
 }
 
 impl Place {
-    /// Asks the API server; a namespaced object without a namespace goes to `default`.
+    /// Discovers the endpoint. A namespaced object without a namespace goes to `default`.
     async fn of(client: &Client, object: &DynamicObject, default: &str) -> anyhow::Result<Self> {
         let types: &TypeMeta = object.types.as_ref().context("an object without a kind")?;
         let kind = GroupVersionKind::try_from(types)?;
@@ -90,10 +90,10 @@ impl Place {
     }
 }
 
-/// Applies one object, `namespace` being that of objects that name none. A
-/// custom resource definition is served when this returns.
+/// Applies an object; objects without a namespace go to `namespace`. For a custom resource
+/// definition, returns when it is served.
 ///
-/// What the API server itself sets (uids, owners of another cluster) is left out.
+/// Fields that the API server sets itself (UIDs, owners in another cluster) are removed.
 pub(crate) async fn apply(
     client: &Client,
     mut object: DynamicObject,
@@ -119,7 +119,7 @@ pub(crate) async fn apply(
     Ok((place, applied))
 }
 
-/// Has the API server check one object, with every field, and keep nothing.
+/// Lets the API server validate an object with every field, without storing it.
 pub async fn check(client: &Client, object: &DynamicObject, namespace: &str) -> anyhow::Result<()> {
     let place = Place::of(client, object, namespace).await?;
     let params = PatchParams::apply(FIELD_MANAGER).force().dry_run().validation_strict();

@@ -1,4 +1,4 @@
-//! What our programs count, as `/metrics` of their operations port has it.
+//! Metrics of our programs, from `/metrics` of their operations port.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
-//! Free TCP ports of the loopback interface, for programs that must be told
-//! theirs.
+//! Free TCP ports of the loopback interface, for programs that must be given theirs.
 //!
-//! They are taken below the kernel's range for outgoing connections (32768 and
-//! up, `ip_local_port_range`): a port found by binding port 0 lies in that
-//! range, and a connection of another test may take it before the program does.
+//! They are below the kernel's range for outgoing connections (32768 and up,
+//! `ip_local_port_range`). A port found by binding port 0 is in that range, and a connection of
+//! another test may take it before the program does.
 
 use std::{
     net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket},
@@ -16,13 +15,13 @@ use anyhow::Context;
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// How far this process is in the range.
+/// The position of this process in the range.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A port that nothing listens on now.
+/// Returns a port on which nothing listens now.
 ///
-/// Each process begins elsewhere in the range, and never returns to a port
-/// before it has gone round.
+/// Each process starts at another position in the range, and does not return to a port before it
+/// has used all others.
 pub fn free() -> anyhow::Result<u16> {
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -36,13 +35,14 @@ pub fn free() -> anyhow::Result<u16> {
     anyhow::bail!("no free port from {FIRST} to {}", FIRST + COUNT - 1)
 }
 
-/// The address of this machine that others would see. Kubernetes takes none of
-/// the loopback interface for an endpoint of a Service.
+/// The address of this machine as others see it. Kubernetes does not accept a loopback address as
+/// the endpoint of a Service.
 ///
-/// Connecting a datagram socket sends nothing; it asks for the route.
+/// Connecting a datagram socket sends nothing; it only looks up the route.
 pub fn address() -> anyhow::Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    // Of TEST-NET-3, RFC 5737: nobody's, so it goes by the default route.
+    // An address in TEST-NET-3 (RFC 5737), which is unassigned and therefore uses the default
+    // route.
     socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).context(NO_ADDRESS)?;
     match socket.local_addr()?.ip() {
         IpAddr::V4(address) if !address.is_loopback() => Ok(address),

@@ -1,13 +1,12 @@
 //! A program that lives no longer than the test that started it.
 //!
-//! - Dropped, also while a test panics: its whole process group is killed and
-//!   its own process reaped.
-//! - The test process itself killed: the kernel kills the program, by
-//!   `PR_SET_PDEATHSIG`, which util-linux's `setpriv` sets and keeps over
-//!   `execve`. (Only the program itself, not what it started.)
+//! - When it is dropped, also while a test panics, its whole process group is killed and the
+//!   program itself is reaped.
+//! - When the test process itself is killed, the kernel kills the program (but not what it
+//!   started), by `PR_SET_PDEATHSIG`, which util-linux's `setpriv` sets and keeps over `execve`.
 //!
-//! That signal comes when the *thread* that made the child ends, so all
-//! children are made by one thread that ends with the process.
+//! That signal is sent when the *thread* that created the child ends. A single thread, which ends
+//! with the process, therefore creates all children.
 
 use std::{
     fmt,
@@ -29,23 +28,23 @@ use crate::{
     readiness,
 };
 
-/// What to start.
+/// A program to start.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What it is called in messages, and its log file before `.log`.
+    /// Its name in messages, and its log file's name before `.log`.
     pub name: String,
     /// The executable.
     pub path: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What is added to the environment.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// Where its log file goes.
+    /// The directory of its log file.
     pub logs: PathBuf,
 }
 
 impl Program {
-    /// A program named as its executable, without arguments.
+    /// A program with the name of its executable, without arguments.
     pub fn new(path: impl Into<PathBuf>, logs: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
@@ -59,21 +58,21 @@ impl Program {
         self
     }
 
-    /// Adds one variable to the environment.
+    /// Adds an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Names it otherwise, for the second of a kind.
+    /// Sets another name, for a second program of the same kind.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// Starts it.
+    /// Starts the program.
     pub fn spawn(self) -> anyhow::Result<Process> {
         Process::spawn(self)
     }
@@ -93,12 +92,12 @@ impl Program {
     }
 }
 
-/// A running program, ended with this value.
+/// A running program; it is killed when dropped.
 pub struct Process {
     name: String,
     child: Child,
     log: Log,
-    /// How long the log was at the start: another may have written to it before.
+    /// The length of the log at the start, since another program may have written to it before.
     log_start: u64,
 }
 
@@ -116,7 +115,7 @@ impl Process {
         Ok(Self { name: program.name, child, log, log_start })
     }
 
-    /// What it is called.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -126,30 +125,30 @@ impl Process {
         self.child.id()
     }
 
-    /// What it wrote.
+    /// Its output.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// The last lines that it wrote.
+    /// The last lines of its output.
     pub fn tail(&self, lines: usize) -> String {
         self.log.tail(lines, self.log_start)
     }
 
-    /// Whether it has ended. It stays unreaped, so that its id stays its own.
+    /// Returns true if it has ended. It stays unreaped, so that its ID is not reused.
     pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         !matches!(waitid(WaitId::Pid(self.group()), options), Ok(None))
     }
 
-    /// The signal that ended it; none while it runs, or where it ended by itself.
+    /// The signal that ended it; `None` while it runs, or if it ended by itself.
     pub fn ended_by_signal(&self) -> Option<i32> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         waitid(WaitId::Pid(self.group()), options).ok()??.terminating_signal()
     }
 
-    /// Waits until `url` answers with a success; fails where the program ends
-    /// before, with the last lines that it wrote.
+    /// Waits until `url` responds with success. Fails with the last lines of output if the program
+    /// ends before.
     pub async fn wait_until_ready(&self, url: &str, max: Duration) -> anyhow::Result<()> {
         let probe = readiness::Probe::new(url)?;
         let result = eventually(max, async || {
@@ -164,7 +163,7 @@ impl Process {
         })
     }
 
-    /// Waits until it ends by itself with exit code 0; returns what it wrote.
+    /// Waits until it ends by itself with exit code 0; returns its output.
     pub async fn wait_for_success(mut self, max: Duration) -> anyhow::Result<String> {
         eventually(max, async || Ok(Check::that(self.has_ended(), || "it still runs".into())))
             .await
@@ -181,7 +180,7 @@ impl Process {
         Ok(self.tail(usize::MAX))
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM and waits until it has ended.
     pub async fn terminate(&self, max: Duration) -> anyhow::Result<()> {
         kill_process_group(self.group(), Signal::TERM)
             .with_context(|| format!("failed to signal {}", self.name))?;
@@ -190,7 +189,7 @@ impl Process {
             .with_context(|| format!("{} does not end when asked to", self.name))
     }
 
-    /// Kills it and all of its group, as dropping does.
+    /// Kills it with its whole process group, as dropping does.
     pub fn kill(self) {}
 
     fn group(&self) -> Pid {
@@ -200,7 +199,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only where nothing is left to kill or to reap.
+        // Both fail only if there is nothing left to kill or to reap.
         let _ = kill_process_group(self.group(), Signal::KILL);
         let _ = self.child.wait();
     }
@@ -215,7 +214,7 @@ impl fmt::Debug for Process {
     }
 }
 
-/// What a program writes to its standard output and error.
+/// The standard output and error of a program.
 #[derive(Clone, Debug)]
 pub struct Log {
     path: PathBuf,
@@ -236,12 +235,12 @@ impl Log {
         &self.path
     }
 
-    /// How long it is now.
+    /// The current length in bytes.
     pub fn len(&self) -> u64 {
         fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
     }
 
-    /// Whether nothing was written yet.
+    /// Returns true if nothing was written yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -264,13 +263,13 @@ impl Log {
 
 type Job = (Command, mpsc::Sender<io::Result<Child>>);
 
-/// Makes the child on the thread that ends with the process.
+/// Creates the child on the thread that ends with the process.
 fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     static JOBS: LazyLock<Mutex<mpsc::Sender<Job>>> = LazyLock::new(|| {
         let (sender, jobs) = mpsc::channel::<Job>();
         thread::spawn(move || {
             for (mut command, answer) in jobs {
-                // Nobody waits for the answer only where that thread has panicked.
+                // The receiver is gone only if its thread has panicked.
                 let _ = answer.send(command.spawn());
             }
         });

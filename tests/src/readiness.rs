@@ -1,17 +1,17 @@
-//! Looking at a readiness URL.
+//! Checks a readiness URL.
 //!
-//! The certificate of an HTTPS server is not checked, as the kubelet's probes do
-//! not check it; whether clients can trust the server is what tests are for.
+//! The certificate of an HTTPS server is not verified, as in the kubelet's probes; tests check
+//! separately whether clients can trust the server.
 
 use std::time::Duration;
 
 use anyhow::Context;
 use kube::{Client, Config};
 
-/// How long one look may take.
+/// The timeout of a check.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A URL that answers with a success when a program is ready.
+/// A URL that responds with success when a program is ready.
 pub(crate) struct Probe {
     client: Client,
     path: String,
@@ -30,7 +30,7 @@ impl Probe {
         Ok(Self { client: Client::try_from(config)?, path })
     }
 
-    /// Looks once: what a success says, or what there is instead of it.
+    /// Checks once; returns the body of a success, or the problem.
     pub(crate) async fn look(&self) -> Result<String, String> {
         let request = http::Request::get(&self.path).body(Vec::new()).map_err(|e| e.to_string())?;
         let answer = self.client.request_text(request).await;

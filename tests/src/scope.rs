@@ -1,4 +1,4 @@
-//! What one test makes, and its removal when the test ends, however it ends.
+//! The objects that one test creates, and their removal when it ends in any way.
 
 use std::{
     fmt, mem,
@@ -27,7 +27,7 @@ use crate::{
     manifest, simulated_node,
 };
 
-/// A namespace of its own, and the cluster-wide objects made through it.
+/// A namespace, and the cluster-wide objects created through it.
 pub struct Scope {
     client: Client,
     namespace: String,
@@ -35,9 +35,8 @@ pub struct Scope {
     nodes: Mutex<Vec<String>>,
 }
 
-/// Runs `test` in a fresh namespace, and removes afterwards, also when it
-/// panics, what it made through the scope: pods, claims, the namespace, and
-/// cluster-wide objects in reverse order.
+/// Runs `test` in a new namespace. Afterwards, even after a panic, removes what it created through
+/// the scope: pods, claims, the namespace, and cluster-wide objects in reverse order.
 ///
 /// The devices that its claims held are free when this returns.
 pub async fn with_scope<T>(
@@ -72,7 +71,7 @@ impl Scope {
         })
     }
 
-    /// A client that may do everything.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -91,24 +90,24 @@ impl Scope {
         Api::namespaced(self.client(), &self.namespace)
     }
 
-    /// Makes a simulated node, Ready, with a name that no other test has.
+    /// Creates a simulated Ready node, with a name that no other test uses.
     pub async fn node(&self, name: &str) -> anyhow::Result<Node> {
         let name = format!("{name}-{}", self.namespace);
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
         simulated_node::apply(&self.client, &name).await
     }
 
-    /// Applies the objects of a YAML file, those without a namespace in this one.
+    /// Applies the objects of a YAML file; those without a namespace go to this one.
     pub async fn apply_file(&self, path: &Path) -> anyhow::Result<Vec<DynamicObject>> {
         self.apply_all(manifest::read(path)?).await
     }
 
-    /// Applies objects written as YAML, those without a namespace in this one.
+    /// Applies objects in YAML; those without a namespace go to this one.
     pub async fn apply_yaml(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
         self.apply_all(manifest::parse(yaml)?).await
     }
 
-    /// Applies objects in their order.
+    /// Applies objects in order.
     pub async fn apply_all(
         &self,
         objects: impl IntoIterator<Item = DynamicObject>,
@@ -120,7 +119,7 @@ impl Scope {
         Ok(all)
     }
 
-    /// Applies one object, in this namespace if it names none.
+    /// Applies an object; one without a namespace goes to this one.
     pub async fn apply(&self, object: DynamicObject) -> anyhow::Result<DynamicObject> {
         let (place, applied) = manifest::apply(&self.client, object, &self.namespace).await?;
         if place.is_cluster_scoped() {
@@ -131,7 +130,7 @@ impl Scope {
         Ok(applied)
     }
 
-    /// Waits until the scheduler has bound a pod; fails with what it says of it instead.
+    /// Waits until the scheduler has bound a pod. A timeout reports the scheduler's reason.
     pub async fn bound(&self, name: &str, max: Duration) -> anyhow::Result<Pod> {
         let pods: Api<Pod> = self.api();
         eventually(max, async || {
@@ -144,7 +143,7 @@ impl Scope {
         .await
     }
 
-    /// Waits until the scheduler has tried a pod and found no node; returns what it says.
+    /// Waits until the scheduler has tried a pod and found no node; returns its reason.
     pub async fn unschedulable(&self, name: &str, max: Duration) -> anyhow::Result<String> {
         let pods: Api<Pod> = self.api();
         eventually(max, async || {
@@ -160,8 +159,8 @@ impl Scope {
         .await
     }
 
-    /// Removes a pod at once: there is no kubelet to end it gracefully. One that a
-    /// controller has removed meanwhile is gone all the same.
+    /// Deletes a pod immediately, since no kubelet would stop it gracefully. Succeeds also if a
+    /// controller has deleted it meanwhile.
     pub async fn delete_pod(&self, name: &str) -> anyhow::Result<()> {
         let now = DeleteParams::default().grace_period(0);
         Ok(gone(self.api::<Pod>().delete(name, &now).await.map(drop))?)
@@ -184,8 +183,8 @@ impl Scope {
         Ok(())
     }
 
-    /// Deletes the claims; each is gone when the resource claim controller has
-    /// seen that its pod is.
+    /// Deletes the claims. Each is gone when the resource claim controller has seen that its pod is
+    /// gone.
     async fn free_claims(&self) -> anyhow::Result<()> {
         let claims = self.api::<ResourceClaim>();
         claims.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
@@ -211,7 +210,7 @@ fn unscheduled_reason(pod: &Pod) -> String {
         .collect()
 }
 
-/// A test or a controller may have deleted it itself.
+/// Accepts that a test or a controller has deleted the object itself.
 fn gone(deleted: kube::Result<()>) -> kube::Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,14 +1,14 @@
-//! What a person may set for a run of the tests, as `tests/run --help` says it.
+//! Settings of a test run from the environment; `tests/run --help` lists them.
 
 use std::{env, fmt::Display, str::FromStr};
 
 use anyhow::anyhow;
 
-/// The value of an environment variable, or this one where it is not set.
+/// The value of an environment variable, or the default if it is not set.
 ///
 /// # Errors
 ///
-/// It is set to what is no such value: the error names it.
+/// Fails if the variable has an invalid value; the error names the variable.
 #[expect(clippy::disallowed_methods, reason = "a test binary has no arguments of its own")]
 pub fn setting<T: FromStr<Err: Display>>(name: &str, default: T) -> anyhow::Result<T> {
     let Ok(text) = env::var(name) else { return Ok(default) };

@@ -1,4 +1,4 @@
-//! Nodes without a machine behind: the objects that a kubelet would have written.
+//! Nodes without a machine: the objects that a kubelet would have written.
 
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{
@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::manifest::FIELD_MANAGER;
 
-/// Makes a node that is Ready and has room for pods, or makes it so again.
+/// Creates a node that is Ready and has room for pods, or restores it to that state.
 ///
-/// It stays Ready: the control plane here runs no node-lifecycle-controller.
+/// It stays Ready, since the control plane here runs no node-lifecycle-controller.
 pub async fn apply(client: &Client, name: &str) -> anyhow::Result<Node> {
     let nodes: Api<Node> = Api::all(client.clone());
     let params = PatchParams::apply(FIELD_MANAGER).force();

@@ -1,9 +1,9 @@
-//! A suite: one test binary, one control plane, many tests on it.
+//! A suite: a test binary with one control plane and many tests.
 //!
-//! The binary has `harness = false` and a `main` of one call of [`run`], which
-//! starts the control plane, runs the tests by libtest's command line (names
-//! filter, `--list`, `--test-threads`), and ends the plane before it returns:
-//! the standard harness would need a `static`, which nobody drops.
+//! The binary has `harness = false` and a `main` that calls [`run`]. It starts the control plane,
+//! runs the tests with libtest's command line (name filter, `--list`, `--test-threads`), and stops
+//! the control plane before it returns. The standard harness would need a `static`, which is never
+//! dropped.
 
 use std::{
     any::Any,
@@ -25,13 +25,13 @@ use crate::{
     process::Log,
 };
 
-/// How many lines of each log are shown with a failure.
+/// The number of lines of each log shown with a failure.
 const TAIL: usize = 15;
 
 type Body =
     Box<dyn FnOnce(Arc<ControlPlane>) -> LocalBoxFuture<'static, anyhow::Result<()>> + Send>;
 
-/// A test on the control plane. It fails by an error or by a panic.
+/// A test on the control plane. It fails with an error or a panic.
 pub struct Test {
     name: String,
     alone: bool,
@@ -39,7 +39,7 @@ pub struct Test {
 }
 
 impl Test {
-    /// A test from an asynchronous function; [`tests!`](crate::tests) names it.
+    /// Creates a test from an asynchronous function; [`tests!`](crate::tests) names it.
     pub fn new<F, T>(name: &str, body: F) -> Self
     where
         F: FnOnce(Arc<ControlPlane>) -> T + Send + 'static,
@@ -52,7 +52,7 @@ impl Test {
         }
     }
 
-    /// No other test runs while this one does. For tests of what is one per
+    /// Prevents other tests from running at the same time. For tests of what exists once per
     /// cluster: a webhook, the scheduler's configuration, the set of all nodes.
     #[must_use]
     pub fn alone(mut self) -> Self {
@@ -70,7 +70,7 @@ impl fmt::Debug for Test {
     }
 }
 
-/// Makes a `Vec<Test>` of asynchronous functions, named by module and function.
+/// Creates a `Vec<Test>` from asynchronous functions, named by module and function.
 #[macro_export]
 macro_rules! tests {
     ($($function:path),* $(,)?) => {
@@ -83,8 +83,7 @@ macro_rules! tests {
 
 /// Runs the tests on one control plane, started with `options`.
 ///
-/// The process ends with the code that this returns; nothing of what was started
-/// runs any more then.
+/// Returns the exit code of the process. Nothing that was started is still running then.
 pub fn run(options: Options, tests: impl IntoIterator<Item = Test>) -> ExitCode {
     let arguments = Arguments::from_args();
     let runtime = match Runtime::new() {
@@ -108,14 +107,14 @@ pub fn run(options: Options, tests: impl IntoIterator<Item = Test>) -> ExitCode 
 struct Suite {
     runtime: Arc<Runtime>,
     plane: Option<Arc<ControlPlane>>,
-    /// Held for writing by a test that runs alone.
+    /// A test that runs alone holds it for writing.
     turn: RwLock<()>,
 }
 
 impl Suite {
     fn trial(self: &Arc<Self>, test: Test) -> Trial {
         let Test { name, alone, body } = test;
-        // The crate's name in front of a module path says nothing.
+        // Drops the crate's name in front of the module path.
         let name = name.split_once("::").map_or(&*name, |(_, rest)| rest).to_owned();
         let suite = Arc::clone(self);
         Trial::test(name, move || suite.run(alone, body))
@@ -136,11 +135,11 @@ impl Suite {
             let result = AssertUnwindSafe(body(Arc::clone(plane))).catch_unwind().await;
             let failure = match result {
                 Ok(Ok(())) => return Ok(()),
-                // Its trace would be the runtime's.
+                // A backtrace would show only the runtime.
                 Ok(Err(error)) => format!("{error:#}"),
                 Err(panic) => format!("panicked: {}", panic_message(panic.as_ref())),
             };
-            // Last, as a report that is cut keeps its end.
+            // The failure comes last, since a truncated report keeps its end.
             Err(Failed::from(format!("{}\n--- failure\n{failure}", tails(&plane.logs(), &marks))))
         };
         self.runtime.block_on(test)
@@ -160,7 +159,7 @@ fn log_lengths(logs: &Path) -> BTreeMap<PathBuf, u64> {
     entries.map(|entry| (entry.path(), Log::at(entry.path()).len())).collect()
 }
 
-/// What each program wrote since its log had the length that `marks` tells.
+/// What each program has written beyond the log lengths in `marks`.
 fn tails(logs: &Path, marks: &BTreeMap<PathBuf, u64>) -> String {
     let mut text = String::new();
     for path in log_lengths(logs).into_keys() {

@@ -1,5 +1,5 @@
-//! What kubectl shows above an answer: the `Warning` headers of kube-apiserver,
-//! which clients that return objects leave out.
+//! The warnings that kubectl shows: `Warning` headers of kube-apiserver, which clients that return
+//! objects drop.
 
 use anyhow::Context;
 use http::{Request, header::WARNING};
@@ -7,8 +7,8 @@ use kube::client::Body;
 
 use crate::ControlPlane;
 
-/// Creates an object in a dry run; returns the warnings that come with the
-/// answer. `group` is `api/v1` or `apis/GROUP/VERSION`.
+/// Creates an object in a dry run; returns the warnings in the response. `group` is `api/v1` or
+/// `apis/GROUP/VERSION`.
 pub async fn of_create(
     plane: &ControlPlane,
     namespace: &str,
@@ -25,7 +25,7 @@ pub async fn of_create(
     headers.map(|header| text(header.to_str()?)).collect()
 }
 
-/// The text of `299 - "text"`.
+/// Parses the text of `299 - "text"`.
 fn text(header: &str) -> anyhow::Result<String> {
     let quoted = header.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
     let (text, _) = quoted.with_context(|| format!("`{header}` is no warning"))?;

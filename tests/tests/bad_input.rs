@@ -52,7 +52,7 @@ fn kubeconfigs() {
         let driver = ["--node-name", "n", "--once", "--root", "/"];
         assert_refused("node-driver", &[&driver[..], &flag].concat(), kubeconfig);
     }
-    assert_refused("kubectl-dranet", &["graph"], "found no cluster");
+    assert_refused("kubectl-dranet", &["graph"], "found no cluster configuration");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What reading, building and planning cost: a node's driver does it on every
-//! change, admission and the extender for every shape.
+//! Measures reading, building and planning: the node driver runs them on every change, admission
+//! and the extender for every shape.
 
 use std::hint::black_box;
 
@@ -42,7 +42,7 @@ fn building(criterion: &mut Criterion) {
     }
 }
 
-/// The plan of a free part, which is asked for most often.
+/// The plan of a free part, which is the most frequent request.
 fn planning_a_part(criterion: &mut Criterion) {
     let (topology, _) = Topology::build(&snapshot(&machine_text(8, 0)), None);
     let gpus: Vec<PciAddress> = topology.gpus().iter().step_by(2).map(|gpu| gpu.address).collect();

@@ -1,4 +1,4 @@
-//! Draws the pictures that the documentation shows into a folder.
+//! Draws the documentation's pictures into a folder.
 
 #![expect(clippy::disallowed_methods, reason = "it writes the pictures")]
 

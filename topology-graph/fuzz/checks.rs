@@ -1,5 +1,5 @@
-//! What must hold of foreign bytes. The fuzz targets try it on bytes at random, the
-//! test `corpus` on those that are kept.
+//! Checks of parsers of untrusted bytes. The fuzz targets run them on random bytes, the test
+//! `corpus` on stored ones.
 
 use std::io::{self, Read};
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use topology_graph::{
     read,
 };
 
-/// Any bytes are a machine or an error.
+/// Any bytes are either a machine or an error.
 pub(crate) fn archive(bytes: &[u8]) {
     let Ok(host) = HostRoot::in_archive("fuzz", bytes) else { return };
     let Ok(snapshot) = read(&host) else { return };
@@ -22,7 +22,7 @@ pub(crate) fn archive(bytes: &[u8]) {
     }
 }
 
-/// Any text is an NCCL topology or an error; what is one is written back equal.
+/// Any text is either an NCCL topology or an error; a topology is written back unchanged.
 pub(crate) fn nccl(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let Ok(xml) = NcclXml::parse(text) else { return };
@@ -31,7 +31,7 @@ pub(crate) fn nccl(bytes: &[u8]) {
     NcclXml::parse(&nccl_xml(&topology)).expect("a graph has an NCCL topology");
 }
 
-/// Any object is a graph or an error; what is one is written back the same graph.
+/// Any object is either a graph or an error; a graph is written back unchanged.
 pub(crate) fn node_topology(bytes: &[u8]) {
     let Ok(spec) = serde_json::from_slice::<NodeTopologySpec>(bytes) else { return };
     let Ok(topology) = Topology::from_spec(&spec) else { return };
@@ -40,7 +40,7 @@ pub(crate) fn node_topology(bytes: &[u8]) {
     assert_eq!(back.to_spec(), topology.to_spec());
 }
 
-/// Any text in any file of a machine: the first two bytes name the file.
+/// Any text in any file of a machine is read without a panic; the first two bytes select the file.
 pub(crate) fn sysfs(bytes: &[u8]) {
     let Some((index, text)) = bytes.split_first_chunk::<2>() else { return };
     let index = usize::from(u16::from_le_bytes(*index)) % MACHINE.len();
@@ -54,7 +54,7 @@ pub(crate) fn sysfs(bytes: &[u8]) {
 /// A file or link of a machine: its path, a link's target, a file's text.
 type Entry = (String, Option<String>, Vec<u8>);
 
-/// A machine that has everything.
+/// A machine with every kind of file.
 static MACHINE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let root = tempfile::tempdir().expect("a folder can be made");
     let text = machine("gb300-data-direct").expect("the crate carries it");

@@ -1,5 +1,5 @@
-//! What the PCIe ports above a device do with requests to its peers: Access
-//! Control Services (PCI Express Base Specification, chapter 6.12).
+//! Access Control Services (ACS): how the PCIe ports above a device route its peer-to-peer requests
+//! (PCI Express Base Specification, chapter 6.12).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,24 +7,24 @@ use std::str::FromStr;
 use crate::snapshot::AcsControl;
 use crate::text::serde_as_text;
 
-/// The ports above a device together: the strictest of them.
+/// The ACS mode of the ports above a device; the strictest port decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Acs {
-    /// Requests go to peers directly.
+    /// Ports route peer requests directly.
     Direct,
-    /// Requests with translated addresses go to peers directly, others upstream.
+    /// Ports route requests with translated addresses directly to the peer, others upstream.
     DirectTranslated,
-    /// Requests to peers go upstream.
+    /// Ports redirect peer requests upstream.
     Redirect,
 }
 
-/// A text that is no such word.
+/// A text is not an ACS mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no access control (`direct`, `direct-translated`, `redirect`)")]
+#[error("invalid access control `{0}`; allowed values: `direct`, `direct-translated`, `redirect`")]
 pub struct ParseAcsError(String);
 
 impl Acs {
-    /// All of them, free to strict.
+    /// All modes, from permissive to strict.
     pub const ALL: [Self; 3] = [Self::Direct, Self::DirectTranslated, Self::Redirect];
 }
 

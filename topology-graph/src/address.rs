@@ -1,20 +1,19 @@
-//! Names of places on PCI: a function's address and a root bus.
+//! PCI addresses and PCIe roots.
 //!
-//! The text forms are the kernel's own (`pci_setup_device` and
-//! `pci_register_host_bridge` in `drivers/pci/probe.c`): `%04x:%02x:%02x.%d` and
-//! `pci%04x:%02x`. Domains are 32 bits wide, since Intel VMD starts at
-//! `0x10000`. This file does not look at any device.
+//! The text forms are the kernel's own (`pci_setup_device` and `pci_register_host_bridge` in
+//! `drivers/pci/probe.c`): `%04x:%02x:%02x.%d` and `pci%04x:%02x`. Domains are 32 bits wide, since
+//! Intel VMD starts at `0x10000`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::text::serde_as_text;
 
-/// Digits of the smallest domain field.
+/// The minimum number of digits in a domain.
 const DOMAIN_DIGITS: usize = 4;
-/// Device numbers on one bus.
+/// The number of devices on one bus.
 const DEVICES: u8 = 32;
-/// Functions of one device.
+/// The number of functions of one device.
 const FUNCTIONS: u8 = 8;
 
 /// Address of a PCI function, `0101:00:00.0`.
@@ -33,59 +32,59 @@ pub struct PciAddress {
     function: u8,
 }
 
-/// A root bus, `pci0008:00`: what Kubernetes calls the PCIe root.
+/// A root bus, `pci0008:00`; Kubernetes calls it the PCIe root.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PcieRoot {
     domain: u32,
     bus: u8,
 }
 
-/// A text that is no address.
+/// A text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseAddressError {
-    /// Not `domain:bus:device.function` as the kernel writes it.
+    /// The text is not `domain:bus:device.function` as the kernel writes it.
     #[error("`{0}` is not a PCI address (`0000:17:00.0`, lower-case hexadecimal)")]
     Function(String),
-    /// Not `pcidomain:bus` as the kernel writes it.
+    /// The text is not `pcidomain:bus` as the kernel writes it.
     #[error("`{0}` is not a PCIe root (`pci0000:15`, lower-case hexadecimal)")]
     Root(String),
 }
 
 impl PciAddress {
-    /// The address with these parts, if the device and function numbers exist.
+    /// Creates an address; `None` if the device or function number is out of range.
     pub fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
         (device < DEVICES && function < FUNCTIONS).then_some(Self { domain, bus, device, function })
     }
 
-    /// PCI segment group, 32 bits.
+    /// The PCI segment group, 32 bits.
     pub fn domain(self) -> u32 {
         self.domain
     }
 
-    /// Bus number.
+    /// The bus number.
     pub fn bus(self) -> u8 {
         self.bus
     }
 
-    /// Device number, below 32.
+    /// The device number, below 32.
     pub fn device(self) -> u8 {
         self.device
     }
 
-    /// Function number, below 8.
+    /// The function number, below 8.
     pub fn function(self) -> u8 {
         self.function
     }
 
-    /// Whether Kubernetes takes this address as `resource.kubernetes.io/pciBusID`:
-    /// its helper knows four digits of domain.
+    /// Returns true if Kubernetes accepts the address as `resource.kubernetes.io/pciBusID`, whose
+    /// helper supports four digits of domain.
     pub fn is_kubernetes_bus_id(self) -> bool {
         u16::try_from(self.domain).is_ok()
     }
 }
 
 impl PcieRoot {
-    /// The root with this first bus.
+    /// Creates the root whose first bus is `bus`.
     pub fn new(domain: u32, bus: u8) -> Self {
         Self { domain, bus }
     }
@@ -151,7 +150,7 @@ fn parse_root(text: &str) -> Option<PcieRoot> {
     Some(PcieRoot::new(parse_domain(domain)?, parse_byte(bus)?))
 }
 
-/// At least four digits, and no zero in front of more than that, as `%04x` writes.
+/// Parses at least four digits; longer numbers have no leading zero (`%04x`).
 fn parse_domain(digits: &str) -> Option<u32> {
     let padded = digits.len() > DOMAIN_DIGITS && digits.starts_with('0');
     if digits.len() < DOMAIN_DIGITS || padded { None } else { hex(digits) }
@@ -161,7 +160,8 @@ fn parse_byte(digits: &str) -> Option<u8> {
     if digits.len() == 2 { u8::try_from(hex(digits)?).ok() } else { None }
 }
 
-/// `from_str_radix` takes `+1` and upper case; the kernel writes neither.
+/// Parses lower-case hexadecimal digits. `from_str_radix` also accepts `+1` and upper case, which
+/// the kernel never writes.
 fn hex(digits: &str) -> Option<u32> {
     let strict = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if strict { u32::from_str_radix(digits, 16).ok() } else { None }

@@ -1,59 +1,59 @@
-//! What a machine says that cannot be so, or does not say.
+//! Anomalies: facts about a machine that are missing, invalid or contradictory.
 //!
-//! An anomaly never stops a reader or a graph; it is shown to people and counted.
+//! An anomaly never stops the reader or the graph. It is reported to people and counted.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One oddity and what it is about.
+/// An anomaly and its subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Anomaly {
     /// A PCI address, a device's name, or a path below the root.
     pub subject: String,
-    /// What sort of oddity.
+    /// The kind of anomaly.
     pub kind: AnomalyKind,
-    /// What was found, for a person.
+    /// The finding, as text for people.
     pub detail: String,
 }
 
-/// The sorts of oddities, for metrics and filters.
+/// The kinds of anomalies, for metrics and filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AnomalyKind {
-    /// A file or link that should be there could not be read.
+    /// An expected file or link could not be read.
     Unreadable,
-    /// A file was read and holds no value of its type.
+    /// A file does not hold a value of its type.
     Malformed,
-    /// No source tells the NUMA node of a GPU or NIC.
+    /// No source gives the NUMA node of a GPU or NIC.
     NumaUnknown,
-    /// The device names a NUMA node that the machine does not have.
+    /// The device names a NUMA node that does not exist.
     NumaAbsent,
-    /// The device names a NUMA node without CPUs; the nearest with CPUs is taken.
+    /// The device names a NUMA node without CPUs; the nearest node with CPUs is used.
     NumaWithoutCpus,
-    /// sysfs and the overlay tell different NUMA nodes.
+    /// sysfs and the overlay give different NUMA nodes.
     NumaDisagrees,
-    /// sysfs shows switches, and the overlay tells other ones.
+    /// sysfs and the overlay show different switches.
     SwitchDisagrees,
-    /// Two sources tell different links between two GPUs.
+    /// Two sources give different links between two GPUs.
     GpuLinksDisagree,
-    /// The overlay names a device that the machine does not have.
+    /// The overlay names a device that does not exist.
     OverlayDeviceMissing,
-    /// The overlay names a device and not what it is.
+    /// The overlay names a device without its role.
     RoleUnknown,
-    /// A driver lists a GPU that the PCI bus does not have.
+    /// A driver lists a GPU that is not on the PCI bus.
     GpuAbsent,
-    /// A link runs below what the device can do.
+    /// A link runs below the capability of the device.
     LinkDegraded,
-    /// A sort that only a newer version of this crate knows.
+    /// A kind that only a newer version of this crate knows.
     #[serde(other)]
     Other,
 }
 
 impl Anomaly {
-    /// An anomaly of this kind.
+    /// Creates an anomaly.
     pub fn new(kind: AnomalyKind, subject: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { kind, subject: subject.into(), detail: detail.into() }
     }

@@ -1,4 +1,4 @@
-//! Facts and overlay into the parts of a graph, identities and anomalies. Pure: the
+//! Builds the parts of a graph, identities and anomalies from facts and overlays. It is pure: the
 //! same input gives the same output, and no input fails.
 
 mod acs;
@@ -21,14 +21,14 @@ use crate::{
     Acs, Anomaly, AnomalyKind, Evidence, NcclXml, NumaNode, Overlay, PciAddress, Snapshot,
 };
 
-/// What was built, before distances are known.
+/// The result of building, before distances are known.
 #[derive(Debug, Default)]
 pub(crate) struct Built {
     pub(crate) parts: Parts,
     pub(crate) identities: BTreeMap<PciAddress, Identity>,
-    /// What the ports above NICs do with requests to their peers.
+    /// The ACS mode of the ports above each NIC.
     pub(crate) acs: BTreeMap<PciAddress, Acs>,
-    /// Memory of NUMA nodes in bytes, which differs between equal machines.
+    /// Memory of NUMA nodes in bytes; it differs between equal machines.
     pub(crate) memory: BTreeMap<NumaNode, u64>,
     pub(crate) anomalies: Vec<Anomaly>,
 }
@@ -36,14 +36,13 @@ pub(crate) struct Built {
 pub(crate) use gdr::{Verdicts, verdicts};
 pub(crate) use overlay::build as build_overlay;
 
-/// The PCI tree by place while it is collected.
+/// The PCI tree by place, while it is built.
 type Branches = BTreeMap<Place, Branch>;
 
 pub(crate) fn build(snapshot: &Snapshot, overlays: &[&Overlay]) -> Built {
     let mut anomalies = snapshot.anomalies.clone();
     let file = nccl_file(snapshot, &mut anomalies);
-    // What somebody put on the machine itself is nearer to it than what a cloud's
-    // machines of its size are like.
+    // A file on the machine itself takes precedence over the cloud's description of its size.
     let overlays: Vec<&Overlay> = file.iter().chain(overlays.iter().copied()).collect();
     let overlays = overlays.as_slice();
     let mut branches = Branches::new();
@@ -89,8 +88,8 @@ fn memory(nodes: &[NumaNodeFacts]) -> BTreeMap<NumaNode, u64> {
     nodes.iter().filter_map(|facts| Some((facts.node, facts.memory_bytes?))).collect()
 }
 
-/// The nodes with CPUs, memory or devices, each with its distances to the others. GB200
-/// has seven more for every GPU, in reserve for instances of it.
+/// The nodes with CPUs, memory or devices, with their distances. GB200 has seven more nodes per
+/// GPU, reserved for MIG instances.
 fn numa_parts(snapshot: &Snapshot) -> Vec<NumaPart> {
     let is_used = |facts: &NumaNodeFacts| {
         !facts.cpus.is_empty()
@@ -103,7 +102,7 @@ fn numa_parts(snapshot: &Snapshot) -> Vec<NumaPart> {
         .map(|(facts, _)| {
             let mut part = numa_part(facts, &snapshot.sockets);
             let mut at = used.iter();
-            // A row that is longer than the list of nodes is the firmware's to explain.
+            // Distances beyond the list of nodes are a firmware error and stay as they are.
             part.distances.retain(|_| at.next().copied().unwrap_or(true));
             part
         })
@@ -128,10 +127,10 @@ fn identities(snapshot: &Snapshot, branches: &Branches) -> BTreeMap<PciAddress, 
     addresses.map(|address| (address, Identity::of(address, snapshot))).collect()
 }
 
-/// Its driver lists a GPU that is no GPU in PCI.
+/// The driver lists a GPU that PCI does not show as a GPU.
 fn absent(address: PciAddress, branches: &Branches) -> Option<Anomaly> {
     let known = branches.get(&Place::Function(address)).map(Branch::role);
-    let detail = "its driver lists this GPU, and the PCI bus does not have it";
+    let detail = "its driver lists this GPU, but it is not on the PCI bus";
     (known != Some(Role::Gpu)).then(|| about(address, AnomalyKind::GpuAbsent, detail))
 }
 

@@ -1,4 +1,4 @@
-//! The partition of a machine's GPUs and NICs that claims are built on.
+//! Cells: the partition of a machine's GPUs and NICs that claims use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,14 +8,13 @@ use crate::graph::{Place, Role, Vertex, root_port_of};
 use crate::text::serde_as_text;
 use crate::{PciAddress, Topology};
 
-/// How near the devices of one cell are: one level for each word of `nvidia-smi topo -m`
-/// that is about PCIe.
+/// How near the devices of a cell are: one level per PCIe path kind of `nvidia-smi topo -m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Below one PCIe switch: PIX. A root port is no switch.
+    /// Below one PCIe switch: PIX. A root port is not a switch.
     Switch,
-    /// Below one root port, over as many switches as there are: PXB or nearer. Data
-    /// between such devices need not pass the CPU.
+    /// Below one root port, with any number of switches: PXB or nearer. Data between such devices
+    /// need not pass the CPU.
     RootPort,
     /// Below one host bridge, which is the standard attribute `pcieRoot`: PHB or nearer.
     Root,
@@ -23,31 +22,31 @@ pub enum Level {
     Numa,
 }
 
-/// Devices that are near each other.
+/// A group of devices that are near each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What they share: `numa0`, `pci0000:15`, the address of a root port or of a switch's
-    /// upstream port.
+    /// The common place of the devices: `numa0`, `pci0000:15`, or the address of a root port or of
+    /// a switch's upstream port.
     pub key: String,
-    /// Its GPUs by address.
+    /// Its GPUs, by address.
     pub gpus: Vec<PciAddress>,
-    /// Its NICs by address.
+    /// Its NICs, by address.
     pub nics: Vec<PciAddress>,
 }
 
-/// A text that is no level.
+/// A text is not an alignment level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no alignment (`switch`, `root-port`, `root`, `numa`)")]
+#[error("invalid alignment `{0}`; allowed values: `switch`, `root-port`, `root`, `numa`")]
 pub struct ParseLevelError(String);
 
 impl Level {
-    /// All levels, near to far.
+    /// All levels, from near to far.
     pub const ALL: [Self; 4] = [Self::Switch, Self::RootPort, Self::Root, Self::Numa];
 }
 
 impl Topology {
-    /// The cells of a level, ordered by what their devices share. A device whose
-    /// cell is unknown is in none; a cell may have GPUs only, or NICs only.
+    /// The cells of a level, ordered by place. A device whose place is unknown is in no cell. A
+    /// cell may have only GPUs or only NICs.
     pub fn cells(&self, level: Level) -> Vec<Cell> {
         let mut cells: BTreeMap<Place, Cell> = BTreeMap::new();
         for (address, vertex) in self.ends() {
@@ -65,7 +64,8 @@ impl Topology {
         cells.into_values().collect()
     }
 
-    /// A NIC is where its data path is, since that is what GPUs are near to.
+    /// The cell of a device. For a NIC it is the cell of its data path, since GPUs are near to
+    /// that.
     fn cell_key(&self, level: Level, device: PciAddress) -> Option<Place> {
         let device = Place::Function(device);
         let chain = self.graph.data_chain(device);

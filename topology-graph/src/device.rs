@@ -1,5 +1,4 @@
-//! The endpoints of a machine as callers see them: GPUs, network controllers, NVMe
-//! controllers.
+//! The endpoints of a machine: GPUs, network controllers and NVMe controllers.
 
 use std::collections::BTreeMap;
 
@@ -7,67 +6,67 @@ use crate::graph::{Graph, Role, Vertex};
 use crate::identity::Identity;
 use crate::{Acs, LinkLayer, NumaNode, PciAddress, PcieLink};
 
-/// One GPU.
+/// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Where it is.
+    /// Its PCI address.
     pub address: PciAddress,
-    /// `GPU0` and on, in the order of addresses, as `nvidia-smi` numbers them.
+    /// `GPU0`, `GPU1`, …, in address order, as `nvidia-smi` numbers them.
     pub name: String,
-    /// Its unique name, where its driver tells one.
+    /// Its UUID, if its driver shows one.
     pub uuid: Option<String>,
-    /// The product's name, where its driver tells one.
+    /// Its product name, if its driver shows one.
     pub model: Option<String>,
-    /// PCI vendor id.
+    /// The PCI vendor ID.
     pub vendor: u16,
-    /// PCI device id.
+    /// The PCI device ID.
     pub device: u16,
-    /// Its NUMA node with CPUs.
+    /// Its NUMA node; always one with CPUs.
     pub numa: Option<NumaNode>,
 }
 
-/// One network controller.
+/// A network controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// Where it is.
+    /// Its PCI address.
     pub address: PciAddress,
-    /// `NIC0` and on, in the order of addresses.
+    /// `NIC0`, `NIC1`, …, in address order.
     pub name: String,
-    /// Its RDMA device, `mlx5_0`; the first, where it has several.
+    /// Its RDMA device, `mlx5_0`; the first if there are several.
     pub rdma_device: Option<String>,
     /// Its network interfaces.
     pub netdevs: Vec<String>,
-    /// What runs below its verbs.
+    /// The link layer of its RDMA ports.
     pub link_layer: Option<LinkLayer>,
-    /// PCI vendor id.
+    /// The PCI vendor ID.
     pub vendor: u16,
-    /// PCI device id.
+    /// The PCI device ID.
     pub device: u16,
-    /// Its NUMA node with CPUs.
+    /// Its NUMA node; always one with CPUs.
     pub numa: Option<NumaNode>,
-    /// Its link as it runs.
+    /// Its PCIe link at current speed and width.
     pub current_link: Option<PcieLink>,
-    /// The link that it could run.
+    /// The fastest link that it supports.
     pub max_link: Option<PcieLink>,
-    /// What the ports above it do with requests to its peers.
+    /// The ACS mode of the ports above it.
     pub acs: Option<Acs>,
 }
 
-/// One NVMe controller. Volumes come and go, so it is no part of the shape.
+/// An NVMe controller. It is not part of the shape, since volumes come and go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nvme {
-    /// Where it is.
+    /// Its PCI address.
     pub address: PciAddress,
-    /// `NVME0` and on, in the order of addresses.
+    /// `NVME0`, `NVME1`, …, in address order.
     pub name: String,
-    /// What the kernel calls it, `nvme0`.
+    /// The kernel's name, `nvme0`.
     pub kernel_name: Option<String>,
-    /// Its NUMA node with CPUs.
+    /// Its NUMA node; always one with CPUs.
     pub numa: Option<NumaNode>,
 }
 
 impl Nic {
-    /// What the kernel calls it: its RDMA device, else its first interface.
+    /// The kernel's name: its RDMA device, or else its first interface.
     pub fn kernel_name(&self) -> Option<&String> {
         self.rdma_device.as_ref().or_else(|| self.netdevs.first())
     }
@@ -128,7 +127,7 @@ pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
     of(graph, Role::Nvme).enumerate().map(nvme).collect()
 }
 
-/// The functions of a role with their addresses, in the order of addresses.
+/// The functions with this role, in address order.
 fn of(graph: &Graph, role: Role) -> impl Iterator<Item = (PciAddress, &Vertex)> {
     let vertices = graph.vertices().filter(move |vertex| vertex.role == role);
     vertices.filter_map(|vertex| Some((vertex.endpoint()?, vertex)))

@@ -1,13 +1,13 @@
-//! What is different between two graphs, for a person: hardware that came, went or
-//! changed, names that changed, and what it means for distances.
+//! The differences between two graphs, as text for people: hardware that was added, removed or
+//! changed, changed names, and the effect on distances.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use crate::{NodeTopologySpec, PciAddress, Topology};
 
-/// One line for each difference, `-` what only the first has, `+` what only the
-/// second has; nothing where both are the same machine.
+/// One line per difference: `-` for what only the first graph has, `+` for what only the second
+/// has. Empty if both are the same machine.
 pub fn diff(before: &Topology, after: &Topology) -> String {
     let specs = [before, after].map(|topology| facts(&topology.to_spec()));
     let mut lines: Vec<String> = Vec::new();
@@ -21,13 +21,13 @@ pub fn diff(before: &Topology, after: &Topology) -> String {
             lines.push(format!("+ {name}{new}"));
         }
     }
-    // What was and what is of one thing stand together.
+    // The old and the new line of one subject are adjacent.
     lines.sort_by(|a, b| a[2..].split(' ').next().cmp(&b[2..].split(' ').next()));
     lines.extend(paths(before, after));
     lines.iter().map(|line| line.clone() + "\n").collect()
 }
 
-/// Each fact by what it is about.
+/// Each fact by its subject.
 fn facts(spec: &NodeTopologySpec) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     for vertex in &spec.shape.vertices {
@@ -63,7 +63,7 @@ fn facts(spec: &NodeTopologySpec) -> BTreeMap<String, String> {
     facts
 }
 
-/// A value's fields that say something, in the names that the object has.
+/// The set fields of a value, with their names in the object.
 fn words(value: &(impl serde::Serialize + Debug)) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(value) else {
         return format!(" {value:?}");
@@ -72,7 +72,7 @@ fn words(value: &(impl serde::Serialize + Debug)) -> String {
     said.map(|(name, value)| format!(" {name}={value}")).collect::<Vec<_>>().concat()
 }
 
-/// Paths between devices that both have.
+/// Changed paths between devices that both graphs have.
 fn paths(before: &Topology, after: &Topology) -> Vec<String> {
     let devices = |topology: &Topology| -> BTreeSet<PciAddress> {
         topology.ends().map(|(device, _)| device).collect()

@@ -1,35 +1,35 @@
-//! Where a fact of the graph comes from.
+//! The sources of facts in the graph.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::text::serde_as_text;
 
-/// The source of one fact. A fact without a source is not in the graph.
+/// The source of a fact. Facts without a source are not in the graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Evidence {
-    /// The kernel tells it.
+    /// The kernel.
     #[default]
     Sysfs,
-    /// The kernel tells nothing, and the machine has one NUMA node only.
+    /// The kernel shows nothing, and the machine has only one NUMA node.
     OnlyNode,
     /// The kernel names a node without CPUs; this one is nearest to it by the SLIT.
     Slit,
-    /// The kernel names no node, and calls local the CPUs of this one only.
+    /// The kernel names no node; only this node has the CPUs that it calls local.
     LocalCpus,
-    /// A description of machines of this name, carried by this crate.
+    /// A description in this crate of machines with this name.
     Overlay(String),
-    /// An NCCL topology file given by the person or found on the node.
+    /// An NCCL topology file, given by the user or found on the node.
     NcclXml,
-    /// All GPUs of this model are built so, as this crate knows by their PCI device id.
+    /// The GPU model, by PCI device ID: all machines with it are built this way.
     GpuModel,
 }
 
-/// A text that names no source.
+/// A text is not a source of facts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no evidence (`sysfs`, `only-node`, `slit`, `local-cpus`, `nccl-xml`, `gpu-model`, \
-     `overlay:NAME`)"
+    "invalid evidence `{0}`: must be `sysfs`, `only-node`, `slit`, `local-cpus`, `nccl-xml`, `gpu-model`, \
+     or `overlay:NAME`"
 )]
 pub struct ParseEvidenceError(String);
 

@@ -29,43 +29,43 @@ use std::{fs, io};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::io::Errno;
 
-/// A text that cannot be planted.
+/// A fixture cannot be planted.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
-    /// A line is no fact.
+    /// A line is not a fact.
     #[error(
-        "line {line}: `{text}` is no fact (`path = text`, `path -> target`, `path : char 1:2`)"
+        "line {line}: invalid fixture line `{text}`: expected `path = text`, `path -> target` or `path : char 1:2`"
     )]
     Line {
-        /// Its number, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         text: String,
     },
-    /// A path leads out of the directory.
+    /// A path leaves the directory.
     #[error("line {line}: `{path}` leads out of the machine's root")]
     Outside {
-        /// Its number, from 1.
+        /// The line number, from 1.
         line: usize,
         /// The path.
         path: String,
     },
-    /// A file could not be made.
+    /// A file could not be created.
     #[error("line {line}: failed to make `{path}`")]
     Make {
-        /// Its number, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Length of a function's configuration space.
+/// The length of a function's configuration space, in bytes.
 const LONGEST_BINARY: usize = 4096;
 
-/// What a line makes.
+/// What a line creates.
 enum Fact<'t> {
     File(String),
     Link(&'t str),
@@ -73,17 +73,17 @@ enum Fact<'t> {
     Device { major: u32, minor: u32 },
 }
 
-/// The text of a machine that this crate carries.
+/// The text of a machine in this crate.
 pub fn machine(name: &str) -> Option<&'static str> {
     MACHINES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// What the cloud calls machines of this sort, of those that are a cloud's.
+/// The cloud's VM size for this machine, if it is a cloud's.
 pub fn vm_size(name: &str) -> Option<&'static str> {
     VM_SIZES.iter().find(|(known, _)| *known == name).map(|(_, size)| *size)
 }
 
-/// The machines that this crate carries, by name.
+/// The machines in this crate, by name.
 pub const MACHINES: &[(&str, &str)] = &[
     ("a100-pcie-8gpu", include_str!("../machines/a100-pcie-8gpu.machine")),
     ("aws-p4d", include_str!("../machines/aws-p4d.machine")),
@@ -120,7 +120,7 @@ pub const MACHINES: &[(&str, &str)] = &[
     ("x86-two-per-switch", include_str!("../machines/x86-two-per-switch.machine")),
 ];
 
-/// Sizes by the name of the machine.
+/// VM sizes by the name of the machine.
 const VM_SIZES: &[(&str, &str)] = &[
     ("aws-p4d", "p4d.24xlarge"),
     ("azure-gb300", "Standard_ND128isr_GB300_v6"),
@@ -129,7 +129,7 @@ const VM_SIZES: &[(&str, &str)] = &[
     ("azure-ndh100v5", "Standard_ND96isr_H100_v5"),
 ];
 
-/// Makes the machine's files below `root`, which is made where it is missing.
+/// Creates the machine's files below `root`; creates `root` if it is missing.
 pub fn plant(text: &str, root: &Path) -> Result<(), PlantError> {
     let mut directory = String::new();
     let lines = text.lines().map(str::trim).enumerate().map(|(index, line)| (index + 1, line));
@@ -152,7 +152,7 @@ pub fn plant(text: &str, root: &Path) -> Result<(), PlantError> {
 }
 
 fn parse(text: &str) -> Option<(&str, Fact<'_>)> {
-    // The first separator counts; addresses hold colons, but no blank beside them.
+    // The first separator counts. Addresses contain colons, but without spaces around them.
     let found = [" = ", " -> ", " : "].map(|separator| text.find(separator));
     let [file, link, device] = found.map(|at| at.unwrap_or(usize::MAX));
     if let Some(path) = text.strip_suffix(" =") {
@@ -183,7 +183,7 @@ fn unescape(text: &str) -> String {
     text.replace("\\n", "\n").replace("\\t", "\t")
 }
 
-/// A path from the host's root, without a slash in front.
+/// A path relative to the host's root, without a leading slash.
 fn absolute(directory: &str, path: &str) -> String {
     match path.trim().strip_prefix('/') {
         Some(absolute) => absolute.to_owned(),
@@ -211,7 +211,7 @@ fn make(place: &Path, path: &str, directory: &str, fact: &Fact<'_>) -> io::Resul
     }
 }
 
-/// A page at most: no file of words is longer.
+/// Writes a word. The offset is limited to one page, since no such file is longer.
 fn write_word(place: &Path, offset: usize, word: u32) -> io::Result<()> {
     let mut bytes = match fs::read(place) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -226,14 +226,14 @@ fn write_word(place: &Path, offset: usize, word: u32) -> io::Result<()> {
     fs::write(place, bytes)
 }
 
-/// Targets in the machine become relative, so that it can be planted anywhere.
+/// Makes absolute targets relative, so that the machine can be planted anywhere.
 fn link_target(path: &str, directory: &str, target: &str) -> String {
     let absolute = match (target.strip_prefix('/'), target.strip_prefix('.')) {
         (Some(absolute), _) => absolute.to_owned(),
         (_, Some(rest)) if rest.is_empty() || rest.starts_with('/') => format!("{directory}{rest}"),
         _ => return target.to_owned(),
     };
-    // As short as the kernel's: a link of sysfs does not leave sysfs.
+    // As short as the kernel's own links: a link of sysfs does not leave sysfs.
     let (from, to): (Vec<_>, Vec<_>) = (path.split('/').collect(), absolute.split('/').collect());
     let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
     let up = "../".repeat(from.len().saturating_sub(shared + 1));
@@ -278,11 +278,11 @@ mod tests {
     fn what_is_no_machine_is_refused_with_its_line() {
         let root = tempfile::tempdir().unwrap();
         for (text, expected) in [
-            ("a = 1\nnonsense", "line 2: `nonsense` is no fact"),
+            ("a = 1\nnonsense", "line 2: invalid fixture line `nonsense`"),
             ("../a = 1", "line 1: `/../a` leads out of"),
             ("[..]", "line 1: `..` leads out of"),
-            ("a : char x", "line 1: `a : char x` is no fact"),
-            ("a @ 0x0 = 1", "line 1: `a @ 0x0 = 1` is no fact"),
+            ("a : char x", "line 1: invalid fixture line `a : char x`"),
+            ("a @ 0x0 = 1", "line 1: invalid fixture line `a @ 0x0 = 1`"),
             ("a @ 0x1000 = 0x1", "line 1: failed to make"),
             ("a = 1\na/b = 2", "line 2: failed to make"),
         ] {

@@ -1,7 +1,7 @@
-//! The graph for people and for programs.
+//! Output formats of the graph, for people and programs.
 //!
-//! Every format is a pure function of the graph: the same graph gives the same
-//! bytes. JSON can be read back, and so can NCCL's XML, as far as it tells.
+//! Every format is a pure function of the graph: equal graphs give equal bytes. JSON can be read
+//! back; so can NCCL's XML, with the facts that it holds.
 
 mod dot;
 mod gpu_links;
@@ -25,14 +25,14 @@ pub use matrix::{Fold, MatrixOptions, ParseFoldError, matrix, matrix_with};
 pub use route::{UnknownDevice, route};
 pub use svg::{ParseThemeError, Theme, svg};
 
-/// The formats that a graph can be had in.
+/// The output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As `nvidia-smi topo -m` prints it.
+    /// The matrix of `nvidia-smi topo -m`.
     Matrix,
-    /// As `lspci -t` draws it.
+    /// A tree like that of `lspci -t`.
     Tree,
-    /// All of it, versioned.
+    /// The whole graph, versioned.
     Json,
     /// Graphviz.
     Dot,
@@ -40,13 +40,13 @@ pub enum Format {
     Mermaid,
     /// A topology file for NCCL.
     NcclXml,
-    /// A picture.
+    /// An SVG picture.
     Svg,
 }
 
-/// A text that is no format.
+/// Not a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no format ({known})", known = known_formats())]
+#[error("invalid format `{0}`; allowed values: {known}", known = known_formats())]
 pub struct ParseFormatError(String);
 
 impl Format {
@@ -54,7 +54,7 @@ impl Format {
     pub const ALL: [Self; 7] =
         [Self::Matrix, Self::Tree, Self::Json, Self::Dot, Self::Mermaid, Self::NcclXml, Self::Svg];
 
-    /// The graph in this format, with a line's end at its end.
+    /// Renders the graph; the text ends with a newline.
     pub fn render(self, topology: &Topology) -> String {
         match self {
             Self::Matrix => matrix_with(topology, MatrixOptions::default()),
@@ -95,7 +95,7 @@ fn known_formats() -> String {
     Format::ALL.map(|format| format!("`{format}`")).join(", ")
 }
 
-/// What a vertex is called: a device by number and name, all else by its place.
+/// The label of a vertex: a device by number and name, any other by its place.
 fn label(topology: &Topology, vertex: &Vertex) -> String {
     let device = vertex.place.address().and_then(|address| device_label(topology, address));
     match (device, vertex.role) {
@@ -111,7 +111,7 @@ fn device_label(topology: &Topology, address: PciAddress) -> Option<String> {
     Some(known_as.map_or_else(|| name.clone(), |known_as| format!("{name} {known_as}")))
 }
 
-/// A device's name, and its model or what the kernel calls it.
+/// A device's name, and its model or the kernel's name.
 fn device_name(topology: &Topology, address: PciAddress) -> Option<(String, Option<String>)> {
     let gpu = topology.gpu(address).map(|gpu| (&gpu.name, gpu.model.as_ref()));
     let nic = || topology.nic(address).map(|nic| (&nic.name, nic.kernel_name()));
@@ -120,8 +120,8 @@ fn device_name(topology: &Topology, address: PciAddress) -> Option<(String, Opti
     Some((name.clone(), known_as.cloned()))
 }
 
-/// The vertices that are drawn together: those of a NUMA node with all that is
-/// above only them; and last, under no node, those of which none is known.
+/// The vertices grouped by NUMA node. A group holds the devices of a node and everything that is
+/// only above these. The last group, without a node, holds devices whose node is unknown.
 fn halves(topology: &Topology) -> Vec<(Option<NumaNode>, Vec<&Vertex>)> {
     let mut nodes: Vec<Option<NumaNode>> = endpoints(topology).map(|vertex| vertex.numa).collect();
     nodes.sort_unstable_by_key(|node| (node.is_none(), *node));
@@ -133,7 +133,7 @@ fn halves(topology: &Topology) -> Vec<(Option<NumaNode>, Vec<&Vertex>)> {
         .collect()
 }
 
-/// A device's own node; of what is above devices, that of the first below it.
+/// The NUMA node of a device; for a vertex above devices, that of the first device below it.
 fn numa_of(topology: &Topology, vertex: &Vertex) -> Option<NumaNode> {
     if vertex.role.is_endpoint() {
         return vertex.numa;

@@ -1,10 +1,10 @@
 //! Whether a NIC can read and write a GPU's memory directly (GPUDirect RDMA).
 //!
-//! Distance does not say it: a switch whose ports redirect requests upstream (ACS)
-//! sends everything through the root complex, an IOMMU may stop it there, and
-//! without a peer memory provider there is nothing to map. PCI Express Base
-//! Specification, chapters on Access Control Services and Address Translation
-//! Services. What nobody tells is unknown, never "ok".
+//! Distance alone does not decide it. A switch whose ports redirect requests upstream (ACS) sends
+//! everything through the root complex, an IOMMU may block it there, and without a peer memory
+//! provider there is nothing to map. See the PCI Express Base Specification, chapters on Access
+//! Control Services and Address Translation Services. Without facts the verdict is unknown, never
+//! `ok`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,25 +14,25 @@ use crate::text::serde_as_text;
 /// The verdict for one GPU and one NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gdr {
-    /// Nothing that is known stands against it.
+    /// No known fact prevents it.
     Ok,
-    /// It works, over a link that is narrower or slower than it could be.
+    /// It works, over a link that runs narrower or slower than possible.
     DegradedLink,
-    /// A port on the way redirects peer requests upstream.
+    /// A port on the path redirects peer requests upstream.
     AcsRedirect,
     /// Ports redirect all but translated requests, and the NIC does not translate.
     AtsMissing,
-    /// The path leads through a root complex whose IOMMU translates.
+    /// The path crosses a root complex whose IOMMU translates.
     Iommu,
-    /// The GPU's driver gives its memory to no NIC.
+    /// The GPU's driver exposes no peer memory.
     NoPeerMemory,
-    /// The machine does not say.
+    /// The machine does not show it.
     Unknown,
 }
 
-/// A text that is no verdict.
+/// Not a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no verdict on GPUDirect RDMA (`ok`, `acs-redirect`, …)")]
+#[error("invalid verdict on GPUDirect RDMA `{0}` (`ok`, `acs-redirect`, …)")]
 pub struct ParseGdrError(String);
 
 impl Gdr {

@@ -1,8 +1,8 @@
-//! The graph of one machine: CPU sockets, NUMA nodes and the PCI tree as vertices, and
-//! what joins them as edges with weights. All distances are computed on it.
+//! The graph of one machine. CPU sockets, NUMA nodes and the PCI tree are vertices; their
+//! connections are weighted edges. All distances are computed on it.
 //!
-//! Edges lead from below to above (a device to its port, a host bridge to its NUMA
-//! node), and are walked both ways.
+//! Edges point upwards (a device to its port, a host bridge to its NUMA node) and are followed in
+//! both directions.
 
 mod edge;
 mod join;
@@ -30,18 +30,18 @@ pub(crate) struct Graph {
     places: BTreeMap<Place, NodeIndex>,
 }
 
-/// Vertices of the PCI tree that are no forest.
+/// Vertices of the PCI tree that do not form a forest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
-    #[error("vertex `{0}` is there twice")]
+    #[error("duplicate vertex `{0}`")]
     Twice(Place),
-    #[error("vertex `{vertex}` is under `{parent}`, which is not there")]
+    #[error("the parent `{parent}` of vertex `{vertex}` does not exist")]
     NoParent { vertex: Place, parent: Place },
-    #[error("vertex `{0}` is above itself")]
+    #[error("vertex `{0}` is its own ancestor")]
     Loop(Place),
 }
 
-/// A vertex and the edge by which it is reached.
+/// A vertex and the edge that leads to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step<'g> {
     pub(crate) edge: &'g Edge,
@@ -59,7 +59,7 @@ impl Graph {
         self.vertices().filter(|vertex| vertex.role.is_pci())
     }
 
-    /// All edges with their ends, the lower first, by place.
+    /// All edges with their ends, the lower end first, by place.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (&Vertex, &Vertex, &Edge)> {
         let mut edges: Vec<_> = self.graph.edge_references().collect();
         let place = |index: NodeIndex| self.graph[index].place;
@@ -73,12 +73,12 @@ impl Graph {
         Some(&self.graph[*self.places.get(&place)?])
     }
 
-    /// What is above a vertex on the PCI tree.
+    /// The parent of a vertex on the PCI tree.
     pub(crate) fn parent(&self, place: Place) -> Option<&Vertex> {
         self.above(*self.places.get(&place)?).map(|(_, parent)| &self.graph[parent])
     }
 
-    /// What is directly below a vertex on the PCI tree, by place.
+    /// The children of a vertex on the PCI tree, by place.
     pub(crate) fn children(&self, place: Place) -> Vec<&Vertex> {
         let Some(&index) = self.places.get(&place) else { return Vec::new() };
         let neighbors = self.graph.neighbors(index);
@@ -88,19 +88,19 @@ impl Graph {
         children
     }
 
-    /// The vertices with nothing above them on the PCI tree, by place.
+    /// The vertices without a parent on the PCI tree, by place.
     pub(crate) fn tops(&self) -> impl Iterator<Item = &Vertex> {
         let tops = self.places.values().filter(|index| self.above(**index).is_none());
         tops.map(|index| &self.graph[*index]).filter(|vertex| vertex.role.is_pci())
     }
 
-    /// A vertex and all above it on the PCI tree, nearest first. Empty for a place that
-    /// is not there.
+    /// A vertex and its ancestors on the PCI tree, nearest first. Empty if the place does not
+    /// exist.
     pub(crate) fn chain(&self, place: Place) -> Vec<&Vertex> {
         self.up(self.places.get(&place).copied()).map(|index| &self.graph[index]).collect()
     }
 
-    /// The chain by which a device's data go: its data path's, where it has one.
+    /// The chain that a device's data take: that of its data path, if it has one.
     pub(crate) fn data_chain(&self, place: Place) -> Vec<&Vertex> {
         let data_path = self.data_path(place).map(|vertex| vertex.place);
         self.chain(data_path.unwrap_or(place))
@@ -116,9 +116,9 @@ impl Graph {
         Some(&self.graph[edge.target()])
     }
 
-    /// The switch that a vertex hangs off, by the vertex that bounds it: its upstream port,
-    /// or itself where it is told whole. Two devices of one switch are PIX apart. None for
-    /// what hangs off a root port or a root bus.
+    /// The switch that a vertex is attached to, represented by its upstream port, or by itself if
+    /// it is a whole switch. Two devices of one switch are PIX apart. `None` below a root port or a
+    /// root bus.
     pub(crate) fn switch_above(&self, place: Place) -> Option<&Vertex> {
         let port = self.parent(place)?;
         match port.role {
@@ -129,7 +129,7 @@ impl Graph {
         }
     }
 
-    /// The PCIe link between a vertex and what is above it.
+    /// The PCIe link between a vertex and its parent.
     pub(crate) fn link_above(&self, place: Place) -> Option<Link> {
         let (edge, _) = self.above(*self.places.get(&place)?)?;
         match self.graph[edge] {
@@ -152,7 +152,7 @@ impl Graph {
         })
     }
 
-    /// A node's row of the SLIT, over all nodes by number, as far as it is known.
+    /// A node's row of the SLIT, over all nodes by number, if known.
     pub(crate) fn slit(&self, node: NumaNode) -> Vec<u32> {
         let Some(&from) = self.places.get(&Place::Numa(node)) else { return Vec::new() };
         let is_node = |vertex: &Vertex| vertex.role == Role::NumaNode && vertex.in_shape;
@@ -173,7 +173,7 @@ impl Graph {
         nodes.map_while(|(_, to)| distance(*to)).collect()
     }
 
-    /// The links between GPUs beside PCIe, by their GPUs.
+    /// The links between GPUs other than PCIe, by their GPUs.
     pub(crate) fn gpu_links(&self) -> Vec<GpuLink> {
         let links = self.edges().filter_map(|(a, b, edge)| match edge {
             Edge::Fabric { fabric, evidence } => Some(GpuLink {
@@ -186,17 +186,17 @@ impl Graph {
         links.collect()
     }
 
-    /// The same as meshes: GPUs of which every two are joined alike.
+    /// The same links as meshes: GPUs of which every two are connected alike.
     pub(crate) fn meshes(&self) -> Vec<Mesh> {
         parts::meshes(&self.gpu_links())
     }
 
-    /// A vertex and all above it.
+    /// A vertex and all its ancestors.
     fn up(&self, from: Option<NodeIndex>) -> impl Iterator<Item = NodeIndex> {
         successors(from, |index| self.above(*index).map(|(_, parent)| parent))
     }
 
-    /// The edge to what is above on the PCI tree, and that vertex.
+    /// The edge to the parent on the PCI tree, and the parent.
     fn above(&self, index: NodeIndex) -> Option<(EdgeIndex, NodeIndex)> {
         let mut edges = self.graph.edges(index).filter(|edge| {
             matches!(edge.weight(), Edge::Pcie(_) | Edge::Attachment)
@@ -211,9 +211,8 @@ impl Graph {
     }
 }
 
-/// The last vertex below the host bridge on a device's way up: its root port, or a
-/// switch where a hypervisor shows no root port. Devices with the same one are PXB
-/// apart or nearer. None for a device that is on a root bus itself.
+/// The last vertex below the host bridge: the device's root port, or a switch if a hypervisor shows
+/// no root port. Devices that share it are PXB apart or nearer. `None` for a device on a root bus.
 pub(crate) fn root_port_of<'g>(chain: &[&'g Vertex]) -> Option<&'g Vertex> {
     let [_, above @ ..] = chain else { return None };
     above.iter().rev().find(|vertex| vertex.role != Role::HostBridge).copied()

@@ -1,8 +1,8 @@
-//! What tells one machine's devices from those of another of the same shape.
+//! The identities of devices, which differ between machines of the same shape.
 
 use crate::{PciAddress, Snapshot};
 
-/// The names of one endpoint.
+/// The names of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Identity {
     pub(crate) uuid: Option<String>,

@@ -1,10 +1,10 @@
-//! PCI addresses, the sysfs reader, the PCIe/NUMA distance graph and its formats.
+//! PCI addresses, the sysfs reader, and the PCIe/NUMA distance graph with its output formats.
 //!
-//! Facts → model → decision: [`read`] makes a [`Snapshot`] of a machine,
-//! [`Topology::build`] a graph of it, and the graph answers how far devices are
-//! apart ([`Topology::path`]), which belong together ([`Topology::cells`]) and
-//! which NIC goes with which GPU ([`Topology::pairs`]). Only [`read`] does IO.
-//! The crate knows no Kubernetes client, no netlink, no clock and no environment.
+//! Facts → model → decision: [`read`] reads a machine into a [`Snapshot`], and [`Topology::build`]
+//! builds its graph. The graph says how far apart devices are ([`Topology::path`]), which belong
+//! together ([`Topology::cells`]) and which NIC goes with which GPU ([`Topology::pairs`]). Only
+//! [`read`] does IO. The crate uses no Kubernetes client, no netlink, no clock and no environment
+//! variables.
 //!
 //! ```no_run
 //! use topology_graph::{HostRoot, Overlay, Topology, matrix, read};

@@ -7,31 +7,31 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Speed per lane and number of lanes.
+/// The speed and width of a PCIe link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PcieLink {
     /// Mega-transfers per second and lane: 32000 is 32 GT/s, PCIe 5.
     pub megatransfers: u32,
-    /// Lanes.
+    /// The number of lanes.
     pub width: u8,
 }
 
 impl PcieLink {
-    /// The link of a speed text and a lane count, if both say something.
+    /// Parses a speed and a lane count; `None` if either is unknown.
     pub fn parse(speed: &str, width: &str) -> Option<Self> {
         let link = Self { megatransfers: parse_speed(speed)?, width: width.parse().ok()? };
         (link.width > 0).then_some(link)
     }
 
-    /// The link between two ends of which each can so much.
+    /// The fastest link that both ends support.
     #[must_use]
     pub fn common(self, other: Self) -> Self {
         let megatransfers = self.megatransfers.min(other.megatransfers);
         Self { megatransfers, width: self.width.min(other.width) }
     }
 
-    /// What the link carries in one direction, in megabytes per second.
+    /// The capacity in one direction, in megabytes per second.
     pub fn megabytes_per_second(self) -> u32 {
         let lane = match self.megatransfers {
             0..=5_000 => self.megatransfers / 10,
@@ -50,7 +50,7 @@ impl fmt::Display for PcieLink {
     }
 }
 
-/// `32.0 GT/s PCIe`, `16 GT/s`, `2.5 GT/s`; `Unknown` and the like are `None`.
+/// Parses `32.0 GT/s PCIe`, `16 GT/s`, `2.5 GT/s`; `None` for `Unknown` and the like.
 fn parse_speed(text: &str) -> Option<u32> {
     let (number, unit) = text.split_once(' ')?;
     if !unit.starts_with("GT/s") {

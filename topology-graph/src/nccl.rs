@@ -1,8 +1,8 @@
-//! NCCL's topology files (`NCCL_TOPO_FILE`) in and out.
+//! Reads and writes NCCL's topology files (`NCCL_TOPO_FILE`).
 //!
-//! The document is kept as it is, element by element, so that what is read can be
-//! written back; what it means is in `import`, how a graph is told in it in
-//! `export`. The format is NCCL's own (`src/graph/xml.cc`), version 1.
+//! The document is kept element by element, so that it can be written back unchanged. `import`
+//! interprets it; `export` writes a graph in this format. The format is NCCL's own
+//! (`src/graph/xml.cc`), version 1.
 
 mod export;
 mod import;
@@ -13,11 +13,12 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 pub use export::{nccl_xml, nccl_xml_of};
 
-/// Versions that this crate knows.
+/// The supported version.
 const VERSION: &str = "1";
-/// NCCL gives up at a depth of a few switches; a file deeper than this is none.
+/// The maximum nesting. NCCL gives up at a depth of a few switches.
 const DEEPEST: usize = 64;
-/// NCCL's own limit on vertices is 640; attributes and text are nodes too.
+/// The maximum number of XML nodes. NCCL's own limit on vertices is 640, but attributes and text
+/// are XML nodes too.
 const MOST_NODES: u32 = 100_000;
 
 /// An NCCL topology file.
@@ -26,7 +27,7 @@ pub struct NcclXml {
     system: Element,
 }
 
-/// One element with all that it says.
+/// An element with its attributes and children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Element {
     name: String,
@@ -34,22 +35,22 @@ pub(crate) struct Element {
     children: Vec<Self>,
 }
 
-/// A text that is no NCCL topology file.
+/// A text is not an NCCL topology file.
 #[derive(Debug, thiserror::Error)]
 pub enum NcclXmlError {
-    /// It is no XML.
+    /// The text is not XML.
     #[error("failed to read the NCCL topology as XML")]
     Xml(#[source] roxmltree::Error),
-    /// It is XML of something else.
+    /// The XML is another kind of document.
     #[error("found `<{0}>`, and an NCCL topology begins with `<system version=\"1\">`")]
     NoSystem(String),
-    /// Elements are nested deeper than any machine's switches.
+    /// Elements are nested deeper than switches on any machine.
     #[error("found elements nested deeper than {DEEPEST}")]
     TooDeep,
 }
 
 impl NcclXml {
-    /// Read a file's text. What NCCL does not know is kept and means nothing.
+    /// Parses a file's text. Elements that NCCL does not know are kept but ignored.
     pub fn parse(text: &str) -> Result<Self, NcclXmlError> {
         let options = ParsingOptions { nodes_limit: MOST_NODES, ..ParsingOptions::default() };
         let document = Document::parse_with_options(text, options).map_err(NcclXmlError::Xml)?;
@@ -72,7 +73,7 @@ impl NcclXml {
 
 #[cfg(feature = "archive")]
 impl NcclXml {
-    /// The same file without what tells one machine from another of its make.
+    /// The same file without the identities of its machine.
     pub(crate) fn without_identities(mut self) -> Self {
         self.system.forget(&["guid", "host_hash"]);
         self
@@ -121,7 +122,7 @@ impl Element {
     }
 }
 
-/// Name and attributes as they stand between the angle brackets.
+/// The name and attributes between the angle brackets.
 fn opening(element: &Element) -> String {
     let attributes = element.attributes.iter();
     let attributes = attributes.map(|(name, value)| format!(" {name}=\"{}\"", escape(value)));
@@ -135,7 +136,7 @@ fn escape(value: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '"' => escaped.push_str("&quot;"),
-            // XML reads white space in an attribute as a blank, unless it is a reference.
+            // XML reads white space in an attribute as a space, unless it is a character reference.
             '\t' | '\n' | '\r' => drop(write!(escaped, "&#{};", u32::from(character))),
             character => escaped.push(character),
         }

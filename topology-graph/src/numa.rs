@@ -1,7 +1,6 @@
-//! NUMA nodes and sets of CPUs, in the kernel's text forms.
+//! NUMA nodes and CPU sets, in the kernel's text forms.
 //!
-//! A set is written as `%*pbl` does (`0-3,8`). Which node a device is on is
-//! decided elsewhere.
+//! A set is written as `%*pbl` does (`0-3,8`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,35 +9,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::serde_as_text;
 
-/// Number of a NUMA node. The kernel's `-1` is `None`, never a node.
+/// The number of a NUMA node. The kernel's `-1` is `None`, never a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NumaNode(pub u32);
 
-/// `NR_CPUS` is 8192 at most; a mask of more is no mask.
+/// The maximum length of a mask: `NR_CPUS` is at most 8192.
 const MOST_WORDS: u32 = 8192 / u32::BITS;
 
 /// A set of CPUs as ascending, disjoint, non-adjacent ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet(Vec<(u32, u32)>);
 
-/// A text that is no list of CPUs.
+/// A text is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a CPU list (`0-3,8`)")]
 pub struct ParseCpuSetError(String);
 
 impl CpuSet {
-    /// Whether there is no CPU in it.
+    /// Returns true if the set has no CPU.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The set of one CPU.
+    /// The set with one CPU.
     pub fn of(cpu: u32) -> Self {
         Self(vec![(cpu, cpu)])
     }
 
-    /// Its CPUs, ascending; of a set beyond what any kernel has, as many as a kernel has.
+    /// The CPUs in ascending order; at most as many as a kernel supports.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let cpus = self.0.iter().flat_map(|&(first, last)| first..=last);
         cpus.take_while(|cpu| *cpu < MOST_WORDS * u32::BITS)
@@ -55,7 +54,7 @@ impl CpuSet {
         self.0.first().map(|&(first, _)| first)
     }
 
-    /// The set of a mask as the kernel writes it: words of 32 bits, highest first.
+    /// Parses a mask as the kernel writes it: words of 32 bits, highest first.
     pub fn from_mask(mask: &str) -> Option<Self> {
         let words: Option<Vec<u32>> =
             mask.split(',').rev().map(|word| u32::from_str_radix(word, 16).ok()).collect();
@@ -67,7 +66,7 @@ impl CpuSet {
         Some(merge(words.flat_map(bits).map(|cpu| (cpu, cpu)).collect()))
     }
 
-    /// The set as the kernel's mask: words of 32 bits, highest first.
+    /// Writes the set as the kernel's mask: words of 32 bits, highest first.
     pub fn mask(&self) -> String {
         let words = self.0.last().map_or(1, |&(_, last)| last / u32::BITS + 1).min(MOST_WORDS);
         let bits = |word| (0..u32::BITS).filter(move |bit| self.contains(word * u32::BITS + bit));
@@ -75,12 +74,12 @@ impl CpuSet {
         (0..words).rev().map(word).collect::<Vec<_>>().join(",")
     }
 
-    /// Whether this CPU is in it.
+    /// Returns true if the CPU is in the set.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.iter().any(|&(first, last)| (first..=last).contains(&cpu))
     }
 
-    /// Whether every CPU of `other` is in this set.
+    /// Returns true if every CPU of `other` is in this set.
     pub fn contains_all(&self, other: &Self) -> bool {
         other
             .0
@@ -129,7 +128,7 @@ fn parse_range(text: &str) -> Option<(u32, u32)> {
     (range.0 <= range.1).then_some(range)
 }
 
-/// `parse` takes `+1`; the kernel writes digits only.
+/// Parses digits. `parse` also accepts `+1`, which the kernel never writes.
 fn parse_cpu(digits: &str) -> Option<u32> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }

@@ -1,23 +1,22 @@
-//! What is known of the NVLinks of a GPU model, by its PCI device id.
+//! The NVLinks of GPU models, by PCI device ID.
 //!
-//! The kernel shows no NVLinks. Of models that are only built onto boards with
-//! NVSwitches, their number follows from the model and from how many GPUs the machine
-//! has. `overlays/SOURCE.md` says where each number is from.
+//! The kernel does not show NVLinks. For models that exist only on boards with NVSwitches, their
+//! number follows from the model and the number of GPUs. `overlays/SOURCE.md` has the source of
+//! each number.
 
-/// How the GPUs of one model are joined.
+/// The connections between GPUs of one model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NvLinks {
-    /// On a board with NVSwitches every two GPUs are joined by all links of a GPU.
+    /// On a board with NVSwitches, all links of a GPU connect it to every other GPU.
     Switched {
-        /// NVLinks of each GPU.
+        /// The number of NVLinks per GPU.
         links: u32,
-        /// GPUs of such a board. Other boards of the model have no NVSwitches.
+        /// The number of GPUs on such a board. Other boards with this model have no NVSwitches.
         board: usize,
     },
     /// The model has no NVLinks.
     Absent,
-    /// The model has NVLinks or may have them: between pairs, by bridges that a machine
-    /// need not have, or as nobody told yet.
+    /// The model has or may have NVLinks: between pairs, by optional bridges, or not documented.
     Unknown,
 }
 
@@ -25,7 +24,7 @@ pub(crate) enum NvLinks {
 pub(crate) const NVIDIA: u16 = 0x10de;
 
 impl NvLinks {
-    /// What is known of a model, by vendor and device id.
+    /// Looks up a model by vendor and device ID.
     pub(crate) fn of((vendor, device): (u16, u16)) -> Self {
         if vendor != NVIDIA {
             return Self::Absent;

@@ -1,8 +1,8 @@
-//! What is known of a machine beside its sysfs: switches that a hypervisor
-//! hides, NUMA nodes, NVLinks.
+//! Overlays: facts about a machine that its sysfs does not show, such as switches that a hypervisor
+//! hides, NUMA nodes and NVLinks.
 //!
-//! An overlay names devices by bus id and is joined with the facts when the
-//! graph is built. Who asks the cloud for the name of the machine is the caller.
+//! An overlay names devices by bus ID; building the graph merges it with the facts. The caller asks
+//! the cloud for the name of the machine.
 
 mod built_in;
 
@@ -12,24 +12,24 @@ use crate::class::is_gpu;
 use crate::nccl::NcclXml;
 use crate::{CpuSet, Evidence, NumaNode, PciAddress, PcieLink};
 
-/// A description to lay over a machine's own facts.
+/// A description that supplements a machine's own facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlay {
     pub(crate) evidence: Evidence,
     pub(crate) switches: BTreeMap<PciAddress, OverlaySwitch>,
     pub(crate) devices: BTreeMap<PciAddress, OverlayDevice>,
-    /// The CPUs of NUMA nodes, where told.
+    /// The CPUs of NUMA nodes, if known.
     pub(crate) cpus: BTreeMap<NumaNode, CpuSet>,
     /// NVLinks between two GPUs, the lower address first.
     pub(crate) nvlinks: BTreeMap<(PciAddress, PciAddress), u32>,
 }
 
-/// A whole switch, whose bus id is invented where a hypervisor hides it.
+/// A whole switch. Its bus ID is invented if a hypervisor hides the real one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OverlaySwitch {
     /// The switch above.
     pub(crate) parent: Option<PciAddress>,
-    /// Its link to what is above, where told.
+    /// Its link to its parent, if known.
     pub(crate) link: Option<PcieLink>,
 }
 
@@ -38,32 +38,32 @@ pub(crate) struct OverlaySwitch {
 pub(crate) struct OverlayDevice {
     pub(crate) switch: Option<PciAddress>,
     pub(crate) numa: Option<NumaNode>,
-    /// PCI class, where told.
+    /// The PCI class, if known.
     pub(crate) class: Option<u32>,
-    /// Vendor and device id, where told.
+    /// The vendor and device ID, if known.
     pub(crate) id: Option<(u16, u16)>,
-    /// Its link, where told.
+    /// Its link, if known.
     pub(crate) link: Option<PcieLink>,
 }
 
 impl Overlay {
-    /// The description of a cloud's virtual machine size, if this crate has one.
-    /// Case does not matter: clouds write names in several ways.
+    /// The description of a cloud's VM size, if this crate has one. Case does not matter, since
+    /// clouds spell names in several ways.
     pub fn built_in(vm_size: &str) -> Option<Self> {
         built_in::overlay(vm_size)
     }
 
-    /// What an NCCL topology file tells, as NCCL itself takes it.
+    /// The facts of an NCCL topology file, interpreted as NCCL does.
     pub fn from_nccl_xml(xml: &NcclXml) -> Self {
         xml.overlay(Evidence::NcclXml)
     }
 
-    /// What its facts are marked with.
+    /// The source of its facts.
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
-    /// One that tells nothing yet.
+    /// Creates an overlay without facts.
     pub(crate) fn empty(evidence: Evidence) -> Self {
         Self {
             evidence,
@@ -80,7 +80,7 @@ impl Overlay {
         gpus.map(|(address, _)| *address).collect()
     }
 
-    /// Every two of these GPUs are joined by that many NVLinks, as through an NVSwitch.
+    /// Connects every two of these GPUs by this number of NVLinks, as an NVSwitch does.
     fn mesh(&mut self, gpus: &BTreeSet<PciAddress>, links: u32) {
         for (index, &a) in gpus.iter().enumerate() {
             self.devices.entry(a).or_default();

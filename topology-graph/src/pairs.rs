@@ -1,10 +1,9 @@
-//! Which NIC goes with which GPU: the pair plan of a machine or of a part of it.
+//! The pair plan of a machine or of a part of it: which NIC goes with which GPU.
 //!
-//! Not the nearest NIC for each GPU by itself, which gives two GPUs of a switch
-//! the same NIC, but the best plan for all: as many GPUs as possible get a NIC,
-//! then as many as possible a second one and so on; among those plans the one of
-//! the shortest paths; among those the one that leaves the GPUs which stay free the
-//! best plan of their own; among those the one in the order of addresses.
+//! Giving each GPU its nearest NIC would give two GPUs of a switch the same NIC. The plan is the
+//! best one for all GPUs: as many GPUs as possible get a NIC, then as many as possible a second
+//! one, and so on. Among those plans, the paths are shortest. Among those, the remaining free GPUs
+//! have the best plan of their own. Among those, address order decides.
 
 mod matching;
 
@@ -12,7 +11,7 @@ use crate::graph::{Place, Role, Vertex};
 use crate::{LinkLayer, PathKind, PciAddress, Topology};
 use matching::{Gain, Problem, best};
 
-/// A GPU, a NIC, and how far they are apart.
+/// A GPU, a NIC, and the path between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair {
     /// The GPU.
@@ -23,45 +22,45 @@ pub struct Pair {
     pub path: PathKind,
 }
 
-/// What is to be planned: any free part of a machine.
+/// The input of a plan: any free part of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanRequest {
-    /// GPUs that are served together: each NIC of a group is near all of its GPUs.
-    /// One GPU alone is a group of one.
+    /// Groups of GPUs that share their NICs: each NIC of a group is near all of its GPUs. A single
+    /// GPU is a group of one.
     pub groups: Vec<Vec<PciAddress>>,
-    /// The NICs to choose from.
+    /// The available NICs.
     pub nics: Vec<PciAddress>,
-    /// NICs for each group, at most.
+    /// The maximum number of NICs per group.
     pub per_group: usize,
-    /// Whether a NIC may serve several groups. It does where there are too few, and
-    /// then all serve as equally many as can be.
+    /// Whether a NIC may serve several groups. It does if there are too few NICs; they are then
+    /// shared as evenly as possible.
     pub shared: bool,
-    /// GPUs that stay free, for which plans are compared that are otherwise equal. A
-    /// NIC that is shared is not taken from them, so with `shared` they do not count.
+    /// GPUs that stay free; they decide between plans that are otherwise equal. Sharing a NIC does
+    /// not take it from them, so they do not count with `shared`.
     pub rest: Vec<PciAddress>,
 }
 
-/// Those who are served, or those who stay.
+/// The GPUs that get NICs now, or those that stay free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Asked,
     Rest,
 }
 
-/// GPUs in the order in which they take NICs of equal worth.
+/// GPUs that get NICs together.
 struct Group<'r> {
     gpus: &'r [PciAddress],
     tier: Tier,
 }
 
 impl PlanRequest {
-    /// Each of these GPUs by itself, with at most `per_gpu` of these NICs.
+    /// A request for each GPU alone, with at most `per_gpu` of these NICs.
     pub fn each(gpus: &[PciAddress], nics: &[PciAddress], per_gpu: usize) -> Self {
         let groups = gpus.iter().map(|gpu| vec![*gpu]).collect();
         Self { groups, nics: nics.to_vec(), per_group: per_gpu, ..Self::default() }
     }
 
-    /// The same request without doubles and in the order of addresses.
+    /// The same request without duplicates and in address order.
     fn tidy(&self) -> Self {
         let mut seen = Vec::new();
         let mut fresh = |gpus: &[PciAddress]| {
@@ -81,12 +80,12 @@ impl PlanRequest {
 }
 
 impl Topology {
-    /// The plan of the whole machine, by GPU and NIC: every NIC that is for GPUs with
-    /// one GPU, the GPUs with equally many. Of a GPU's NICs none is farther than
-    /// another: a NIC for storage or management is not made its partner by being left.
+    /// The plan of the whole machine, by GPU and NIC. Every NIC meant for GPUs gets one GPU, and
+    /// all GPUs get equally many. All NICs of a GPU are equally near: a storage or management NIC
+    /// does not become a partner only because it is left over.
     ///
-    /// Physical functions are paired, since one port is one NIC; a virtual function has
-    /// the partner of its physical function.
+    /// Physical functions are paired, since one port is one NIC. A virtual function has the partner
+    /// of its physical function.
     pub fn pairs(&self) -> Vec<Pair> {
         let all: Vec<PciAddress> = self.gpus().iter().map(|gpu| gpu.address).collect();
         let nics = self.pairable_nics();
@@ -100,11 +99,11 @@ impl Topology {
         pairs
     }
 
-    /// The pairs that a pod with these devices uses, by GPU and NIC: each GPU with its own
-    /// NICs, or several GPUs with one where there are fewer NICs. A device that the plan
-    /// leaves out goes with the nearest of the other kind.
+    /// The pairs that a pod with these devices uses, by GPU and NIC: each GPU with its own NICs, or
+    /// several GPUs with one NIC if there are fewer NICs. A device without partner in the plan is
+    /// paired with the nearest device of the other kind.
     pub fn pairs_of(&self, gpus: &[PciAddress], nics: &[PciAddress]) -> Vec<Pair> {
-        // One of a kind needs no plan.
+        // A single GPU or NIC needs no plan.
         if gpus.len() == 1 || nics.len() == 1 {
             let pairs = gpus.iter().flat_map(|gpu| nics.iter().map(|nic| self.pair(*gpu, *nic)));
             return pairs.collect();
@@ -128,7 +127,7 @@ impl Topology {
         pairs
     }
 
-    /// The pair of a physical function, and those that its virtual functions have by it.
+    /// The pair of a physical function, and the pairs of its virtual functions.
     fn with_virtual_functions(&self, pair: Pair) -> impl Iterator<Item = Pair> {
         let physical = Some(Place::Function(pair.nic));
         let functions = self.ends().filter(move |(_, vertex)| {
@@ -215,15 +214,14 @@ impl Topology {
         }
     }
 
-    /// Of a group's GPUs the farthest decides.
+    /// The path from the group's farthest GPU.
     fn farthest(&self, gpus: &[PciAddress], nic: PciAddress) -> PathKind {
         let paths = gpus.iter().map(|gpu| self.path(*gpu, nic));
         paths.max().unwrap_or(PathKind::Unknown)
     }
 
-    /// The NICs that the plan of the whole machine is made for: those with InfiniBand,
-    /// else with RDMA, else all. Where there is InfiniBand, Ethernet with RDMA is the
-    /// way to storage and management (`BlueField`, MANA).
+    /// The NICs to plan for: those with InfiniBand, or else with RDMA, or else all. On machines
+    /// with InfiniBand, Ethernet with RDMA is for storage and management (`BlueField`, MANA).
     fn pairable_nics(&self) -> Vec<PciAddress> {
         let nics = |wanted: &dyn Fn(&Vertex) -> bool| -> Vec<PciAddress> {
             let nics = self.ends().filter(|(_, vertex)| {
@@ -242,7 +240,7 @@ impl Topology {
     }
 }
 
-/// Those asked for and those that stay, by address.
+/// The groups of the request, and the GPUs that stay free, by address.
 fn groups(request: &PlanRequest) -> Vec<Group<'_>> {
     let asked = request.groups.iter().map(|gpus| Group { gpus, tier: Tier::Asked });
     let rest = request.rest.chunks(1).map(|gpus| Group { gpus, tier: Tier::Rest });
@@ -252,7 +250,7 @@ fn groups(request: &PlanRequest) -> Vec<Group<'_>> {
 }
 
 impl Tier {
-    /// A NIC that many before the last one of its group.
+    /// The gain of a NIC; `left` counts down to 1 for the last NIC of the group.
     fn seat(self, left: i64) -> Gain {
         match self {
             Self::Asked => Gain([left, 0, 0, 0, 0, 0]),
@@ -268,25 +266,25 @@ impl Tier {
     }
 }
 
-/// The first NIC of a group is worth the most.
+/// The gains of the first, second, … NIC of a group; the first is worth the most.
 fn seats(tier: Tier, per_group: usize) -> Vec<Gain> {
     (1..=per_group).rev().map(|left| tier.seat(whole(left))).collect()
 }
 
-/// A NIC that is used already is worth the less the more it is used.
+/// The gain of using a NIC again; it falls with each use.
 fn use_again(before: usize) -> Gain {
     Gain([0, -whole(before), 0, 0, 0, 0])
 }
 
-/// Convex, so that among equal plans the one without crossings is the best: how far a
-/// NIC is from the middle of those that a group would take in the order of addresses.
+/// The gain for the distance between a NIC and the middle of the NICs that the group would get in
+/// address order. It is convex, so that among equal plans the one without crossings wins.
 fn crossing(group: usize, per_group: usize, nic: usize) -> Gain {
     let middle = (2 * group + 1) * per_group;
     let away = whole(middle.abs_diff(2 * nic + 1));
     Gain([0, 0, 0, 0, 0, -away.saturating_mul(away)])
 }
 
-/// Steps from the farthest path of a pair, one more than none.
+/// How near a path is: from 4 for PIX or nearer to 0 for paths too far for a pair.
 fn nearness(path: PathKind) -> i64 {
     match path {
         PathKind::Pix | PathKind::Same | PathKind::NvLink(_) | PathKind::Xgmi => 4,
@@ -297,7 +295,7 @@ fn nearness(path: PathKind) -> i64 {
     }
 }
 
-/// Counts of devices, which are few.
+/// Converts a count of devices.
 fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,6 +1,6 @@
-//! How far two devices are apart, in the words of `nvidia-smi topo -m`.
+//! Path kinds: the distance between two devices, in the words of `nvidia-smi topo -m`.
 //!
-//! This is the vocabulary only; which word holds is decided by the graph.
+//! The graph decides which kind applies.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,15 +8,14 @@ use std::str::FromStr;
 
 use crate::text::serde_as_text;
 
-/// The connection between two devices, near to far.
+/// The kind of path between two devices, from near to far.
 ///
-/// `Unknown` compares as the farthest and satisfies no demand, not even the
-/// demand for another `Unknown`.
+/// `Unknown` sorts as the farthest and satisfies no requirement, not even another `Unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathKind {
     /// `X`: the device itself.
     Same,
-    /// `NV18`: that many NVLinks.
+    /// `NV18`: this number of NVLinks.
     NvLink(u32),
     /// `XGMI`: AMD's links between GPUs.
     Xgmi,
@@ -30,17 +29,17 @@ pub enum PathKind {
     Node,
     /// `SYS`: between NUMA nodes.
     Sys,
-    /// `?`: the machine does not say.
+    /// `?`: the machine does not show it.
     Unknown,
 }
 
-/// A text that is no path kind.
+/// A text is not a path kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a path kind (`X`, `NV#`, `XGMI`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS` or `?`)")]
 pub struct ParsePathKindError(String);
 
 impl PathKind {
-    /// The kinds that are one word, near to far.
+    /// The kinds with a fixed word, from near to far.
     pub const WORDS: [Self; 8] = [
         Self::Same,
         Self::Xgmi,
@@ -52,12 +51,12 @@ impl PathKind {
         Self::Unknown,
     ];
 
-    /// Whether a path of this kind serves where `farthest` is asked for.
+    /// Returns true if this path is at least as near as `farthest`.
     pub fn satisfies(self, farthest: Self) -> bool {
         self != Self::Unknown && farthest != Self::Unknown && self <= farthest
     }
 
-    /// What the word means, one line.
+    /// The meaning of the kind, in one line.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Same => "Self",
@@ -76,11 +75,11 @@ impl PathKind {
             Self::Sys => {
                 "Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)"
             }
-            Self::Unknown => "Connection unknown: the machine does not say",
+            Self::Unknown => "Connection unknown: no source shows it",
         }
     }
 
-    /// Smaller is nearer; more NVLinks are nearer than fewer.
+    /// A sort key: smaller is nearer. More NVLinks are nearer than fewer.
     fn rank(self) -> (u8, u32) {
         match self {
             Self::Same => (0, 0),

@@ -1,77 +1,74 @@
-//! The way between two devices, vertex by vertex: what it leads over, which word of
-//! `nvidia-smi topo -m` it is, and where it is narrowest.
+//! The route between two devices, vertex by vertex, with its path kind and its narrowest link.
 
 use crate::graph::{Edge, Fabric, Place, Role, Vertex};
 use crate::{PathKind, PciAddress, PcieLink, Topology};
 
-/// The best way between two devices.
+/// The best route between two devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// How far they are apart.
+    /// The kind of path.
     pub kind: PathKind,
-    /// The vertices on the way, both devices included.
+    /// The vertices on the route, including both devices.
     pub hops: Vec<Hop>,
 }
 
-/// One vertex on the way.
+/// A vertex on the route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Where it is.
+    /// Its place.
     pub place: Place,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// What joins it to the vertex before it; nothing for the first.
+    /// The connection to the previous vertex; `None` for the first.
     pub by: Option<Connection>,
 }
 
-/// What joins two vertices.
+/// A connection between two vertices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
     /// A PCIe link.
     Pcie {
-        /// What both its ends can, as far as they tell.
+        /// The link that both ends support, if known.
         possible: Option<PcieLink>,
-        /// What it runs. Nothing above a GPU, which slows its link down when it is idle.
+        /// The link at its current speed. `None` above a GPU, since an idle GPU slows it down.
         current: Option<PcieLink>,
     },
-    /// One is a part of the other: ports of one switch, a root port on its host bridge,
-    /// a host bridge on its NUMA node.
+    /// One vertex is a part of the other: ports of one switch, a root port on its host bridge, a
+    /// host bridge on its NUMA node.
     Attachment,
-    /// One moves the data of the other.
+    /// One vertex moves the data of the other.
     DataPath,
-    /// Two NUMA nodes.
+    /// A step between two NUMA nodes.
     Numa {
-        /// The SLIT's distance in the direction of the way; 10 is a node to itself.
+        /// The SLIT's distance in the direction of the route; 10 is a node's distance to itself.
         distance: Option<u32>,
     },
-    /// NVLinks side by side.
+    /// Parallel NVLinks.
     NvLink {
-        /// How many.
+        /// The number of links.
         links: u32,
     },
     /// AMD's XGMI.
     Xgmi {
-        /// Links one after the other, where the driver tells it.
+        /// The number of consecutive links, if the driver shows it.
         hops: Option<u32>,
-        /// What they carry in one direction, in MB/s, where the driver tells it.
+        /// The bandwidth in one direction, in MB/s, if the driver shows it.
         bandwidth: Option<u32>,
     },
 }
 
-/// The narrowest link on a way.
+/// The narrowest link on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bottleneck {
-    /// Which hop the link leads to, by its number among [`Route::hops`].
+    /// The index of the hop that the link leads to, in [`Route::hops`].
     pub hop: usize,
-    /// What the link carries in one direction: as it runs, where that is known, else as
-    /// it could.
+    /// The capacity in one direction at current speed; if that is unknown, at the possible speed.
     pub megabytes_per_second: u32,
 }
 
 impl Route {
-    /// Where the way is narrowest, the first of several that are; nothing where no link on
-    /// it is known. Links between CPUs and NVLinks are not counted: nobody tells what they
-    /// carry.
+    /// The narrowest link of the route; the first if there are several, `None` if no link is known.
+    /// NVLinks and links between CPUs do not count, since no source gives their capacity.
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let links = self.hops.iter().enumerate().filter_map(|(hop, vertex)| {
             let megabytes_per_second = vertex.by?.megabytes_per_second()?;
@@ -82,7 +79,7 @@ impl Route {
 }
 
 impl Connection {
-    /// What the link carries in one direction: as it runs, else as it could.
+    /// The capacity in one direction at current speed, or else at the possible speed.
     pub fn megabytes_per_second(self) -> Option<u32> {
         match self {
             Self::Pcie { possible, current } => {
@@ -95,8 +92,8 @@ impl Connection {
 }
 
 impl Topology {
-    /// The best way between two devices; nothing where no way is known, or one of them
-    /// is not here.
+    /// The best route between two devices. `None` if no path is known, or if one of them does not
+    /// exist.
     pub fn route(&self, a: PciAddress, b: PciAddress) -> Option<Route> {
         let (kind, first, steps) = self.graph.between(a, b)?;
         let mut hops = vec![Hop { place: first.place, role: first.role, by: None }];
@@ -109,13 +106,13 @@ impl Topology {
     }
 }
 
-/// An edge walked from its first end to its second where that is `ahead`.
+/// An edge as a connection; `ahead` means from its first end to its second.
 fn connection(edge: &Edge, ahead: bool) -> Connection {
     match *edge {
         Edge::Pcie(link) => Connection::Pcie { possible: link.possible, current: link.current },
         Edge::Attachment => Connection::Attachment,
         Edge::DataPath => Connection::DataPath,
-        // The lower node is the first end.
+        // The node with the lower number is the first end.
         Edge::Slit { there, back } => {
             Connection::Numa { distance: if ahead { there } else { back } }
         }

@@ -1,19 +1,18 @@
-//! The name of a machine's shape: its graph without what differs between equal
-//! machines. No node, GUID, UUID or kernel's device name is in it, so equal hardware
-//! gives equal shapes.
+//! The name of a machine's shape: its graph without what differs between equal machines. It
+//! contains no node name, GUID, UUID or kernel device name, so equal hardware has equal shapes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::text::serde_as_text;
 
-/// Hash of a machine's shape, 16 lower-case hexadecimal digits.
+/// The hash of a machine's shape: 16 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeHash(pub(crate) u64);
 
-/// A text that is no hash.
+/// A text is not a shape hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no shape (16 lower-case hexadecimal digits)")]
+#[error("invalid shape hash `{0}`: expected 16 lower-case hexadecimal digits")]
 pub struct ParseShapeHashError(String);
 
 impl fmt::Display for ShapeHash {

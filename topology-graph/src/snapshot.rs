@@ -1,7 +1,7 @@
-//! The facts of one machine as its kernel tells them, before any judgement.
+//! The facts of one machine as its kernel reports them, without interpretation.
 //!
-//! A file format on purpose, with a version: what was read on one machine can be
-//! replayed on another. No value is derived here; `-1` and `Unknown` are `None`.
+//! A snapshot is a versioned file format, so that facts from one machine can be replayed on
+//! another. No value is derived; `-1` and `Unknown` are `None`.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::{Anomaly, CpuSet, NumaNode, PciAddress, PcieLink, PcieRoot, SubnetPre
 /// Version of the snapshot's format that this crate writes.
 pub const SNAPSHOT_VERSION: u32 = 1;
 
-/// Everything that was read, each list sorted.
+/// Everything that was read; each list is sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
@@ -23,88 +23,88 @@ pub struct Snapshot {
     /// CPU sockets by number.
     #[serde(default)]
     pub sockets: Vec<SocketFacts>,
-    /// What GPU drivers tell of their GPUs, by address.
+    /// GPUs as their drivers report them, by address.
     pub gpus: Vec<GpuFacts>,
-    /// XGMI links between AMD's GPUs, each once, by their addresses.
+    /// XGMI links between AMD's GPUs, each once, by address.
     #[serde(default)]
     pub xgmi: Vec<XgmiLink>,
-    /// Whether the NVIDIA driver lets NICs at GPU memory; nothing without the driver.
+    /// Whether the NVIDIA driver gives NICs access to GPU memory; `None` without the driver.
     #[serde(default)]
     pub nvidia_peer_memory: Option<bool>,
-    /// RDMA devices by name.
+    /// RDMA devices, by name.
     pub rdma: Vec<RdmaDevice>,
-    /// Network interfaces of the host's namespace by name.
+    /// Network interfaces in the host's namespace, by name.
     pub netdevs: Vec<Netdev>,
-    /// NVMe controllers by name.
+    /// NVMe controllers, by name.
     #[serde(default)]
     pub nvme: Vec<NvmeController>,
-    /// The topology file that is on the machine for NCCL.
+    /// The topology file on the machine for NCCL.
     #[serde(default)]
     pub nccl_file: Option<NcclFile>,
-    /// What could not be read or understood.
+    /// Facts that could not be read or interpreted.
     pub anomalies: Vec<Anomaly>,
 }
 
-/// One PCI function.
+/// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PciFunction {
-    /// Where it is.
+    /// Its PCI address.
     pub address: PciAddress,
-    /// Its directory below the sysfs mount, `devices/pci0000:15/0000:15:01.0`.
+    /// Its directory relative to the sysfs mount, `devices/pci0000:15/0000:15:01.0`.
     pub path: String,
-    /// The root bus that it hangs off.
+    /// Its root bus.
     pub root: Option<PcieRoot>,
-    /// The bridges between the root bus and it, from the root.
+    /// The bridges between the root bus and the function, starting at the root.
     pub bridges: Vec<PciAddress>,
     /// Class, subclass and interface, 24 bits.
     pub class: u32,
-    /// Vendor id.
+    /// The vendor ID.
     pub vendor: u16,
-    /// Device id.
+    /// The device ID.
     pub device: u16,
-    /// Subsystem vendor id.
+    /// The subsystem vendor ID.
     pub subsystem_vendor: Option<u16>,
-    /// Subsystem device id.
+    /// The subsystem device ID.
     pub subsystem_device: Option<u16>,
-    /// Name of the bound driver.
+    /// The name of the bound driver.
     pub driver: Option<String>,
-    /// NUMA node as firmware and kernel tell it.
+    /// The NUMA node as firmware and kernel report it.
     pub numa_node: Option<NumaNode>,
-    /// CPUs that the kernel calls local.
+    /// The CPUs that the kernel calls local.
     pub local_cpus: Option<CpuSet>,
-    /// Of a virtual function: its physical function.
+    /// For a virtual function: its physical function.
     pub physical_function: Option<PciAddress>,
-    /// Of a physical function: how many virtual functions it can have.
+    /// For a physical function: the maximum number of virtual functions.
     pub sriov_total_vfs: Option<u16>,
-    /// Of a physical function: how many virtual functions it has now.
+    /// For a physical function: the current number of virtual functions.
     pub sriov_num_vfs: Option<u16>,
-    /// IOMMU group.
+    /// The IOMMU group.
     pub iommu_group: Option<u32>,
-    /// What the IOMMU does with the group.
+    /// How the IOMMU treats the group.
     #[serde(default)]
     pub iommu_mode: Option<IommuMode>,
-    /// Of a bridge above GPUs or NICs: its access control, where it may be read.
+    /// For a bridge above GPUs or NICs: its access control, if readable.
     #[serde(default)]
     pub acs: Option<AcsControl>,
-    /// Of a NIC: whether it asks the IOMMU for translations, where it may be read.
+    /// For a NIC: whether it requests address translations from the IOMMU, if readable.
     #[serde(default)]
     pub ats_enabled: Option<bool>,
-    /// Keyword `V3` of the vital product data, which joins the functions of one
-    /// adapter; read only where an adapter has a data path of its own.
+    /// Keyword `V3` of the vital product data, which is equal on all functions of an adapter. Read
+    /// only if an adapter has a separate data path.
     #[serde(default)]
     pub vpd_v3: Option<String>,
-    /// The link as it runs now.
+    /// The link at its current speed.
     pub current_link: Option<PcieLink>,
-    /// The link that the function could run.
+    /// The fastest link that the function supports.
     pub max_link: Option<PcieLink>,
 }
 
-/// What an IOMMU does with the accesses of a group.
+/// How an IOMMU treats the accesses of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IommuMode {
-    /// Lets them pass (`identity`).
+    /// Passes them unchanged (`identity`).
     PassThrough,
     /// Translates them (`DMA`, `DMA-FQ`).
     Translated,
@@ -116,33 +116,34 @@ pub enum IommuMode {
 pub struct AcsControl(pub u16);
 
 impl AcsControl {
-    /// `PCI_ACS_RR` and `PCI_ACS_CR`: peer requests or completions go upstream.
+    /// Returns true if peer requests or completions are redirected upstream (`PCI_ACS_RR`,
+    /// `PCI_ACS_CR`).
     pub fn redirects(self) -> bool {
         self.0 & 0b1100 != 0
     }
 
-    /// `PCI_ACS_DT`: requests with translated addresses go straight to the peer.
+    /// Returns true if requests with translated addresses go directly to the peer (`PCI_ACS_DT`).
     pub fn direct_translated(self) -> bool {
         self.0 & 0b100_0000 != 0
     }
 }
 
-/// One NUMA node.
+/// A NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NumaNodeFacts {
     /// Its number.
     pub node: NumaNode,
-    /// Its CPUs; none on a memory-only node.
+    /// Its CPUs; empty on a memory-only node.
     pub cpus: CpuSet,
     /// Its row of the SLIT, over the online nodes in ascending order.
     pub distances: Vec<u32>,
-    /// Its memory in bytes, without what firmware and kernel keep for themselves.
+    /// Its memory in bytes, without memory reserved by firmware and kernel.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
 }
 
-/// One CPU socket.
+/// A CPU socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SocketFacts {
@@ -152,79 +153,79 @@ pub struct SocketFacts {
     pub cpus: CpuSet,
 }
 
-/// What a GPU's own driver tells.
+/// A GPU as its own driver reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GpuFacts {
-    /// Where the GPU is.
+    /// Its PCI address.
     pub address: PciAddress,
-    /// Its unique name, `GPU-ad11da28-…`.
+    /// Its UUID, `GPU-ad11da28-…`.
     pub uuid: Option<String>,
-    /// The product's name.
+    /// Its product name.
     pub model: Option<String>,
-    /// Its device of the direct rendering manager, `card1`.
+    /// Its DRM device, `card1`.
     #[serde(default)]
     pub drm_card: Option<String>,
 }
 
-/// The way over AMD's XGMI between two GPUs.
+/// A connection of two GPUs by AMD's XGMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XgmiLink {
-    /// The GPU of the lower address.
+    /// The GPU with the lower address.
     pub a: PciAddress,
     /// The other GPU.
     pub b: PciAddress,
-    /// Links one after the other, where the driver's weight tells it.
+    /// The number of consecutive links, if the driver's weight shows it.
     pub hops: Option<u32>,
-    /// What it carries in one direction, in MB/s, where the driver tells it.
+    /// The bandwidth in one direction, in MB/s, if the driver shows it.
     #[serde(default)]
     pub bandwidth: Option<u32>,
 }
 
-/// One RDMA device.
+/// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RdmaDevice {
-    /// Kernel name, `mlx5_0`.
+    /// The kernel's name, `mlx5_0`.
     pub name: String,
-    /// The PCI function behind it; none for a software device.
+    /// The PCI function behind it; `None` for a software device.
     pub pci: Option<PciAddress>,
-    /// The scalable function of the PCI function that it is, where it is one.
+    /// The scalable function that it belongs to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// GUID of the node.
+    /// The node GUID.
     pub node_guid: Option<String>,
-    /// GUID of the whole adapter, the same on all of its functions.
+    /// The GUID of the whole adapter, equal on all its functions.
     pub sys_image_guid: Option<String>,
-    /// Its ports by number.
+    /// Its ports, by number.
     pub ports: Vec<RdmaPort>,
-    /// Verbs device, `uverbs0`.
+    /// Its verbs devices, `uverbs0`.
     pub uverbs: Vec<String>,
-    /// Management datagram devices, `umad0`.
+    /// Its management datagram devices, `umad0`.
     pub umad: Vec<String>,
-    /// Subnet manager devices, `issm0`.
+    /// Its subnet manager devices, `issm0`.
     pub issm: Vec<String>,
 }
 
-/// One port of an RDMA device.
+/// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RdmaPort {
     /// Its number, from 1.
     pub number: u32,
-    /// Logical state.
+    /// The logical state.
     pub state: Option<PortState>,
-    /// Rate in megabits per second.
+    /// The rate in megabits per second.
     pub rate_megabits: Option<u32>,
-    /// Link layer.
+    /// The link layer.
     pub link_layer: Option<LinkLayer>,
-    /// The InfiniBand subnet that it is on, where its prefix tells one from others.
+    /// Its InfiniBand subnet, if the prefix distinguishes subnets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet: Option<SubnetPrefix>,
 }
 
-/// Logical state of a port (`ib_port_state_to_str`).
+/// The logical state of a port (`ib_port_state_to_str`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PortState {
@@ -240,7 +241,7 @@ pub enum PortState {
     ActiveDefer,
 }
 
-/// What runs below the verbs.
+/// The link layer of an RDMA port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkLayer {
@@ -250,28 +251,27 @@ pub enum LinkLayer {
     Ethernet,
 }
 
-/// One network interface.
+/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Netdev {
-    /// Kernel name.
+    /// The kernel's name.
     pub name: String,
-    /// The PCI function behind it; none for a virtual interface.
+    /// The PCI function behind it; `None` for a virtual interface.
     pub pci: Option<PciAddress>,
-    /// What of the function it stands for, where that is not the function itself: a
-    /// scalable function (`mlx5_core.sf.4`), or the port of a virtual function
-    /// (`pf0vf1`, a switchdev representor).
+    /// The part of the function that it represents, if not the whole: a scalable function
+    /// (`mlx5_core.sf.4`), or the port of a virtual function (`pf0vf1`, a switchdev representor).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
-/// One NVMe controller.
+/// An NVMe controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NvmeController {
-    /// Kernel name, `nvme0`.
+    /// The kernel's name, `nvme0`.
     pub name: String,
-    /// The PCI function behind it; none for one over a network.
+    /// The PCI function behind it; `None` for a controller over a network.
     pub pci: Option<PciAddress>,
 }
 
@@ -279,13 +279,13 @@ pub struct NvmeController {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NcclFile {
-    /// Where it is below the host's root, without a slash in front.
+    /// Its path below the host's root, without a leading slash.
     pub path: String,
-    /// What it says.
+    /// Its content.
     pub text: String,
 }
 
-/// A name as people order it: its numbers by value.
+/// A sort key for names with numbers by value.
 fn natural(name: &str) -> Vec<(&str, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -299,14 +299,14 @@ fn natural(name: &str) -> Vec<(&str, u64)> {
     parts
 }
 
-/// PCI vendor id of Mellanox, now NVIDIA's networking.
+/// The PCI vendor ID of Mellanox, now NVIDIA's networking.
 pub(crate) const MELLANOX: u16 = 0x15b3;
-/// Device id of the function by which a `ConnectX`-8 and later moves data past its
-/// network functions (`drivers/infiniband/hw/mlx5/data_direct.c`).
+/// The device ID of the function that moves data for the network functions of a `ConnectX`-8 or
+/// later (`drivers/infiniband/hw/mlx5/data_direct.c`).
 const DATA_DIRECT: u16 = 0x2100;
 
 impl PciFunction {
-    /// Whether it is the data path of an adapter whose network functions are elsewhere.
+    /// Returns true if this is the data path of an adapter whose network functions are elsewhere.
     pub fn is_data_direct(&self) -> bool {
         self.vendor == MELLANOX && self.device == DATA_DIRECT
     }
@@ -319,21 +319,21 @@ impl Snapshot {
         self.pci.get(index)
     }
 
-    /// The link that a function can have where it is: what both ends can. Of an
-    /// end that tells nothing nothing is asked.
+    /// The fastest link that the function can have in its slot: what both ends support. An end
+    /// without facts is ignored.
     pub fn attainable_link(&self, function: &PciFunction) -> Option<PcieLink> {
         let own = function.max_link?;
         let port = function.bridges.last().and_then(|bridge| self.function(*bridge));
         Some(port.and_then(|port| port.max_link).map_or(own, |port| own.common(port)))
     }
 
-    /// Whether a function's link runs slower or narrower than both ends could.
+    /// Returns true if the link runs slower or narrower than both ends support.
     pub fn is_link_degraded(&self, function: &PciFunction) -> Option<bool> {
         let (now, best) = (function.current_link?, self.attainable_link(function)?);
         Some(now.megatransfers < best.megatransfers || now.width < best.width)
     }
 
-    /// The RDMA devices of this function, its own first, `mlx5_2` before `mlx5_10`.
+    /// The RDMA devices of this function: its own first, `mlx5_2` before `mlx5_10`.
     pub fn rdma_of(&self, address: PciAddress) -> impl Iterator<Item = &RdmaDevice> {
         let of_function = self.rdma.iter().filter(|device| device.pci == Some(address));
         let mut devices: Vec<_> = of_function.collect();
@@ -341,7 +341,7 @@ impl Snapshot {
         devices.into_iter()
     }
 
-    /// The network interfaces of this function, its own first, `eth2` before `eth10`.
+    /// The network interfaces of this function: its own first, `eth2` before `eth10`.
     pub fn netdevs_of(&self, address: PciAddress) -> impl Iterator<Item = &Netdev> {
         let of_function = self.netdevs.iter().filter(|netdev| netdev.pci == Some(address));
         let mut netdevs: Vec<_> = of_function.collect();

@@ -4,25 +4,24 @@ use std::{fmt, net::Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// Prefix of an InfiniBand subnet: the first half of the GIDs of its ports, which its
-/// subnet manager gives them (InfiniBand Architecture Specification 1, §4.1.1).
-/// Written as sixteen hexadecimal digits.
+/// The prefix of an InfiniBand subnet: the first half of its ports' GIDs, assigned by its subnet
+/// manager (InfiniBand Architecture Specification 1, §4.1.1). Written as sixteen hexadecimal
+/// digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct SubnetPrefix(u64);
 
-/// The prefix of a subnet whose manager was told none (`IB_DEFAULT_GID_PREFIX`).
+/// The prefix of a subnet whose manager has no configured prefix (`IB_DEFAULT_GID_PREFIX`).
 const DEFAULT: u64 = 0xfe80_0000_0000_0000;
 
-/// Not sixteen hexadecimal digits.
+/// A text is not sixteen hexadecimal digits.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no subnet prefix: expected sixteen hexadecimal digits")]
+#[error("invalid subnet prefix `{0}`: expected 16 hexadecimal digits")]
 pub struct ParseSubnetPrefixError(String);
 
 impl SubnetPrefix {
-    /// The prefix of a port whose first GID this is, as sysfs writes it. `None` where it
-    /// tells nothing: the default prefix, which unconnected subnets share, and a GID of
-    /// zeros, which nobody set.
+    /// The prefix of a port from its first GID, as sysfs writes it. `None` if it does not identify
+    /// a subnet: the default prefix, which unconnected subnets share, or an unset GID of zeros.
     pub fn of_gid(gid: &str) -> Option<Self> {
         let bits = gid.parse::<Ipv6Addr>().ok()?.to_bits();
         let prefix = u64::try_from(bits >> 64).ok()?;

@@ -1,9 +1,9 @@
-//! Reads a machine below one root directory into a [`Snapshot`]. The only part
-//! of this crate that touches files.
+//! Reads a machine below a root directory into a [`Snapshot`]. Only this part of the crate reads
+//! files.
 //!
-//! Nothing assumes `/`: a container passes the host's mount, a test a planted
-//! machine. One bad file never spoils the rest; it becomes an [`Anomaly`]. The
-//! layout follows the kernel's `Documentation/ABI/{stable,testing}/sysfs-*`.
+//! The root need not be `/`: a container passes the host's mount, a test a planted machine. An
+//! unreadable file becomes an [`Anomaly`] and does not affect the rest. The layout follows the
+//! kernel's `Documentation/ABI/{stable,testing}/sysfs-*`.
 
 #[cfg(feature = "archive")]
 mod archive;
@@ -42,21 +42,21 @@ pub use archive::ArchiveError;
 #[cfg(feature = "archive")]
 pub use capture::{CaptureError, Identities, capture};
 
-/// The root below which all of a host's files are found.
+/// The root directory of a host's files.
 #[derive(Clone, Debug)]
 pub struct HostRoot {
     root: PathBuf,
     sys: Option<PathBuf>,
     proc: Option<PathBuf>,
     nccl_file: Option<String>,
-    /// RDMA devices whose ports are not read.
+    /// RDMA devices whose ports are skipped.
     unread_ports: BTreeSet<String>,
-    /// In place of the directories, the same in an archive.
+    /// An archive and the directory in it, used instead of the real directories.
     #[cfg(feature = "archive")]
     archive: Option<(Arc<Archive>, String)>,
 }
 
-/// A root that no machine can be read from.
+/// No machine can be read below a root.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// There is no sysfs.
@@ -64,15 +64,15 @@ pub enum ReadError {
         "found no sysfs at `{path}`: it has no directory `devices`; name the directory that holds `sys`"
     )]
     NoSysfs {
-        /// Where it was looked for.
+        /// The path that was checked.
         path: PathBuf,
-        /// Why it cannot be seen.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl HostRoot {
-    /// The host whose root directory is mounted here.
+    /// The host whose root directory is mounted at `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -85,9 +85,8 @@ impl HostRoot {
         }
     }
 
-    /// The host whose files were packed into this archive (tar, plain or compressed
-    /// by gzip or bzip2): a capture of ours or of hwloc's. `name` is what messages
-    /// call it.
+    /// The host whose files are in this archive: a tar file, plain or compressed with gzip or
+    /// bzip2, from this crate's [`capture`](crate::capture) or from hwloc. Messages call it `name`.
     #[cfg(feature = "archive")]
     pub fn in_archive(name: impl Into<PathBuf>, bytes: &[u8]) -> Result<Self, ArchiveError> {
         let archive = Archive::read(bytes)?;
@@ -95,69 +94,68 @@ impl HostRoot {
         Ok(Self { archive: Some((Arc::new(archive), root)), ..Self::at(name) })
     }
 
-    /// The same with its sysfs mounted elsewhere.
+    /// Uses another mount point of sysfs.
     #[must_use]
     pub fn with_sys(self, sys: impl Into<PathBuf>) -> Self {
         Self { sys: Some(sys.into()), ..self }
     }
 
-    /// The same with its procfs mounted elsewhere.
+    /// Uses another mount point of procfs.
     #[must_use]
     pub fn with_proc(self, proc: impl Into<PathBuf>) -> Self {
         Self { proc: Some(proc.into()), ..self }
     }
 
-    /// The same with a topology file of NCCL at this path of the host, in place of
-    /// what its configuration names.
+    /// Uses the NCCL topology file at this path of the host instead of the configured one.
     #[must_use]
     pub fn with_nccl_file(self, path: impl Into<String>) -> Self {
         Self { nccl_file: Some(path.into()), ..self }
     }
 
-    /// The same without reading the ports of these RDMA devices: a read of a port waits
-    /// for the device, and of one that does not answer for a minute and more.
+    /// Skips the ports of these RDMA devices. Reading a port waits for the device, and a device
+    /// that does not answer can block for a minute or more.
     #[must_use]
     pub fn without_ports_of(self, devices: BTreeSet<String>) -> Self {
         Self { unread_ports: devices, ..self }
     }
 
-    /// Whether a machine can be read from here at all.
+    /// Checks that a machine can be read below this root.
     pub fn check(&self) -> Result<(), ReadError> {
         let [sys, ..] = self.sources();
         sys.require("devices").map_err(|source| ReadError::NoSysfs { path: self.sys(), source })
     }
 
-    /// Where sysfs is.
+    /// The directory of sysfs.
     pub fn sys(&self) -> PathBuf {
         self.sys.clone().unwrap_or_else(|| self.root.join("sys"))
     }
 
-    /// Where procfs is.
+    /// The directory of procfs.
     pub fn proc(&self) -> PathBuf {
         self.proc.clone().unwrap_or_else(|| self.root.join("proc"))
     }
 
-    /// Where device nodes are.
+    /// The directory of device nodes.
     pub fn dev(&self) -> PathBuf {
         self.root.join("dev")
     }
 
-    /// Where runtime files are.
+    /// The directory of runtime files.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }
 
-    /// Where configuration is.
+    /// The directory of configuration files.
     pub fn etc(&self) -> PathBuf {
         self.root.join("etc")
     }
 
-    /// Where variable files are.
+    /// The directory of variable files.
     pub fn var(&self) -> PathBuf {
         self.root.join("var")
     }
 
-    /// Sysfs, procfs, and the root itself.
+    /// The sources of sysfs, procfs and the root itself.
     fn sources(&self) -> [Source; 3] {
         #[cfg(feature = "archive")]
         if let Some((archive, root)) = &self.archive {
@@ -169,15 +167,15 @@ impl HostRoot {
     }
 }
 
-/// Read all that this crate knows of.
+/// Reads all facts that this crate knows.
 pub fn read(host: &HostRoot) -> Result<Snapshot, ReadError> {
     read_all(host, false).map(|(snapshot, _)| snapshot)
 }
 
-/// What was read, with the name of its tree.
+/// The files that were read, with the name of their tree.
 type Records = Vec<(&'static str, Record)>;
 
-/// The facts, and what they are from, if that is wanted.
+/// Reads the facts; with `record`, also returns the files that they come from.
 fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadError> {
     host.check()?;
     let [sys, proc, root] = host.sources();
@@ -210,7 +208,7 @@ fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadEr
     Ok((snapshot, records))
 }
 
-/// What the drivers of all makes tell.
+/// The GPUs from the drivers of all vendors.
 fn gpus(sys: &mut Tree, proc: &mut Tree, amd: Vec<GpuFacts>, pci: &[PciFunction]) -> Vec<GpuFacts> {
     let mut gpus = gpu::nvidia(proc);
     gpus.extend(amd);

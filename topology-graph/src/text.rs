@@ -1,6 +1,6 @@
-//! Serde for values whose one text form is `Display` and `FromStr`.
+//! Serde for values whose text form is `Display` and `FromStr`.
 
-/// Serialise as the `Display` text, deserialise by `FromStr`.
+/// Serializes as the `Display` text and deserializes by `FromStr`.
 macro_rules! serde_as_text {
     ($($type:ty),+) => { $(
         impl serde::Serialize for $type {

@@ -1,8 +1,7 @@
-//! The model of one machine: its GPUs, NICs and NVMe controllers, and how far they
-//! are apart.
+//! The model of one machine: its GPUs, NICs and NVMe controllers, and the distances between them.
 //!
-//! Built from facts or from a `NodeTopology`; both give the same answers. It
-//! decides nothing about pods.
+//! It is built from facts or from a `NodeTopology`; both give the same results. It makes no
+//! decisions about pods.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ pub struct Topology {
     pub(crate) graph: Graph,
     pub(crate) hash: ShapeHash,
     pub(crate) identities: Identities,
-    /// What the ports above NICs do with requests to their peers.
+    /// The ACS mode of the ports above each NIC.
     pub(crate) acs: BTreeMap<PciAddress, Acs>,
     /// Memory of NUMA nodes in bytes.
     pub(crate) memory: BTreeMap<NumaNode, u64>,
@@ -26,7 +25,7 @@ pub struct Topology {
     gpus: Vec<Gpu>,
     nics: Vec<Nic>,
     nvmes: Vec<Nvme>,
-    /// On GPUDirect RDMA, by GPU and NIC; what is not here is unknown.
+    /// GPUDirect RDMA verdicts by GPU and NIC; a missing entry is unknown.
     pub(crate) gdr: Verdicts,
     /// All endpoints by address, and the paths between them, row by row.
     devices: Vec<PciAddress>,
@@ -34,8 +33,8 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The graph of these facts, and all that was strange on the way. Where overlays
-    /// tell what the kernel does not, the first of them counts.
+    /// Builds the graph from facts. Returns it with all anomalies. For facts that the kernel does
+    /// not show, the first overlay that has them wins.
     pub fn build<'o>(
         snapshot: &Snapshot,
         overlays: impl IntoIterator<Item = &'o Overlay>,
@@ -43,13 +42,13 @@ impl Topology {
         let overlays: Vec<&Overlay> = overlays.into_iter().collect();
         let built = build(snapshot, &overlays);
         let anomalies = built.anomalies.clone();
-        // Facts list each place once, with its parent; there is nothing to refuse.
+        // Facts list each place once, with its parent, so no vertex is skipped.
         let (mut topology, _) = Self::assemble(built, None);
         topology.gdr = verdicts(snapshot, &topology.graph);
         (topology, anomalies)
     }
 
-    /// The graph of a machine of which only a description is at hand.
+    /// Builds the graph of a machine from a description alone.
     pub fn from_overlay(overlay: &Overlay) -> (Self, Vec<Anomaly>) {
         let built = build_overlay(overlay);
         let anomalies = built.anomalies.clone();
@@ -57,7 +56,7 @@ impl Topology {
         (topology, anomalies)
     }
 
-    /// `hash` where another program has named the shape already.
+    /// `hash` is set if another program has already computed the shape's hash.
     pub(crate) fn assemble(built: Built, hash: Option<ShapeHash>) -> (Self, Vec<GraphError>) {
         let Built { parts, identities, acs, memory, anomalies } = built;
         let (graph, errors) = Graph::new(&parts);
@@ -110,52 +109,52 @@ impl Topology {
         self.nvmes.iter().find(|nvme| nvme.address == address)
     }
 
-    /// The network within which the machine's NICs reach others, where somebody told it.
+    /// The network within which the machine's NICs reach others, if known.
     pub fn fabric(&self) -> Option<&str> {
         self.fabric.as_deref()
     }
 
-    /// The same machine, known to be on this fabric.
+    /// The same machine with this fabric.
     #[must_use]
     pub fn on_fabric(self, fabric: Option<String>) -> Self {
         Self { fabric, ..self }
     }
 
-    /// How far two devices are apart; unknown for one that is not here.
+    /// The path kind between two devices; unknown if one does not exist.
     pub fn path(&self, a: PciAddress, b: PciAddress) -> PathKind {
         let (a, b) = (self.devices.binary_search(&a), self.devices.binary_search(&b));
         let (Ok(a), Ok(b)) = (a, b) else { return PathKind::Unknown };
         self.paths.get(a * self.devices.len() + b).copied().unwrap_or(PathKind::Unknown)
     }
 
-    /// Whether this NIC can reach this GPU's memory directly.
+    /// Whether this NIC can access this GPU's memory directly.
     pub fn gdr(&self, gpu: PciAddress, nic: PciAddress) -> Gdr {
         self.gdr.get(&(gpu, nic)).copied().unwrap_or(Gdr::Unknown)
     }
 
-    /// What the narrowest PCIe link between two devices carries in one direction, in
-    /// megabytes per second; see [`crate::Route::bottleneck`].
+    /// The capacity of the narrowest PCIe link between two devices in one direction, in megabytes
+    /// per second; see [`crate::Route::bottleneck`].
     pub fn megabytes_per_second(&self, a: PciAddress, b: PciAddress) -> Option<u32> {
         Some(self.route(a, b)?.bottleneck()?.megabytes_per_second)
     }
 
-    /// Every path between two devices anew: all endpoints by address, row by row.
-    /// [`Topology::path`] remembers them; this is what remembering costs.
+    /// Recomputes every path between two devices: all endpoints by address, row by row.
+    /// [`Topology::path`] uses cached results; benchmarks measure this function.
     pub fn all_paths(&self) -> Vec<PathKind> {
         paths(&self.graph).1
     }
 
-    /// The hash of everything here that is the same on equal hardware.
+    /// The hash of everything that is equal on equal hardware.
     pub fn shape(&self) -> ShapeHash {
         self.hash
     }
 
-    /// What was strange about the machine.
+    /// The anomalies of the machine.
     pub fn anomalies(&self) -> &[Anomaly] {
         &self.anomalies
     }
 
-    /// GPUs and NICs by address.
+    /// The GPUs and NICs, by address.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (PciAddress, &Vertex)> {
         let devices = self.graph.vertices().filter(|vertex| vertex.role.is_device());
         devices.filter_map(|vertex| Some((vertex.endpoint()?, vertex)))
@@ -167,7 +166,7 @@ impl Topology {
     }
 }
 
-/// All paths between two devices, with the devices in order.
+/// All devices in order, and all paths between them.
 fn paths(graph: &Graph) -> (Vec<PciAddress>, Vec<PathKind>) {
     let devices: Vec<PciAddress> = graph.vertices().filter_map(Vertex::endpoint).collect();
     let places: Vec<Place> = devices.iter().copied().map(Place::Function).collect();

@@ -1,4 +1,4 @@
-//! GPUs whose NVLinks nobody tells, so that only their distance over PCIe is known.
+//! GPUs whose NVLinks are unknown, so that only their PCIe distance is known.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,8 @@ use crate::nvlink::NvLinks;
 use crate::{Gpu, PathKind, Topology};
 
 impl Topology {
-    /// The GPUs that may be joined by NVLinks to another one of their model, and of
-    /// which no source says whether they are. The paths between them are those over
-    /// PCIe.
+    /// The GPUs that may be connected by NVLinks to another one of their model, without a source
+    /// that says so. The paths between them are PCIe paths.
     pub fn gpus_with_unknown_nvlinks(&self) -> Vec<&Gpu> {
         let may_have = |gpu: &&Gpu| NvLinks::of((gpu.vendor, gpu.device)) != NvLinks::Absent;
         let candidates: Vec<&Gpu> = self.gpus().iter().filter(may_have).collect();
@@ -28,7 +27,7 @@ impl Topology {
         candidates.iter().copied().filter(is_unknown).collect()
     }
 
-    /// One sentence about them for a person, where there are some.
+    /// A sentence about them for people, if there are any.
     pub(crate) fn note_on_nvlinks(&self) -> Option<String> {
         let gpus = self.gpus_with_unknown_nvlinks();
         let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();

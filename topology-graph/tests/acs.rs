@@ -1,4 +1,4 @@
-//! Access control of switch ports, from lists of extended capabilities in every form.
+//! Access control of switch ports, read from many forms of capability lists.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -27,7 +27,7 @@ const MACHINE: &str = "x86-plx-acs";
 /// A downstream port of its switch, above GPU0.
 const PORT: &str = "0000:02:08.0";
 
-/// The list of PLX switches goes down and up again before it comes to access control.
+/// The list of PLX switches descends and ascends before it reaches access control.
 #[test]
 fn a_list_that_does_not_ascend_is_read_to_its_end() {
     let topology = topology(machine(MACHINE).unwrap());
@@ -40,7 +40,7 @@ fn a_list_that_does_not_ascend_is_read_to_its_end() {
     assert_eq!(gdr("0000:05:00.0", "0000:06:00.0"), Gdr::Ok);
 }
 
-/// The port when its configuration space has these words only.
+/// The port with a configuration space of only these words.
 fn port_with(words: &[(u32, u32)]) -> PciFunction {
     let mut text = String::new();
     let mut is_port = false;

@@ -1,5 +1,5 @@
-//! The captures of real machines: read without unpacking, shown, compared with
-//! what hwloc's own listing says of each, and captured again.
+//! Captures of real machines: read without unpacking, rendered, compared with hwloc's own listing,
+//! and captured again.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::disallowed_methods, reason = "a test reads the captures beside it")]
@@ -51,8 +51,8 @@ fn captures_as_machines() {
     }
 }
 
-/// Of each PCI function in hwloc's listing: the bridges above it, and the CPUs of
-/// the nearest object around it that has CPUs.
+/// For each PCI function in hwloc's listing: the bridges above it, and the CPUs of the nearest
+/// enclosing object that has CPUs.
 type Listing = BTreeMap<PciAddress, (Vec<PciAddress>, CpuSet)>;
 
 fn listing(xml: &str) -> Listing {
@@ -77,7 +77,7 @@ fn cpu_set(mask: &str) -> CpuSet {
     CpuSet::from_mask(&mask.replace("0x", "")).unwrap()
 }
 
-/// How many functions hwloc lists, and of how many the kernel tells a NUMA node.
+/// The number of functions that hwloc lists, and how many of them have a NUMA node from the kernel.
 fn agreement(snapshot: &Snapshot, listing: &Listing, forced: bool) -> (usize, usize) {
     let mut local = 0;
     for (address, (bridges, cpus)) in listing {
@@ -97,7 +97,7 @@ fn captures_agree_with_hwloc() {
     for (name, path) in captures() {
         let listed = path.with_file_name(format!("{name}.xml"));
         let Ok(xml) = fs::read_to_string(&listed) else { continue };
-        // hwloc made this listing with localities forced by its environment.
+        // The environment of hwloc forced the localities in this listing.
         let forced = name.ends_with("pcilocality");
         let found = agreement(&read(&host(&path)).unwrap(), &listing(&xml), forced);
         let expected = match name.as_str() {
@@ -110,13 +110,13 @@ fn captures_agree_with_hwloc() {
     }
 }
 
-/// Switches in sysfs are an upstream and a downstream port: so many bridges below what two
-/// devices share, and there is one switch between them at most.
+/// In sysfs a switch is an upstream and a downstream port. Two devices with at most this many
+/// bridges below their common ancestor have at most one switch between them.
 const BRIDGES_OF_ONE_SWITCH: usize = 1;
 
-/// The word that hwloc's tree means for two functions. The nearest object around both is a
-/// bridge (PIX where both are as near to it as one switch brings them, else PXB), a host
-/// bridge (PHB), or what the host bridges are in: one NUMA node (NODE) or several (SYS).
+/// The path kind of two functions in hwloc's tree. Their nearest common object is a bridge (PIX if
+/// both are within one switch of it, else PXB), a host bridge (PHB), or the parent of the host
+/// bridges: one NUMA node (NODE) or several (SYS).
 fn listed_path(a: Node<'_, '_>, b: Node<'_, '_>) -> PathKind {
     let (a, b): (Vec<_>, Vec<_>) =
         (a.ancestors().skip(1).collect(), b.ancestors().skip(1).collect());
@@ -131,7 +131,8 @@ fn listed_path(a: Node<'_, '_>, b: Node<'_, '_>) -> PathKind {
     }
 }
 
-/// How many objects are around the first and not around both, and the first that is.
+/// The number of objects around the first node but not around both, and the nearest that is around
+/// both.
 fn nearest_common<'x, 'i>(
     around: &[Node<'x, 'i>],
     other: &[Node<'x, 'i>],
@@ -140,10 +141,10 @@ fn nearest_common<'x, 'i>(
     (at, around[at])
 }
 
-/// The NUMA nodes of the nearest object that tells any.
+/// The NUMA nodes of the nearest object that has any.
 fn nodes(around: &[Node<'_, '_>]) -> Vec<u32> {
     let set = around.iter().find_map(|node| node.attribute("nodeset")).unwrap();
-    // hwloc writes sets of nodes as it writes those of CPUs.
+    // hwloc writes node sets in the form of CPU sets.
     cpu_set(set).iter().collect()
 }
 
@@ -155,14 +156,14 @@ fn endpoints(topology: &Topology) -> Vec<(PciAddress, Option<NumaNode>)> {
     gpus.chain(nics).chain(nvmes).collect()
 }
 
-/// Every two endpoints below one host bridge, or of which the kernel tells the node.
+/// Compares every two endpoints that share a host bridge or have a NUMA node from the kernel.
 #[test]
 fn matrices_agree_with_hwloc() {
     let mut compared: BTreeMap<PathKind, usize> = BTreeMap::new();
     for (name, path) in captures() {
         let listed = path.with_file_name(format!("{name}.xml"));
         let Ok(xml) = fs::read_to_string(&listed) else { continue };
-        // hwloc made this listing with localities forced by its environment.
+        // The environment of hwloc forced the localities in this listing.
         let forced = name.ends_with("pcilocality");
         let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
         let document = Document::parse_with_options(&xml, options).unwrap();
@@ -186,7 +187,7 @@ fn matrices_agree_with_hwloc() {
     assert_eq!(found, [(PathKind::Pix, 3), (PathKind::Phb, 6), (PathKind::Sys, 3)]);
 }
 
-/// The words of [`listed_path`] for nested switches, of which no listing at hand has any.
+/// Tests [`listed_path`] on nested switches, which no available listing has.
 #[test]
 fn hwlocs_tree_tells_one_switch_from_several() {
     let bridge = |inside: &str| format!("<o bridge_type='1-1'>{inside}</o>");

@@ -1,4 +1,4 @@
-//! The inputs from which the fuzz targets begin, each checked as they check it.
+//! Runs the checks of the fuzz targets on their seed inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::disallowed_methods, reason = "a test reads the inputs beside it")]
@@ -9,7 +9,7 @@ use std::path::Path;
 #[path = "../fuzz/checks.rs"]
 mod checks;
 
-/// How many inputs of a target held.
+/// The number of inputs of a target that passed.
 fn held(target: &str, check: fn(&[u8])) -> usize {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let files = fs::read_dir(seeds).unwrap().map(|entry| entry.unwrap().path());

@@ -1,4 +1,4 @@
-//! The crate knows no Kubernetes client and no network, not even by way of another.
+//! Checks that the crate has no Kubernetes client and no network code, not even indirectly.
 
 #![expect(clippy::disallowed_methods, reason = "a test reads the lock file")]
 
@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What would let it talk to something.
+/// Packages that would allow communication.
 const FORBIDDEN: [&str; 6] =
     ["hyper", "kube-client", "netlink-sys", "rtnetlink", "rustls", "tokio"];
 
-/// Every package that the crate is built with, and what each needs, from the lock file.
+/// All packages that the crate is built with, from the lock file.
 fn needed(lock: &str, package: &str) -> BTreeSet<String> {
     let mut needed = BTreeSet::new();
     let mut open = vec![package.to_owned()];

@@ -1,5 +1,4 @@
-//! What holds of every machine, however strange: laws over generated snapshots
-//! and over any text.
+//! Property tests over generated machines and arbitrary text.
 
 #[path = "laws/graph.rs"]
 mod graph;

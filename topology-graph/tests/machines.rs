@@ -1,4 +1,4 @@
-//! Every machine that the crate carries, planted, read, built and shown.
+//! Plants, reads, builds and renders every machine in the crate.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -14,7 +14,7 @@ use topology_graph::{
 
 const GB300: &str = "azure-gb300";
 
-/// Planting is what takes time, so the machines as they are are planted once.
+/// The unmodified machines, planted once, because planting takes most of the time.
 static SNAPSHOTS: LazyLock<BTreeMap<&str, Snapshot>> =
     LazyLock::new(|| MACHINES.iter().map(|(_, text)| (*text, planted(text))).collect());
 
@@ -32,12 +32,12 @@ fn topology_of(text: &str) -> Topology {
     Topology::build(&snapshot_of(text), None).0
 }
 
-/// As a node's driver would see it.
+/// The overlay that the machine's node driver would use.
 fn overlay_of(name: &str) -> Option<Overlay> {
     vm_size(name).and_then(Overlay::built_in)
 }
 
-/// All that a person would want to see of a graph.
+/// A report of a graph with everything that a person would look at.
 fn report(topology: &Topology) -> String {
     let mut text = matrix(topology);
     for level in Level::ALL {
@@ -112,7 +112,7 @@ fn json_is_read_back() {
         ("", "failed to read the graph as JSON"),
         (
             r#"{"version": 2, "topology": {"shape": {"hash": ""}}}"#,
-            "found version 2, and this program reads version 1",
+            "unsupported version 2: this program reads version 1",
         ),
         (
             r#"{"version": 1, "topology": {"shape": {"hash": "0"}}}"#,
@@ -173,7 +173,7 @@ fn shapes_name_hardware_and_not_machines() {
     }
 }
 
-/// All that is decided from a graph.
+/// Everything that is decided from a graph.
 fn answers(topology: &Topology) -> String {
     format!("{} {:?} {:?}", report(topology), topology.shape(), topology.gpus())
 }
@@ -195,7 +195,7 @@ fn graphs_survive_kubernetes() {
     }
 }
 
-/// What a driver wrote that told of no link but those of NICs, and of no sort of port.
+/// An object from an older driver: it has only the links of NICs, and no kinds of ports.
 #[test]
 fn objects_of_older_drivers_are_read() {
     let text = r#"{
@@ -223,14 +223,14 @@ fn objects_of_older_drivers_are_read() {
     let roles: Vec<_> = route.hops.iter().map(|hop| hop.role).collect();
     let port = Role::SwitchPort;
     assert_eq!(roles, [Role::Gpu, port, port, port, Role::Nic]);
-    // The NIC's link is the narrowest: eight lanes of the sixteen that it could run.
+    // The NIC's link is the narrowest: it runs eight of its sixteen lanes.
     let bottleneck = route.bottleneck().unwrap();
     assert_eq!((bottleneck.hop, bottleneck.megabytes_per_second), (4, 15_752));
     assert_eq!(topology.cells(Level::RootPort)[0].key, "0000:15:01.0");
     assert_eq!(topology.shape().to_string(), "0123456789abcdef");
 }
 
-/// Two GB300 on bare metal as one: all that a machine can say, twice.
+/// Two bare-metal GB300 combined: every kind of fact, twice.
 fn eight_gpus_and_sixteen_nics() -> Topology {
     let text = machine("gb300-data-direct").unwrap();
     let mut second = text.replace("mlx5_", "mlx5_1").replace("uverbs", "uverbs1");
@@ -282,7 +282,7 @@ fn malformed_objects_are_refused_with_the_field() {
     let orphan = refused(|spec| drop(spec.shape.vertices.remove(0)));
     assert_eq!(
         orphan,
-        "the vertices are no forest: vertex `0008:06:00.0` is under `0008:00:00.0`, which is not there"
+        "the vertices do not form a forest: the parent `0008:00:00.0` of vertex `0008:06:00.0` does not exist"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The matrix with fewer rows and columns: no cell is lost.
+//! Checks that a matrix with folded rows and columns loses no cell.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -17,7 +17,7 @@ fn folded(topology: &Topology, fold: Fold) -> String {
     matrix_with(topology, MatrixOptions { gpus_only: false, fold })
 }
 
-/// The table: its cells by row and column.
+/// The table's cells by row and column.
 fn cells(text: &str) -> BTreeMap<(String, String), String> {
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
@@ -35,14 +35,14 @@ fn cells(text: &str) -> BTreeMap<(String, String), String> {
     cells.collect()
 }
 
-/// `NIC0-3` is `NIC0` to `NIC3`.
+/// Expands `NIC0-3` into `NIC0` to `NIC3`.
 fn members(name: &str) -> Vec<String> {
     let Some((first, last)) = name.split_once('-') else { return vec![name.to_owned()] };
     let first: usize = first.strip_prefix("NIC").unwrap().parse().unwrap();
     (first..=last.parse().unwrap()).map(|number| format!("NIC{number}")).collect()
 }
 
-/// The cells that a person reads from a folded matrix.
+/// The cells as a person reads them from a folded matrix.
 fn unfolded(text: &str) -> BTreeMap<(String, String), String> {
     let mut all = BTreeMap::new();
     for ((row, column), cell) in cells(text) {

@@ -1,5 +1,5 @@
-//! What reading a large machine takes of memory. Counted, not timed: it is the same on
-//! every machine.
+//! Limits the memory for reading a large machine. It is counted, so the result is the same on every
+//! machine.
 
 #[path = "../benches/graph/machine.rs"]
 mod machines;
@@ -11,7 +11,7 @@ use topology_graph::{HostRoot, Topology, read};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// What a node's driver may take at a look, in bytes.
+/// The maximum for one read by the node driver, in bytes.
 const ALLOWED: usize = 10_000_000;
 
 #[test]

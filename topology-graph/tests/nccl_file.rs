@@ -1,5 +1,5 @@
-//! The topology file that is on a machine for NCCL: found where NCCL finds it, and
-//! laid over what the kernel tells.
+//! The topology file on a machine for NCCL: found where NCCL finds it, and merged with the kernel's
+//! facts.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::disallowed_methods, reason = "a test puts files on its machine")]
@@ -15,7 +15,7 @@ use topology_graph::{
 const FILE: &str = include_str!("../overlays/azure-ndv5-topo.xml");
 const OF_TOPOLOGYD: &str = "run/nvidia-topologyd/virtualTopology.xml";
 
-/// An ND H100 v5 with these files beside what its kernel tells.
+/// An ND H100 v5 with these additional files.
 fn machine_with(files: &[(&str, &str)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     plant(machine("azure-ndh100v5").unwrap(), root.path()).unwrap();
@@ -51,7 +51,7 @@ fn it_is_found_where_nccl_finds_it() {
         let (topology, anomalies) = built(&host, None);
         assert_eq!(anomalies, [], "{files:?}");
         assert_eq!(switches(&topology), 8, "{files:?}");
-        // It says nothing of NVLinks; the model of the GPUs does.
+        // The file has no NVLinks; they come from the GPU model.
         let gpus = topology.gpus();
         assert_eq!(topology.path(gpus[0].address, gpus[1].address).to_string(), "NV18");
     }
@@ -70,7 +70,7 @@ fn with_the_overlay_of_the_size_it_agrees() {
 #[test]
 fn what_it_tells_otherwise_is_kept_and_noted() {
     let overlay = Overlay::built_in("Standard_ND96isr_H100_v5").unwrap();
-    // Two devices change their switches, and one its NUMA node.
+    // Two devices move to other switches, and one to another NUMA node.
     let changed = FILE.replace("0101:00:00.0", "0000:00:00.0");
     let changed = changed.replace("0102:00:00.0", "0101:00:00.0");
     let changed = changed.replace("0000:00:00.0", "0102:00:00.0");

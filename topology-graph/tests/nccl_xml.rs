@@ -1,5 +1,4 @@
-//! NCCL topology files, those of Azure and AWS above all: read, written back,
-//! and taken as machines.
+//! NCCL topology files, mainly those of Azure and AWS: read, written back, and used as machines.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -10,7 +9,7 @@ use topology_graph::{
     Level, NcclXml, Overlay, PciAddress, Topology, matrix, nccl_xml, nccl_xml_of,
 };
 
-/// The seven files that the crate carries.
+/// The seven files in the crate.
 const FILES: [(&str, &str); 7] = [
     ("aws-g5.48xl", include_str!("../overlays/aws-g5.48xl-topo.xml")),
     ("aws-p4d", include_str!("../overlays/aws-p4d-24xl-topo.xml")),
@@ -48,8 +47,8 @@ fn graphs_survive_nccl() {
     }
 }
 
-/// Of a part of the devices the same is told as of all: no path between two of them
-/// changes, and no other device is named. One of unknown NUMA node is left out.
+/// The file of some devices agrees with the file of all: paths between them are the same, and it
+/// names no other device. A device with unknown NUMA node is omitted.
 #[test]
 fn a_part_is_told_as_in_the_whole() {
     let mut parts = 0;
@@ -72,7 +71,7 @@ fn a_part_is_told_as_in_the_whole() {
             assert_eq!(endpoints(&part), kept, "{name}");
             for (a, b) in kept.iter().flat_map(|a| kept.iter().map(move |b| (*a, *b))) {
                 let (before, after) = (whole.path(a, b), part.path(a, b));
-                // NVLinks are NCCL's own to find, from each GPU's driver.
+                // NCCL finds NVLinks itself, from each GPU's driver.
                 let is_link = before.to_string().starts_with("NV");
                 assert!(after == before || is_link, "{name}: {a} {b} {before} {after}");
             }
@@ -123,7 +122,7 @@ fn what_is_no_nccl_file_is_refused() {
     }
 }
 
-/// What NCCL itself writes on a machine with NVSwitch: targets are switches.
+/// The form that NCCL itself writes on a machine with NVSwitch: link targets are switches.
 #[test]
 fn nvlinks_into_switches_join_all_gpus() {
     let text = r#"<system version="1"><cpu numaid="0">

@@ -1,4 +1,4 @@
-//! NVLinks by the model of the GPUs, where neither the kernel nor an overlay tells any.
+//! NVLinks from the GPU model, if neither the kernel nor an overlay shows them.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -11,7 +11,7 @@ fn build(text: &str, overlay: Option<&Overlay>) -> Topology {
     Topology::build(&read(&HostRoot::at(root.path())).unwrap(), overlay).0
 }
 
-/// The words between every two GPUs, each once.
+/// The path kinds between every two GPUs, each once.
 fn words(topology: &Topology) -> Vec<String> {
     let gpus = topology.gpus();
     let mut words: Vec<PathKind> = gpus
@@ -24,7 +24,7 @@ fn words(topology: &Topology) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Without an overlay, and with none for their size.
+/// Without an overlay, and with one that does not know their size.
 #[test]
 fn whole_boards_with_nvswitches_are_known_by_their_gpus() {
     for (name, expected) in [
@@ -46,7 +46,7 @@ fn whole_boards_with_nvswitches_are_known_by_their_gpus() {
     }
 }
 
-/// A virtual machine with some GPUs of a board, or a board without NVSwitches.
+/// A virtual machine with some of a board's GPUs, or a board without NVSwitches.
 #[test]
 fn parts_of_a_board_are_unknown_and_said_to_be() {
     let text = machine("dgx-h100").unwrap().replacen("device = 0x2330", "device = 0x26b9", 1);
@@ -58,7 +58,7 @@ fn parts_of_a_board_are_unknown_and_said_to_be() {
     assert!(text.contains(note), "{text}");
 }
 
-/// Where the machine shows its NVSwitches, their number of GPUs does not matter.
+/// If the machine shows its NVSwitches, the number of GPUs does not matter.
 #[test]
 fn parts_of_a_board_with_its_nvswitches_are_known() {
     let text = machine("dgx-a100").unwrap().replacen("device = 0x20b0", "device = 0x26b9", 1);
@@ -78,7 +78,7 @@ fn bridges_between_pcie_cards_are_unknown_and_other_cards_have_none() {
     }
 }
 
-/// What somebody tells of a machine's links is kept, and nothing is added to it.
+/// Links from a description are kept, and none are added.
 #[test]
 fn a_description_of_the_machine_comes_first() {
     let text = machine("dgx-a100").unwrap();

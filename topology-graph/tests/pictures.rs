@@ -1,4 +1,4 @@
-//! Every machine as a picture: measured, and drawn as PNG.
+//! Measures the picture of every machine and draws it as PNG.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(
@@ -25,10 +25,10 @@ use shown::{SHOWN, picture};
 use topology_graph::fixture::{MACHINES, plant, vm_size};
 use topology_graph::{Format, HostRoot, Overlay, PciAddress, Snapshot, Theme, Topology, read, svg};
 
-/// Where the PNGs are, below cargo's target directory.
+/// The folder of the PNGs, below cargo's target directory.
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/pictures");
 
-/// A machine, as its kernel tells or as its driver would see it.
+/// A machine, from kernel facts alone or with its overlay.
 struct Machine {
     name: String,
     snapshot: Snapshot,
@@ -52,7 +52,7 @@ fn machines() -> Vec<Machine> {
     machines
 }
 
-/// What is measured is drawn too, since a fault of another kind is one that a person sees.
+/// Measured pictures are drawn too, so that a person can look for other faults.
 #[test]
 fn no_text_leaves_its_box_and_no_line_crosses_one() {
     fs::create_dir_all(FOLDER).unwrap();
@@ -77,7 +77,7 @@ proptest! {
     }
 }
 
-/// The default is both: light, and dark where the viewer prefers that.
+/// The default picture has both themes: light, or dark if the viewer prefers that.
 #[test]
 fn one_picture_is_light_and_dark() {
     let topology = &machines()[0].topology;
@@ -121,7 +121,7 @@ fn every_device_is_drawn_once_and_every_pair_is_named() {
     }
 }
 
-/// The first bridge of a function is on a root bus.
+/// A function's first bridge is on a root bus.
 #[test]
 fn a_root_port_is_never_called_a_switch() {
     let mut seen = 0;
@@ -139,7 +139,7 @@ fn a_root_port_is_never_called_a_switch() {
     assert!(seen > 0);
 }
 
-/// `cargo run -p topology-graph --example pictures -- docs/images` makes them.
+/// To update them, run `cargo run -p topology-graph --example pictures -- docs/images`.
 #[test]
 fn the_pictures_of_the_documentation_are_what_is_drawn() {
     for (name, machine, size, published) in SHOWN {

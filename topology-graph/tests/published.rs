@@ -1,5 +1,5 @@
-//! The machines that the crate carries, held against matrices that others published of
-//! them: `nvidia-smi topo -m`, `rocm-smi --showtopo`. Every cell is compared.
+//! Compares the machines in the crate, cell by cell, with published matrices of them:
+//! `nvidia-smi topo -m`, `rocm-smi --showtopo`.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 #![expect(clippy::disallowed_methods, reason = "a test reads the matrices beside the machines")]
@@ -16,8 +16,7 @@ use file::{Affinity, Paths, Published};
 use topology_graph::fixture::{MACHINES, machine, plant, vm_size};
 use topology_graph::{HostRoot, Overlay, PciAddress, Snapshot, Topology, read};
 
-/// As `machine`, and with GPUs of a model without NVLinks, where the matrix shows PCIe
-/// only.
+/// The machine; for matrices that show PCIe only, with GPUs of a model without NVLinks.
 fn topology(published: &Published) -> Topology {
     let text = machine(&published.machine).unwrap();
     let text = match published.paths {
@@ -28,7 +27,7 @@ fn topology(published: &Published) -> Topology {
     Topology::build(&snapshot(&text), overlay.as_ref()).0
 }
 
-/// The same machine with L40S as its GPUs.
+/// The same machine with L40S GPUs.
 fn without_nvlinks(text: &str) -> String {
     let models = ["0x20b0", "0x2335"].map(|id| format!("device = {id}"));
     let changed =
@@ -56,7 +55,7 @@ fn matrices() -> BTreeMap<String, Published> {
         .collect()
 }
 
-/// The address of a device that a matrix names by address or RDMA device.
+/// Finds a device that a matrix names by address or RDMA device.
 fn address(topology: &Topology, device: &str) -> PciAddress {
     let by_name = || {
         let named = |nic: &&topology_graph::Nic| nic.rdma_device.as_deref() == Some(device);
@@ -66,7 +65,7 @@ fn address(topology: &Topology, device: &str) -> PciAddress {
     address.ok_or_else(|| format!("`{device}` is no device of the machine")).unwrap()
 }
 
-/// What was found of one matrix.
+/// The result of comparing one matrix.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Held {
     compared: usize,
@@ -105,7 +104,7 @@ fn hold(name: &str, published: &Published) -> Held {
     held
 }
 
-/// Compares CPUs and NUMA nodes of the GPUs; returns how many were compared.
+/// Compares CPUs and NUMA nodes of the GPUs; returns the number of comparisons.
 fn affinities(name: &str, published: &Published, topology: &Topology) -> usize {
     if published.affinity == Affinity::Restricted {
         return 0;
@@ -136,8 +135,8 @@ fn affinities(name: &str, published: &Published, topology: &Topology) -> usize {
     compared
 }
 
-/// The differences that are allowed are in the files, each with its reason in the head,
-/// and one that is not there any more is an error.
+/// Allowed differences are in the files, each with its reason at the top. An allowed difference
+/// that no longer occurs is an error.
 #[test]
 fn every_published_cell_is_found() {
     let matrices = matrices();
@@ -152,7 +151,7 @@ fn every_published_cell_is_found() {
     insta::assert_snapshot!(table);
 }
 
-/// A machine's facts have a source, or are marked synthetic.
+/// The facts of a machine have a source or are marked synthetic.
 #[test]
 fn every_machine_names_its_sources() {
     for (name, text) in MACHINES {

@@ -1,4 +1,4 @@
-//! Virtual functions beside their physical functions: one port is one NIC.
+//! Virtual functions next to their physical functions: one port is one NIC.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -26,7 +26,7 @@ fn at(address: &str) -> PciAddress {
     address.parse().unwrap()
 }
 
-/// Two ports with one virtual function each below the switch of four GPUs.
+/// Two ports with one virtual function each, below the switch of four GPUs.
 #[test]
 fn virtual_functions_have_the_partner_of_their_port() {
     let partners = partners(&topology(machine("a100-pcie-8gpu").unwrap()));
@@ -39,7 +39,7 @@ fn virtual_functions_have_the_partner_of_their_port() {
     assert_eq!(partners.len(), 8);
 }
 
-/// In a virtual machine there are only virtual functions, and they are its NICs.
+/// A virtual machine has only virtual functions, and they are its NICs.
 #[test]
 fn without_their_port_virtual_functions_are_nics() {
     let text = machine("a100-pcie-8gpu").unwrap();
@@ -62,7 +62,7 @@ fn without_their_port_virtual_functions_are_nics() {
     assert_eq!(gpus.len(), 4, "{partners:?}");
 }
 
-/// Without it a graph would be another one after its way through the API server.
+/// Without this, a graph would change when it passes through the API server.
 #[test]
 fn published_graphs_know_virtual_functions() {
     let topology = topology(machine("a100-pcie-8gpu").unwrap());

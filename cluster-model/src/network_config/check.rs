@@ -1,4 +1,4 @@
-//! Ranges, and fields that exclude each other.
+//! Checks ranges of values, and fields that exclude each other.
 
 use super::{
     ConfigError, InterfaceConfig, InterfaceKind, NetworkConfig, RdmaConfig, RouteConfig,
@@ -6,11 +6,11 @@ use super::{
 };
 use std::net::IpAddr;
 
-/// Smallest MTU that the kernel takes for IPv4 (`ETH_MIN_MTU`).
+/// The smallest MTU that the kernel accepts for IPv4 (`ETH_MIN_MTU`).
 const MTU_MIN: u32 = 68;
 /// `RT_SCOPE_UNIVERSE` and `RT_SCOPE_LINK`.
 const SCOPES: [u8; 2] = [0, 253];
-/// Highest priority of a rule that leaves the kernel's own their places.
+/// The highest rule priority below the kernel's own rules.
 const RULE_PRIORITY_MAX: u32 = 32767;
 /// Service levels have four bits (InfiniBand architecture specification, 7.6.5).
 const SERVICE_LEVEL_MAX: u8 = 15;
@@ -21,9 +21,9 @@ const VLAN_QOS_MAX: u8 = 7;
 /// The tables `default`, `main` and `local`.
 const RESERVED_TABLES: [u32; 3] = [253, 254, 255];
 
-/// Upstream asks a service of the site's own for the fields of a profile.
+/// In upstream DRANET, a service of the site provides the fields of a profile.
 const NO_PROFILES: &str =
-    "names fields that a profile service would tell, and the driver asks none; write the fields";
+    "refers to a profile service, which this driver does not use; write the fields instead";
 
 type Check = Result<(), ConfigError>;
 
@@ -51,8 +51,8 @@ impl NetworkConfig {
         ensure(!vrf_with_rules, "rules", "cannot go with `interface.vrf`, which routes by itself")
     }
 
-    /// What asks for something that only an interface can have, on a device
-    /// that has none: the paths of those fields.
+    /// Checks that no field needs an interface, for a device without one. The error names the
+    /// field.
     pub fn check_rdma_only(&self) -> Check {
         let Self { interface, routes, rules, neighbors, ethtool, .. } = self;
         let none = "is set, but the device has RDMA only and no network interface";

@@ -1,13 +1,13 @@
-//! Which fields reach beyond the pod that has them, so that only namespaces may set them
-//! which the operator names. Admission holds the annotation to it, the driver the claims.
+//! Fields that affect more than their own pod. Only namespaces that the operator names may set
+//! them. Admission enforces this for annotations, the driver for claims.
 
 use super::{InterfaceConfig, NetworkConfig, VirtualFunctionConfig};
 
-/// Stands for all namespaces.
+/// Matches every namespace.
 pub const ALL_NAMESPACES: &str = "*";
 
 impl NetworkConfig {
-    /// The guarded fields that are set, by path.
+    /// The paths of the guarded fields that are set.
     pub fn guarded_fields(&self) -> Vec<&'static str> {
         let Self { interface, routes, rules, neighbors, virtual_function, .. } = self;
         let is_set = |it: &VirtualFunctionConfig| *it != VirtualFunctionConfig::default();
@@ -40,7 +40,7 @@ impl NetworkConfig {
     }
 }
 
-/// Whether the operator lets this namespace set guarded fields.
+/// Returns true if the operator allows this namespace to set guarded fields.
 pub fn may_set_guarded(namespace: &str, allowed: &[String]) -> bool {
     allowed.iter().any(|name| name == namespace || name == ALL_NAMESPACES)
 }
@@ -57,7 +57,7 @@ mod tests {
             (json!({}), None),
             (interface("name", json!("net1")), None),
             (interface("mtu", json!(9000)), None),
-            // The pool itself says which namespaces may.
+            // The pool itself names the namespaces that may use it.
             (interface("pool", json!("rdma")), None),
             (interface("dhcp", json!(false)), None),
             (json!({"ethtool": {"features": {"gro": false}}}), None),

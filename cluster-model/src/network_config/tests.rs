@@ -1,4 +1,4 @@
-//! What is taken, what is refused, and in which words.
+//! Accepted and rejected configurations, with the error texts.
 
 use super::*;
 use serde_json::json;

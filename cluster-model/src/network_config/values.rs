@@ -1,11 +1,11 @@
-//! The values of a network configuration, each valid by its type.
+//! The value types of a network configuration; each type holds only valid values.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A text is not the value that stands here.
+/// A text is not a value of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {what}")]
 pub struct ValueError {
@@ -19,37 +19,37 @@ impl ValueError {
     }
 }
 
-/// An address with the length of its prefix, `192.168.1.7/24`.
+/// An address with prefix length, `192.168.1.7/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpPrefix {
     /// The address, host bits included.
     pub address: IpAddr,
-    /// Bits of the network.
+    /// The prefix length in bits.
     pub prefix_len: u8,
 }
 
-/// Name of a network interface as the kernel takes it (`dev_valid_name`), and
-/// a bit narrower, as upstream does.
+/// The name of a network interface. Slightly stricter than the kernel's `dev_valid_name`, as
+/// upstream DRANET is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName(String);
 
-/// A link-layer address: 6 bytes of Ethernet, or 20 of IPoIB.
+/// A link-layer address: 6 bytes for Ethernet, or 20 for IPoIB.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddress(Vec<u8>);
 
-/// A partition of an InfiniBand network: `0x8001`. Its highest bit says full member, which the
-/// kernel sets for every interface.
+/// A partition key of an InfiniBand network: `0x8001`. The highest bit means full membership; the
+/// kernel sets it for every interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(u16);
 
 /// The highest bit of a partition key.
 const FULL_MEMBER: u16 = 0x8000;
 
-/// `IFNAMSIZ` without the closing zero.
+/// `IFNAMSIZ` without the terminating zero.
 const LINK_NAME_MAX: usize = 15;
 
 impl LinkName {
-    /// A name for an interface whose own cannot be written in a configuration.
+    /// The name for an interface whose own name is not allowed in a configuration.
     pub fn fallback() -> Self {
         Self("net1".to_owned())
     }
@@ -61,7 +61,7 @@ impl LinkName {
 }
 
 impl MacAddress {
-    /// The bytes, where their number is one that links have.
+    /// An address from bytes; `None` if links have no addresses of this length.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         matches!(bytes.len(), 6 | 20).then(|| Self(bytes.to_vec()))
     }
@@ -71,14 +71,14 @@ impl MacAddress {
         &self.0
     }
 
-    /// Whether it is that of IP over InfiniBand.
+    /// Returns true for an address of IP over InfiniBand.
     pub fn is_infiniband(&self) -> bool {
         self.0.len() == 20
     }
 }
 
 impl PartitionKey {
-    /// As a full member has it.
+    /// The key with the bit for full membership.
     pub fn of_full_member(self) -> u16 {
         self.0 | FULL_MEMBER
     }
@@ -179,7 +179,7 @@ impl fmt::Debug for MacAddress {
     }
 }
 
-/// Values travel as the text that a person writes.
+/// Serializes values as their text form.
 macro_rules! as_text {
     ($($name:ty),*) => {$(
         impl Serialize for $name {

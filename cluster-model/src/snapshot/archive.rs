@@ -1,5 +1,5 @@
-//! A cluster in one file: gzip of JSON, an object on each line, the first of which says what
-//! the file is. So a reader holds one object at a time, however large the cluster is.
+//! A cluster in one file: gzip-compressed JSON, one object per line. The first object describes the
+//! file. A reader holds one object at a time, however large the cluster is.
 
 use super::document::Item;
 use super::gather::Gathered;
@@ -13,16 +13,16 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 
-/// `apiVersion` of the first object. Another number: another format.
+/// The `apiVersion` of the first object. Another version is another format.
 pub const FORMAT: &str = "snapshot.dranet.io/v1";
 
-/// What gzip begins with (RFC 1952, 2.3.1).
+/// The first bytes of a gzip file (RFC 1952, 2.3.1).
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Bytes of one object at most. The API server takes 3 MiB (`MaxRequestBodyBytes`).
+/// The maximum size of an object in bytes. The API server accepts 3 MiB (`MaxRequestBodyBytes`).
 const LINE_MAX: u64 = 64 << 20;
 
-/// The first object of a snapshot: what it is of.
+/// The first object of a snapshot, which describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Head {
@@ -30,28 +30,28 @@ pub struct Head {
     pub api_version: String,
     /// `Snapshot`.
     pub kind: String,
-    /// When it was taken, RFC 3339.
+    /// The time when the snapshot was taken, RFC 3339.
     pub taken_at: String,
-    /// Version of the program that took it.
+    /// The version of the program that took it.
     pub client_version: String,
-    /// Version of the API server, `v1.37.1`.
+    /// The version of the API server, `v1.37.1`.
     pub server_version: Option<String>,
-    /// Feature gates that the API server shows, by name.
+    /// The feature gates that the API server shows, by name.
     #[serde(default)]
     pub feature_gates: BTreeMap<String, bool>,
-    /// Whether the API server has `PodGroup`s.
+    /// Whether the API server serves `PodGroup`s.
     #[serde(default)]
     pub pod_groups: bool,
-    /// Namespace of what names none.
+    /// The namespace for objects that do not set one.
     pub namespace: Option<String>,
-    /// Whether names were replaced.
+    /// True if names were replaced.
     pub masked: bool,
     /// What could not be read, in sentences.
     #[serde(default)]
     pub unread: Vec<String>,
 }
 
-/// Whether a file is compressed. What cannot be opened is an error.
+/// Returns true if a file is compressed; an error if it cannot be opened.
 pub(super) fn is_archive(path: &Path) -> Result<bool, SnapshotError> {
     let wrap = |source| Read { path: path.to_owned(), source };
     let mut begin = Vec::new();
@@ -73,7 +73,7 @@ pub(super) fn each(
     Ok(())
 }
 
-/// Lines of a text, one at a time.
+/// Reads a text line by line.
 pub(super) struct Lines<R> {
     text: BufReader<R>,
     line: Vec<u8>,
@@ -105,8 +105,8 @@ impl<R: io::Read> Lines<R> {
     }
 }
 
-/// Writes a snapshot: the head, then the objects in their order. An older file of the name stays
-/// until the new one is whole.
+/// Writes a snapshot: the head, then the objects in order. An existing file with the name stays
+/// until the new one is complete.
 pub fn write(path: &Path, head: &Head, objects: &Gathered) -> Result<(), SnapshotError> {
     let write = || -> io::Result<()> {
         let mut name = path.as_os_str().to_owned();
@@ -116,7 +116,7 @@ pub fn write(path: &Path, head: &Head, objects: &Gathered) -> Result<(), Snapsho
         let mut begin = GzEncoder::new(Vec::new(), Compression::fast());
         serde_json::to_writer(&mut begin, head)?;
         begin.write_all(b"\n")?;
-        // Members one after the other are one text (RFC 1952, 2.2).
+        // Consecutive gzip members form one text (RFC 1952, 2.2).
         file.write_all(&begin.finish()?)?;
         file.write_all(objects.compressed())?;
         fs::rename(partial, path)

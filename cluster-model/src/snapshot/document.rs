@@ -1,5 +1,5 @@
-//! Files of Kubernetes objects, taken apart. JSON is cut into objects as text, so that a large list
-//! is never held as values; all else is.
+//! Splits files into Kubernetes objects. JSON is split as text, so that a large list is never held
+//! as values; other formats are parsed as values.
 
 use super::{SnapshotError, SnapshotError::Read, flatten, parse, with_type};
 use serde::Deserialize;
@@ -11,13 +11,13 @@ use std::path::Path;
 /// An object of a file.
 #[derive(Debug)]
 pub(super) enum Item<'t> {
-    /// As JSON, which may leave out version and kind where its list says them.
+    /// JSON text; version and kind may be missing if the list has them.
     Text(Typed, &'t str),
-    /// As a value.
+    /// A parsed value.
     Value(Value),
 }
 
-/// What says what an object is, and which.
+/// The fields that identify an object: type and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Typed {
@@ -101,7 +101,7 @@ fn of_document(
 }
 
 impl<'t> Item<'t> {
-    /// An object that is one JSON text.
+    /// An object from a single JSON text.
     pub(super) fn of_text(path: &Path, text: &'t str) -> Result<Self, SnapshotError> {
         let wrap = |source| SnapshotError::Json { path: path.to_owned(), source };
         match serde_json::from_str(text) {
@@ -112,7 +112,7 @@ impl<'t> Item<'t> {
 }
 
 impl Typed {
-    /// The same of a value.
+    /// The type and name of a value.
     pub(super) fn of(value: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let metadata = &value["metadata"];
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Whatever the form of a file, its objects are those that it has as values.
+    /// Splitting as text gives the same objects as parsing values.
     #[test]
     fn text_is_taken_apart_as_values_are() {
         let folder = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ mod tests {
             "",
         ] {
             fs::write(&path, text).unwrap();
-            // Of YAML the name would make bad JSON.
+            // With a `.json` name, YAML would be read as bad JSON.
             let path = if text.starts_with('{') { path.clone() } else { path.with_extension("") };
             fs::write(&path, text).unwrap();
             let mut found = Vec::new();

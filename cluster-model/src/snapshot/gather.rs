@@ -1,5 +1,5 @@
-//! Objects on their way into a snapshot or a comparison. They stay text: as values they take about
-//! ten times the memory, and most are never looked into.
+//! Gathers objects for a snapshot or a comparison. They stay text: as values they would take about
+//! ten times the memory, and most are never inspected.
 
 use super::archive::{self, Head, Lines};
 use super::document::{self, Item, Typed};
@@ -17,23 +17,23 @@ use std::path::Path;
 /// An object without the fields that no command reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text<'t> {
-    /// Its kind.
+    /// The kind.
     pub kind: &'t str,
-    /// Its namespace; empty where it has none.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: &'t str,
-    /// Its name.
+    /// The name.
     pub name: &'t str,
-    /// The object as JSON on one line, its fields sorted.
+    /// The object as JSON on one line, with sorted fields.
     pub json: &'t str,
 }
 
-/// Calls `take` with each object of a file or folder, in order; returns what a snapshot says of
-/// itself.
+/// Calls `take` with each object of a file or folder, in order. Returns the head if it is a
+/// snapshot.
 pub fn gather(path: &Path, take: &mut dyn FnMut(Text<'_>)) -> Result<Option<Head>, SnapshotError> {
     let mut head: Option<Head> = None;
     let mut is_empty = true;
     for file in files(path)? {
-        // What a snapshot leaves out is left out already.
+        // A snapshot is trimmed already.
         let mut is_trimmed = false;
         let mut each = |item: Item<'_>| -> Result<(), SnapshotError> {
             let (typed, json) = match item {
@@ -84,14 +84,14 @@ fn trimmed(mut object: Value) -> String {
     object.to_string()
 }
 
-/// Objects that are being compressed.
+/// Objects while they are gathered and compressed.
 #[derive(Debug)]
 pub struct Gathering {
     out: GzEncoder<Vec<u8>>,
     kinds: BTreeMap<String, usize>,
 }
 
-/// Objects in their order, compressed.
+/// Gathered objects in order, compressed.
 #[derive(Debug)]
 pub struct Gathered {
     compressed: Vec<u8>,
@@ -105,7 +105,7 @@ impl Default for Gathering {
 }
 
 impl Gathering {
-    /// Adds an object as it is.
+    /// Adds an object unchanged.
     pub fn push(&mut self, object: Text<'_>) -> io::Result<()> {
         match self.kinds.get_mut(object.kind) {
             Some(count) => *count += 1,
@@ -121,14 +121,14 @@ impl Gathering {
         self.push(text(&typed, &trimmed(object)))
     }
 
-    /// All objects that were added.
+    /// Finishes compression and returns all added objects.
     pub fn finish(self) -> io::Result<Gathered> {
         Ok(Gathered { compressed: self.out.finish()?, kinds: self.kinds })
     }
 }
 
 impl Gathered {
-    /// How many objects there are, by kind.
+    /// The number of objects by kind.
     pub fn kinds(&self) -> &BTreeMap<String, usize> {
         &self.kinds
     }
@@ -142,7 +142,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// As one gzip member.
+    /// The objects as one gzip member.
     pub(super) fn compressed(&self) -> &[u8] {
         &self.compressed
     }

@@ -1,4 +1,4 @@
-//! Objects of any kind, taken in one by one.
+//! Adds objects of any kind to a view, one by one.
 
 use super::SnapshotError;
 use super::archive::{FORMAT, Head};
@@ -17,33 +17,33 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use topology_graph::NodeTopology;
 
-/// What was found beside the view.
+/// Counts of the objects that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Objects in the view, by kind.
+    /// The number of objects in the view, by kind.
     pub taken: BTreeMap<String, usize>,
-    /// Objects of kinds that a view has no use for, by kind.
+    /// The number of objects of kinds that a view does not use, by kind.
     pub ignored: BTreeMap<String, usize>,
 }
 
-/// A view that is being filled, and what is kept beside it.
+/// A view while it is filled, with the objects kept besides it.
 #[derive(Debug)]
 pub struct Intake {
     /// The view; it keeps every `NodeTopology`.
     pub view: ClusterView,
-    /// What was found.
+    /// The counts of objects.
     pub found: Found,
-    /// What the snapshot says of itself.
+    /// The head of the snapshot, if it is one.
     pub head: Option<Head>,
-    /// Objects of the kinds that were asked for, as they are.
+    /// The original objects of the requested kinds.
     pub kept: Vec<Value>,
-    /// Objects of a snapshot that are malformed and were left out.
+    /// Malformed objects of a snapshot, which were skipped.
     pub broken: Vec<SnapshotError>,
     kinds: &'static [&'static str],
 }
 
 impl Intake {
-    /// An empty view; objects of these kinds are kept as they are, too.
+    /// Creates an empty intake that also keeps the original objects of these kinds.
     pub fn keeping(kinds: &'static [&'static str]) -> Self {
         let mut view = ClusterView::default();
         view.keep_topologies();
@@ -57,14 +57,14 @@ impl Intake {
         }
     }
 
-    /// Says which version the cluster has, `v1.37.1`. One that is not known counts as 1.37.
+    /// Sets the version of the cluster, `v1.37.1`. An unknown version counts as 1.37.
     pub fn set_server_version(&mut self, version: &str) {
         let known = MinorVersion::parse(version).unwrap_or(MinorVersion::V1_37);
         self.view.set_settings(Settings::defaults_of(known));
     }
 
-    /// Takes an object of a file in. One that is malformed is an error; one of a kind that
-    /// nothing has a use for is counted.
+    /// Adds an object of a file. A malformed object is an error; an object of an unused kind is
+    /// only counted.
     pub(super) fn take(&mut self, path: &Path, item: Item<'_>) -> Result<(), SnapshotError> {
         let (typed, text) = match item {
             Item::Text(typed, text) => (typed, text),
@@ -83,8 +83,7 @@ impl Intake {
         self.apply(path, &typed, &mut serde_json::Deserializer::from_str(text))
     }
 
-    /// Takes an object of a snapshot in. One that is malformed is left out, as it is of a live
-    /// cluster.
+    /// Adds an object of a snapshot. A malformed object is skipped, as in a live cluster.
     pub(super) fn take_archived(
         &mut self,
         path: &Path,
@@ -99,7 +98,7 @@ impl Intake {
         }
     }
 
-    /// Takes an object of a live cluster in, whose version and kind lists leave out.
+    /// Adds an object of a live cluster, whose lists omit version and kind.
     pub fn take_live(
         &mut self,
         path: &Path,
@@ -137,7 +136,7 @@ impl Intake {
                 put::<ConfigMap, D>(view, place, object)
             }
             ("scheduling.k8s.io/v1beta1", "PodGroup") => {
-                // A file has what a server has.
+                // A file with `PodGroup`s comes from a server that serves them.
                 view.set_pod_groups_served(true);
                 put::<PodGroup, D>(view, place, object)
             }
@@ -182,7 +181,7 @@ impl Intake {
     }
 }
 
-/// Reads what a snapshot says of itself. Another version of the format is an error.
+/// Reads the head of a snapshot. Another format version is an error.
 pub(super) fn read_head<'de, D>(
     path: &Path,
     typed: &Typed,

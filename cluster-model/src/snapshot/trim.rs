@@ -1,4 +1,4 @@
-//! What of objects no decision reads, and what nobody should pass on: it is left out.
+//! Removes fields that no decision reads, and fields that should not be shared.
 
 use serde_json::{Map, Value};
 
@@ -16,12 +16,12 @@ const OF_CONTAINERS: [&str; 10] = [
     "volumeMounts",
 ];
 
-/// Labels of the pods of a control plane, whose flags tell how it is set
+/// The label of control plane pods, whose flags show their configuration
 /// (`cmd/kubeadm/app/util/staticpod`).
 const CONTROL_PLANE: (&str, &str) = ("tier", "control-plane");
 
-/// Leaves out of an object what no command reads: who wrote which field, images of nodes,
-/// and of pods volumes, environments and command lines, where secrets are.
+/// Removes what no command reads: managed fields, images of nodes, and for pods volumes,
+/// environments and command lines, which may hold secrets.
 pub(super) fn trim(object: &mut Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -40,7 +40,7 @@ pub(super) fn trim(object: &mut Value) {
         }
         "Deployment" | "DaemonSet" => {
             let template = object.get_mut("spec").and_then(|spec| spec.get_mut("template"));
-            // Our programs have no secrets in their flags.
+            // Our own programs have no secrets in their flags.
             trim_pod(template.and_then(|template| template.get_mut("spec")), true);
         }
         _ => {}

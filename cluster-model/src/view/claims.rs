@@ -1,8 +1,8 @@
-//! Claims, as far as decisions read them: what each asks for, and whether it has
-//! it. What claims hold is in the inventory.
+//! Claims, reduced to what decisions read: the spec of each, and whether it is allocated. The
+//! inventory has the devices that claims hold.
 //!
-//! A large cluster has tens of thousands of claims from a few templates, so that
-//! what they ask for is held once.
+//! A large cluster has tens of thousands of claims from a few templates, so each distinct spec is
+//! stored once.
 
 use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error};
 use dra_allocator::ClaimName;
@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
-/// What is known of a claim.
+/// What the view stores of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownClaim {
-    /// Its UID as a number, which takes less memory. `None` where it is no UUID.
+    /// The UID as a number, which takes less memory. `None` if it is not a UUID.
     pub uid: Option<u128>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// What it asks for.
+    /// The spec.
     pub spec: Option<Arc<ResourceClaimSpec>>,
-    /// Whether it has devices.
+    /// Whether it is allocated.
     pub is_allocated: bool,
     /// The first pod that may use it, with its UID.
     pub pod: Option<(String, String)>,
@@ -67,28 +67,28 @@ impl Claims {
 }
 
 impl KnownClaim {
-    /// Whether it is the claim with this UID, as far as is known.
+    /// Returns true if the claim has this UID, as far as known.
     pub fn is(&self, uid: &str) -> bool {
         self.uid.zip(number(uid)).is_none_or(|(own, uid)| own == uid)
     }
 }
 
-/// A UUID as a number.
+/// Parses a UUID into a number.
 fn number(uid: &str) -> Option<u128> {
     u128::from_str_radix(&uid.replace('-', ""), 16).ok()
 }
 
-/// Specs that are in use, by their text.
+/// The specs in use, by their text.
 #[derive(Clone, Debug, Default)]
 struct Specs {
     known: HashMap<String, Weak<ResourceClaimSpec>>,
-    /// How many are known when it is next looked which are used no more.
+    /// The number of known specs at which the next clean-up runs.
     limit: usize,
 }
 
 impl Specs {
     fn share(&mut self, spec: ResourceClaimSpec) -> Arc<ResourceClaimSpec> {
-        // One that cannot be written as text is held by itself.
+        // A spec that cannot be written as text is not shared.
         let Ok(text) = serde_json::to_string(&spec) else { return Arc::new(spec) };
         if let Some(known) = self.known.get(&text).and_then(Weak::upgrade) {
             return known;

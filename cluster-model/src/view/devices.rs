@@ -1,4 +1,4 @@
-//! What devices there are, and where: slices, classes and nodes.
+//! Indexes slices, classes and nodes.
 
 use super::{ClusterView, ExtendedResource, Index, ObjectKey, ViewError, inventory_error, name};
 use crate::gpu_drivers::GPU_DRIVERS;

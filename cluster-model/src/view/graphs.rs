@@ -1,4 +1,4 @@
-//! The graphs of nodes, each shape of node held once.
+//! The graphs of nodes; each shape is stored once.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ pub(super) struct Graphs {
     objects: Option<BTreeMap<String, NodeTopology>>,
 }
 
-/// What nodes of one shape have in common.
+/// The common part of nodes with one shape.
 #[derive(Clone, Debug)]
 struct Shape {
-    /// As it was published first.
+    /// The spec that was published first.
     spec: Arc<ShapeSpec>,
     graph: Arc<Topology>,
 }
@@ -49,7 +49,7 @@ impl Graphs {
         self.objects.iter().flatten().map(|(name, object)| (name.as_str(), object))
     }
 
-    /// Whether the node had no graph, or one of another shape.
+    /// Returns true if the node had no graph, or one of another shape.
     fn put(&mut self, object: NodeTopology) -> Result<bool, ViewError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let graph = self
@@ -73,8 +73,8 @@ impl Graphs {
         Ok(is_new)
     }
 
-    /// The graph of a shape that is known, as thousands of nodes have few; to make one takes
-    /// far longer than to compare what it is made from.
+    /// The graph for a spec, reused if its shape is known: thousands of nodes have few shapes, and
+    /// building a graph takes much longer than comparing specs.
     fn graph(&self, spec: &NodeTopologySpec) -> Result<Arc<Topology>, SpecError> {
         let hash = spec.shape.hash.parse::<ShapeHash>();
         let known = hash.ok().and_then(|hash| self.shapes.get(&hash));
@@ -90,7 +90,7 @@ impl Graphs {
         }
         self.fabrics.remove(node);
         let Some(graph) = self.nodes.remove(node) else { return };
-        // This one and the one among the shapes.
+        // One reference is this one, the other the entry among the shapes.
         if Arc::strong_count(&graph) == 2 {
             self.shapes.remove(&graph.shape());
         }
@@ -124,7 +124,7 @@ mod tests {
     const EXAMPLE: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/examples/aks-gb300/cluster.yaml");
 
-    /// What the driver published in the example, as if it were of another node.
+    /// The example's published object, renamed to another node.
     fn published(name: &str) -> NodeTopology {
         let objects = snapshot::objects(Path::new(EXAMPLE)).unwrap().into_iter();
         let mut graphs = objects.filter(|object| object["kind"] == "NodeTopology");
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(view.graphs.shapes.len(), 0, "a shape that no node has is forgotten");
     }
 
-    /// A shape that is known is believed only as it was published first.
+    /// A known shape is trusted only if it equals the spec that was published first.
     #[test]
     fn an_object_that_is_no_graph_is_refused_whatever_its_shape_is_called() {
         let mut view = ClusterView::default();

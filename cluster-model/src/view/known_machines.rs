@@ -1,5 +1,5 @@
-//! Machines that were seen once stand in the view as nodes of names that no node
-//! can have; so a plan is made for a pool that is scaled to zero.
+//! Remembered machines in the view. They appear as nodes with names that no real node can have, so
+//! that plans include pools that are scaled to zero.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use crate::remembered::{Remembered, name};
@@ -15,7 +15,7 @@ impl ClusterView {
         self.remembered.keys().map(String::as_str)
     }
 
-    /// The machine that a node of the view stands for, where it is none that is there.
+    /// The remembered machine behind a node of the view; `None` for a real node.
     pub fn remembered_node(&self, node: &str) -> Option<&Remembered> {
         let machine = self.remembered.iter().find(|(key, _)| name(key) == node);
         machine.map(|(_, machine)| &**machine)

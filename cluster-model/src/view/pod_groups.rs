@@ -1,6 +1,5 @@
-//! Groups of pods that the scheduler itself places together (`PodGroup` of
-//! `scheduling.k8s.io/v1beta1`, feature `GenericWorkload`), as far as decisions read them: by
-//! which node label.
+//! Groups of pods that the scheduler places together (`PodGroup` of `scheduling.k8s.io/v1beta1`,
+//! feature `GenericWorkload`), reduced to their topology keys.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
@@ -14,13 +13,13 @@ pub struct PodGroups {
 }
 
 impl PodGroups {
-    /// Whether the API server has such groups.
+    /// Returns true if the API server serves `PodGroup`s.
     pub fn is_served(&self) -> bool {
         self.is_served
     }
 
-    /// The node labels of which all pods of a group get one value. `None` where the group is
-    /// not known.
+    /// The node labels for which all pods of a group get the same value. `None` if the group is
+    /// unknown.
     pub fn topology_keys(&self, key: &ObjectKey) -> Option<&[String]> {
         self.keys.get(key).map(Vec::as_slice)
     }
@@ -32,7 +31,7 @@ impl ClusterView {
         &self.pod_groups
     }
 
-    /// Sets whether the API server has such groups.
+    /// Sets whether the API server serves `PodGroup`s.
     pub fn set_pod_groups_served(&mut self, is_served: bool) {
         self.pod_groups.is_served = is_served;
     }

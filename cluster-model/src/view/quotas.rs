@@ -1,15 +1,15 @@
-//! What namespaces may use: the resources that their ResourceQuotas limit.
+//! The resources that ResourceQuotas limit in each namespace.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Limited resources by quota.
+/// The limited resources of each quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quotas(BTreeMap<ObjectKey, BTreeSet<String>>);
 
 impl Quotas {
-    /// The quotas of a namespace that limit a resource, by the name that it has there.
+    /// The quotas of a namespace that limit a resource, given by its name in a quota.
     pub fn of<'a>(
         &'a self,
         namespace: &'a str,
@@ -19,8 +19,8 @@ impl Quotas {
         all.filter(move |(_, limited)| limited.contains(resource)).map(|(key, _)| key)
     }
 
-    /// The quotas that limit a resource and not another, by the names that they have
-    /// there (`requests.nvidia.com/gpu`).
+    /// The quotas that limit one resource but not another, given by their names in a quota
+    /// (`requests.nvidia.com/gpu`).
     pub fn limiting<'a>(
         &'a self,
         resource: &'a str,

@@ -1,5 +1,4 @@
-//! Counts what changes on each node, so that whoever computed something from a node
-//! knows whether it still holds.
+//! Version numbers per node, so that results computed from a node can be checked for staleness.
 
 use super::ObjectKey;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -8,48 +7,47 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What an answer about a node was made from. The same numbers mean the same answer;
-/// they never come again.
+/// The version of everything that a result about a node depends on. Equal versions mean an equal
+/// result; versions are never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeVersion {
-    /// Changes with its devices, its graph and the node itself, and with the version of
-    /// the cluster.
+    /// Changes with the node's devices, its graph, the node itself, and the cluster's version.
     pub devices: u64,
-    /// Changes with the classes, which are the same for all nodes.
+    /// Changes with device classes, equally for all nodes.
     pub classes: u64,
-    /// Changes with the claims that hold its devices.
+    /// Changes with the claims that hold the node's devices.
     pub claims: u64,
 }
 
 impl NodeVersion {
-    /// Whether a node has the same devices and the same of them are in use, whatever the
-    /// classes say of them.
+    /// Returns true if the node has the same devices and the same ones are in use, whatever the
+    /// classes say about them.
     pub fn has_same_devices(self, other: Self) -> bool {
         (self.devices, self.claims) == (other.devices, other.claims)
     }
 }
 
-/// Versions of all nodes.
+/// The versions of all nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
     all: NodeVersion,
     nodes: HashMap<String, NodeVersion>,
-    /// Pool and node of each slice; no node where it is for several.
+    /// The pool and node of each slice; no node if the slice is for several.
     slices: HashMap<String, (Pool, Option<String>)>,
     pools: HashMap<Pool, PoolPlace>,
-    /// What each claim holds.
+    /// The devices that each claim holds.
     claims: BTreeMap<ObjectKey, Arc<ClaimDevices>>,
 }
 
 /// Driver and name.
 type Pool = (String, String);
 
-/// Where a pool is.
+/// The location of a pool.
 #[derive(Clone, Debug, Default)]
 struct PoolPlace {
-    /// Its node; none where its slices are for several.
+    /// Its node; `None` if its slices are for several.
     node: Option<String>,
-    /// Its slices.
+    /// The number of its slices.
     slices: usize,
 }
 
@@ -57,7 +55,7 @@ struct PoolPlace {
 #[derive(Debug, PartialEq)]
 struct ClaimDevices {
     pools: BTreeSet<Pool>,
-    /// Of all devices and shares.
+    /// A hash of all devices and shares.
     hash: u64,
 }
 
@@ -150,7 +148,7 @@ impl Versions {
 }
 
 impl ClaimDevices {
-    /// `None` where the claim holds nothing.
+    /// `None` if the claim holds nothing.
     fn of(claim: &ResourceClaim) -> Option<Self> {
         let allocation = claim.status.as_ref()?.allocation.as_ref()?;
         let results = allocation.devices.as_ref()?.results.as_deref()?;
@@ -198,7 +196,7 @@ mod tests {
         serde_json::from_value(value.clone()).unwrap()
     }
 
-    /// Which of the nodes `a` and `b` changed, in which way.
+    /// How a change affects the versions of nodes `a` and `b`.
     fn changes(view: &mut ClusterView, change: impl FnOnce(&mut ClusterView)) -> [String; 2] {
         let nodes = ["a", "b"];
         let before = nodes.map(|node| view.node_version(node));
@@ -225,7 +223,7 @@ mod tests {
         check(["", "devices"], &|view| view.apply(slice(Some("b"), "pb", &["x"])).unwrap());
         check(["devices", "devices"], &|view| view.apply(slice(None, "net", &["x"])).unwrap());
         check(["claims", ""], &|view| view.apply(claim("c", &[("pa", "x")])).unwrap());
-        // The same again, as the kubelet's part of the status changes.
+        // The claim again, as when the kubelet writes its part of the status.
         check(["", ""], &|view| view.apply(claim("c", &[("pa", "x")])).unwrap());
         check(["claims", ""], &|view| view.apply(claim("c", &[("pa", "y")])).unwrap());
         check(["claims", "claims"], &|view| view.apply(claim("c", &[("pb", "x")])).unwrap());

@@ -1,4 +1,4 @@
-//! Any JSON is a claim or an error, and its search ends.
+//! Parses any JSON as a claim. It is accepted or rejected, and its search ends.
 #![no_main]
 
 #[allow(dead_code)]

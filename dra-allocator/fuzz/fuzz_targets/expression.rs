@@ -1,4 +1,4 @@
-//! Any text is an expression or an error, and its evaluation ends.
+//! Compiles any text as an expression. It is accepted or rejected, and its evaluation ends.
 #![no_main]
 
 #[allow(dead_code)]

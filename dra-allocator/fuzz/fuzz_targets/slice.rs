@@ -1,4 +1,4 @@
-//! Any JSON is a slice or an error, and a search over it ends.
+//! Parses any JSON as a slice. It is accepted or rejected, and a search over it ends.
 #![no_main]
 
 #[allow(dead_code)]

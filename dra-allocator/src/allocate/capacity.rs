@@ -1,16 +1,16 @@
-//! Consumable capacity: what a request takes of a device, and whether that is left.
+//! Consumable capacity: computes what a request takes from a device, and whether that is left.
 //!
-//! `structured/internal/*/consumable_capacity.go`.
+//! Follows `structured/internal/*/consumable_capacity.go`.
 
 use crate::device::{Device, DeviceCapacity, RequestPolicy, ValidRange};
 use crate::name::QualifiedName;
 use crate::quantity::{Format, Quantity};
 use crate::settings::Settings;
 
-/// What a request takes cannot be computed.
+/// The capacity that a request takes cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CapacityError {
-    /// The request, or what it is rounded to, is no 64-bit number.
+    /// The requested amount, or its rounded value, does not fit in a 64-bit integer.
     #[error(
         "capacity {name:?}: capacity request cannot be represented in the device's range \
          arithmetic: request {request}"
@@ -18,10 +18,10 @@ pub enum CapacityError {
     NotRepresentable {
         /// The capacity.
         name: QualifiedName,
-        /// What is asked of it.
+        /// The requested amount.
         request: Quantity,
     },
-    /// What would be taken is less than nothing.
+    /// The amount to take is negative.
     #[error("capacity {name:?}: capacity value is negative")]
     Negative {
         /// The capacity.
@@ -29,7 +29,8 @@ pub enum CapacityError {
     },
 }
 
-/// What is asked of each device: amounts by name; none where nothing is asked.
+/// The capacity requested from each device: amounts by name; `None` if the request sets no
+/// capacity.
 pub(super) type Asked<'a> = Option<&'a [(QualifiedName, Quantity)]>;
 
 fn amount<'a>(
@@ -39,17 +40,18 @@ fn amount<'a>(
     amounts.iter().find(|(known, _)| known == name).map(|(_, amount)| amount)
 }
 
-/// What a request takes of each capacity of a device, and what is left of each.
+/// The amount that a request takes of each capacity of a device, and what is left of each.
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
-    /// What is taken and what is left, in the order of the device's capacities.
+    /// Amount taken and amount left, in the order of the device's capacities.
     pub(super) amounts: Vec<(Quantity, i128)>,
     is_allowed: bool,
 }
 
 impl Demand {
-    /// Whether the device has what the request takes (`CmpRequestOverCapacity`): the amounts are
-    /// allowed, and they fit beside what is in use and what the search has taken already.
+    /// Returns true if the device has what the request takes (`CmpRequestOverCapacity`): the
+    /// policies allow the amounts, and they fit beside what is in use and what the search has
+    /// taken.
     pub(super) fn fits(&self, taking: Option<&[i128]>) -> bool {
         let taking =
             |i: usize| taking.and_then(|taking| taking.get(i)).copied().unwrap_or_default();
@@ -58,8 +60,8 @@ impl Demand {
     }
 }
 
-/// What a request takes of a device beside what is in use; none where the device does not have
-/// a capacity that is asked for.
+/// Computes what a request takes from a device, given what is in use. Returns `None` if the device
+/// lacks a requested capacity.
 pub(super) fn demand(
     asked: Asked<'_>,
     device: &Device,
@@ -98,7 +100,7 @@ fn consumed(
     Ok(taken)
 }
 
-/// What a request takes of a capacity; none where that cannot be computed.
+/// The amount that a request takes of a capacity; `None` if it cannot be computed.
 fn taken(
     request: Option<&Quantity>,
     capacity: &DeviceCapacity,
@@ -117,7 +119,7 @@ fn taken(
     }
 }
 
-/// The next amount in a range (`roundUpRange`).
+/// Rounds an amount up to the next one in the range (`roundUpRange`).
 fn round_up(request: &Quantity, range: &ValidRange, settings: &Settings) -> Option<Quantity> {
     if *request < range.min {
         return Some(range.min);
@@ -154,8 +156,8 @@ fn round(value: i64, min: i64, step: i64) -> Option<i64> {
     i64::try_from(i128::from(min) + steps * step).ok()
 }
 
-/// As Go computes it in 64 bits, whatever comes out. Without a step nothing is rounded; Go
-/// would panic, so that such a slice is never accepted.
+/// Rounds as Go does, with 64-bit wrapping. Without a step the value stays as it is: Go would panic
+/// there, so such a slice is never accepted.
 fn next_multiple(value: i64, step: i64) -> i64 {
     if step == 0 {
         return value;
@@ -164,7 +166,7 @@ fn next_multiple(value: i64, step: i64) -> i64 {
     steps.wrapping_mul(step)
 }
 
-/// Whether a range counts in thousandths (`useMilli`).
+/// Returns true if the range is computed in thousandths (`useMilli`).
 fn counts_in_milli(range: &ValidRange, settings: &Settings) -> bool {
     let exact = |quantity: &Option<Quantity>| {
         quantity.is_none_or(|quantity| quantity.exact_milli().is_some())
@@ -176,7 +178,7 @@ fn counts_in_milli(range: &ValidRange, settings: &Settings) -> bool {
         && range.step.and_then(|step| step.exact_milli()).is_none_or(|step| step >= 1)
 }
 
-/// Whether an amount is one that may not be taken (`violatesPolicy`).
+/// Returns true if the policy forbids the amount (`violatesPolicy`).
 fn violates(amount: &Quantity, policy: &RequestPolicy, settings: &Settings) -> bool {
     if policy.default.is_some_and(|default| default.is_same_form(amount)) {
         return false;

@@ -1,26 +1,27 @@
-//! Constraints between the devices of a claim, while the search adds and removes devices.
+//! Constraints between the devices of a claim, kept up to date while the search adds and removes
+//! devices.
 //!
-//! `matchAttributeConstraint` in `allocator_*.go` and `distinctAttributeConstraint` in
-//! `constraint.go`. Values become numbers when a device is first looked at, so that the search
-//! compares numbers and allocates nothing.
+//! Follows `matchAttributeConstraint` in `allocator_*.go` and `distinctAttributeConstraint` in
+//! `constraint.go`. Each value gets a number when the search first reads it. The search then
+//! compares numbers and allocates no memory.
 
 use crate::device::AttributeValue;
 use crate::hash::HashMap;
 use crate::settings::Settings;
 
-/// What a constraint sees of a device: one of those named here, or from [`Seen::FIRST`] on the
-/// number of a value or of a set of values.
+/// A device's value as a constraint sees it: one of the constants below, or from [`Seen::FIRST`] on
+/// the number of a value or of a set of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seen(u32);
 
 impl Seen {
-    /// The device was not looked at yet.
+    /// The device's value has not been read yet.
     pub(super) const NOT_ASKED: Self = Self(0);
     /// The device does not have the attribute.
     const MISSING: Self = Self(1);
-    /// A list where lists are not compared, or a value of an unknown kind: it equals nothing.
+    /// A list while lists are not compared, or a value of an unknown kind. It equals nothing.
     const OPAQUE: Self = Self(2);
-    /// With lists, a value without elements: it satisfies nothing.
+    /// An empty list, or an empty intersection of lists. It satisfies nothing.
     const NOTHING: Self = Self(3);
     const FIRST: u32 = 4;
 
@@ -33,11 +34,11 @@ impl Seen {
     }
 }
 
-/// The values that a constraint has met, and with lists the sets of them.
+/// Numbers for the values and, with lists, the sets of values that a constraint has met.
 #[derive(Clone, Debug, Default)]
 struct Numbering {
     values: Vec<AttributeValue>,
-    /// The numbers of values, sorted. A scalar is a set of one.
+    /// Sets of value numbers, sorted. A scalar is a set with one element.
     sets: Vec<Box<[usize]>>,
     intersections: HashMap<(Seen, Seen), Seen>,
 }
@@ -84,7 +85,7 @@ impl Numbering {
         seen.index().and_then(|index| self.sets.get(index)).map_or(&[], |set| set)
     }
 
-    /// What two sets have in common; each pair is worked out once.
+    /// The intersection of two sets. Each pair is computed once.
     fn intersection(&mut self, a: Seen, b: Seen) -> Seen {
         if let Some(known) = self.intersections.get(&(a, b)) {
             return *known;
@@ -98,14 +99,14 @@ impl Numbering {
     }
 }
 
-/// The two kinds.
+/// The kinds of constraints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Match,
     Distinct,
 }
 
-/// A constraint and what the devices chosen so far make of it.
+/// A constraint and its state for the devices chosen so far.
 #[derive(Clone, Debug)]
 pub(super) struct ConstraintState {
     kind: Kind,
@@ -113,9 +114,9 @@ pub(super) struct ConstraintState {
     by_request: bool,
     keeps_intersection: bool,
     numbering: Numbering,
-    /// The values of the devices that were added; of a match over lists the intersections.
+    /// The values of the added devices; for a match over lists, the running intersections.
     values: Vec<Seen>,
-    /// With `by_request`: the value that each request was given last.
+    /// With `by_request`: the last value of each request.
     last: Vec<(usize, Seen)>,
     count: usize,
 }
@@ -134,7 +135,7 @@ impl ConstraintState {
         }
     }
 
-    /// What the constraint sees of a value.
+    /// Returns a value's number.
     pub(super) fn see(&mut self, value: Option<&AttributeValue>) -> Seen {
         match value {
             None => Seen::MISSING,
@@ -144,7 +145,7 @@ impl ConstraintState {
         }
     }
 
-    /// Adds a device of a request where the constraint allows it.
+    /// Adds a device of a request. Returns false if the constraint forbids the device.
     pub(super) fn add(&mut self, request: usize, seen: Seen) -> bool {
         match (self.kind, seen) {
             (_, Seen::MISSING) | (Kind::Match, Seen::NOTHING) => false,
@@ -185,7 +186,7 @@ impl ConstraintState {
         allowed
     }
 
-    /// Up to 1.36 the first device is not looked at, and a request has one value only.
+    /// Up to 1.36: the first device is not compared, and each request has one value only.
     fn add_by_request(&mut self, request: usize, seen: Seen) -> bool {
         let Self { lists, numbering, last, .. } = self;
         let others = last.iter().map(|(_, value)| value);
@@ -198,7 +199,7 @@ impl ConstraintState {
         allowed
     }
 
-    /// Takes back the device that was added last.
+    /// Removes the device that was added last.
     pub(super) fn remove(&mut self, request: usize) {
         self.count -= 1;
         if self.by_request {
@@ -209,7 +210,7 @@ impl ConstraintState {
     }
 }
 
-/// Whether a value differs from all others.
+/// Returns true if the value differs from all others.
 fn is_distinct<'a>(
     seen: Seen,
     mut others: impl Iterator<Item = &'a Seen>,

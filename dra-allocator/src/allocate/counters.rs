@@ -1,7 +1,7 @@
 //! Counters that devices of a pool share (partitionable devices).
 //!
-//! `checkAvailableCounters` in `allocator_*.go`: what is available is what the counter sets
-//! have, less what allocated devices of the pool take. It may be less than nothing.
+//! Follows `checkAvailableCounters` in `allocator_*.go`: available is the total of the counter sets
+//! minus what the allocated devices of the pool consume. The result may be negative.
 
 use crate::device::Device;
 use crate::inventory::Pool;
@@ -12,18 +12,18 @@ use crate::state::PoolState;
 #[derive(Debug, Default)]
 pub(super) struct Counters<'a> {
     groups: Vec<Group<'a>>,
-    /// By candidate: what it draws, once it was asked.
+    /// What each candidate consumes; `None` until it is computed.
     draws: Vec<Option<Draw>>,
 }
 
-/// What a device takes: of which group, and of which of its slots how much.
+/// What a device consumes: its group, and the amount per slot.
 #[derive(Debug)]
 struct Draw {
     group: usize,
     amounts: Vec<(usize, i128)>,
 }
 
-/// The counters of a pool; with a quirk those of all pools of one name.
+/// The counters of a pool; with quirk `counters_by_pool_name`, of all pools with one name.
 #[derive(Debug)]
 struct Group<'a> {
     driver: &'a str,
@@ -40,7 +40,7 @@ struct Slot<'a> {
     consumed: i128,
 }
 
-/// Whether any part of a device is allocated (`IsDeviceAllocated`).
+/// Returns true if any part of the device is allocated (`IsDeviceAllocated`).
 pub(super) fn is_allocated(device: &Device, state: PoolState<'_>, settings: &Settings) -> bool {
     let name = &device.id.device;
     let shared = !settings.quirks.permutations;
@@ -49,7 +49,8 @@ pub(super) fn is_allocated(device: &Device, state: PoolState<'_>, settings: &Set
 }
 
 impl<'a> Group<'a> {
-    /// Of the first device that asks comes what is available, whatever pool it is of.
+    /// Computes what is available. Only the first device of a group is used for this, whatever its
+    /// pool.
     fn new(pool: &Pool<'a>, state: PoolState<'_>, settings: &Settings) -> Self {
         let mut group = Self { driver: &pool.id.driver, pool: &pool.id.pool, slots: Vec::new() };
         for set in &pool.counter_sets {
@@ -84,12 +85,12 @@ impl<'a> Group<'a> {
 }
 
 impl<'a> Counters<'a> {
-    /// For so many candidates.
+    /// Creates counters for this number of candidates.
     pub(super) fn new(candidates: usize) -> Self {
         Self { groups: Vec::new(), draws: (0..candidates).map(|_| None).collect() }
     }
 
-    /// Whether no device has asked yet.
+    /// Returns true if no device has used counters yet.
     pub(super) fn is_empty(&self) -> bool {
         self.draws.is_empty()
     }
@@ -105,7 +106,7 @@ impl<'a> Counters<'a> {
         })
     }
 
-    /// Finds out what a candidate draws.
+    /// Computes what a candidate consumes.
     fn prepare(
         &mut self,
         candidate: usize,
@@ -126,8 +127,8 @@ impl<'a> Counters<'a> {
         self.draws[candidate] = Some(Draw { group, amounts });
     }
 
-    /// Takes what a device consumes; false, and nothing taken, where some counter of the pool
-    /// has not enough, be it one that the device consumes or not.
+    /// Takes what a device consumes. Returns false, and takes nothing, if any counter of the pool
+    /// would become negative, even one that the device does not consume.
     pub(super) fn take(
         &mut self,
         candidate: usize,
@@ -146,7 +147,7 @@ impl<'a> Counters<'a> {
         !exceeded
     }
 
-    /// Adds to what is consumed; whether some counter has not enough then.
+    /// Adds to what is consumed. Returns true if some counter is then exceeded.
     fn consume(&mut self, candidate: usize, sign: i128) -> bool {
         let Some(draw) = &self.draws[candidate] else { return false };
         let group = &mut self.groups[draw.group];
@@ -156,7 +157,7 @@ impl<'a> Counters<'a> {
         group.is_exceeded()
     }
 
-    /// Gives back what a device consumes.
+    /// Releases what a device consumes.
     pub(super) fn give_back(&mut self, candidate: usize) {
         self.consume(candidate, -1);
     }

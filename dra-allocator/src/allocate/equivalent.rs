@@ -1,4 +1,5 @@
-//! Requests that judge devices in the same way, so that a search judges once for all of them.
+//! Finds requests that select devices in the same way, so that the search evaluates each device
+//! once for all of them.
 
 use std::ptr;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use crate::cel::Selector;
 use crate::claim::Ask;
 
 impl Problem<'_> {
-    /// The first ask that judges devices as the next one does: of the same class, with the same
-    /// selectors, tolerations and capacity.
+    /// The first request or subrequest that selects devices as `ask` does: same class, selectors,
+    /// tolerations and capacity.
     pub(super) fn equivalent(&self, ask: &PreparedAsk<'_>) -> usize {
         let same = |other: &PreparedAsk<'_>| {
             ptr::eq(other.class, ask.class)
@@ -26,7 +27,8 @@ fn expressions(ask: &Ask) -> impl Iterator<Item = &Arc<str>> {
     ask.selectors.iter().flatten().map(Selector::expression)
 }
 
-/// Whether two ask for the same amounts, written in the same way: policies look at that.
+/// Returns true if both request the same amounts in the same notation, since policies compare the
+/// notation.
 fn is_same_capacity(a: &Ask, b: &Ask) -> bool {
     let (Some(a), Some(b)) = (&a.capacity, &b.capacity) else {
         return a.capacity.is_none() && b.capacity.is_none();

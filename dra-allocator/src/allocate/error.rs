@@ -1,6 +1,6 @@
-//! Why an attempt fails for a pod on all nodes.
+//! Errors that fail an attempt for a pod on all nodes.
 //!
-//! The texts are those of Kubernetes as far as they do not repeat their cause.
+//! The texts are Kubernetes' own, except where they would repeat their cause.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::cel::{CompileError, RuntimeError};
 use crate::inventory::GatherError;
 use crate::name::{ClaimName, DeviceId, PoolId};
 
-/// An error on its way out of the search; boxed, since it is large.
+/// An error that ends the search; boxed because it is large.
 pub(super) type Failure = Box<AllocateError>;
 
-/// Where a selector stands.
+/// The object that holds a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectorPlace {
     /// In a `DeviceClass`.
@@ -32,36 +32,36 @@ impl fmt::Display for SelectorPlace {
     }
 }
 
-/// What is wrong with an expression.
+/// An error of a CEL expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorFailure {
     /// It does not compile.
     #[error("CEL compile error")]
     Compile(#[source] CompileError),
-    /// It fails on a device.
+    /// It fails at runtime on a device.
     #[error("CEL runtime error on device {device}")]
     Runtime {
         /// The device.
         device: DeviceId,
-        /// Why.
+        /// The error.
         source: RuntimeError,
     },
 }
 
-/// The attempt fails for the pod on all nodes.
+/// An error that fails the attempt for the pod on all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocateError {
-    /// The pools of the node cannot be told.
+    /// The pools of the node cannot be determined.
     #[error("gather pool information")]
     Gather(#[from] GatherError),
-    /// A feature that is off.
+    /// A request uses a disabled feature.
     #[error("claim {claim}, request {request}: {asks}, but the {gate} feature is disabled")]
     Disabled {
         /// The claim.
         claim: ClaimName,
         /// The request or subrequest.
         request: Arc<str>,
-        /// What it asks for.
+        /// What the request uses.
         asks: &'static str,
         /// The feature gate.
         gate: &'static str,
@@ -89,7 +89,7 @@ pub enum AllocateError {
         /// The request.
         request: Arc<str>,
     },
-    /// A class that does not exist.
+    /// A device class that does not exist.
     #[error("claim {claim}, request {request}: could not retrieve device class {class}: not found")]
     UnknownClass {
         /// The claim.
@@ -99,7 +99,7 @@ pub enum AllocateError {
         /// The class.
         class: Arc<str>,
     },
-    /// All devices are asked for while a pool is incomplete.
+    /// A request for all devices while a pool is incomplete or invalid.
     #[error(
         "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is \
          currently {problem}"
@@ -111,10 +111,10 @@ pub enum AllocateError {
         request: Arc<str>,
         /// The pool.
         pool: PoolId,
-        /// What is the matter with it.
+        /// The pool's problem.
         problem: &'static str,
     },
-    /// A mode of allocation that is not known.
+    /// An unknown allocation mode.
     #[error("claim {claim}, request {request}: unsupported count mode {mode}")]
     UnknownMode {
         /// The claim.
@@ -124,7 +124,7 @@ pub enum AllocateError {
         /// The mode.
         mode: Arc<str>,
     },
-    /// More devices than a claim can hold.
+    /// More devices than one claim can hold.
     #[error(
         "claim {claim}, request {request}: adding {adding} devices exceeds the claim limit of \
          {max}, with {already} already accounted for",
@@ -135,9 +135,9 @@ pub enum AllocateError {
         claim: ClaimName,
         /// The request.
         request: Arc<str>,
-        /// How many the request needs at least.
+        /// The number of devices that the request needs at least.
         adding: i64,
-        /// How many those before it need.
+        /// The number of devices that earlier requests need.
         already: i64,
     },
     /// A constraint of an unknown kind.
@@ -148,7 +148,7 @@ pub enum AllocateError {
         /// Which constraint.
         index: usize,
     },
-    /// All devices are asked for, and a constraint forbids one of them.
+    /// A request for all devices while a constraint forbids one of them.
     #[error(
         "claim {claim}, request {request}: cannot add device {device} because a claim constraint \
          would not be satisfied"
@@ -164,11 +164,11 @@ pub enum AllocateError {
     /// A selector cannot be evaluated.
     #[error("{place}: selector #{index}")]
     Selector {
-        /// Where it stands.
+        /// The object that holds it.
         place: SelectorPlace,
         /// Which selector.
         index: usize,
-        /// What is wrong.
+        /// The error.
         source: SelectorFailure,
     },
     /// A derived attribute cannot be computed.
@@ -176,7 +176,7 @@ pub enum AllocateError {
     DerivedAttribute {
         /// The attribute.
         name: Arc<str>,
-        /// What is wrong.
+        /// The error.
         source: SelectorFailure,
     },
     /// A capacity cannot be computed.
@@ -188,18 +188,18 @@ pub enum AllocateError {
         request: Arc<str>,
         /// The device.
         device: DeviceId,
-        /// Why.
+        /// The error.
         source: CapacityError,
     },
-    /// A slice's node selector has several terms, which Kubernetes does not expect.
+    /// A slice's node selector has several terms, which Kubernetes does not support.
     #[error("claim {claim}: unsupported ResourceSlice.NodeSelector with {terms} terms")]
     NodeSelectorTerms {
         /// The claim.
         claim: ClaimName,
-        /// How many.
+        /// The number of terms.
         terms: usize,
     },
-    /// The claims need a deeper search than this crate does. Kubernetes has no such limit.
-    #[error("the claims need {0} levels of search, more than are supported here")]
+    /// The claims need a deeper search than this crate supports. Kubernetes has no such limit.
+    #[error("the claims need {0} levels of search, more than the supported limit")]
     TooDeep(usize),
 }

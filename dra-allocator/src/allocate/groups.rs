@@ -1,6 +1,6 @@
-//! Compatibility groups: which devices may draw from one counter set together.
+//! Compatibility groups: which devices may draw from the same counter set together.
 //!
-//! `structured/internal/experimental/compatibility_groups.go`.
+//! Follows `structured/internal/experimental/compatibility_groups.go`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::inventory::Pool;
 use crate::settings::Settings;
 use crate::state::PoolState;
 
-/// What the devices that draw from a counter set have in common.
+/// The groups that the devices on a counter set have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Common {
     /// No device draws from it.
@@ -19,7 +19,7 @@ enum Common {
     Free,
     /// The devices declare no groups.
     Groupless,
-    /// The groups that all devices declare.
+    /// The groups that all these devices declare.
     Groups(Vec<Arc<str>>),
 }
 
@@ -51,17 +51,17 @@ type SetId = (usize, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     common: HashMap<SetId, Common>,
-    /// What entries were before they were changed, so that a search can go back.
+    /// Former values of changed entries, so that the search can backtrack.
     log: Vec<(SetId, Option<Common>)>,
 }
 
 impl Groups {
-    /// How much was changed so far.
+    /// The current length of the log.
     pub(super) fn mark(&self) -> usize {
         self.log.len()
     }
 
-    /// Goes back to a mark.
+    /// Reverts all changes since a mark.
     pub(super) fn go_back(&mut self, mark: usize) {
         for (id, before) in self.log.drain(mark..).rev() {
             match before {
@@ -71,7 +71,7 @@ impl Groups {
         }
     }
 
-    /// Adds a device of the pool of this number, where all its counter sets admit it.
+    /// Adds a device of this pool. Returns false if one of its counter sets excludes the device.
     pub(super) fn add(
         &mut self,
         (number, pool): (usize, &Pool<'_>),
@@ -96,7 +96,7 @@ impl Groups {
     }
 }
 
-/// What the allocated devices of a pool make of a counter set.
+/// The groups that a pool's allocated devices have in common on a counter set.
 fn baseline(pool: &Pool<'_>, set: &Arc<str>, state: PoolState<'_>, settings: &Settings) -> Common {
     let allocated = pool.all_devices().filter(|device| is_allocated(device, state, settings));
     let consumptions = allocated.flat_map(Device::consumes_counters);

@@ -1,16 +1,16 @@
-//! How far a search goes.
+//! Limits of a search.
 
 use std::fmt;
 
 /// The most devices of one claim (`AllocationResultsMaxSize`).
 pub const MAX_DEVICES: usize = 32;
 
-/// When to give up.
+/// When a search gives up.
 #[derive(Clone, Copy, Default)]
 pub struct Limits<'a> {
-    /// The most steps of the search.
+    /// The maximum number of search steps.
     pub max_steps: Option<u64>,
-    /// Asked now and then during the search; true ends it.
+    /// Called from time to time during the search; `true` ends it.
     pub stop: Option<&'a dyn Fn() -> bool>,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Debug for Limits<'_> {
 }
 
 impl Limits<'_> {
-    /// At most this many steps.
+    /// Limits a search to this number of steps.
     pub fn steps(max_steps: u64) -> Self {
         Self { max_steps: Some(max_steps), stop: None }
     }

@@ -1,4 +1,4 @@
-//! What is answered.
+//! The result of an allocation attempt.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use super::error::AllocateError;
 use crate::allocation::ClaimAllocation;
 use crate::name::PoolId;
 
-/// An answer, and what it took to find it.
+/// The outcome of an attempt, and the steps that it took.
 #[derive(Debug)]
 pub struct Attempt {
-    /// The answer.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How often Kubernetes' `allocateOne` is called for it.
+    /// The number of calls of Kubernetes' `allocateOne` for this outcome.
     pub steps: u64,
-    /// Whether Kubernetes answers this and nothing else. Before 1.36, and in the stable variant,
-    /// it takes pools in random order; in every version it believes any of the slices of a pool
-    /// that disagree on how many there are. Then this is one of its answers.
+    /// True if Kubernetes always gives this outcome. False if this is one of several: before 1.36,
+    /// and in the stable variant, Kubernetes takes pools in random order; in every version it
+    /// trusts any slice if the slices of a pool disagree on their number.
     pub is_exact: bool,
 }
 
-/// What happens to a pod with these claims on a node.
+/// The outcome for a pod with these claims on a node.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The claims get these devices: one allocation for each claim.
+    /// The claims get these devices: one allocation per claim.
     Allocated(Vec<ClaimAllocation>),
-    /// The claims do not fit on this node; others are still tried.
+    /// The claims do not fit on this node; other nodes are still tried.
     NoFit(NoFit),
     /// The attempt fails for the pod on all nodes.
     Failed(Box<AllocateError>),
-    /// The limits ended the search; nothing is known.
+    /// A limit ended the search; the outcome is unknown.
     OverBudget,
 }
 
-/// Why claims do not fit on a node.
+/// The reason why claims do not fit on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoFit {
     /// No choice of devices satisfies the claims.
     NoSolution,
-    /// So it is, and some pools were left out because their slices contradict each other.
+    /// The same, and some pools were skipped because their slices contradict each other.
     InvalidPools(Vec<PoolId>),
 }
 

@@ -1,6 +1,6 @@
-//! The checks before the search, and what they find out about the requests.
+//! Checks claims before the search and computes what their requests need.
 //!
-//! The first half of `Allocate`, and `validateDeviceRequest`, in `allocator_*.go`.
+//! Follows the first half of `Allocate`, and `validateDeviceRequest`, in `allocator_*.go`.
 
 use std::iter;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::node::Node;
 use crate::settings::Settings;
 use crate::state::AllocatedState;
 
-/// The deepest search that fits on a thread's stack without asking.
+/// The deepest search that fits on a thread's stack.
 const MAX_DEPTH: usize = 2000;
 
-/// [`MAX_DEVICES`], to compare with counts.
+/// [`MAX_DEVICES`] with the type of counts.
 const MAX_COUNT: i64 = 32;
 
-/// Checks claims and finds out what their requests need.
+/// Checks claims and computes what their requests need.
 pub(super) fn prepare<'a>(
     inventory: &'a Inventory,
     node: &'a Node,
@@ -126,7 +126,7 @@ impl<'a> Problem<'a> {
         if prioritized && !self.settings.gates.prioritized_list {
             return Err(disabled(&request.name, "has subrequests", "DRAPrioritizedList").into());
         }
-        // The stable allocator knows nothing of capacity and does not look.
+        // The stable allocator does not check capacity.
         let capacity_matters = !self.settings.quirks.permutations;
         let mut asks = request.asks().iter();
         if capacity_matters
@@ -222,7 +222,8 @@ impl<'a> Problem<'a> {
         Ok(prepared)
     }
 
-    /// The devices of a request for all: those in use too, since all must be had.
+    /// The devices of a request with mode `All`, including those in use: the request needs all of
+    /// them.
     fn all_devices(&self, claim: &Claim, ask: &PreparedAsk<'_>) -> Result<Vec<usize>, Failure> {
         let mut all = Vec::new();
         let mut candidates = self.candidates.iter().enumerate().peekable();
@@ -254,8 +255,9 @@ impl<'a> Problem<'a> {
         Ok(all)
     }
 
-    /// Whether a device that is selected counts among all. Its capacity must suffice; from 1.37
-    /// only what it has in total, so that one without room left makes the request fail.
+    /// Returns true if a selected device counts for mode `All`. Its capacity must suffice. From
+    /// 1.37 only its total capacity counts, so that a device without free capacity fails the
+    /// request.
     fn counts_for_all(
         &self,
         claim: &Claim,
@@ -278,8 +280,8 @@ impl<'a> Problem<'a> {
         Ok(demand.is_some_and(|demand| demand.fits(None)))
     }
 
-    /// How deep the search may go: a level for each device, and some to get from one request and
-    /// claim to the next.
+    /// The maximum depth of the search: one level per device, and some for the steps from one
+    /// request or claim to the next.
     fn depth(&self) -> usize {
         let asks = |request: &PreparedRequest| {
             let asks = &self.asks[request.first_ask..][..request.asks];

@@ -1,4 +1,4 @@
-//! What a search is about: the claims, what their requests need, and the devices of the node.
+//! The input of a search: the claims, what their requests need, and the node's devices.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::settings::Settings;
 use crate::slice::Slice;
 use crate::state::PoolState;
 
-/// A device that the search may try, in the order of the search.
+/// A device that the search may try; candidates are in search order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'a> {
     pub(super) device: &'a Device,
     pub(super) slice: &'a Slice,
-    /// The number of its pool.
+    /// The index of its pool.
     pub(super) pool: usize,
 }
 
@@ -28,19 +28,19 @@ pub(super) struct Candidate<'a> {
 #[derive(Debug)]
 pub(super) struct PreparedAsk<'a> {
     pub(super) claim: usize,
-    /// The number of its request in the claim.
+    /// The index of its request in the claim.
     pub(super) request: usize,
-    /// The name of the request, where this is a subrequest.
+    /// The name of the request if this is a subrequest.
     pub(super) parent: Option<&'a Arc<str>>,
     pub(super) ask: &'a Ask,
     pub(super) class: &'a Class,
-    /// The first ask that judges devices as this one does.
+    /// The index of the first request or subrequest that selects devices in the same way.
     pub(super) equivalent: usize,
-    /// How many devices it needs.
+    /// The number of devices that it needs.
     pub(super) count: i64,
-    /// The devices of a request for all.
+    /// The devices for mode `All`.
     pub(super) all: Vec<usize>,
-    /// The numbers of the claim's constraints that bind it.
+    /// The indices of the claim's constraints that bind it.
     pub(super) constraints: Vec<usize>,
 }
 
@@ -54,7 +54,7 @@ impl PreparedAsk<'_> {
     }
 }
 
-/// A request: where its asks are.
+/// A request: the range of its alternatives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PreparedRequest {
     pub(super) first_ask: usize,
@@ -62,7 +62,7 @@ pub(super) struct PreparedRequest {
     pub(super) prioritized: bool,
 }
 
-/// A claim: where its requests and constraints are.
+/// A claim: the ranges of its requests and constraints.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PreparedClaim<'a> {
     pub(super) claim: &'a Claim,
@@ -70,18 +70,18 @@ pub(super) struct PreparedClaim<'a> {
     pub(super) first_constraint: usize,
 }
 
-/// All that a search needs.
+/// Everything that a search needs.
 #[derive(Debug)]
 pub(super) struct Problem<'a> {
     pub(super) settings: &'a Settings,
     pub(super) node: &'a Node,
     pub(super) pools: &'a [Pool<'a>],
-    /// By pool: what is in use of it.
+    /// What is in use of each pool.
     pub(super) in_use: SmallVec<[PoolState<'a>; 4]>,
-    /// The devices of complete pools.
+    /// The devices of complete pools, in search order.
     pub(super) candidates: Vec<Candidate<'a>>,
-    // An attempt is short, and a list on the heap costs as much as a step of the search. So the
-    // lists are those of all claims together, and short ones lie here.
+    // An attempt is short, and allocating a list costs as much as a search step. Each list
+    // therefore covers all claims, and short lists are stored inline.
     pub(super) claims: SmallVec<[PreparedClaim<'a>; 2]>,
     pub(super) requests: SmallVec<[PreparedRequest; 4]>,
     pub(super) constraints: SmallVec<[(Kind, &'a Arc<str>); 2]>,

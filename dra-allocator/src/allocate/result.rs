@@ -1,6 +1,6 @@
-//! The solution as Kubernetes writes it into the claims.
+//! Writes the solution as Kubernetes writes it into claims.
 //!
-//! The second half of `Allocate`, and `createNodeSelector`, in `allocator_*.go`.
+//! Follows the second half of `Allocate`, and `createNodeSelector`, in `allocator_*.go`.
 
 use std::iter;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ fn device_result(problem: &Problem<'_>, solution: &Solution, chosen: Chosen) -> 
     }
 }
 
-/// The asks that were chosen, one for each request.
+/// The chosen alternatives, one per request.
 fn chosen_asks<'p, 'a>(
     problem: &'p Problem<'a>,
     claim: &PreparedClaim<'_>,
@@ -89,7 +89,8 @@ fn config(
     config.extend(claim_config(claim.claim, &asks, keep));
     if !keep {
         for result in &mut config {
-            // What names all requests is for all requests.
+            // A configuration that names all requests is written without names: it then applies to
+            // all.
             if asks.iter().all(|ask| is_for(&result.requests, ask)) {
                 result.requests.clear();
             }
@@ -98,7 +99,7 @@ fn config(
     config
 }
 
-/// The configuration of classes, each class once, for all requests of that class.
+/// The configuration of classes: each class once, for all requests of that class.
 fn class_config(asks: &[&PreparedAsk<'_>]) -> Vec<ConfigResult> {
     let mut done: Vec<&Arc<str>> = Vec::new();
     let mut results = Vec::new();
@@ -118,14 +119,14 @@ fn class_config(asks: &[&PreparedAsk<'_>]) -> Vec<ConfigResult> {
     results
 }
 
-/// Whether a list of requests names the request or the chosen subrequest.
+/// Returns true if the list names the request or the chosen subrequest.
 fn is_for(requests: &[Arc<str>], ask: &PreparedAsk<'_>) -> bool {
     let request = ask.parent.unwrap_or(&ask.ask.name);
     let subrequest = || ask.parent.is_some() && requests.contains(&ask.full_name());
     requests.contains(request) || subrequest()
 }
 
-/// The configuration of the claim that is for a chosen request; up to 1.36 once for each.
+/// The claim's configuration for the chosen requests; up to 1.36 repeated for each request.
 fn claim_config(claim: &Claim, asks: &[&PreparedAsk<'_>], repeat: bool) -> Vec<ConfigResult> {
     let mut results = Vec::new();
     for config in &claim.config {
@@ -145,7 +146,7 @@ fn claim_config(claim: &Claim, asks: &[&PreparedAsk<'_>], repeat: bool) -> Vec<C
     results
 }
 
-/// The nodes that all devices belong to; this node alone as soon as one device is local to it.
+/// The nodes that all devices belong to; only this node if any device is local to it.
 fn node_selector(
     problem: &Problem<'_>,
     claim: &Claim,

@@ -1,7 +1,7 @@
-//! The search: depth first, the first full solution wins.
+//! The search: depth first; the first complete solution wins.
 //!
-//! `allocateOne` in `allocator_*.go`, with the same steps. What does not depend on the search is
-//! in `judge`, what taking a device changes in `take`.
+//! Follows `allocateOne` in `allocator_*.go`, step by step. `judge` holds the checks that do not
+//! depend on the search, `take` what changes when a device is taken.
 
 mod bits;
 mod derived;
@@ -20,10 +20,10 @@ use super::problem::Problem;
 pub(super) use self::halt::Halt;
 pub(super) use self::solution::{Chosen, Solution};
 
-/// How many steps pass between two questions to the caller.
+/// The number of steps between two calls of [`Limits::stop`](crate::Limits::stop).
 const STOP_INTERVAL: u64 = 256;
 
-/// Searches; the answer and the number of steps.
+/// Runs the search. Returns the solution and the number of steps.
 pub(super) fn search(
     problem: &Problem<'_>,
     limits: Limits<'_>,
@@ -34,19 +34,19 @@ pub(super) fn search(
     (found.map(|found| found.then_some(Solution { chosen, subrequests, shares })), steps)
 }
 
-/// What the search fills next: the device of this number, of this subrequest, …
+/// The position in the search: claim, request, subrequest and device to fill next.
 #[derive(Clone, Copy, Debug, Default)]
 struct Position {
     claim: usize,
     request: usize,
     subrequest: usize,
     device: usize,
-    /// How many devices the claims before were given.
+    /// The number of devices chosen for earlier claims.
     chosen_before: usize,
 }
 
 impl Position {
-    /// The next request of the claim.
+    /// The position of the claim's next request.
     fn next_request(self) -> Self {
         Self { request: self.request + 1, subrequest: 0, device: 0, ..self }
     }
@@ -64,7 +64,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Fills the position and all after it. `start` is the first candidate that is tried.
+    /// Fills this position and all later ones. `start` is the first candidate to try.
     fn one(&mut self, at: Position, in_subrequest: bool, start: usize) -> Result<bool, Halt> {
         self.count_step()?;
         let problem = self.problem;
@@ -73,7 +73,7 @@ impl Search<'_, '_> {
             let chosen_before = self.chosen.len();
             let next = Position { claim: at.claim + 1, chosen_before, ..Position::default() };
             return match self.one(next, false, 0) {
-                // This claim may still be given fewer devices.
+                // Another choice may give this claim fewer devices.
                 Err(Halt::MaxSize) => Ok(false),
                 other => other,
             };
@@ -100,7 +100,7 @@ impl Search<'_, '_> {
         self.any(at, number, in_subrequest, start)
     }
 
-    /// Tries subrequests in order. Where all need too many devices, so does the request.
+    /// Tries subrequests in order. If all of them need too many devices, so does the request.
     fn first_available(&mut self, at: Position, count: usize) -> Result<bool, Halt> {
         let mut all_too_large = true;
         for subrequest in 0..count {
@@ -118,7 +118,7 @@ impl Search<'_, '_> {
         if all_too_large { Err(Halt::MaxSize) } else { Ok(false) }
     }
 
-    /// The next of all devices: it must be had, and there is no choice.
+    /// Takes the next device for mode `All`. It is required; there is no alternative.
     fn all(&mut self, at: Position, ask: usize, in_subrequest: bool) -> Result<bool, Halt> {
         let candidate = self.problem.asks[ask].all[at.device];
         let Some(undo) = self.take(ask, candidate, true)? else { return Ok(false) };
@@ -129,7 +129,7 @@ impl Search<'_, '_> {
         done
     }
 
-    /// Any device that fits, in order.
+    /// Tries every suitable device, in order.
     fn any(
         &mut self,
         at: Position,
@@ -155,14 +155,14 @@ impl Search<'_, '_> {
         Ok(false)
     }
 
-    /// The next candidate that is not in use and was not found unfit.
+    /// The next candidate that is neither in use nor known to be unsuitable.
     fn next_open(&self, ask: usize, from: usize) -> Option<usize> {
         let prepared = &self.problem.asks[ask];
         let refused = self.verdicts.refused(prepared.equivalent);
         if !prepared.ask.is_admin() {
             return bits::first_in_neither(self.busy.words(), refused, from);
         }
-        // With admin access a device is in use only where the same claim was given it.
+        // With admin access, only a device that the same claim already got counts as in use.
         let mut from = from;
         loop {
             let candidate = bits::first_in_neither(refused, refused, from)?;

@@ -1,4 +1,4 @@
-//! Which devices a request may have at all, free or not.
+//! Checks whether a request may have a device, whether it is free or not.
 
 use super::error::{AllocateError, Failure, SelectorFailure, SelectorPlace};
 use super::problem::{Candidate, PreparedAsk, Problem};
@@ -9,7 +9,7 @@ use crate::inventory::GatherError;
 use crate::slice::SliceTarget;
 
 impl Problem<'_> {
-    /// Whether a device passes the selectors and belongs to the node (`isSelectable`).
+    /// Returns true if a device passes the selectors and belongs to the node (`isSelectable`).
     pub(super) fn is_selectable(
         &self,
         claim: &Claim,

@@ -1,6 +1,6 @@
-//! Capacity during a search: what requests take of devices, and what is being taken.
+//! Capacity during a search: what requests take from devices, and what the search has taken.
 //!
-//! The allocating side of `consumable_capacity.go`.
+//! Follows the allocating side of `consumable_capacity.go`.
 
 use super::capacity::{Asked, CapacityError, Demand, demand};
 use crate::device::Device;
@@ -8,20 +8,20 @@ use crate::quantity::Quantity;
 use crate::settings::Settings;
 use crate::state::PoolState;
 
-/// What is known of a request and a device.
+/// What is known about a request and a device.
 #[derive(Clone, Debug)]
 enum Known {
     NotAsked,
-    /// The device lacks a capacity that is asked for.
+    /// The device lacks a requested capacity.
     Lacking,
     Demand(Demand),
 }
 
-/// Demands and shares of all candidates; filled when first asked.
+/// The demands and taken shares of all candidates; computed on first use.
 #[derive(Debug)]
 pub(super) struct Shares {
     candidates: usize,
-    /// By ask and candidate.
+    /// By request and candidate.
     demands: Vec<Known>,
     /// By candidate.
     taking: Vec<Taking>,
@@ -36,7 +36,7 @@ struct Taking {
 }
 
 impl Shares {
-    /// For so many candidates.
+    /// Creates shares for this number of candidates.
     pub(super) fn new(candidates: usize) -> Self {
         Self { candidates, demands: Vec::new(), taking: Vec::new() }
     }
@@ -50,7 +50,8 @@ impl Shares {
         &mut self.demands[ask * self.candidates + candidate]
     }
 
-    /// Whether a device has what an ask takes, beside what is in use and being taken.
+    /// Returns true if the device has the capacity that a request takes, given what is in use and
+    /// taken.
     pub(super) fn fits(
         &mut self,
         (ask, asked): (usize, Asked<'_>),
@@ -71,9 +72,9 @@ impl Shares {
         Ok(demand.fits((taking.shares > 0).then_some(&*taking.sums)))
     }
 
-    /// Takes a share that was found to fit, where anything is asked or there to be taken.
+    /// Takes a share. The caller has checked that it fits, unless there is no capacity to check.
     pub(super) fn take(&mut self, ask: usize, candidate: usize) {
-        // Where nothing is asked or there to be taken, nobody asked whether it fits.
+        // Without a capacity to check, `fits` was not called for this pair.
         self.at(ask, candidate);
         let Self { demands, taking, candidates } = self;
         let (taking, amounts) =
@@ -85,7 +86,7 @@ impl Shares {
         }
     }
 
-    /// Gives a share back.
+    /// Releases a share.
     pub(super) fn give_back(&mut self, ask: usize, candidate: usize) {
         let Self { demands, taking, candidates } = self;
         let (taking, amounts) =
@@ -96,19 +97,19 @@ impl Shares {
         }
     }
 
-    /// What a share takes that was taken, in the order of the device's capacities.
+    /// The amounts of a taken share, in the order of the device's capacities.
     pub(super) fn amounts(&self, ask: usize, candidate: usize) -> impl Iterator<Item = Quantity> {
         let known = self.demands.get(ask * self.candidates + candidate);
         known.map_or(&[][..], amounts).iter().map(|(amount, _)| *amount)
     }
 
-    /// Whether a share of the device is being taken.
+    /// Returns true if the search has taken a share of the device.
     pub(super) fn is_taking(&self, candidate: usize) -> bool {
         self.taking.get(candidate).is_some_and(|taking| taking.shares > 0)
     }
 }
 
-/// What a request takes of each capacity, and what is left.
+/// The amount that a request takes of each capacity, and what is left.
 fn amounts(known: &Known) -> &[(Quantity, i128)] {
     match known {
         Known::Demand(demand) => &demand.amounts,

@@ -1,5 +1,5 @@
-//! From text to a tree that can be evaluated: names become slots, field accesses on the device
-//! become look-ups, calls become function pointers.
+//! Compiles a parsed expression into an evaluable tree: names become slots, field accesses on the
+//! device become look-ups, calls become function pointers.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr,
@@ -31,7 +31,7 @@ pub(crate) fn program(expression: &str) -> Result<Node, CompileError> {
     Scope::default().node(&tree)
 }
 
-/// The variables that are visible, from the outermost; a slot is an index into it.
+/// The visible variables, outermost first; a slot is an index into them.
 #[derive(Default)]
 struct Scope {
     names: Vec<String>,
@@ -129,7 +129,7 @@ impl Scope {
             Some(Expr::Ident(name)) if name == "cel" && call.func_name == "bind" => {
                 self.bind(&call.args)
             }
-            // A function with a dot in its name: `sets.contains`, `lists.range`.
+            // A function with a namespace: `sets.contains`, `lists.range`.
             Some(Expr::Ident(name)) if functions::is_namespace(name) && !self.knows(name) => {
                 let name = format!("{name}.{}", call.func_name);
                 self.function(None, &name, &call.args)
@@ -248,7 +248,7 @@ impl Scope {
         entries.collect::<Result<_, _>>().map(Node::Map)
     }
 
-    /// Compiles with more variables in sight.
+    /// Compiles with additional variables in scope.
     fn with<T>(&mut self, names: &[&str], compile: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.names.len();
         self.names.extend(names.iter().map(|name| (*name).to_owned()));
@@ -279,7 +279,8 @@ impl Scope {
         Ok(Node::Bind { value, body })
     }
 
-    /// `o.optMap(x, e)` is `e` of the value as an optional, `optFlatMap` an `e` that is one.
+    /// Compiles `o.optMap(x, e)`, which wraps `e` into an optional, and `o.optFlatMap(x, e)`, where
+    /// `e` is an optional itself.
     fn optional_macro(
         &mut self,
         target: &IdedExpr,
@@ -289,7 +290,7 @@ impl Scope {
     ) -> Compiled {
         let name = variable(name)?;
         let target = self.boxed(target)?;
-        // The optional itself takes a slot, then its value.
+        // One slot holds the optional itself, the next its value.
         self.with(&["@optional"], |scope| {
             let slot = scope.names.len() - 1;
             let method = |name| functions::find(name, true, 1).ok_or_else(|| undeclared(name));
@@ -312,7 +313,7 @@ impl Scope {
         })
     }
 
-    /// The comprehensions with a key and a value (`ext.TwoVarComprehensions` of cel-go).
+    /// Compiles the comprehensions with two variables (`ext.TwoVarComprehensions` of cel-go).
     fn two_variable_macro(
         &mut self,
         target: &IdedExpr,
@@ -340,7 +341,7 @@ fn is_two_variable_macro(name: &str, rest: usize) -> bool {
     }
 }
 
-/// A pattern that stands in the expression is compiled with it, whether it is met or not
+/// Checks a literal pattern. It is compiled with the expression, whether it is evaluated or not
 /// (`ValidateRegexLiterals` and `RegexOptimization` of cel-go).
 fn check_pattern(pattern: Option<&Node>) -> Result<(), CompileError> {
     let Some(Node::Literal(Value::String(pattern))) = pattern else { return Ok(()) };

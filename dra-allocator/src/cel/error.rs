@@ -1,40 +1,41 @@
-//! What can go wrong with an expression.
+//! Errors of expressions.
 
 use std::fmt::Display;
 
 /// An expression does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// Kubernetes refuses it too.
+    /// Kubernetes rejects it too.
     #[error("compilation failed: {0}")]
     Invalid(String),
-    /// Kubernetes knows what it uses, this crate does not.
-    #[error("`{0}` of CEL is not supported here")]
+    /// Kubernetes supports it, this crate does not.
+    #[error("CEL feature `{0}` is not supported")]
     Unsupported(String),
 }
 
 /// The kinds of runtime errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// A map has no such key; mostly a device without the attribute.
+    /// A map lacks the key; usually a device lacks the attribute.
     NoSuchKey,
-    /// A function or operator is not defined for such values.
+    /// A function or operator is not defined for these values.
     NoSuchOverload,
-    /// The expression is neither true nor false.
+    /// The result is not a boolean.
     NotBool,
-    /// An attribute of the device is of a kind that CEL cannot read.
+    /// An attribute of the device has a kind that CEL cannot read.
     UnsupportedAttribute,
-    /// A value cannot be what a function makes of it.
+    /// A value cannot be converted as a function requires.
     InvalidValue,
-    /// An index is outside a list, a number outside its range, a division by zero.
+    /// An index outside a list, a number outside its range, or a division by zero.
     OutOfRange,
-    /// The evaluation takes more work than is allowed.
+    /// The evaluation exceeds the work limit.
     TooExpensive,
-    /// The expression needs what this crate does not have; Kubernetes may know an answer.
+    /// The expression needs something that this crate does not support; Kubernetes may have a
+    /// result.
     Unsupported,
 }
 
-/// An expression fails on a device.
+/// An expression failed on a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RuntimeError {
@@ -74,7 +75,7 @@ impl RuntimeError {
         Self::new(ErrorClass::NotBool, text)
     }
 
-    /// What Kubernetes says of the error (`EnhanceRuntimeError` in `cel/errors.go`).
+    /// The hint that Kubernetes adds to the error (`EnhanceRuntimeError` in `cel/errors.go`).
     pub fn hint(&self) -> Option<&'static str> {
         (self.class == ErrorClass::NoSuchKey).then_some(
             "consider using CEL optional chaining (.? followed by orValue()) or guarding the \

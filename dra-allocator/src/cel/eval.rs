@@ -1,7 +1,7 @@
-//! Evaluation of a compiled expression on a device.
+//! Evaluates a compiled expression on a device.
 //!
-//! `&&`, `||` and the macros made of them absorb errors as CEL defines it: one side that
-//! decides is enough, whatever the other side does. Everything else is strict.
+//! `&&`, `||` and the macros built on them absorb errors as CEL defines it: if one side decides the
+//! result, an error on the other side is ignored. Everything else is strict.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::name::QualifiedName;
 
 type Evaluated = Result<Value, RuntimeError>;
 
-/// Evaluates on a device.
+/// Evaluates an expression on a device.
 pub(crate) fn evaluate(root: &Node, device: &Device) -> Evaluated {
     Evaluator { device, slots: Vec::new(), work: Work::default() }.node(root)
 }
@@ -101,7 +101,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `decisive` is the value of one side that decides: false for `&&`, true for `||`.
+    /// Evaluates `&&` or `||`. `decisive` is the value that decides the result: false for `&&`,
+    /// true for `||`.
     fn logic(&mut self, left: &Node, right: &Node, decisive: bool) -> Evaluated {
         let left = self.node(left);
         if matches!(left, Ok(Value::Bool(value)) if value == decisive) {
@@ -116,8 +117,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The comparison that almost every selector begins with, `device.driver == "…"` or
-    /// `device.attributes["…"].x == "…"`, without making values of the texts.
+    /// Fast path for the comparison that almost every selector begins with, `device.driver == "…"`
+    /// or `device.attributes["…"].x == "…"`, without building values.
     fn compare_text(&self, operator: Comparison, left: &Node, right: &Node) -> Option<bool> {
         let Node::Literal(Value::String(right)) = right else { return None };
         let left = match left {
@@ -171,7 +172,7 @@ impl Evaluator<'_> {
                 }
                 Ok(false)
             }
-            // Unlike a look-up, `in` knows which domains the device has.
+            // Unlike a look-up, `in` distinguishes the domains that the device has.
             Value::AttributeDomains | Value::CapacityDomains => {
                 let Value::Map(entries) = container.built(self.device)? else { return Ok(false) };
                 Ok(find(&entries, item)?.is_some())
@@ -202,7 +203,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The value of a key of a map. A domain that the device does not have is an empty map.
+    /// The value of a key of a map. A missing domain of the device is an empty map.
     fn find(&self, of: &Value, key: &Value) -> Result<Option<Value>, RuntimeError> {
         let text = match key {
             Value::String(text) => Some(text),
@@ -232,7 +233,7 @@ impl Evaluator<'_> {
             }
             (Value::Device, Some(field)) => Ok(self.device_field(field)),
             (Value::Optional(Some(inner)), _) => self.find(inner, key),
-            // Indexing what is no container: cel-go says that the key does not exist.
+            // Indexing a value that is not a container: cel-go reports a missing key.
             (
                 Value::Int(_)
                 | Value::Uint(_)
@@ -326,8 +327,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// The values of the loop variables, turn by turn: elements or keys; with two variables
-/// indices or keys, and elements or values.
+/// The values of the loop variables, per iteration: elements or keys; with two variables, indices
+/// or keys with elements or values.
 fn turns(range: &Value, two: bool) -> Result<Vec<(Value, Option<Value>)>, RuntimeError> {
     match range {
         Value::List(values) if two => Ok(values
@@ -367,7 +368,7 @@ fn element(values: &[Value], key: &Value, optional: bool) -> Evaluated {
     }
 }
 
-/// Whether a published name is the id in the domain.
+/// Returns true if the published name is `domain/id`.
 fn is_named(name: &QualifiedName, driver: &str, domain: &str, id: &str) -> bool {
     name.domain().unwrap_or(driver) == domain && name.id() == id
 }

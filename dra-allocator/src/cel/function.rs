@@ -1,4 +1,4 @@
-//! A function, as it stands in a compiled expression.
+//! Functions of compiled expressions.
 
 use super::error::RuntimeError;
 use super::value::Value;
@@ -6,12 +6,12 @@ use crate::device::Device;
 
 pub(crate) type Evaluated = Result<Value, RuntimeError>;
 
-/// A function; of a method the receiver is the first argument.
+/// A function. For a method, the receiver is the first argument.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     method: bool,
-    /// The numbers of arguments that it can have, from and to.
+    /// The minimum and maximum number of arguments.
     arguments: (usize, usize),
     pub(crate) call: fn(&[Value], &Device) -> Evaluated,
 }
@@ -33,7 +33,7 @@ pub(super) const fn method(
 }
 
 impl Function {
-    /// Whether a call of this name with so many arguments is one of it.
+    /// Returns true if a call with this name and number of arguments calls this function.
     pub(super) fn is_called(&self, name: &str, is_method: bool, arguments: usize) -> bool {
         self.name == name
             && self.method == is_method

@@ -1,7 +1,7 @@
 //! The functions of expressions, and the loops of the two-variable macros.
 //!
-//! What exists is what `k8s.io/apiserver/pkg/cel/environment/base.go` puts into the newest
-//! environment. A name from there that is not in the table is refused as unsupported.
+//! The list is that of the newest environment in `k8s.io/apiserver/pkg/cel/environment/base.go`. A
+//! function from there that is not implemented is rejected as unsupported.
 
 mod arithmetic;
 mod convert;
@@ -14,7 +14,7 @@ mod strings;
 
 use super::function::Function;
 
-/// The function of a name for a number of arguments.
+/// Finds the function for a name and number of arguments.
 pub(crate) fn find(name: &str, is_method: bool, arguments: usize) -> Option<&'static Function> {
     let tables = [
         arithmetic::FUNCTIONS,
@@ -28,17 +28,17 @@ pub(crate) fn find(name: &str, is_method: bool, arguments: usize) -> Option<&'st
     tables.into_iter().flatten().find(|function| function.is_called(name, is_method, arguments))
 }
 
-/// Whether functions have this name and a dot in front of theirs.
+/// Returns true if the name is a namespace of functions.
 pub(crate) fn is_namespace(name: &str) -> bool {
     matches!(name, "sets" | "lists" | "optional" | "ip" | "format" | "strings")
 }
 
-/// Whether Kubernetes has a function of this name that this crate has not.
+/// Returns true if Kubernetes has a function with this name that this crate does not implement.
 pub(crate) fn is_unsupported(name: &str) -> bool {
     UNSUPPORTED.contains(&name) || name.starts_with("format.")
 }
 
-/// Functions of the environment that are not built here: times and durations, named formats,
+/// Functions of the environment that are not implemented: times and durations, named formats,
 /// sorting by a key, quoting.
 const UNSUPPORTED: &[&str] = &[
     "duration",

@@ -1,6 +1,6 @@
-//! The loops of the macros with a key and a value.
+//! The loops of the two-variable macros.
 //!
-//! `ext.TwoVarComprehensions` of cel-go: `all`, `exists`, `existsOne`, `transformList`,
+//! Follows `ext.TwoVarComprehensions` of cel-go: `all`, `exists`, `existsOne`, `transformList`,
 //! `transformMap` and `transformMapEntry`.
 
 use super::functions;
@@ -29,7 +29,7 @@ fn is_one(number: Node) -> Node {
     Node::Compare { operator: Comparison::Equal, left, right }
 }
 
-/// The loop of a macro; `accumulator` is the slot of its result. The range is not filled in.
+/// The loop of a macro; `accumulator` is the slot of its result. The caller sets the range.
 pub(crate) fn two_variable_loop(
     name: &str,
     mut arguments: Vec<Node>,

@@ -1,13 +1,13 @@
-//! The maps of a device, as values: `device.attributes`, `device.capacity` and what is in them.
+//! Builds the maps of a device as values: `device.attributes`, `device.capacity` and their entries.
 //!
-//! A selector mostly looks at one entry, so they are built only where an expression needs all.
+//! Most selectors read one entry, so maps are built only if an expression needs all of a map.
 
 use super::error::RuntimeError;
 use super::value::Value;
 use crate::device::Device;
 
 impl Value {
-    /// The value with the maps of the device built, where it is one.
+    /// Returns the value; if it stands for a map of the device, builds the map.
     pub(super) fn built(&self, device: &Device) -> Result<Self, RuntimeError> {
         let driver = &device.id.driver;
         let string = |text: &str| Self::String(text.into());

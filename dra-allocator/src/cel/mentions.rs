@@ -1,7 +1,8 @@
-//! Which attributes of a device an expression can look at.
+//! The attributes of a device that an expression can read.
 //!
-//! Two devices that agree in these pass or fail together, all else being equal. What cannot be
-//! told from the expression counts as everything.
+//! Two devices that agree in these attributes, and in everything else that the expression reads,
+//! have the same result. If the attributes cannot be determined, the expression counts as reading
+//! all of them.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +31,7 @@ impl Mentions {
         }
     }
 
-    /// Adds what an expression looks at.
+    /// Adds the attributes that an expression reads.
     pub(super) fn add_node(&mut self, node: &Node) {
         match node {
             Node::Attribute { name, .. } => self.add(name),
@@ -45,7 +46,7 @@ impl Mentions {
                 self.member(right, text(left));
                 self.add_node(left);
             }
-            // The device, or a map of its attributes, as a value.
+            // The device, or a map of its attributes, is used as a value.
             Node::Literal(Value::Device | Value::AttributeDomains | Value::AttributesOf(_)) => {
                 *self = Self::Any;
             }
@@ -53,7 +54,7 @@ impl Mentions {
         }
     }
 
-    /// A member of a value, or the question whether there is one.
+    /// Adds a member access, or a test whether the member exists.
     fn member(&mut self, of: &Node, id: Option<&str>) {
         match (of, id) {
             (Node::Literal(Value::AttributesOf(domain)), Some(id)) => {

@@ -1,11 +1,11 @@
-//! How deep an expression nests, before it is parsed: the parser, the tree and its evaluation go
-//! down recursively, and what is too deep would overrun the stack.
+//! Limits how deep an expression nests, before it is parsed. The parser, the tree and the
+//! evaluation are recursive, so deep nesting would overflow the stack.
 
-/// The deepest that is parsed. Of what people write nothing comes near: `&&` and `||` do not
-/// count, since the parser balances them.
+/// The maximum depth. Real expressions stay far below it: `&&` and `||` do not count, since the
+/// parser balances them.
 pub(super) const MAX_NESTING: usize = 100;
 
-/// An upper bound of the depth of the tree: of each open bracket the operators since the last
+/// An upper bound of the depth of the tree: for each open bracket, the operators since the last
 /// comma, `&&` or `||`.
 pub(super) fn nesting(text: &str) -> usize {
     let mut open = vec![0_usize];
@@ -29,7 +29,7 @@ pub(super) fn nesting(text: &str) -> usize {
             }
             b')' | b']' | b'}' if open.len() > 1 => {
                 open.pop();
-                // The bracket is an operator of what it stands in.
+                // The bracket is an operator of the expression around it.
                 count_one(&mut open);
                 above = above.saturating_sub(open.last().copied().unwrap_or_default());
             }
@@ -52,7 +52,7 @@ fn count_one(open: &mut [usize]) {
     open.last_mut().into_iter().for_each(|count| *count += 1);
 }
 
-/// Where the text goes on after a string that begins here.
+/// The position after the string that begins at `start`.
 fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let quote = bytes[start];
     let raw = start > 0 && matches!(bytes[start - 1], b'r' | b'R');

@@ -41,7 +41,7 @@ fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// A URL of an absolute path, or with a scheme and a host.
+/// A URL with an absolute path, or with a scheme and a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(super) scheme: String,

@@ -15,7 +15,7 @@ pub(crate) enum Node {
     Driver,
     /// `device.allowMultipleAllocations`.
     AllowsMultipleAllocations,
-    /// `device.attributes["domain"].id`, by its full name `domain/id`.
+    /// `device.attributes["domain"].id`, with its full name `domain/id`.
     Attribute {
         name: Arc<str>,
         id: Arc<str>,
@@ -49,7 +49,7 @@ pub(crate) enum Node {
         function: &'static Function,
         arguments: Vec<Self>,
     },
-    /// `or` and `orValue` of optionals evaluate their argument only when it is needed.
+    /// `or` and `orValue` of optionals evaluate their argument only if needed.
     OrElse {
         optional: Box<Self>,
         otherwise: Box<Self>,
@@ -58,14 +58,14 @@ pub(crate) enum Node {
     List(Vec<(Self, bool)>),
     Map(Vec<(Self, Self, bool)>),
     Comprehension(Box<Comprehension>),
-    /// `cel.bind`: the value is evaluated once, into the next slot.
+    /// `cel.bind`: evaluates the value once and stores it in the next slot.
     Bind {
         value: Box<Self>,
         body: Box<Self>,
     },
 }
 
-/// The operators that compare.
+/// The comparison operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Equal,
@@ -77,8 +77,8 @@ pub(crate) enum Comparison {
     In,
 }
 
-/// A loop over a list or a map. Its slots are, from the first free one: the accumulator, then
-/// the variable or variables of the loop.
+/// A loop over a list or a map. Its slots, from the first free one: the accumulator, then the
+/// variable or variables of the loop.
 #[derive(Debug)]
 pub(crate) struct Comprehension {
     pub(crate) range: Node,
@@ -90,7 +90,7 @@ pub(crate) struct Comprehension {
 }
 
 impl Node {
-    /// The nodes that this one is made of.
+    /// The child nodes.
     pub(crate) fn children(&self) -> Vec<&Self> {
         match self {
             Self::Literal(_)

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::value::Value;
 
-/// The order of two values: none where they cannot be compared, none inside with a NaN.
+/// The order of two values: `None` if they cannot be compared, `Some(None)` with a NaN.
 #[allow(clippy::option_option, reason = "no order and an unordered pair are two things")]
 pub(super) fn order(left: &Value, right: &Value) -> Option<Option<Ordering>> {
     match (left, right) {

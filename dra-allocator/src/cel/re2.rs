@@ -1,9 +1,9 @@
-//! Regular expressions as CEL has them: RE2's, in the version of Go's `regexp`.
+//! Regular expressions with the syntax of Go's `regexp`, which is the RE2 that CEL uses.
 //!
-//! Follows `regexp/syntax/parse.go` of Go 1.26. The tree goes to `regex-automata`, which searches
-//! as Go does: the leftmost match, of several the one that comes first in the pattern. The syntax
-//! of the crate `regex` is another one: its `\w`, `\d`, `\s` and `\b` are Unicode's, its classes
-//! know operators, and it has flags and escapes that Go refuses.
+//! Follows `regexp/syntax/parse.go` of Go 1.26. `regex-automata` runs the parsed tree and finds the
+//! same match as Go: the leftmost one, and of several the first alternative. The syntax of the
+//! crate `regex` differs: its `\w`, `\d`, `\s` and `\b` are Unicode's, its classes have operators,
+//! and it has flags and escapes that Go rejects.
 
 mod class;
 mod cursor;
@@ -20,22 +20,22 @@ use self::error::Kind;
 
 pub(super) use self::error::SyntaxError;
 
-/// How often a thing may be repeated, with all repetitions around it.
+/// The maximum repeat count, multiplied over nested repetitions.
 const MAX_REPEAT: u32 = 1000;
 
-/// How deep a pattern may nest (`maxHeight`).
+/// The maximum nesting of a pattern (`maxHeight`).
 const MAX_HEIGHT: usize = 1000;
 
-/// The most bytes of a compiled pattern. Go allows 3.3 million instructions.
+/// The maximum size of a compiled pattern, in bytes. Go allows 3.3 million instructions.
 const MAX_SIZE: usize = 32 << 20;
 
 /// A pattern cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PatternError {
-    /// Go refuses it as well.
+    /// Go rejects it too.
     #[error(transparent)]
     Syntax(#[from] SyntaxError),
-    /// It needs more memory than it is given here.
+    /// It needs more memory than the limit.
     #[error("a regular expression that needs more than {MAX_SIZE} bytes is not supported")]
     TooLarge(#[source] Box<BuildError>),
 }
@@ -48,7 +48,7 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, PatternError> {
     built.map_err(|error| PatternError::TooLarge(error.into()))
 }
 
-/// Checks a pattern without compiling it.
+/// Checks the syntax of a pattern without compiling it.
 pub(super) fn check(pattern: &str) -> Result<(), SyntaxError> {
     parse(pattern).map(|_| ())
 }
@@ -61,17 +61,17 @@ fn parse(pattern: &str) -> Result<Hir, SyntaxError> {
     parser.end()
 }
 
-/// The flags of a point in the pattern.
+/// The flags that apply at a position in the pattern.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "flags are a set of booleans")]
 struct Flags {
-    /// `i`: letters stand for both cases.
+    /// `i`: letters match both cases.
     folds: bool,
-    /// `m`: `^` and `$` stand for the ends of lines.
+    /// `m`: `^` and `$` match at line ends.
     multi_line: bool,
-    /// `s`: `.` stands for a line feed too.
+    /// `s`: `.` also matches a line feed.
     dot_all: bool,
-    /// `U`: repetitions prefer fewer, and with `?` more.
+    /// `U`: repetitions are lazy, and greedy with `?`.
     lazy: bool,
 }
 
@@ -80,7 +80,7 @@ struct Flags {
 struct Part {
     tree: Hir,
     height: usize,
-    /// How often the most repeated thing in it is repeated.
+    /// The largest repeat count in it, multiplied over nested repetitions.
     repeats: u32,
 }
 
@@ -89,7 +89,7 @@ impl Part {
         Self { tree, height: 1, repeats: 1 }
     }
 
-    /// Several parts in one.
+    /// Joins several parts into one.
     fn join(mut parts: Vec<Self>, join: fn(Vec<Hir>) -> Hir) -> Self {
         if parts.len() == 1
             && let Some(only) = parts.pop()
@@ -102,7 +102,7 @@ impl Part {
     }
 }
 
-/// A group that is open, or the whole pattern.
+/// An open group, or the whole pattern.
 #[derive(Debug, Default)]
 struct Group {
     /// The flags around it.
@@ -132,11 +132,11 @@ struct Parser<'p> {
     pattern: &'p str,
     cursor: Cursor<'p>,
     flags: Flags,
-    /// The group that the cursor is in.
+    /// The innermost open group.
     group: Group,
-    /// Those around it.
+    /// The enclosing groups.
     around: Vec<Group>,
-    /// Where the repetition begins that was just read.
+    /// The start of the repetition that was just parsed.
     repeated: Option<&'p str>,
 }
 
@@ -169,7 +169,7 @@ impl<'p> Parser<'p> {
         self.push(Hir::class(Class::Unicode(class)));
     }
 
-    /// Reads the next part of the pattern.
+    /// Parses the next part of the pattern.
     fn token(&mut self) -> Result<(), SyntaxError> {
         let start = self.cursor.rest();
         let repeated = self.repeated.take();
@@ -207,7 +207,7 @@ impl<'p> Parser<'p> {
         self.push(Hir::look(look));
     }
 
-    /// `(`, with what may follow a `?`.
+    /// Parses `(`, with what may follow a `?`.
     fn open(&mut self) -> Result<(), SyntaxError> {
         let start = self.cursor.rest();
         if !start.starts_with("(?") {
@@ -226,7 +226,7 @@ impl<'p> Parser<'p> {
         self.flags = inner;
     }
 
-    /// `(?P<name>` or `(?<name>`.
+    /// Parses `(?P<name>` or `(?<name>`.
     fn open_named(&mut self) -> Result<(), SyntaxError> {
         let start = self.cursor.rest();
         let invalid = |part| SyntaxError::new(Kind::NamedCapture, part);
@@ -242,7 +242,7 @@ impl<'p> Parser<'p> {
         Ok(())
     }
 
-    /// `(?flags)` or `(?flags:`.
+    /// Parses `(?flags)` or `(?flags:`.
     fn open_with_flags(&mut self) -> Result<(), SyntaxError> {
         let start = self.cursor.rest();
         self.cursor.skip(2);
@@ -291,8 +291,8 @@ impl<'p> Parser<'p> {
         Ok(())
     }
 
-    /// `*`, `+`, `?` or `{…}`; braces that are no repetition stand for themselves. `repeated` is
-    /// where the repetition begins that comes directly before.
+    /// Parses `*`, `+`, `?` or `{…}`; braces that are not a repetition are literal. `repeated` is
+    /// the start of a repetition directly before.
     fn repetition(&mut self, repeated: Option<&'p str>) -> Result<(), SyntaxError> {
         let start = self.cursor.rest();
         let counted = start.starts_with('{');
@@ -333,7 +333,7 @@ impl<'p> Parser<'p> {
         Ok(())
     }
 
-    /// `{2}`, `{2,}` or `{2,3}`, if that comes next.
+    /// Parses `{2}`, `{2,}` or `{2,3}`; `None` if something else comes next.
     fn counts(&mut self) -> Result<Option<(u32, Option<u32>)>, SyntaxError> {
         let start = self.cursor.rest();
         let Some(end) = start.find('}') else { return Ok(None) };
@@ -374,7 +374,7 @@ impl<'p> Parser<'p> {
                 }
                 match char::from_u32(self.cursor.escape()?) {
                     Some(c) => self.push_char(c),
-                    // A surrogate, which no text has.
+                    // A surrogate, which no string contains.
                     None => self.push(Hir::fail()),
                 }
             }
@@ -383,8 +383,8 @@ impl<'p> Parser<'p> {
     }
 }
 
-/// A number as it stands in a repetition: without leading zeros. One that is too large is one that
-/// is not allowed.
+/// Parses a number in a repetition, without leading zeros. A number that overflows exceeds the
+/// limit anyway.
 fn number(digits: &str) -> Option<u32> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number || (digits.len() > 1 && digits.starts_with('0')) {

@@ -9,7 +9,7 @@ use super::network::{Cidr, Url};
 use crate::device::{AttributeValue, DeviceCapacity};
 use crate::quantity::Quantity;
 
-/// A value. The maps of the device are not built; they are looked up in the device.
+/// A value. Maps of the device are not built; they are looked up in the device.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Null,
@@ -20,7 +20,7 @@ pub(crate) enum Value {
     String(Arc<str>),
     Bytes(Arc<[u8]>),
     List(Arc<[Self]>),
-    /// Entries in the order in which they were made; keys differ.
+    /// Entries in order of creation; keys are unique.
     Map(Arc<[(Self, Self)]>),
     Optional(Option<Arc<Self>>),
     Type(Arc<str>),
@@ -88,7 +88,7 @@ impl Value {
         }
     }
 
-    /// An attribute's value; those of unknown kinds have been refused before.
+    /// Converts an attribute value. Unknown kinds have been rejected before.
     pub(crate) fn of_attribute(value: &AttributeValue) -> Result<Self, RuntimeError> {
         let texts = |texts: &Arc<[Arc<str>]>| texts.iter().cloned().map(Self::String).collect();
         Ok(match value {
@@ -117,8 +117,9 @@ impl Value {
         Self::Quantity(capacity.value)
     }
 
-    /// Equality as CEL defines it: between numbers of different types too, and false between
-    /// other types; Kubernetes' own types know no equality but with their kind.
+    /// Equality as CEL defines it: numbers of different types can be equal; other values of
+    /// different types are not equal. Kubernetes' own types support equality only with their own
+    /// type.
     pub(crate) fn equals(&self, other: &Self) -> Result<bool, RuntimeError> {
         Ok(match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -133,7 +134,7 @@ impl Value {
                 (a, b) => a.is_none() && b.is_none(),
             },
             (Self::Quantity(a), Self::Quantity(b)) => a == b,
-            // Build data does not count (`Version.Compare` of blang/semver).
+            // Build metadata does not count (`Version.Compare` of blang/semver).
             (Self::Semver(a), Self::Semver(b)) => a.cmp_precedence(b) == Ordering::Equal,
             (Self::Ip(a), Self::Ip(b)) => a == b,
             (Self::Cidr(a), Self::Cidr(b)) => a == b,
@@ -148,7 +149,7 @@ impl Value {
         })
     }
 
-    /// The order of two numbers of any type; none with a NaN, or where one is no number.
+    /// The order of two numbers of any type; `None` with a NaN, or if one is not a number.
     pub(crate) fn compare_numbers(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Double(a), Self::Double(b)) => a.partial_cmp(b),
@@ -180,7 +181,7 @@ impl Value {
         Some(whole.cmp(&truncated).then(0.0_f64.partial_cmp(&fraction)?))
     }
 
-    /// What a derived attribute makes of the value (`valToDeviceAttribute`).
+    /// Converts a value into a derived attribute (`valToDeviceAttribute`).
     pub(crate) fn into_attribute(self) -> Result<AttributeValue, RuntimeError> {
         let mixed = || RuntimeError::invalid("the elements of the list differ in type");
         Ok(match self {

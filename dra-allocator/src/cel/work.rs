@@ -1,13 +1,13 @@
-//! How much work an evaluation may be.
+//! Limits the work of an evaluation.
 //!
-//! The API server estimates costs and refuses what may cost more than a million units; the
-//! scheduler counts again and stops there (`CostLimit` in `cel/compile.go`). Here the work is
-//! counted in coarser units, with a limit that no expression reaches which passes there.
+//! The API server estimates the cost of an expression and rejects more than a million units; the
+//! scheduler counts again and stops there (`CostLimit` in `cel/compile.go`). This crate counts in
+//! coarser units, with a limit above every expression that Kubernetes accepts.
 
 use super::error::RuntimeError;
 use super::value::Value;
 
-/// The most units of one evaluation: nodes visited, and elements of what functions take and give.
+/// The maximum units per evaluation: nodes visited, and elements of arguments and results.
 const MAX_WORK: u64 = 4_000_000;
 
 /// The work of compiling a regular expression.
@@ -36,7 +36,7 @@ impl Work {
         }
     }
 
-    /// Charges a call before it is made: many functions look at each pair of elements.
+    /// Charges a call before it runs: many functions compare each pair of elements.
     pub(super) fn charge_call(
         &mut self,
         name: &str,
@@ -56,7 +56,7 @@ impl Work {
     }
 }
 
-/// The elements of a value, those of elements included, and a unit for each sixteen bytes of
+/// The number of elements of a value, nested ones included, plus one unit per sixteen bytes of
 /// text. Counting stops above the limit.
 fn weight(value: &Value, limit: u64) -> u64 {
     let bytes = |length: usize| 1 + u64::try_from(length / 16).unwrap_or(u64::MAX);

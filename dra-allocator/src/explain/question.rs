@@ -1,4 +1,4 @@
-//! What is asked of the allocator.
+//! The input of an allocation attempt.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::inventory::Inventory;
 use crate::settings::Settings;
 use crate::state::AllocatedState;
 
-/// What is asked of the allocator, but for the claims.
+/// The input of an allocation attempt, without the claims.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question<'a> {
     pub(super) inventory: &'a Inventory,

@@ -1,6 +1,6 @@
-//! Changes to claims, or to what is in use, that would make claims fit.
+//! Finds changes to claims, or to what is in use, that would make claims fit.
 //!
-//! Each change is tried by itself, by the allocator itself.
+//! The allocator tries each change separately.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::claim::{AllocationMode, Ask, Claim, RequestKind, Toleration};
 use crate::name::{ClaimName, DeviceId};
 use crate::state::AllocatedState;
 
-/// The most devices in use that are tried one by one.
+/// The maximum number of devices in use that are tried one by one.
 const MAX_FREED: usize = 64;
 
 /// A change that would make claims fit.
@@ -22,21 +22,21 @@ pub enum Relaxation {
         /// The request.
         request: Arc<str>,
     },
-    /// Wait until one device is free.
+    /// Wait until one device is released.
     Free {
         /// The device.
         device: DeviceId,
-        /// Who holds it.
+        /// The claim that holds it, if known.
         holder: Option<ClaimName>,
     },
-    /// Ask for no amounts of capacity.
+    /// Remove the capacity requests.
     DropCapacity {
         /// The claim.
         claim: ClaimName,
         /// The request.
         request: Arc<str>,
     },
-    /// Leave a selector of a request out.
+    /// Remove a selector from a request.
     DropSelector {
         /// The claim.
         claim: ClaimName,
@@ -45,29 +45,29 @@ pub enum Relaxation {
         /// The selector.
         expression: Arc<str>,
     },
-    /// Leave a constraint out.
+    /// Remove a constraint.
     DropConstraint {
         /// The claim.
         claim: ClaimName,
-        /// Which constraint.
+        /// The index of the constraint.
         index: usize,
         /// The attribute that it compares.
         attribute: Arc<str>,
     },
-    /// Ask for fewer devices.
+    /// Request fewer devices.
     Fewer {
         /// The claim.
         claim: ClaimName,
         /// The request.
         request: Arc<str>,
-        /// How many, instead.
+        /// The number of devices to request instead.
         count: i64,
     },
-    /// Wait until all devices of the node are free.
+    /// Wait until all devices of the node are released.
     FreeAll,
 }
 
-/// The changes that would do, the smallest first.
+/// The changes that would make the claims fit, smallest first.
 pub(super) fn relaxations(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
     let mut found: Vec<Relaxation> = claim_changes(claims)
         .into_iter()
@@ -76,7 +76,7 @@ pub(super) fn relaxations(question: &Question<'_>, claims: &[Claim]) -> Vec<Rela
         .collect();
     found.extend(freed(question, claims));
     found.sort_by_key(Relaxation::size);
-    // Of each request the largest count that fits is enough.
+    // For each request, only the largest count that fits is reported.
     let mut seen: Vec<(ClaimName, Arc<str>)> = Vec::new();
     found.retain(|relaxation| match relaxation {
         Relaxation::Fewer { claim, request, .. } => {
@@ -91,8 +91,8 @@ pub(super) fn relaxations(question: &Question<'_>, claims: &[Claim]) -> Vec<Rela
 }
 
 impl Relaxation {
-    /// How large a change it is, smaller ones first: the order in which a person would
-    /// consider them.
+    /// The size of the change, for sorting: smaller changes come first, in the order in which a
+    /// person would consider them.
     pub fn size(&self) -> (u8, i64) {
         match self {
             Self::Tolerate { .. } => (0, 0),
@@ -125,7 +125,7 @@ fn ask_mut(claims: &mut [Claim], at: (usize, usize, usize)) -> Option<&mut Ask> 
     }
 }
 
-/// The claims with each change that concerns the claims.
+/// The claims after each possible change to them.
 fn claim_changes(claims: &[Claim]) -> Vec<(Relaxation, Vec<Claim>)> {
     let mut changes = Vec::new();
     for (number, claim) in claims.iter().enumerate() {
@@ -199,7 +199,7 @@ fn ask_changes(
     changes
 }
 
-/// Devices in use of which one alone would do; or whether all would.
+/// The devices in use that would each suffice if released; or whether releasing all would.
 fn freed(question: &Question<'_>, claims: &[Claim]) -> Vec<Relaxation> {
     let devices = question.inventory.devices_on(question.node, question.settings);
     let devices = devices.unwrap_or_default().into_iter().map(|device| &device.id);

@@ -1,4 +1,4 @@
-//! Explanations as people read them: one line each.
+//! Explanations as text, one line each.
 
 use std::fmt;
 
@@ -11,9 +11,10 @@ impl fmt::Display for Explanation {
             Outcome::Allocated(_) => f.write_str("fits")?,
             Outcome::NoFit(reason) => write!(f, "does not fit: {reason}")?,
             Outcome::Failed(error) => write!(f, "fails on all nodes: {error}")?,
-            Outcome::OverBudget => f.write_str("unknown: the search was given up")?,
+            Outcome::OverBudget => f.write_str("unknown: the search reached its limit")?,
         }
-        let doubt = if self.attempt.is_exact { "" } else { ", in one of the orders of pools" };
+        let doubt =
+            if self.attempt.is_exact { "" } else { ", for one of the possible pool orders" };
         writeln!(f, " ({} steps{doubt})", self.attempt.steps)?;
         self.requests.iter().try_for_each(|report| writeln!(f, "  {report}"))?;
         self.relaxations.iter().try_for_each(|relaxation| writeln!(f, "  would fit: {relaxation}"))
@@ -27,7 +28,7 @@ impl fmt::Display for RequestReport {
             Some(failure) => write!(f, "{failure}"),
             None => write!(
                 f,
-                "needs {}, {} of {} devices can be taken",
+                "needs {}, {} of {} devices are available",
                 self.needed,
                 self.available.len(),
                 self.devices
@@ -42,7 +43,7 @@ impl fmt::Display for Failure {
             Self::NoClass(class) => write!(f, "there is no device class `{class}`"),
             Self::NoDevices => f.write_str("the node has too few devices"),
             Self::Class { class, expression, left } => {
-                write!(f, "{left} devices are of class `{class}`: `{expression}`")
+                write!(f, "{left} devices match class `{class}`: `{expression}`")
             }
             Self::Selector { expression, missing, left } => {
                 write!(f, "{left} devices pass the selector `{expression}`")?;
@@ -61,7 +62,7 @@ impl fmt::Display for Failure {
                 f.write_str("tainted:")?;
                 taints.iter().try_for_each(|(device, taint)| write!(f, " {device} {taint}"))
             }
-            Self::Capacity { left } => write!(f, "{left} devices have the capacity asked for"),
+            Self::Capacity { left } => write!(f, "{left} devices have the requested capacity"),
             Self::InUse(devices) => {
                 f.write_str("in use:")?;
                 devices.iter().try_for_each(|(device, holder)| match holder {
@@ -77,7 +78,7 @@ impl fmt::Display for Failure {
                 Ok(())
             }
             Self::Together => {
-                f.write_str("could be served by itself, but not together with the others")
+                f.write_str("can be satisfied alone, but not together with the others")
             }
         }
     }
@@ -102,11 +103,11 @@ impl fmt::Display for Relaxation {
                 write!(f, "claim {claim}, request {request}: tolerate the taints of devices")
             }
             Self::Free { device, holder: Some(holder) } => {
-                write!(f, "when {holder} gives back {device}")
+                write!(f, "when {holder} releases {device}")
             }
             Self::Free { device, holder: None } => write!(f, "when {device} is free"),
             Self::DropCapacity { claim, request } => {
-                write!(f, "claim {claim}, request {request}: without amounts of capacity")
+                write!(f, "claim {claim}, request {request}: without capacity requests")
             }
             Self::DropSelector { claim, request, expression } => {
                 write!(f, "claim {claim}, request {request}: without selector `{expression}`")

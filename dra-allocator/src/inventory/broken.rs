@@ -1,20 +1,20 @@
-//! Pools of which nothing is allocated, and why not: for who asks what is wrong, since
-//! Kubernetes passes them over without a word.
+//! Pools from which nothing can be allocated, with the reason. Kubernetes skips them silently, so
+//! diagnosis needs them.
 
 use std::fmt;
 
 use super::pools::{Pool, PoolHealth};
 use crate::name::PoolId;
 
-/// What is wrong with a pool.
+/// Why nothing can be allocated from a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PoolProblem {
-    /// Not all slices of its newest generation are there: it is being updated, or they
-    /// are lost.
+    /// Slices of the newest generation are missing: the driver is updating the pool, or they are
+    /// lost.
     Missing {
-        /// How many there are.
+        /// The number of slices present.
         there: usize,
-        /// How many there shall be.
+        /// The number of slices expected.
         of: i64,
     },
     /// Its slices contradict each other.
@@ -30,7 +30,7 @@ impl fmt::Display for PoolProblem {
     }
 }
 
-/// The pools of which no device can be allocated.
+/// The pools from which nothing can be allocated.
 pub(super) fn broken(pools: Vec<Pool<'_>>) -> Vec<(&PoolId, PoolProblem)> {
     let problem = |health| match health {
         PoolHealth::Complete => None,

@@ -1,11 +1,11 @@
-//! What claims hold, and who holds a device.
+//! The devices that claims hold, and the holders of a device.
 
 use crate::hash::HashMap;
 use crate::name::{ClaimName, DeviceId};
 use crate::state::AllocatedState;
 use crate::wire::HeldDevice;
 
-/// What claims hold.
+/// The devices that claims hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     claims: HashMap<ClaimName, Vec<HeldDevice>>,
@@ -14,7 +14,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// A claim holds these devices now and no others.
+    /// Records that a claim now holds exactly these devices.
     pub(super) fn apply(&mut self, claim: ClaimName, held: Vec<HeldDevice>) {
         self.delete(&claim);
         if held.is_empty() {
@@ -28,7 +28,7 @@ impl Held {
         self.claims.insert(claim, held);
     }
 
-    /// A claim holds nothing any more.
+    /// Records that a claim holds nothing.
     pub(super) fn delete(&mut self, claim: &ClaimName) {
         let Some(held) = self.claims.remove(claim) else { return };
         for HeldDevice { device, .. } in &held {
@@ -44,7 +44,7 @@ impl Held {
         self.state.settle();
     }
 
-    /// Marks what other claims still hold of a device.
+    /// Marks a device again as far as other claims still hold it.
     fn restore(&mut self, device: &DeviceId) {
         for holder in self.holders.get(device).into_iter().flatten() {
             let held = self.claims.get(holder).into_iter().flatten();
@@ -56,12 +56,12 @@ impl Held {
         &self.state
     }
 
-    /// What a claim holds.
+    /// The devices that a claim holds.
     pub(super) fn held_by(&self, claim: &ClaimName) -> impl Iterator<Item = &DeviceId> {
         self.claims.get(claim).into_iter().flatten().map(|held| &held.device)
     }
 
-    /// A claim that holds the device, or a share of it.
+    /// A claim that holds the device or a share of it.
     pub(super) fn holder(&self, device: &DeviceId) -> Option<&ClaimName> {
         self.holders.get(device)?.first()
     }

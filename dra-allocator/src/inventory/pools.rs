@@ -1,8 +1,8 @@
-//! The pools of a node: which slices count, in which order.
+//! Gathers the pools of a node: which slices count, and in which order.
 //!
-//! `GatherPools` and `buildPool` in `structured/internal/incubating/pools_incubating.go`.
-//! A pool may be incomplete (not all its slices are there) or invalid (its slices contradict
-//! each other); nothing is allocated from such, but it must be known that they exist.
+//! Follows `GatherPools` and `buildPool` in `structured/internal/incubating/pools_incubating.go`. A
+//! pool can be incomplete (slices are missing) or invalid (its slices contradict each other).
+//! Nothing is allocated from such a pool, but the allocator must know that it exists.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,59 +16,59 @@ use crate::node::{Node, SelectorError};
 use crate::settings::Settings;
 use crate::slice::{CounterSet, Slice, SliceTarget};
 
-/// The pools of a node cannot be told; Kubernetes then fails the pod on all nodes.
+/// The pools of a node cannot be determined; Kubernetes then fails the pod on all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatherError {
-    /// The node selector of a slice.
+    /// The node selector of a slice is invalid.
     #[error("failed to perform node selection for slice {slice}")]
     Slice {
         /// The slice.
         slice: String,
-        /// What is wrong with its selector.
+        /// The error of the selector.
         source: SelectorError,
     },
-    /// The node selector of a device.
+    /// The node selector of a device is invalid.
     #[error("failed to perform node selection for device {device} in slice {slice}")]
     Device {
         /// The device.
         device: String,
         /// Its slice.
         slice: String,
-        /// What is wrong with its selector.
+        /// The error of the selector.
         source: SelectorError,
     },
 }
 
-/// Whether devices can be taken from a pool.
+/// Whether devices can be allocated from a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PoolHealth {
     Complete,
-    /// Not all its slices are there.
+    /// Slices are missing.
     Incomplete {
-        /// How many there are.
+        /// The number of slices present.
         there: usize,
-        /// How many there shall be.
+        /// The number of slices expected.
         of: i64,
     },
     Invalid(String),
 }
 
-/// A pool, as far as it matters for a node.
+/// A pool, with the slices that matter for one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool<'a> {
     pub(crate) id: &'a PoolId,
     pub(crate) health: PoolHealth,
-    /// The slices with devices for the node, in the order of the search.
+    /// The slices with devices for the node, in search order.
     pub(crate) slices: Vec<&'a Slice>,
-    /// The other slices with devices: they may consume the same counters.
+    /// The other slices with devices; their devices may consume the same counters.
     pub(crate) elsewhere: Vec<&'a Slice>,
     pub(crate) counter_sets: Vec<&'a CounterSet>,
-    /// Whether its slices disagree on how many there are. Kubernetes believes the first that it
-    /// meets, and kube-scheduler lists slices in no defined order.
+    /// True if the slices disagree on their number. Kubernetes trusts the first that it meets, and
+    /// kube-scheduler lists slices in no defined order.
     pub(crate) is_disputed: bool,
 }
 
-/// The pools of a node in the order of the search.
+/// The pools of a node, in search order.
 pub(super) fn gather<'a>(
     index: &'a SliceIndex,
     node: &Node,
@@ -94,7 +94,7 @@ pub(super) fn gather<'a>(
     Ok(pools)
 }
 
-/// Two lists in the order of the search, as one.
+/// Merges two lists that are in search order.
 fn merged<'a>(a: &'a [Arc<Slice>], b: &'a [Arc<Slice>]) -> impl Iterator<Item = &'a Slice> {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     iter::from_fn(move || {
@@ -106,8 +106,8 @@ fn merged<'a>(a: &'a [Arc<Slice>], b: &'a [Arc<Slice>]) -> impl Iterator<Item = 
     })
 }
 
-/// The slices that may be relevant for a node where counters of other nodes are too, in the order
-/// of the search; without an order as they came.
+/// The slices that may matter for a node, including slices of other nodes with counters. They are
+/// in search order, or in order of arrival if the search has none.
 fn candidates<'a>(
     index: &'a SliceIndex,
     own: &'a [Arc<Slice>],
@@ -129,7 +129,8 @@ fn candidates<'a>(
     slices
 }
 
-/// The slices of a pool so far. In the order of the search they come one after the other.
+/// Returns the slices gathered for a pool so far. In search order, the slices of a pool are
+/// adjacent.
 fn group<'g, 'a>(
     pools: &'g mut Vec<Pool<'a>>,
     pool: &'a PoolId,
@@ -144,14 +145,14 @@ fn group<'g, 'a>(
     &mut pools[index].slices
 }
 
-/// Whether the allocator looks at the slice at all with these gates.
+/// Returns true if the allocator considers the slice with these gates.
 fn counts(slice: &Slice, settings: &Settings) -> bool {
     let partitions = slice.has_per_device_selection || !slice.shared_counters.is_empty();
     (settings.gates.partitionable_devices || !partitions) && counts_for_groups(slice, settings)
 }
 
-/// A slice with compatibility groups does not count without their gate, which makes its pool
-/// incomplete (from 1.37; before there were none).
+/// Without its gate, a slice with compatibility groups is skipped, which makes its pool incomplete.
+/// This holds from 1.37; earlier versions have no compatibility groups.
 fn counts_for_groups(slice: &Slice, settings: &Settings) -> bool {
     settings.gates.compatibility_groups || !slice.features.compatibility_groups
 }
@@ -184,7 +185,7 @@ fn has_device_for(slice: &Slice, node: &Node) -> Result<bool, GatherError> {
     Ok(false)
 }
 
-/// Keeps the slices of the highest generation (`addSlice`).
+/// Keeps only slices of the highest generation (`addSlice`).
 fn add<'a>(slices: &mut Vec<&'a Slice>, slice: &'a Slice) {
     match slices.first().map(|first| slice.generation.cmp(&first.generation)) {
         Some(Ordering::Less) => return,
@@ -194,8 +195,8 @@ fn add<'a>(slices: &mut Vec<&'a Slice>, slice: &'a Slice) {
     slices.push(slice);
 }
 
-/// The slice that Kubernetes meets first and believes, if slices of a pool disagree: those of the
-/// node come before those of several nodes (`NewAllocator`), each as they arrived.
+/// The slice that Kubernetes meets first, and trusts if slices of a pool disagree. The node's own
+/// slices come before those of several nodes (`NewAllocator`), each group in order of arrival.
 fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice> {
     let with_counters = settings.quirks.shared_counters_always_relevant;
     let is_of_several = |slice: &Slice| {
@@ -206,14 +207,14 @@ fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice>
     slices.iter().copied().min_by_key(order)
 }
 
-/// Completes a pool that has its relevant slices; false where a newer generation exists elsewhere.
+/// Completes a pool from its relevant slices. Returns false if a newer generation exists elsewhere.
 fn assemble<'a>(index: &'a SliceIndex, pool: &mut Pool<'a>, settings: &Settings) -> bool {
     let Some(first) = first_met(&pool.slices, settings) else { return false };
     pool.is_disputed = pool.slices.iter().any(|slice| slice.slice_count != first.slice_count);
     let is_complete =
         |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slice_count);
     if is_complete(pool.slices.len()) {
-        // Within one slice names were checked when it came.
+        // Names within one slice were checked when the slice arrived.
         let unsure = if pool.slices.len() > 1 {
             index.pool(pool.id).is_some_and(|pool| pool.repeats)
         } else {
@@ -222,7 +223,7 @@ fn assemble<'a>(index: &'a SliceIndex, pool: &mut Pool<'a>, settings: &Settings)
         pool.build(unsure, settings);
         return true;
     }
-    // Slices may be missing only because they are for other nodes.
+    // Slices may be missing only because they belong to other nodes.
     let all = index.pool(pool.id).map_or(&[][..], |pool| &pool.slices);
     if all.iter().any(|slice| slice.generation > first.generation) {
         return false;
@@ -253,13 +254,13 @@ impl<'a> Pool<'a> {
         Pool { id, health, slices, elsewhere, counter_sets, is_disputed: false }
     }
 
-    /// Nothing can be taken from the pool.
+    /// Marks the pool as unusable.
     fn spoil(&mut self, health: PoolHealth) {
         *self = Pool { health, is_disputed: self.is_disputed, ..Pool::new(self.id) };
     }
 
-    /// `buildPool`: separates and checks the slices. Only where one is `unsure`, names of devices
-    /// are compared.
+    /// Separates and checks the slices (`buildPool`). Compares device names only if a name may be
+    /// repeated (`unsure`).
     fn build(&mut self, unsure: bool, settings: &Settings) {
         let partitions = settings.gates.partitionable_devices;
         if partitions {
@@ -291,12 +292,12 @@ impl<'a> Pool<'a> {
         self.slices.iter().any(|slice| slice.features.binding_conditions)
     }
 
-    /// All devices of the pool, those of other nodes last.
+    /// All devices of the pool; those of other nodes come last.
     pub(crate) fn all_devices(&self) -> impl Iterator<Item = &'a Device> {
         devices(&self.slices).chain(devices(&self.elsewhere))
     }
 
-    /// Every counter that a device consumes must exist, once.
+    /// Checks that every consumed counter exists exactly once.
     fn check_counters(&self) -> Result<(), String> {
         if let Some(name) = duplicate(self.counter_sets.iter().map(|set| &set.name)) {
             return Err(format!("duplicate counter set name {name}"));

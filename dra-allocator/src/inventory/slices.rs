@@ -1,7 +1,7 @@
 //! The slices of a cluster, by node and by pool.
 //!
-//! Pools are gathered here as slices come and go: what a node has lies ready in the order in
-//! which the allocator walks, and so does its shape.
+//! Pools are updated as slices come and go, so that the slices of each node are always ready in
+//! search order, together with the node's shape.
 
 use std::sync::Arc;
 
@@ -10,40 +10,40 @@ use crate::likeness::{Shape, ShapeSlice};
 use crate::name::PoolId;
 use crate::slice::Slice;
 
-/// The slices.
+/// The slices of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SliceIndex {
     by_name: HashMap<Arc<str>, Arc<Slice>>,
     places: HashMap<Arc<str>, Place>,
-    /// The slices of several nodes, in the order of allocation.
+    /// The slices of several nodes, in search order.
     shared: Vec<Arc<Slice>>,
-    /// The slices of one node alone that hold counters.
+    /// The slices of one node only that hold counters.
     counters: Vec<Arc<Slice>>,
     pools: HashMap<PoolId, PoolSlices>,
     shapes: HashSet<Arc<Shape>>,
     arrivals: u64,
 }
 
-/// What one node alone has.
+/// The slices that belong to one node only.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
-    /// In the order of allocation.
+    /// In search order.
     pub(crate) slices: Vec<Arc<Slice>>,
-    /// None where a pool of the node has slices elsewhere, of several generations, or that
-    /// disagree on their number.
+    /// The node's shape. `None` if a pool of the node also has slices elsewhere, slices of several
+    /// generations, or slices that disagree on their number.
     pub(crate) shape: Option<Arc<Shape>>,
 }
 
-/// The slices of a pool, of any generation, in the order in which they came.
+/// The slices of a pool, of any generation, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PoolSlices {
     pub(crate) slices: Vec<Arc<Slice>>,
-    /// Whether a device's name may occur twice.
+    /// True if a device name occurs twice.
     pub(crate) repeats: bool,
 }
 
 impl SliceIndex {
-    /// Adds a slice, or replaces the one of its name.
+    /// Adds or replaces a slice.
     pub(super) fn apply(&mut self, mut slice: Slice) {
         let kept = self.remove(&slice.name.clone()).map(|old| old.arrival);
         slice.arrival = kept.unwrap_or(self.arrivals);
@@ -63,7 +63,7 @@ impl SliceIndex {
         self.reshape(&slice);
     }
 
-    /// Removes the slice of a name.
+    /// Removes the slice with this name.
     pub(super) fn delete(&mut self, name: &str) {
         if let Some(slice) = self.remove(name) {
             self.reshape(&slice);
@@ -97,7 +97,7 @@ impl SliceIndex {
         *self = Self { arrivals: self.arrivals, ..Self::default() };
     }
 
-    /// Finds the shapes again that a slice takes part in.
+    /// Recomputes the shapes of all nodes with slices in this slice's pool.
     fn reshape(&mut self, slice: &Slice) {
         let pool = self.pools.get(&slice.pool);
         let others = pool.into_iter().flat_map(|pool| &pool.slices);
@@ -118,7 +118,7 @@ impl SliceIndex {
         if let Some(known) = self.shapes.get(&shape) {
             return known.clone();
         }
-        // Few are known; those that nobody has any more go when new ones come.
+        // There are few shapes; unused ones are removed when a new one arrives.
         self.shapes.retain(|known| Arc::strong_count(known) > 1);
         let shape = Arc::new(shape);
         self.shapes.insert(shape.clone());
@@ -174,8 +174,8 @@ impl PoolSlices {
     }
 }
 
-/// The shape of a node; none where its answers depend on slices of other nodes, on which
-/// generation of a pool counts, or on which slice is believed about their number.
+/// The shape of a node. `None` if its result depends on slices of other nodes, on which generation
+/// of a pool counts, or on which slice is trusted about their number.
 fn shape(node: &str, slices: &[Arc<Slice>], pools: &HashMap<PoolId, PoolSlices>) -> Option<Shape> {
     let is_here = |slice: &Arc<Slice>| slice.node_name().is_some_and(|name| **name == *node);
     let mut parts: Vec<ShapeSlice> = Vec::with_capacity(slices.len());

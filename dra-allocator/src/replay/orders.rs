@@ -1,7 +1,7 @@
-//! What Kubernetes may answer where its order is random.
+//! The results that Kubernetes may give where its order is random.
 //!
-//! The stable allocator, and every one before 1.36, takes pools as they come out of a Go map.
-//! Slices of one pool stay in the order in which they came.
+//! The stable allocator, and every one before 1.36, iterates over pools in a Go map. Slices of one
+//! pool stay in order of arrival.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,11 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use super::{Answer, Case, ReplayError};
 use crate::allocate::Limits;
 
-/// With more pools only the order of the case is tried: there are too many others.
+/// With more pools only the order of the case is tried, because there are too many permutations.
 const MAX_POOLS: usize = 6;
 
-/// Cases of Kubernetes' table whose JSON does not say what went in, and why: version, variant,
-/// name. Kubernetes gives another answer to what the file says than the one in the file.
+/// Cases of Kubernetes' table whose JSON does not represent the input: version, variant, name,
+/// reason. For the JSON in the file, Kubernetes gives another result than the recorded one.
 const UNFAITHFUL: &[(&str, &str, &str, &str)] = &[
     ("1.36.3", "experimental", EMPTY_LIST, "an empty list, which JSON leaves out"),
     ("1.37.1", "incubating", HUGE, "10²¹, which Kubernetes prints as `1`"),
@@ -24,8 +24,8 @@ const EMPTY_LIST: &str = "list-attributes-distinct-constaint-with-empty-or-unkno
 const HUGE: &str = "consumable-capacity-requests-are-not-modified";
 
 impl Case {
-    /// What went in and cannot be read from the case, for the few of Kubernetes' own test table
-    /// of which that is known; their answers are to something else.
+    /// What the JSON of this case fails to represent, for the few cases of Kubernetes' test table
+    /// where that is known. Their recorded results belong to another input.
     pub fn unfaithful(&self) -> Option<&'static str> {
         let is_it = |case: &&(&str, &str, &str, &str)| {
             case.0 == self.kubernetes
@@ -35,8 +35,8 @@ impl Case {
         UNFAITHFUL.iter().find(is_it).map(|case| case.3)
     }
 
-    /// Whether Kubernetes, given the case, may answer what the case says: that is our answer, or
-    /// where the order is random our answer for one of the orders. Returns our first answer.
+    /// Checks whether Kubernetes may give the recorded result. It may if it equals our result or,
+    /// where the order is random, our result for one of the orders. Returns our first result.
     pub fn check(&self, limits: Limits<'_>) -> Result<(Answer, bool), ReplayError> {
         let ours = self.replay()?.run(limits);
         let is_it = |answer: &Answer| {
@@ -73,7 +73,7 @@ fn orders(slices: &[ResourceSlice]) -> Vec<Vec<ResourceSlice>> {
     permutations(pools.len()).into_iter().map(in_order).collect()
 }
 
-/// All orders of the numbers below a limit.
+/// All permutations of the numbers below a limit.
 fn permutations(limit: usize) -> Vec<Vec<usize>> {
     (0..limit).fold(vec![Vec::new()], |shorter, number| {
         let grown = shorter.into_iter().flat_map(|order| {

@@ -1,4 +1,4 @@
-//! What decides the answer of a node, as a list of numbers.
+//! Keys of nodes: everything that determines a node's result, as a list of numbers.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::settings::Settings;
 use crate::slice::Slice;
 use crate::state::{AllocatedState, PoolState, Shares};
 
-/// Makes keys for the nodes of one question.
+/// Computes keys for the nodes of one survey.
 pub(super) struct Keys<'a> {
     inventory: &'a Inventory,
     state: &'a AllocatedState,
     mentions: Mentions,
-    /// Whether nodes can be compared at all.
+    /// True if nodes can share results at all.
     can_share: bool,
-    /// By frame: the columns that are mentioned. Few frames are known.
+    /// The mentioned columns, by frame. There are few frames.
     mentioned: Vec<(*const Frame, Rc<[usize]>)>,
-    /// The different shares of devices that were met.
+    /// The distinct shares of devices that were met.
     shares: Vec<Shares>,
     key: Vec<usize>,
 }
@@ -48,8 +48,8 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The key of a node: two nodes with one key have the same answer but for names. None where
-    /// that cannot be said. It is valid as long as the index does not change.
+    /// The key of a node. Nodes with equal keys have the same result except for names. `None` if
+    /// this cannot be established. A key is valid until the index changes.
     pub(super) fn of(&mut self, node: &str) -> Option<&[usize]> {
         if !self.can_share {
             return None;
@@ -57,7 +57,7 @@ impl<'a> Keys<'a> {
         self.key.clear();
         let Some(place) = self.inventory.place(node) else { return Some(&self.key) };
         let shape = place.shape.as_ref()?;
-        // What a node declares is asked only with such devices.
+        // Declared features of the node matter only for such devices.
         let mut frames = shape.slices.iter().map(|slice| &slice.frame);
         if frames.any(|frame| !frame.skip_node_operations.is_empty()) {
             return None;
@@ -69,7 +69,8 @@ impl<'a> Keys<'a> {
         Some(&self.key)
     }
 
-    /// The values of what is mentioned. Columns are held once, so that addresses tell them apart.
+    /// Adds the values of the mentioned attributes. Columns are interned, so their addresses
+    /// identify them.
     fn add_columns(&mut self, place: &Place) {
         for slice in &place.slices {
             let mentioned = self.mentioned(&slice.likeness.frame);
@@ -97,7 +98,7 @@ impl<'a> Keys<'a> {
         mentioned
     }
 
-    /// What is in use of a pool, of which these are the slices.
+    /// Adds what is in use of a pool; `slices` are the pool's slices.
     fn add_uses(&mut self, slices: &[Arc<Slice>]) {
         let in_use = self.state.pool(&slices[0].pool);
         let devices: usize = slices.iter().map(|slice| slice.likeness.roster.len()).sum();
@@ -110,7 +111,7 @@ impl<'a> Keys<'a> {
         }
         for name in in_use.devices() {
             let mut all = slices.iter().flat_map(|slice| &*slice.likeness.roster);
-            // Mostly both come from the index, which holds a text once.
+            // Usually both come from the index, which interns strings.
             let same = all.clone().position(|known| Arc::ptr_eq(known, name));
             let same = same.or_else(|| all.position(|known| known == name));
             if let Some(number) = same {
@@ -137,10 +138,10 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The bits of a word of the key.
+/// The number of bits in a word of the key.
 const WORD: usize = usize::BITS as usize;
 
-/// The attributes that an answer to these claims can depend on.
+/// The attributes that a result for these claims can depend on.
 fn mentions(inventory: &Inventory, claims: &[Claim]) -> Mentions {
     let mut mentions = Mentions::default();
     for claim in claims {
@@ -161,7 +162,7 @@ fn of_ask(ask: &Ask) -> impl Iterator<Item = &Selector> {
     ask.selectors.iter().flatten().chain(derived)
 }
 
-/// One that does not compile looks at nothing: it is an error wherever it is met.
+/// A selector that does not compile reads no attribute: it fails on every device.
 fn add(mentions: &mut Mentions, selector: &Selector) {
     if let Ok(compiled) = selector.compiled() {
         compiled.add_mentions(mentions);

@@ -1,4 +1,4 @@
-//! `ResourceClaims`, what they hold, and `DeviceClasses`.
+//! Converts `ResourceClaims`, the devices that they hold, and `DeviceClasses`.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) fn class(wire: &v1::DeviceClass, texts: &mut Interner) -> Result<Clas
     let config = spec.and_then(|spec| spec.config.as_ref()).into_iter().flatten();
     Ok(Class {
         name: texts.text(name),
-        // A selector of an unknown kind: Kubernetes looks at these of requests only.
+        // Kubernetes checks for unknown kinds of selectors only in requests.
         selectors: selectors.flatten().collect(),
         config: config.map(|config| opaque(config.opaque.as_ref(), texts)).collect(),
     })
@@ -46,7 +46,7 @@ fn selectors(
 }
 
 impl Claim {
-    /// A claim that is to be allocated, from its spec.
+    /// Converts the spec of a claim that is to be allocated.
     pub fn from_spec(name: ClaimName, spec: &v1::ResourceClaimSpec) -> Result<Self, WireError> {
         let texts = &mut Interner::default();
         let Some(devices) = &spec.devices else {
@@ -87,7 +87,7 @@ fn request(
     texts: &mut Interner,
 ) -> Result<Request, WireError> {
     let at = format!("ResourceClaim {claim}: request {}", wire.name);
-    // A request with subrequests is one, whatever else is set.
+    // A request with subrequests is a prioritized list, whatever else is set.
     let subrequests = wire.first_available.iter().flatten();
     let asks = subrequests.map(|wire| subrequest(wire, &at, texts));
     let asks: Vec<_> = asks.collect::<Result<_, _>>()?;
@@ -134,8 +134,7 @@ fn subrequest(
     })
 }
 
-/// The API server fills in what is left out: `ExactCount`, and 1
-/// (`pkg/apis/resource/v1/defaults.go`).
+/// Applies the API server's defaults: `ExactCount` and 1 (`pkg/apis/resource/v1/defaults.go`).
 fn mode(mode: Option<&String>, count: Option<i64>, texts: &mut Interner) -> AllocationMode {
     match mode.map(String::as_str) {
         None | Some("" | "ExactCount") => AllocationMode::ExactCount(count.unwrap_or(1)),
@@ -189,11 +188,11 @@ fn constraint(wire: &v1::DeviceConstraint, texts: &mut Interner) -> Constraint {
 #[derive(Clone, Debug)]
 pub(crate) struct HeldDevice {
     pub(crate) device: DeviceId,
-    /// For a share of a device: what it takes.
+    /// For a share of a device: the capacity that it takes.
     pub(crate) share: Option<Vec<(QualifiedName, Quantity)>>,
 }
 
-/// What a claim holds. Devices with admin access are not held (`allocateddevices.go`).
+/// The devices that a claim holds. Devices with admin access are not held (`allocateddevices.go`).
 pub(crate) fn allocated_devices(
     wire: &v1::ResourceClaim,
     texts: &mut Interner,

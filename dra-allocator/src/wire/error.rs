@@ -1,19 +1,19 @@
-//! What cannot be understood of an object.
+//! Errors of converting objects.
 
 use crate::quantity::QuantityError;
 
-/// An object could not be understood.
+/// An object cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// An object without a name.
     #[error("the {0} has no name")]
     NoName(&'static str),
-    /// An amount in an object.
-    #[error("the amount at `{at}` cannot be held")]
+    /// An amount in an object is invalid.
+    #[error("invalid amount at `{at}`")]
     Quantity {
-        /// Where it stands.
+        /// Its location.
         at: String,
-        /// Why.
+        /// The error.
         source: QuantityError,
     },
 }

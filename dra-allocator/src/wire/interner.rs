@@ -1,4 +1,4 @@
-//! What is held once: texts, and what slices have in common.
+//! Interns strings, and what slices have in common.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::likeness::{self, Column, Frame, Likeness};
 use crate::name::QualifiedName;
 use crate::slice::Slice;
 
-/// What is held once.
+/// The interned values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interner {
     texts: HashSet<Arc<str>>,
-    /// Lists of attribute names: devices of one kind have the same.
+    /// Lists of attribute names; devices of one kind have the same list.
     schemas: HashSet<Arc<[QualifiedName]>>,
     frames: HashSet<Arc<Frame>>,
     columns: HashSet<Column>,
     /// Lists of the names of a slice's devices.
     rosters: HashSet<Arc<[Arc<str>]>>,
-    /// How many texts and columns there are when it is next looked which are used no more.
+    /// The number of strings and columns at which the next clean-up runs.
     limit: usize,
 }
 
@@ -63,7 +63,7 @@ impl Interner {
         Likeness { frame, columns, roster: intern_list(&mut self.rosters, roster) }
     }
 
-    /// The names of the attributes of any of the devices; mostly all have the same.
+    /// The names of all attributes of the devices; usually all devices have the same.
     fn names(&mut self, devices: &[Device]) -> Arc<[QualifiedName]> {
         let of = |device: &Device| device.attributes.names.clone();
         match devices {
@@ -74,7 +74,7 @@ impl Interner {
         }
     }
 
-    /// Forgets what nobody else holds, once there is twice as much as the last time.
+    /// Removes unused values once there are twice as many as after the last clean-up.
     pub(crate) fn tidy(&mut self) {
         if self.texts.len() + self.columns.len() > self.limit {
             self.shrink();
@@ -82,7 +82,7 @@ impl Interner {
         }
     }
 
-    /// Forgets what nobody else holds: first what holds something else itself.
+    /// Removes unused values, containers first.
     fn shrink(&mut self) {
         self.frames.retain(|frame| Arc::strong_count(frame) > 1);
         self.columns.retain(|column| Arc::strong_count(column) > 1);

@@ -1,4 +1,4 @@
-//! Results as Kubernetes writes them into a claim's status.
+//! Converts results into what Kubernetes writes into a claim's status.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use crate::allocation::{ClaimAllocation, ConfigResult, ConfigSource, DeviceResult};
 use crate::claim::Toleration;
 
-/// A list, absent where it is empty.
+/// A list; `None` if it is empty.
 pub(super) fn list<T: Display>(own: &[T]) -> Option<Vec<String>> {
     (!own.is_empty()).then(|| own.iter().map(ToString::to_string).collect())
 }
@@ -19,7 +19,7 @@ fn text(own: &str) -> Option<String> {
     (!own.is_empty()).then(|| own.to_owned())
 }
 
-/// The allocation without a time and, for shares, without the random share id.
+/// The allocation without a time and, for shares, without the random share ID.
 impl From<&ClaimAllocation> for v1::AllocationResult {
     fn from(own: &ClaimAllocation) -> Self {
         let results: Vec<_> = own.results.iter().map(Into::into).collect();

@@ -1,4 +1,4 @@
-//! `ResourceSlices` and their devices.
+//! Converts `ResourceSlices` and their devices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(crate) fn slice(wire: &v1::ResourceSlice, texts: &mut Interner) -> Result<Sl
     Ok(slice)
 }
 
-/// The order of the questions is that of `GatherPools`.
+/// The order of the checks is that of `GatherPools`.
 fn slice_target(spec: &v1::ResourceSliceSpec, texts: &mut Interner) -> SliceTarget {
     let node = spec.node_name.as_ref();
     let nodes = target(node, spec.all_nodes, spec.node_selector.as_ref(), texts);
@@ -131,7 +131,7 @@ fn attributes(wire: &v1::Device, texts: &mut Interner) -> Attributes {
     Attributes::new(texts.schema(names), values.into())
 }
 
-/// Lists are looked at before scalars (`getAttributeValue`).
+/// Lists are checked before scalars (`getAttributeValue`).
 fn value(wire: &v1::DeviceAttribute, texts: &mut Interner) -> AttributeValue {
     if let Some(ints) = &wire.ints {
         AttributeValue::Ints(ints.as_slice().into())

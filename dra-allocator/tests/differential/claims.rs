@@ -37,7 +37,7 @@ impl Draw<'_> {
     }
 
     pub(super) fn claims(&mut self) -> Value {
-        // More of them take the search too long, above all where it tries permutations.
+        // More requests make the search too long, above all where it tries permutations.
         let counts = match self.theme {
             _ if self.channel == Channel::Stable => &[1, 1, 1, 2],
             Theme::Mixed | Theme::BrokenPools => &[1, 1, 1, 2],
@@ -111,14 +111,14 @@ impl Draw<'_> {
         constraint
     }
 
-    /// A request, or one like an earlier one.
+    /// A request, or one similar to an earlier one.
     fn ask(&mut self, exact: bool) -> Value {
         if !self.asks.is_empty() && self.percent_in(Theme::EqualRequests, 60, 10) {
             let mut ask = self.asks[self.random.below(self.asks.len())].clone();
             if !exact && let Value::Object(fields) = &mut ask {
                 fields.remove("adminAccess");
             }
-            // The same but for how many, which judges devices in the same way.
+            // The same except for the count: it selects devices in the same way.
             if ask["allocationMode"] == json!("ExactCount") && self.percent(30) {
                 ask["count"] = json!(self.between(1, 2));
             }

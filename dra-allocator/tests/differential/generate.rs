@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::random::Random;
 
-/// A version of Kubernetes that there is an oracle for.
+/// A version of Kubernetes that has an oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     V1_36,
@@ -26,7 +26,7 @@ impl Version {
 /// The variant of the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
-    /// Without order.
+    /// Without a defined order.
     Stable,
     /// The default.
     Incubating,
@@ -43,7 +43,7 @@ impl Channel {
         }
     }
 
-    /// The gates that this variant knows in a version.
+    /// The gates of this variant in a version.
     fn features(self, version: Version) -> Vec<&'static str> {
         let from_1_37 = version == Version::V1_37;
         let mut features = vec![
@@ -73,19 +73,19 @@ impl Channel {
 
 const DRIVERS: &[&str] = &["a.example.com", "b.example.com"];
 
-/// What a case has much of: faults were found where several such things met.
+/// What a case emphasizes: faults were found where several such things met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Theme {
-    /// Of everything a little.
+    /// A little of everything.
     Mixed,
-    /// Pools whose slices disagree on generation or number, or lie on other nodes as well, and
+    /// Pools whose slices disagree on generation or number, or are on other nodes as well, and
     /// requests for all devices.
     BrokenPools,
-    /// Requests that ask for the same, in one claim and across claims.
+    /// Equal requests, within one claim and across claims.
     EqualRequests,
-    /// Devices that are shared, and requests with alternatives for them.
+    /// Shared devices, and requests with alternatives for them.
     Shares,
-    /// Devices that draw from counters of pools with one name, and taints.
+    /// Devices that consume counters of pools with the same name, and taints.
     Counters,
 }
 
@@ -100,7 +100,7 @@ impl Theme {
     ];
 }
 
-/// What may be drawn for a case.
+/// The state of generating one case.
 struct Draw<'r> {
     random: &'r mut Random,
     features: Vec<&'static str>,
@@ -111,7 +111,7 @@ struct Draw<'r> {
     asks: Vec<Value>,
 }
 
-/// Draws a case.
+/// Generates a case.
 pub(crate) fn case(random: &mut Random, channel: Channel, version: Version) -> Value {
     let mut features = channel.features(version);
     if random.percent(40) {
@@ -149,7 +149,7 @@ pub(crate) fn case(random: &mut Random, channel: Channel, version: Version) -> V
     })
 }
 
-/// The names of all devices, once, and whether they can be shared.
+/// The names of all devices, without duplicates, and whether they can be shared.
 fn devices(slices: &[Value]) -> Vec<(String, bool)> {
     let mut devices: Vec<(String, bool)> = Vec::new();
     for slice in slices {
@@ -179,13 +179,13 @@ impl Draw<'_> {
         self.features.contains(&feature)
     }
 
-    /// Rarely also what the gates do not allow.
+    /// Returns true if the case uses a feature; rarely also one whose gate is off.
     fn uses(&mut self, feature: &str, percent: usize) -> bool {
         let percent = if self.has(feature) { percent } else { percent / 15 };
         self.channel.features(self.version).contains(&feature) && self.percent(percent)
     }
 
-    /// One probability for cases of a theme, another for all others.
+    /// Uses one probability for cases of a theme and another one for all others.
     fn percent_in(&mut self, theme: Theme, percent: usize, otherwise: usize) -> bool {
         self.percent(if self.theme == theme { percent } else { otherwise })
     }

@@ -1,4 +1,4 @@
-//! A small generator of random numbers, the same on every machine.
+//! A small random number generator with the same results on every machine.
 
 /// Splitmix64.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ impl Random {
         from + self.below(to - from + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True in this percentage of calls.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of a list.
+    /// An element of the list.
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }

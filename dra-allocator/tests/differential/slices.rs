@@ -1,4 +1,4 @@
-//! Random slices, and the devices in them.
+//! Random slices with their devices.
 
 use serde_json::{Map, Value, json};
 
@@ -69,7 +69,7 @@ impl Draw<'_> {
         }
     }
 
-    /// What a slice says how many its pool has.
+    /// The number of slices that a slice declares for its pool.
     fn slice_count(&mut self, declared: usize) -> usize {
         if !self.percent_in(Theme::BrokenPools, 25, 1) {
             return declared;
@@ -89,7 +89,7 @@ impl Draw<'_> {
         json!(sets)
     }
 
-    /// Whom a slice is for; true where its devices say it.
+    /// Sets the nodes of a slice; returns true if its devices name them.
     fn target(&mut self, spec: &mut Value) -> bool {
         match self.between(0, 19) {
             0 if self.percent(50) => spec["nodeName"] = json!("n2"),

@@ -1,5 +1,5 @@
-//! What must hold of any bytes: no panic, and an end. Used by the fuzz targets and by the test
-//! over what they found.
+//! Checks that any input ends without a panic. Used by the fuzz targets and by the test over their
+//! findings.
 
 use std::sync::LazyLock;
 
@@ -43,7 +43,7 @@ fn settings() -> [Settings; 2] {
     [MinorVersion::V1_36, MinorVersion::V1_37].map(Settings::defaults_of)
 }
 
-/// Any text is an expression with a verdict or an error, or no expression.
+/// Evaluates any text as an expression, if it compiles.
 pub(crate) fn expression(text: &str) {
     let Ok(compiled) = cel::compile(text) else { return };
     let devices = INVENTORY.devices_on("n", &settings()[0]).expect("devices");
@@ -53,7 +53,7 @@ pub(crate) fn expression(text: &str) {
     }
 }
 
-/// Any JSON is a slice that a claim can be tried on, or is refused.
+/// Runs a claim on any JSON that is a slice.
 pub(crate) fn slice(bytes: &[u8]) {
     let Ok(slice) = serde_json::from_slice::<ResourceSlice>(bytes) else { return };
     let mut inventory = INVENTORY.clone();
@@ -75,7 +75,7 @@ pub(crate) fn slice(bytes: &[u8]) {
     inventory.delete_slice(slice.metadata.name.as_deref().unwrap_or_default());
 }
 
-/// Any JSON is a claim that can be tried, and whose devices can be held, or is refused.
+/// Runs any JSON that is a claim, and holds its devices.
 pub(crate) fn claim(bytes: &[u8]) {
     let Ok(wire) = serde_json::from_slice::<ResourceClaim>(bytes) else { return };
     if let Ok(claim) = Claim::try_from(&wire) {

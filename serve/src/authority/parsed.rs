@@ -1,4 +1,4 @@
-//! Certificates as they are read back: dates, names, who signed them.
+//! Parsed certificates: dates, names and issuers.
 
 use super::CLOCK_SKEW;
 use k8s_openapi::jiff::Timestamp;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
-/// What of a certificate counts here.
+/// The relevant fields of a certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed {
     pem: Pem,
@@ -21,7 +21,7 @@ pub(super) struct Parsed {
     names: Vec<String>,
 }
 
-/// The certificates of a PEM text, in order; what is none is passed over.
+/// The certificates in a PEM text, in order; anything else is skipped.
 pub(super) fn certificates(pem: &str) -> Vec<Parsed> {
     let all = pem::parse_many(pem).unwrap_or_default();
     all.iter().filter_map(Parsed::read).collect()

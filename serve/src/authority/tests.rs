@@ -20,7 +20,7 @@ fn first() -> Held {
     Held::default().renewed(&names(), start()).unwrap().expect("nothing is held yet")
 }
 
-/// Whether a client that trusts `authorities` takes the certificate at a time.
+/// Returns true if a client that trusts `authorities` accepts the certificate at this time.
 fn is_trusted(authorities: &str, certificate: &str, now: Timestamp) -> bool {
     let der = |text: &str| {
         let all = pem::parse_many(text).unwrap().into_iter();
@@ -72,8 +72,8 @@ fn what_is_made_is_trusted_for_its_names_and_good_at_once() {
     assert!(!is_trusted(&stranger.authorities, &held.certificate, start()));
 }
 
-/// Three years and more, looked at every six hours: each change is one that
-/// clients who know the state before, and those who know the one after, survive.
+/// Simulates more than three years in steps of six hours. At each change, clients that know the old
+/// state and clients that know the new one must both trust the server.
 #[test]
 fn through_all_rotations_every_client_trusts_the_server() {
     let mut held = first();

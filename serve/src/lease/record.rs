@@ -1,21 +1,20 @@
-//! What to do about a lease: a plain decision over what it says and for how
-//! long it has said so.
+//! Decides what to do about a lease, from its content and the time since it last changed.
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 
-/// What one who wants the lease does.
+/// The next step of a process that wants the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// Another holds it.
+    /// Wait, since another process holds it.
     Wait,
-    /// It is free.
+    /// Take it, since it is free.
     Take,
 }
 
-/// `unchanged` is for how long this process has seen the lease as it is.
+/// `unchanged` is the time for which this process has seen the lease unchanged.
 pub(super) fn attempt(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> Attempt {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder.is_empty() || holder == identity {
@@ -28,7 +27,7 @@ pub(super) fn attempt(spec: &LeaseSpec, identity: &str, unchanged: Duration) -> 
     }
 }
 
-/// The lease as its holder writes it, first or again.
+/// The lease with this holder, for a first write or a renewal.
 pub(super) fn taken(
     spec: &LeaseSpec,
     identity: &str,

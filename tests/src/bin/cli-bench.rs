@@ -1,5 +1,5 @@
-//! What `kubectl dranet` takes: its start, a plan on one GB300 node, and each command on a
-//! snapshot of a large cluster.
+//! Measures `kubectl dranet`: its start, a plan on one GB300 node, and each command on a snapshot
+//! of a large cluster.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use tests::{
 const EXAMPLE: &str = "../deploy/examples/aks-gb300";
 const NODE: &str = "aks-gpu-45139532-vmss000081";
 
-/// Times `kubectl dranet`, as it is shipped where `$DRANET_SHIPPED` names its folder.
+/// Times `kubectl dranet`, as shipped if `$DRANET_SHIPPED` names its folder.
 #[derive(Parser)]
 struct Args {
     /// Nodes of the cluster
@@ -31,14 +31,14 @@ struct Args {
     runs: usize,
 }
 
-/// What one run took.
+/// The cost of one run.
 #[derive(Clone, Copy)]
 struct Cost {
     time: Duration,
     peak: u64,
 }
 
-/// The most that a command may take.
+/// The limits for a command.
 #[derive(Clone, Copy)]
 struct Bar {
     time: Duration,
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns false where something takes more than its bar.
+/// Returns false if a command exceeds its limits.
 fn measure(args: &Args) -> anyhow::Result<bool> {
     let folder = TempDir::new()?;
     let program = match std::env::var_os("DRANET_SHIPPED") {
@@ -133,7 +133,7 @@ fn measure(args: &Args) -> anyhow::Result<bool> {
     Ok(is_good)
 }
 
-/// Runs the program to its end; exit code 3 is an answer.
+/// Runs the program to its end; exit code 3 counts as a result.
 #[expect(clippy::disallowed_methods, reason = "the kernel tells nobody of a new peak of memory")]
 fn run(program: &Path, args: &[&str]) -> anyhow::Result<Cost> {
     let begin = Instant::now();
@@ -144,7 +144,7 @@ fn run(program: &Path, args: &[&str]) -> anyhow::Result<Cost> {
         .with_context(|| format!("failed to start `{}`", program.display()))?;
     let mut peak = 0;
     let status = loop {
-        // The high-water mark: what is seen last counts.
+        // A high-water mark, so the last value counts.
         peak = memory(child.id(), "VmHWM").unwrap_or(peak).max(peak);
         if let Some(status) = child.try_wait()? {
             break status;
@@ -156,7 +156,8 @@ fn run(program: &Path, args: &[&str]) -> anyhow::Result<Cost> {
     Ok(Cost { time, peak })
 }
 
-/// The example's node many times, with a pod on every second that holds a GPU and a NIC.
+/// The example's node, copied many times, with a pod on every second copy that holds a GPU and a
+/// NIC.
 fn cluster(example: &str, nodes: usize) -> anyhow::Result<Value> {
     let text = fs::read_to_string(format!("{example}/cluster.yaml"))?;
     let list: Value = serde_saphyr::from_str(&text)?;

@@ -1,14 +1,14 @@
-//! Starts the tests' control plane and holds it, for a person to look at with kubectl.
+//! Starts the tests' control plane and keeps it running, for inspection with kubectl.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use tests::{ControlPlane, Options};
 
-/// Hold a control plane until Ctrl-C.
+/// Run a control plane until Ctrl-C.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Print the ids of its processes, in one line, rather than its kubeconfig.
+    /// Print the process IDs in one line instead of the kubeconfig.
     #[arg(long)]
     print_pids: bool,
 }

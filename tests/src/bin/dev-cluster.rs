@@ -1,6 +1,5 @@
-//! A cluster to try things on: the tests' control plane, simulated nodes, the chart installed
-//! by helm, and the programs of its pods as processes on this machine. `deploy/dev` builds and
-//! starts it.
+//! A development cluster: the tests' control plane, simulated nodes, the chart installed by Helm,
+//! and the programs of its pods as processes on this machine. `deploy/dev` builds and starts it.
 
 use std::process::ExitCode;
 
@@ -17,8 +16,8 @@ use tests::{
 
 /// Run a development cluster until Ctrl-C.
 ///
-/// Nothing runs in its pods: they are scheduled, and no kubelet starts them. What the chart's
-/// pods would run are processes here, with the flags that the chart gives them.
+/// Pods are scheduled, but no kubelet starts them. The programs in the chart's pods run as
+/// processes on this machine, with the chart's flags.
 #[derive(Clone, Debug, Parser)]
 struct Args {
     /// Simulated Azure GB300 nodes (4 GPUs and 4 NICs each).
@@ -72,7 +71,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     .await
 }
 
-/// `helm install`, with the extender as beside a cluster's own kube-scheduler.
+/// Runs `helm install`, with the extender for the cluster's own kube-scheduler.
 async fn install(plane: &ControlPlane, values: &[String]) -> anyhow::Result<()> {
     let namespace = format!("--namespace={NAMESPACE}");
     let fixed = ["install", "dranet", ".", "--create-namespace", &namespace];
@@ -82,7 +81,7 @@ async fn install(plane: &ControlPlane, values: &[String]) -> anyhow::Result<()> 
     Helm::on(&plane.kubeconfig())?.run(words).await.map(drop)
 }
 
-/// Starts as processes what the chart has Deployments of, and the extender.
+/// Starts the programs of the chart's Deployments, and the extender, as processes.
 async fn start(plane: &ControlPlane, installation: &mut Installation<'_>) -> anyhow::Result<()> {
     if let Some(flags) = chart::flags(&plane.client(), "admission").await? {
         installation
@@ -97,7 +96,7 @@ async fn start(plane: &ControlPlane, installation: &mut Installation<'_>) -> any
     installation.start_extender().await
 }
 
-/// What to type next.
+/// The text that says what to type next.
 fn introduction(plane: &ControlPlane) -> anyhow::Result<String> {
     let kubectl = binaries::kubernetes("kubectl")?;
     Ok(format!(

@@ -1,5 +1,5 @@
-//! What the driver costs a node: time to its first slice, memory and CPU of a
-//! quiet minute, size of its binary, and time from a change to the API.
+//! Measures what the driver costs a node: time to its first slice, memory, CPU in an idle minute,
+//! size of its binary, and time from a change to the API.
 
 use std::{
     fs,
@@ -32,21 +32,21 @@ use tokio::{
 };
 use topology_graph::fixture;
 
-/// The interface that is changed, and its peer.
+/// The interface to change, and its peer.
 const LINK: [&str; 2] = ["dranet-bench0", "dranet-bench1"];
-/// Longest wait for one slice.
+/// The longest wait for a slice.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Measure the node driver. Needs root: it makes a pair of interfaces.
+/// Measure the node driver. Needs root, since it creates a pair of interfaces.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// Machine that the driver runs on, one of topology-graph's; aws-p5 has 32 NICs
+    /// Machine to run the driver on, from topology-graph; aws-p5 has 32 NICs
     #[arg(long, default_value = "aws-p5")]
     machine: String,
-    /// Starts, and changes of an interface.
+    /// Number of starts, and of changes to an interface.
     #[arg(long, default_value_t = 20)]
     times: usize,
-    /// Seconds of rest.
+    /// Idle time in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 }
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
             .spawn()
     }
 
-    /// When a slice is seen that is as wanted.
+    /// Waits for a slice that satisfies `wanted`; returns the time when it was seen.
     async fn seen(&mut self, wanted: impl Fn(&ResourceSlice) -> bool) -> anyhow::Result<Instant> {
         let seen = async {
             loop {
@@ -155,7 +155,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// With the kubelet's side, as it is deployed.
+    /// Measures the idle driver, with the kubelet's side as deployed.
     async fn rest(&mut self, seconds: u64) -> anyhow::Result<()> {
         let (machine, node) = (self.planted()?, tempfile::tempdir()?);
         let folders = [
@@ -179,10 +179,10 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// One change a second, as the driver writes no faster for long.
+    /// Makes one change per second, since the driver does not write faster for long.
     async fn changes(&mut self, times: usize) -> anyhow::Result<()> {
         let [link, peer] = LINK;
-        // One that an earlier run left.
+        // Left by an earlier run.
         let _ = shell(&format!("ip link delete {link}"));
         shell(&format!("ip link add {link} type veth peer name {peer}"))?;
         let outcome = self.timed_changes(times).await;
@@ -207,13 +207,13 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The MTU that a slice says of the interface.
+/// The MTU of the interface in a slice.
 fn mtu(slice: &ResourceSlice) -> Option<i64> {
     let device = slice.spec.devices.iter().flatten().find(|device| device.name == LINK[0])?;
     device.attributes.as_ref()?.get("dra.net/mtu")?.int
 }
 
-/// A flag with a folder, or with one below it.
+/// A flag with a folder, or with a path below it.
 fn below(flag: &str, folder: &Path, name: &str) -> String {
     format!("{flag}={}", folder.join(name).display())
 }

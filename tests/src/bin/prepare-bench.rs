@@ -1,6 +1,5 @@
-//! What preparing a claim costs: eight NICs, asked for on the plugin's own socket and
-//! moved by the hook that its CDI spec names, beside the kernel's own time for the same
-//! moves.
+//! Measures the preparation of a claim with eight NICs: requested on the plugin's own socket and
+//! moved by the hook in its CDI spec. The kernel's own time for the same moves is measured too.
 
 use std::{
     fs::File,
@@ -45,14 +44,14 @@ const NICS: [Nic; 8] = [
     Nic { address: "0208:00:00.0", link: "rail7" },
 ];
 
-/// Measure the preparation of a claim with eight NICs. Needs root: it makes interfaces,
-/// in a network of its own.
+/// Measure the preparation of a claim with eight NICs. Needs root: it creates interfaces in a
+/// network namespace of its own.
 #[derive(Clone, Copy, Debug, Parser)]
 struct Args {
-    /// Lives of the claim.
+    /// Number of times that the claim is prepared.
     #[arg(long, default_value_t = 100)]
     times: usize,
-    /// Claims with an address of the range from which another takes one.
+    /// Number of claims with an address from the range that another claim uses.
     #[arg(long, default_value_t = 1000)]
     pods: u32,
 }
@@ -89,7 +88,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     .await
 }
 
-/// What is measured in each life of the claim, in this order.
+/// The measurements in each life of the claim, in this order.
 const WHAT: [&str; 6] = [
     "prepare, as the kubelet asks",
     "  of it the API server's two answers, one after the other",
@@ -105,7 +104,8 @@ async fn measure(
     claim: &Claim,
     times: usize,
 ) -> anyhow::Result<()> {
-    // The end of a namespace keeps the kernel busy for a while: made before, ended after.
+    // Creating and removing a namespace keeps the kernel busy for a while, so that is done before
+    // and after.
     let names = (0..=times).map(|round| format!("bench-{round}"));
     let sandboxes: Vec<_> =
         names.map(|name| Ok((Sandbox::open(&name)?, name))).collect::<anyhow::Result<_>>()?;
@@ -113,7 +113,7 @@ async fn measure(
     let mut first = None;
     for (sandbox, name) in &sandboxes {
         let life = live(scope, machine, claim, (sandbox, name)).await?;
-        // The driver has just started, and still publishes.
+        // The driver has just started and is still publishing.
         if first.is_none() {
             first = Some(life);
             continue;
@@ -136,7 +136,7 @@ async fn measure(
 /// The rest of a share's UUID.
 const SHARE: &str = "0000-4000-8000-000000000000";
 
-/// A claim that takes an address of a range of which many have one.
+/// Measures a claim that takes an address from a range in which many are taken.
 async fn ranges(scope: &Scope, machine: &Machine, args: Args) -> anyhow::Result<()> {
     let Args { times, pods } = args;
     let claims: Api<ResourceClaim> = scope.api();
@@ -176,7 +176,7 @@ async fn ranges(scope: &Scope, machine: &Machine, args: Args) -> anyhow::Result<
     Ok(())
 }
 
-/// A claim's whole life.
+/// Runs the whole life of a claim.
 async fn live(
     scope: &Scope,
     machine: &Machine,
@@ -202,7 +202,7 @@ async fn live(
     Ok([prepare, server, first, kernel, second, unprepare])
 }
 
-/// The time in which the API server answers what the driver asks it for a claim.
+/// The time that the API server takes for the driver's requests about a claim.
 async fn asked(scope: &Scope, claim: &Claim) -> anyhow::Result<Duration> {
     let claims: Api<ResourceClaim> = scope.api();
     let slices: Api<ResourceSlice> = Api::all(scope.client());
@@ -213,7 +213,8 @@ async fn asked(scope: &Scope, claim: &Claim) -> anyhow::Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// The requests that move the interfaces into a namespace, and nothing else; and back.
+/// The netlink requests that move the interfaces into a namespace, without anything else; then
+/// back.
 async fn moves(namespace: &str) -> anyhow::Result<Duration> {
     let (connection, handle, _) = rtnetlink::new_connection()?;
     let connection = tokio::spawn(connection);

@@ -1,7 +1,7 @@
-//! How fast admission answers, and the memory of admission and of the fabric controller, both
-//! with the flags of the plain manifests: reviews over TLS at a steady rate, with thousands of
-//! nodes and pods, alone, beside kube-apiserver, while a group is placed, and while all slices
-//! change.
+//! Measures how fast admission responds, and the memory of admission and of the fabric controller,
+//! both with the flags of the plain manifests. Reviews arrive over TLS at a steady rate, with
+//! thousands of nodes and pods: alone, through kube-apiserver, while a group is placed, and while
+//! all slices change.
 
 use std::{
     fs,
@@ -38,17 +38,17 @@ use tokio::{
 };
 
 const SOON: Duration = Duration::from_secs(30);
-/// Plans that were not made before.
+/// The number of pods that need a new plan.
 const NEW_PLANS: usize = 20;
-/// What the fabric controller writes on a node.
+/// The label that the fabric controller sets on nodes.
 const FABRIC: &str = "topology.dranet.io/fabric";
-/// How long a group may take to be placed here.
+/// The longest time to place a group.
 const LONG: Duration = Duration::from_mins(5);
-/// Requests to kube-apiserver at a time, where objects are made or changed.
+/// The number of parallel requests to kube-apiserver that create or change objects.
 const TOGETHER: usize = 64;
-/// How much less nice what is not to be disturbed is.
+/// How much lower the niceness of undisturbed threads is.
 const PRECEDENCE: i32 = 15;
-/// As the plain manifests run it, but for the log.
+/// The flags of the plain manifests, except for the log.
 const ADMISSION: [&str; 2] = ["--fabric-controller", "--log=warn"];
 const FABRIC_CONTROLLER: [&str; 1] = ["--log=warn"];
 
@@ -61,18 +61,18 @@ struct Args {
     /// Pods that run on them.
     #[arg(long, default_value_t = 100_000)]
     pods: usize,
-    /// Pods of the group that is placed, each with a GB300 node for itself.
+    /// Pods of the group to place, each with a GB300 node of its own.
     #[arg(long, default_value_t = 512)]
     group: usize,
-    /// Reviews a second.
+    /// Reviews per second.
     #[arg(long, default_value_t = 500)]
     rate: u32,
-    /// Seconds of each measurement.
+    /// Seconds per measurement.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
-    /// Give the webhook and the thread that sends the requests priority over kube-apiserver, etcd
-    /// and the rest of this program (niceness 15 lower, as root), so that waiting for a processor
-    /// is not measured.
+    /// Give the webhook and the thread that sends requests priority over kube-apiserver, etcd and
+    /// the rest of this program (niceness 15 lower, as root), so that waiting for a processor is
+    /// not measured.
     #[arg(long)]
     undisturbed: bool,
 }
@@ -94,7 +94,7 @@ async fn measure(args: Args) -> anyhow::Result<()> {
             installation.machine("h100", H100).await?,
             installation.machine("mi300x", MI300X).await?,
         ];
-        // These three are labelled first, and the others are as they are then.
+        // These three nodes are labelled first; the other nodes are copies of them.
         installation.start_replicas(1, &ADMISSION).await?;
         installation.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
         labelled(&plane, &kinds).await?;
@@ -122,7 +122,7 @@ async fn measure(args: Args) -> anyhow::Result<()> {
     .await
 }
 
-/// Waits until the nodes have the labels that the fabric controller gives them.
+/// Waits until the nodes have the labels of the fabric controller.
 async fn labelled(plane: &ControlPlane, nodes: &[String]) -> anyhow::Result<()> {
     let api: Api<Node> = Api::all(plane.client());
     eventually(SOON, async || {
@@ -136,7 +136,7 @@ async fn labelled(plane: &ControlPlane, nodes: &[String]) -> anyhow::Result<()> 
     .await
 }
 
-/// Makes pods that run already, on all nodes in turn.
+/// Creates running pods, on all nodes in turn.
 async fn running(scope: &Scope, args: &Args) -> anyhow::Result<()> {
     let nodes = Api::<Node>::all(scope.client()).list_metadata(&ListParams::default()).await?;
     let nodes: Vec<_> = nodes.iter().map(ResourceExt::name_any).collect();
@@ -162,10 +162,10 @@ struct Bench<'a> {
     args: Args,
     plane: &'a ControlPlane,
     scope: &'a Scope,
-    /// Of the webhook.
+    /// A client of the webhook.
     client: Client,
     webhook: Webhook,
-    /// Of the fabric controller.
+    /// The process ID of the fabric controller.
     controller: u32,
 }
 
@@ -192,8 +192,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Reviews while the pods of a group come through the webhook and the fabric controller
-    /// places them.
+    /// Sends reviews while the pods of a group pass the webhook and the fabric controller places
+    /// them.
     async fn while_placing(&self) -> anyhow::Result<()> {
         let reviews = self.reviews(vec![self.body(pod("2"))]);
         let (took, placed) = tokio::join!(reviews, self.place_group());
@@ -233,7 +233,7 @@ impl Bench<'_> {
         Ok(begin.elapsed())
     }
 
-    /// Reviews while every slice gets another attribute.
+    /// Sends reviews while every slice gets another attribute.
     async fn while_slices_change(&self) -> anyhow::Result<()> {
         let api: Api<ResourceSlice> = Api::all(self.plane.client());
         let slices = api.list_metadata(&ListParams::default()).await?;
@@ -256,7 +256,7 @@ impl Bench<'_> {
         report("the webhook while all slices change", took?)
     }
 
-    /// With one more requirement of its node, no pod is one that was planned before.
+    /// Each pod has another node selector, so none was planned before.
     async fn new_plans(&self) -> anyhow::Result<()> {
         let mut took = Vec::new();
         for index in 0..NEW_PLANS {
@@ -294,8 +294,8 @@ impl Bench<'_> {
         report("kube-apiserver with the webhook", took)
     }
 
-    /// Sends the bodies in turn, at the rate, from a thread of its own: what else this program
-    /// does then delays none.
+    /// Sends the bodies in turn at the configured rate. A separate thread sends them, so that other
+    /// work of this program does not delay them.
     async fn reviews(&self, bodies: Vec<Value>) -> anyhow::Result<Answers> {
         let (args, webhook) = (self.args, self.webhook.clone());
         let (done, took) = oneshot::channel();
@@ -312,7 +312,7 @@ impl Bench<'_> {
     }
 }
 
-/// What each answer took.
+/// The time of each response.
 type Answers = Vec<anyhow::Result<Duration>>;
 
 fn send_all(args: Args, webhook: &Webhook, bodies: &[Value]) -> anyhow::Result<Answers> {
@@ -326,7 +326,7 @@ fn send_all(args: Args, webhook: &Webhook, bodies: &[Value]) -> anyhow::Result<A
     })
 }
 
-/// Gives every thread of the folder precedence, each as far from the others as before.
+/// Raises the priority of every thread in the folder by the same amount.
 fn raise(threads: &str) -> anyhow::Result<()> {
     for thread in fs::read_dir(threads).context("the webhook's threads")? {
         prefer(&thread?.file_name().to_string_lossy())?;
@@ -334,14 +334,14 @@ fn raise(threads: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On Linux a thread has a priority of its own, by its number.
+/// On Linux each thread has its own priority.
 fn prefer(thread: &str) -> anyhow::Result<()> {
     let thread = Some(Pid::from_raw(thread.parse()?).context("the number of a thread")?);
     let niceness = getpriority_process(thread)? - PRECEDENCE;
     setpriority_process(thread, niceness).context("a higher priority needs root")
 }
 
-/// Sends at the rate, whatever the answers take.
+/// Sends at the rate, however long responses take.
 async fn steady<F>(args: Args, send: impl Fn(usize) -> F) -> Answers
 where
     F: Future<Output = anyhow::Result<Duration>>,
@@ -380,8 +380,8 @@ fn pod(nics: &str) -> Value {
     })
 }
 
-/// Says what the answers took. Where the machine is too small for the rate, some
-/// come too late for kube-apiserver.
+/// Prints the response times. If the machine is too small for the rate, some responses are too late
+/// for kube-apiserver.
 fn report(what: &str, answers: Answers) -> anyhow::Result<()> {
     let (took, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     let failed: Vec<_> = failed.into_iter().filter_map(Result::err).collect();

@@ -1,4 +1,4 @@
-//! The four processes: their flags, their files, and when each is ready.
+//! The four processes: their flags, their files, and their readiness.
 
 use std::{
     fs,
@@ -17,13 +17,13 @@ use crate::{
     process::{Process, Program},
 };
 
-/// How long one process may take to be ready, on a machine that does much else.
+/// The longest wait until a process is ready, on a busy machine.
 const READY: Duration = Duration::from_secs(90);
 
-/// How often a process is started again where another took its port.
+/// The number of attempts if another process took the port.
 const ATTEMPTS: usize = 3;
 
-/// What the processes share: directories, certificates, and where they listen.
+/// What the processes share: directories, certificates and addresses.
 #[derive(Debug)]
 pub(super) struct Site {
     directory: PathBuf,
@@ -36,7 +36,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Makes the directories, the certificates and the keys.
+    /// Creates the directories, certificates and keys.
     pub(super) fn prepare(
         directory: &Path,
         feature_gates: Vec<String>,
@@ -116,7 +116,7 @@ impl Site {
         Ok(process)
     }
 
-    /// Starts it again, after its end, where it was.
+    /// Restarts kube-apiserver at its former address.
     pub(super) async fn apiserver_again(&self, more: &[String]) -> anyhow::Result<Process> {
         let (_, port) = self.apiserver_url.rsplit_once(':').context("it was started before")?;
         let (program, health) = self.apiserver_program(port.parse()?, more)?;
@@ -125,7 +125,7 @@ impl Site {
         Ok(process)
     }
 
-    /// The program, and the URL of its health.
+    /// The program and its health URL.
     fn apiserver_program(&self, port: u16, more: &[String]) -> anyhow::Result<(Program, String)> {
         let without_tokens = if self.tokens { "" } else { "ServiceAccount," };
         let program = Program::new(binaries::kubernetes("kube-apiserver")?, self.logs())
@@ -141,11 +141,11 @@ impl Site {
                 "--service-cluster-ip-range=10.96.0.0/16".into(),
                 "--authorization-mode=Node,RBAC".into(),
                 format!("--disable-admission-plugins={without_tokens}TaintNodesByCondition"),
-                // It has no other use for an address than to advertise it.
+                // The address is only used to advertise it.
                 "--advertise-address=127.0.0.1".into(),
                 "--endpoint-reconciler-type=none".into(),
-                // Calls webhooks at their endpoints: nothing here routes the
-                // addresses of Services.
+                // Calls webhooks at their endpoints, since nothing here routes the addresses of
+                // Services.
                 "--enable-aggregator-routing=true".into(),
             ])
             .args(self.secure_serving(port))
@@ -154,7 +154,7 @@ impl Site {
         Ok((program, format!("https://127.0.0.1:{port}/readyz")))
     }
 
-    /// The process, and the URL of its health.
+    /// The process and its health URL.
     pub(super) async fn controller_manager(&self) -> anyhow::Result<(Process, String)> {
         let (process, port) = on_free_port(async |port| {
             let binary = binaries::kubernetes("kube-controller-manager")?;
@@ -195,7 +195,7 @@ impl Site {
         Ok(process)
     }
 
-    /// The flag of feature gates, where any are set.
+    /// The flag for feature gates, if any are set.
     fn gates(&self) -> Option<String> {
         let gates = self.feature_gates.join(",");
         (!gates.is_empty()).then(|| format!("--feature-gates={gates}"))
@@ -210,7 +210,7 @@ impl Site {
         ]
     }
 
-    /// So that `/metrics` can be read with the token of the kubeconfig.
+    /// Allows reading `/metrics` with the token of the kubeconfig.
     fn delegated_authentication(&self) -> [String; 2] {
         let kubeconfig = self.file("kubeconfig");
         [
@@ -224,8 +224,8 @@ impl Site {
     }
 }
 
-/// Starts a program on a free port and waits until it is ready; on another port
-/// where somebody was faster on this one.
+/// Starts a program on a free port and waits until it is ready. Tries another port if another
+/// process took this one first.
 async fn on_free_port(
     program: impl AsyncFn(u16) -> anyhow::Result<(Program, String)>,
 ) -> anyhow::Result<(Process, u16)> {
@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers every request with an empty success.
+    /// Responds to every request with an empty success.
     async fn serve(listener: TcpListener) {
         while let Ok((mut stream, _)) = listener.accept().await {
             let _ = stream.read(&mut [0; 1024]).await;

@@ -1,10 +1,10 @@
-//! The kubeconfig file and the token behind it.
+//! The kubeconfig file and its token.
 
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-/// The one token that kube-apiserver knows here. It listens on the loopback
-/// interface only, for as long as a test runs.
+/// The only token that kube-apiserver accepts here. It listens on the loopback interface only,
+/// while a test runs.
 const TOKEN: &str = "dranet-tests";
 
 /// A line of `--token-auth-file`: token, user, uid, groups.

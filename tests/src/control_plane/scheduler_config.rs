@@ -1,20 +1,21 @@
-//! `KubeSchedulerConfiguration`, v1: what `kube-scheduler --config` reads.
+//! `KubeSchedulerConfiguration`, v1: the file of `kube-scheduler --config`.
 
 use std::path::Path;
 
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
 
-/// What of the scheduler's configuration tests choose.
+/// The parts of the scheduler's configuration that tests choose.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerConfig {
     /// The HTTP extenders, in the order of the file.
     pub extenders: Vec<Extender>,
-    /// More top-level fields, `{"percentageOfNodesToScore": 100}`; they win.
+    /// Additional top-level fields, such as `{"percentageOfNodesToScore": 100}`; they take
+    /// precedence.
     pub more: Map<String, Value>,
 }
 
-/// An extender that prioritizes.
+/// An extender with the verb prioritize.
 #[derive(Clone, Debug)]
 pub struct Extender {
     /// The URL before the verb.
@@ -23,13 +24,13 @@ pub struct Extender {
     pub prioritize_verb: String,
     /// The certificate authority of its server, as PEM; empty for plain HTTP.
     pub ca_pem: String,
-    /// What its scores, 0 to 10, are multiplied with.
+    /// The factor for its scores, which are 0 to 10.
     pub weight: i64,
-    /// How long the scheduler waits for it, `2s`.
+    /// The scheduler's timeout for it, `2s`.
     pub http_timeout: String,
-    /// Whether pods schedule where it does not answer.
+    /// True if pods are scheduled although it does not respond.
     pub ignorable: bool,
-    /// Whether it is sent names of nodes rather than nodes.
+    /// True if it gets names of nodes instead of nodes.
     pub node_cache_capable: bool,
 }
 
@@ -56,8 +57,8 @@ impl SchedulerConfig {
 }
 
 impl Extender {
-    /// An extender as this project's manifests register it: `prioritize`, weight
-    /// 18, names of nodes only, and pods schedule without it.
+    /// An extender as this project's manifests register it: `prioritize`, weight 18, names of nodes
+    /// only, and pods are scheduled without it.
     pub fn new(url_prefix: &str, ca_pem: &str) -> Self {
         Self {
             url_prefix: url_prefix.to_owned(),

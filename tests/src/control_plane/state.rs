@@ -1,5 +1,4 @@
-//! The directory of a control plane, and the removal of those that a killed
-//! process left behind.
+//! The directory of a control plane, and the removal of directories of killed processes.
 
 use std::{env, fs, path::Path, process};
 
@@ -8,7 +7,7 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "dranet-control-plane-";
 
-/// A new directory, named by this process, removed when dropped.
+/// Creates a directory that is named after this process and removed when dropped.
 pub(super) fn directory() -> anyhow::Result<TempDir> {
     let parent = env::temp_dir();
     sweep(&parent);
@@ -18,8 +17,8 @@ pub(super) fn directory() -> anyhow::Result<TempDir> {
         .with_context(|| format!("failed to make a directory in `{}`", parent.display()))
 }
 
-/// Removes the directories of processes that no longer run. What cannot be
-/// removed belongs to somebody else, and stays.
+/// Removes the directories of processes that no longer run. A directory that cannot be removed
+/// belongs to another user and stays.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let owner = entry.file_name().to_str().and_then(owner);
@@ -40,7 +39,7 @@ mod tests {
     #[test]
     fn only_what_a_dead_process_left_is_swept() {
         let parent = tempfile::tempdir().unwrap();
-        // Beyond the kernel's greatest pid_max, 2^22.
+        // Above the kernel's greatest pid_max, 2^22.
         let dead = format!("{PREFIX}4194305-abc");
         let alive = format!("{PREFIX}{}-abc", process::id());
         let foreign = "somebody-else-4194305-abc";

@@ -1,30 +1,28 @@
-//! What QEMU is told: two NUMA nodes, each with a PCIe switch below a root port
-//! of its own, and two GPUs and two NICs below each switch.
+//! The hardware for QEMU: two NUMA nodes, each with a PCIe switch below its own root port, and two
+//! GPUs and two NICs below each switch.
 //!
-//! Display adapters with a GPU vendor's identity stand for GPUs, as the graph
-//! knows a GPU by class and vendor. With these bus numbers the guest's kernel
-//! gives the addresses of [`GPUS`] and [`NICS`]; the devices beside them, on the
-//! machine's own bus, belong to no NUMA node.
+//! Display adapters with a GPU vendor's ID serve as GPUs, since the graph identifies a GPU by class
+//! and vendor. With these bus numbers, the guest's kernel assigns the addresses in [`GPUS`] and
+//! [`NICS`]. Other devices, on the machine's own bus, belong to no NUMA node.
 
 use std::path::{Path, PathBuf};
 
-/// The GPUs, with their NUMA node.
+/// The GPUs, with their NUMA nodes.
 pub const GPUS: [(&str, i64); 4] =
     [("0000:43:00.0", 0), ("0000:44:00.0", 0), ("0000:83:00.0", 1), ("0000:84:00.0", 1)];
 
-/// The NICs, with their NUMA node.
+/// The NICs, with their NUMA nodes.
 pub const NICS: [(&str, i64); 4] =
     [("0000:45:00.0", 0), ("0000:46:00.0", 0), ("0000:85:00.0", 1), ("0000:86:00.0", 1)];
 
 /// An emulated NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicModel {
-    /// Its interface's parent is a virtio device, and only that one's parent the
-    /// PCI function.
+    /// The parent of its interface is a virtio device, whose parent is the PCI function.
     Virtio,
     /// Intel 82574L.
     E1000e,
-    /// The one of `VMware`.
+    /// The NIC of `VMware`.
     Vmxnet3,
     /// Intel 82576, with up to 7 virtual functions.
     Igb,
@@ -41,28 +39,28 @@ impl NicModel {
     }
 }
 
-/// An end of the cable between two guests, on the rail of [`NICS`]' first and third:
-/// a datagram socket, so that the guests may start in any order.
+/// An end of the cable between two guests, for the first and third of [`NICS`]. It is a datagram
+/// socket, so that the guests may start in any order.
 #[derive(Clone, Debug)]
 pub struct Wire {
-    /// This guest's socket.
+    /// The socket of this guest.
     pub local: PathBuf,
-    /// The other guest's.
+    /// The socket of the other guest.
     pub remote: PathBuf,
 }
 
-/// A machine to be emulated.
+/// The hardware of a machine.
 #[derive(Clone, Debug)]
 pub struct Hardware {
-    /// In the order of [`NICS`].
+    /// The models, in the order of [`NICS`].
     pub nics: [NicModel; 4],
-    /// Tells guests on one wire apart.
+    /// Distinguishes guests on one cable.
     pub number: u8,
-    /// Cable to another guest.
+    /// The cable to another guest.
     pub wire: Option<Wire>,
     /// Memory of each NUMA node, in MiB.
     pub memory: u32,
-    /// An ext4 image that the guest has at `/node`.
+    /// An ext4 image that the guest mounts at `/node`.
     pub disk: Option<PathBuf>,
 }
 
@@ -73,7 +71,7 @@ impl Default for Hardware {
 }
 
 impl Hardware {
-    /// QEMU's command line. `shell` is the host's port of the guest's shell.
+    /// QEMU's command line. `shell` is the host's port for the guest's shell.
     pub(super) fn arguments(&self, image: &Path, folder: &Path, shell: u16) -> Vec<String> {
         let mut all = self.board(image, folder);
         all.extend(management(shell));
@@ -114,7 +112,7 @@ impl Hardware {
             ("-initrd", format!("{image}/initrd")),
             ("-append", KERNEL.into()),
             ("-serial", format!("file:{folder}/console")),
-            // What the guest writes is gone with it.
+            // What the guest writes is discarded at its end.
             (
                 "-drive",
                 format!(
@@ -172,13 +170,13 @@ impl Hardware {
     }
 }
 
-/// No mitigations, no watchdogs: it is slow enough. A panic ends it.
+/// Without mitigations and watchdogs, since the guest is slow enough. A panic stops it.
 const KERNEL: &str = "console=ttyS0 panic=-1 quiet loglevel=3 mitigations=off nokaslr \
     no_timer_check audit=0 security=apparmor apparmor=1 nowatchdog random.trust_cpu=on \
     rcupdate.rcu_expedited=1 cryptomgr.notests";
 
-/// The interface by which the tests reach the guest; its hardware address is
-/// known to `tests/guest/init`.
+/// The interface through which the tests reach the guest; `tests/guest/init` knows its hardware
+/// address.
 fn management(shell: u16) -> Vec<String> {
     [
         option("-netdev", &format!("user,id=management,hostfwd=tcp:127.0.0.1:{shell}-:2222")),
@@ -190,7 +188,7 @@ fn management(shell: u16) -> Vec<String> {
     .concat()
 }
 
-/// A root complex of a NUMA node, a root port, a switch with four ports.
+/// The root complex of a NUMA node: a root port, and a switch with four ports.
 fn switch(node: usize) -> Vec<String> {
     let bus = 64 + node * 64;
     let chassis = 10 + node;

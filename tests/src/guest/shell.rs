@@ -9,13 +9,13 @@ use tokio::{
     time::timeout,
 };
 
-/// Longest that a script may take.
+/// The longest run of a script.
 const MAX: Duration = Duration::from_mins(2);
 
-/// Before the exit code, on the last line.
+/// The text before the exit code on the last line.
 const MARK: &str = "\nGUEST-EXIT ";
 
-/// Runs a script in a subshell that ends at the first failure.
+/// Runs a script in a subshell that stops at the first failure.
 pub(super) async fn run(port: u16, script: &str) -> anyhow::Result<String> {
     let output = timeout(MAX, exchange(port, script))
         .await
@@ -27,8 +27,7 @@ pub(super) async fn run(port: u16, script: &str) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
-/// What a program that goes on in the background holds open ends no script:
-/// the mark does.
+/// The mark ends a script, since background programs may keep its output open.
 async fn exchange(port: u16, script: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let wrapped =

@@ -1,4 +1,4 @@
-//! Thousands of nodes, as one is: what was published for it, with another name.
+//! Thousands of copies of a node: everything published for it, under another name.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use super::Installation;
 
-/// Nodes that are made at a time.
+/// The number of nodes created in parallel.
 const TOGETHER: usize = 48;
-/// What the UUID of a GPU begins with.
+/// The prefix of GPU UUIDs.
 const UUID: &str = "\"GPU-";
 
-/// A node and what was published for it.
+/// A node with everything published for it.
 struct Original {
     name: String,
-    /// Where each object is created, and the object, with no other name in it
-    /// that is of the node alone.
+    /// Each object with the path where it is created. The node's name is the only name in it that
+    /// is specific to the node.
     objects: Vec<(&'static str, String)>,
 }
 
@@ -28,8 +28,8 @@ const TOPOLOGIES: &str = "/apis/topology.dranet.io/v1alpha1/nodetopologies";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 impl Installation<'_> {
-    /// Makes one node for each index, as `kinds` are in turn, with what is
-    /// published for them. They have room for pods, are not Ready, and stay when the scope ends.
+    /// Creates a node for each index as copies of `kinds` in turn, with everything published for
+    /// them. They have room for pods, are not Ready, and stay when the scope ends.
     pub async fn copies(&self, kinds: &[String], indices: Range<usize>) -> anyhow::Result<()> {
         let client = self.plane.client();
         let originals = stream::iter(kinds).then(|kind| Original::read(&client, kind));
@@ -54,7 +54,7 @@ impl Original {
         Ok(Self { name: name.to_owned(), objects })
     }
 
-    /// The same once more, with UUIDs of its own.
+    /// Creates a copy with UUIDs of its own.
     async fn create(&self, client: &Client, index: usize) -> anyhow::Result<()> {
         let name = format!("{}-{index}", self.name);
         for (path, object) in &self.objects {
@@ -74,8 +74,8 @@ async fn get(client: &Client, path: &str) -> anyhow::Result<Value> {
     client.request(request).await.with_context(|| format!("failed to get `{path}`"))
 }
 
-/// The object as it would be created. Of its status stays what a node has for pods, as a kubelet
-/// says it when it creates its node.
+/// The object for creation. Of a node's status only the room for pods stays, as a kubelet sets it
+/// when it creates its node.
 fn bare(mut object: Value, name: &str) -> String {
     object["metadata"] = json!({"name": name, "labels": object["metadata"]["labels"]});
     let status = object.as_object_mut().and_then(|object| object.remove("status"));

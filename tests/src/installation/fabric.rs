@@ -1,4 +1,4 @@
-//! The fabric controller, with replicas that are processes here.
+//! The fabric controller, with replicas as local processes.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{Check, Process, eventually, metrics, ports};
 
 const PROGRAM: &str = "fabric-controller";
 
-/// A running replica; dropped, it is killed.
+/// A running replica; it is killed when dropped.
 #[derive(Debug)]
 pub struct FabricController {
     process: Process,
@@ -28,15 +28,15 @@ impl FabricController {
         &self.process
     }
 
-    /// What it counts now, by name and labels, as `/metrics` has them.
+    /// Its current metrics, by name and labels, from `/metrics`.
     pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
         metrics::samples(self.operations).await
     }
 }
 
 impl Installation<'_> {
-    /// Starts replicas of the fabric controller. Those of the test before were killed and
-    /// have left their lease.
+    /// Starts replicas of the fabric controller. Replicas of the previous test were killed and have
+    /// left their lease, which is released first.
     pub async fn start_fabric_controllers(
         &mut self,
         count: usize,
@@ -51,7 +51,7 @@ impl Installation<'_> {
         Ok(())
     }
 
-    /// Starts one replica more.
+    /// Starts one more replica.
     pub async fn start_fabric_controller(
         &mut self,
         index: usize,
@@ -65,7 +65,7 @@ impl Installation<'_> {
         Ok(())
     }
 
-    /// Kills a replica as the kernel does.
+    /// Kills a replica with SIGKILL.
     pub fn kill_fabric_controller(&mut self, index: usize) {
         self.fabric_controllers.remove(index);
     }
@@ -75,7 +75,7 @@ impl Installation<'_> {
         &self.fabric_controllers
     }
 
-    /// The number of the replica that leads, once one does.
+    /// The index of the leading replica, as soon as one leads.
     pub async fn leading_fabric_controller(&self) -> anyhow::Result<usize> {
         eventually(SOON, async || {
             let spec = self.leases().get(PROGRAM).await?.spec.unwrap_or_default();

@@ -1,6 +1,5 @@
-//! Admission behind its Service, as `deploy` installs it, with replicas that are
-//! processes here: each an endpoint of the Service, with the certificate that
-//! their leader makes.
+//! Admission behind its Service, as `deploy` installs it. Its replicas are local processes: each is
+//! an endpoint of the Service and uses the certificate that the leader issues.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,16 +22,16 @@ use crate::{Check, Process, eventually, manifest, metrics, ports};
 pub(super) const SOON: Duration = Duration::from_secs(30);
 const SERVICE: &str = "admission";
 const MACHINES: &str = "admission-machines";
-/// Seconds after which another replica takes over; the least that is allowed.
+/// The lease duration in seconds; the minimum allowed.
 pub(super) const LEASE_SECONDS: u32 = 3;
-/// Label on the endpoints that are made here.
+/// The label on endpoints that the tests create.
 const OURS: &str = "dranet-tests=admission";
 
-/// A running replica; dropped, it is killed.
+/// A running replica; it is killed when dropped.
 #[derive(Debug)]
 pub struct Replica {
     process: Process,
-    /// Port of `/metrics`.
+    /// The port of `/metrics`.
     pub operations: u16,
     endpoints: String,
     url: String,
@@ -44,7 +43,7 @@ impl Replica {
         &self.process
     }
 
-    /// What it counts now, by name and labels, as `/metrics` has them.
+    /// Its current metrics, by name and labels, from `/metrics`.
     pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
         metrics::samples(self.operations).await
     }
@@ -56,13 +55,13 @@ impl Installation<'_> {
         self.start_replicas(1, &[]).await
     }
 
-    /// Starts replicas with more flags, and registers the webhooks; returns when
-    /// kube-apiserver has had an answer from one.
+    /// Starts replicas with additional flags and registers the webhooks. Returns when
+    /// kube-apiserver has received a response from one.
     pub async fn start_replicas(&mut self, count: usize, args: &[&str]) -> anyhow::Result<()> {
         self.forget_replicas().await?;
         for object in manifest::read(&deploy("manifests/admission.yaml"))? {
             let kind = object.types.as_ref().map(|types| types.kind.as_str());
-            // The Deployment's pods would be bound to the simulated nodes.
+            // The Deployment's pods would be bound to simulated nodes.
             if kind != Some("Deployment") {
                 manifest::apply(&self.plane.client(), object, NAMESPACE).await?;
             }
@@ -74,7 +73,7 @@ impl Installation<'_> {
         self.answers().await
     }
 
-    /// Starts one replica more.
+    /// Starts one more replica.
     pub async fn start_replica(&mut self, index: usize, args: &[&str]) -> anyhow::Result<()> {
         let (address, port, operations) = (ports::address()?, ports::free()?, ports::free()?);
         let name = format!("{SERVICE}-{index}");
@@ -100,13 +99,12 @@ impl Installation<'_> {
         Ok(())
     }
 
-    /// Kills every replica and leaves the webhooks registered.
+    /// Kills every replica; the webhooks stay registered.
     pub fn kill_admission(&mut self) {
         self.admission.clear();
     }
 
-    /// Kills a replica as the kernel does, and takes its endpoint away when that
-    /// has happened, as its kubelet would.
+    /// Kills a replica with SIGKILL, then removes its endpoint as its kubelet would.
     pub async fn kill_replica(&mut self, index: usize) -> anyhow::Result<()> {
         let replica = self.admission.remove(index);
         let endpoints = replica.endpoints.clone();
@@ -120,8 +118,8 @@ impl Installation<'_> {
         &self.admission
     }
 
-    /// Waits until the API server has had an answer: it reads configurations and
-    /// endpoints from watches of its own.
+    /// Waits until the API server has received a response: it reads configurations and endpoints
+    /// from its own watches.
     pub async fn answers(&self) -> anyhow::Result<()> {
         let pods: Api<Pod> = self.scope.api();
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -162,7 +160,7 @@ impl Installation<'_> {
         Ok(secrets.get("admission-certificates").await?)
     }
 
-    /// The leader's identity, once there is one.
+    /// The identity of the leader, as soon as there is one.
     pub async fn leader(&self) -> anyhow::Result<String> {
         let leases: Api<Lease> = Api::namespaced(self.plane.client(), NAMESPACE);
         eventually(SOON, async || {
@@ -174,8 +172,7 @@ impl Installation<'_> {
         .await
     }
 
-    /// The replicas of the test before were killed and have left what only they
-    /// would have taken away: endpoints, and the lease.
+    /// Removes what the killed replicas of the previous test have left: endpoints and the lease.
     async fn forget_replicas(&mut self) -> anyhow::Result<()> {
         self.admission.clear();
         self.forget_endpoints().await?;
@@ -187,7 +184,7 @@ impl Installation<'_> {
         Ok(())
     }
 
-    /// Takes away the endpoints of all replicas, as their kubelets would.
+    /// Removes the endpoints of all replicas, as their kubelets would.
     pub async fn forget_endpoints(&self) -> anyhow::Result<()> {
         let ours = ListParams::default().labels(OURS);
         self.slices().delete_collection(&DeleteParams::default(), &ours).await?;
@@ -212,7 +209,7 @@ impl Installation<'_> {
     }
 }
 
-/// How a client other than kube-apiserver reaches the webhook.
+/// The webhook for clients other than kube-apiserver.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     /// `https://ADDRESS:PORT`.
@@ -226,7 +223,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// A client of it that trusts its authority, as kube-apiserver does.
+    /// A client that trusts the webhook's authority, as kube-apiserver does.
     pub fn client(&self) -> anyhow::Result<Client> {
         let mut config = Config::new(self.url.parse().context("its URL")?);
         config.root_cert = Some(vec![self.authority.clone()]);
@@ -234,13 +231,13 @@ impl Webhook {
         Ok(Client::try_from(config)?)
     }
 
-    /// Its process.
+    /// The process ID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 }
 
-/// What kube-apiserver asks when a pod is created.
+/// The `AdmissionReview` that kube-apiserver sends when a pod is created.
 pub fn review(namespace: &str, mut pod: Value) -> Value {
     pod["metadata"]["name"] = "p".into();
     pod["metadata"]["namespace"] = namespace.into();
@@ -262,7 +259,7 @@ pub fn review(namespace: &str, mut pod: Value) -> Value {
 }
 
 impl Installation<'_> {
-    /// The first replica, for clients of the test's own.
+    /// The first replica, for the test's own clients.
     pub async fn webhook(&self) -> anyhow::Result<Webhook> {
         let replica = self.admission.first().context("a replica runs")?;
         let data = self.certificates().await?.data.unwrap_or_default();
@@ -271,7 +268,7 @@ impl Installation<'_> {
             url: replica.url.clone(),
             name: format!("{SERVICE}.{NAMESPACE}.svc"),
             authority: pem::parse(&pem.0)?.into_contents(),
-            // setpriv becomes the program.
+            // setpriv replaces itself with the program.
             pid: replica.process.pid(),
         })
     }

@@ -18,12 +18,12 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Where it listens.
+/// The path of its socket.
 pub(crate) fn socket(folder: &Path) -> PathBuf {
     folder.join("containerd.sock")
 }
 
-/// Where its NRI plugins connect.
+/// The path of its socket for NRI plugins.
 pub(crate) fn nri_socket(folder: &Path) -> PathBuf {
     folder.join("nri.sock")
 }
@@ -42,7 +42,7 @@ pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Res
     Ok(process)
 }
 
-/// Starts it again over the same state, and waits as before.
+/// Starts containerd again with the same state, and waits as before.
 pub(super) async fn relaunch(folder: &Path, logs: &Path) -> anyhow::Result<Process> {
     let process = launch(folder, logs)?;
     import(folder, &process).await?;
@@ -127,7 +127,7 @@ state = "{state}"
     )
 }
 
-/// The name of the file that holds [`network`], below `cni`.
+/// The name of the file with [`network`], below `cni`.
 pub(crate) const NETWORK: &str = "10-pods.conflist";
 
 /// The pods' network: a bridge.

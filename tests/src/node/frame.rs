@@ -1,6 +1,6 @@
-//! What every test of a node stands in: links that stand for its NICs' interfaces, the
-//! machine, and a namespace of the cluster. Where the test has passed, the machine comes
-//! to rest; and however it ends, nothing of it is there for the next.
+//! The environment of every test of a node: links that act as its NICs' interfaces, the machine,
+//! and a namespace of the cluster. After a successful test, leaks are checked. In any case
+//! everything is removed before the next test.
 
 use crate::{
     ControlPlane, Scope, gb300,
@@ -19,7 +19,7 @@ pub async fn with_machine(
     within(plane, Machine::start(plane, name, nics).await?, test).await
 }
 
-/// Runs a test that plays the kubelet's and the container runtime's part itself.
+/// Runs a test that acts as the kubelet and the container runtime itself.
 pub async fn with_played_machine(
     plane: &ControlPlane,
     name: &str,
@@ -39,7 +39,7 @@ async fn within(
     with_scope(plane.client(), async |scope| {
         scope.apply_file(&gb300::file("device-classes.yaml")).await?;
         test(&mut machine, scope).await?;
-        machine.comes_to_rest().await
+        machine.wait_until_clean().await
     })
     .await
 }

@@ -1,5 +1,5 @@
-//! Namespaces around a whole test binary: of processes (whatever it starts ends
-//! with it, container shims included), of mounts, and of networks.
+//! Namespaces around a whole test binary: for processes (everything that it starts ends with it,
+//! including container shims), mounts and networks.
 
 use std::{
     env, fs,
@@ -9,11 +9,10 @@ use std::{
 use anyhow::Context;
 use rustix::process::geteuid;
 
-/// Set in the process that runs inside.
+/// Set in the process inside the namespaces.
 const INSIDE: &str = "DRANET_TEST_ISOLATED";
 
-/// Runs `main` in namespaces of its own, by starting this binary again under
-/// util-linux's `unshare`.
+/// Runs `main` in its own namespaces, by starting this binary again under util-linux's `unshare`.
 pub fn isolated(main: impl FnOnce() -> ExitCode) -> ExitCode {
     if env::var_os(INSIDE).is_some() {
         return prepare().map_or_else(|error| refuse(&error), |()| main());
@@ -40,10 +39,11 @@ fn again() -> anyhow::Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// The control plane listens on the loopback interface, and a kubelet looks for
-/// the interface of the default route; named namespaces stay in here.
+/// Prepares the namespaces. The control plane listens on the loopback interface, a kubelet needs an
+/// interface with the default route, and named network namespaces stay private.
 fn prepare() -> anyhow::Result<()> {
-    // Link-local addresses are final at once, so that states can be compared.
+    // Without duplicate detection, link-local addresses are final at once and states can be
+    // compared.
     fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")?;
     for command in [
         "ip link set lo up",

@@ -1,5 +1,5 @@
-//! A kubelet for a machine that it does not own: no cgroup hierarchy of pods, no
-//! eviction, everything below one folder.
+//! A kubelet for a machine that it does not own: without cgroups of pods and eviction, with all
+//! files below one folder.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Starts it and waits until it is healthy; it registers its node by itself.
+/// Starts the kubelet and waits until it is healthy. It registers its node itself.
 pub(super) async fn start(
     kubeconfig: &Path,
     logs: &Path,
@@ -40,7 +40,7 @@ pub(super) async fn start(
     Ok(process)
 }
 
-/// Its configuration: everything below `folder`.
+/// Its configuration, with all files below `folder`.
 pub(crate) fn configuration(folder: &Path, health: u16, port: u16) -> serde_json::Value {
     let zero = "0%";
     json!({

@@ -1,4 +1,4 @@
-//! The host's interfaces: made for a test, and compared afterwards.
+//! The host's interfaces: created for a test, and compared afterwards.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{Check, eventually, node::Nic};
 
-/// What a person has set of each rail.
+/// Settings that an administrator has made on each rail.
 const SETTINGS: [(&str, &str); 4] = [
     ("ipv4/conf/LINK/rp_filter", "2"),
     ("ipv4/conf/LINK/arp_ignore", "1"),
@@ -21,15 +21,15 @@ const SETTINGS: [(&str, &str); 4] = [
     ("ipv6/conf/LINK/dad_transmits", "3"),
 ];
 
-/// Longest that the kernel may take to bring a pair of links up.
+/// The longest time to bring a pair of links up.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Pairs of links whose ends stand for NICs' interfaces, removed with this value.
+/// Pairs of links that act as interfaces of NICs; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Links(Vec<&'static str>);
 
 impl Links {
-    /// Makes one for each NIC, and waits until they are up.
+    /// Creates a pair for each NIC, and waits until they are up.
     pub(super) async fn make(nics: &[Nic]) -> anyhow::Result<Self> {
         let links = Self(nics.iter().map(|nic| nic.link).collect());
         make(nics).await?;
@@ -39,13 +39,13 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        // One that is not there is removed.
+        // Missing links cannot be removed, which is fine.
         self.0.iter().for_each(|link| drop(remove(link)));
     }
 }
 
-/// Makes a pair of links for each NIC, anew where it is there, with addresses and routes
-/// of each family: all that the host must have again. Waits until they are up.
+/// Creates a pair of links for each NIC, replacing an existing one, with addresses and routes of
+/// each family: everything that must be restored on the host. Waits until they are up.
 pub async fn make(nics: &[Nic]) -> anyhow::Result<()> {
     for Nic { link, .. } in nics {
         let _ = remove(link);
@@ -59,7 +59,7 @@ pub async fn make(nics: &[Nic]) -> anyhow::Result<()> {
     }
     eventually(SOON, async || {
         let text = shell("ip -6 -o addr show scope link")?;
-        // The kernel's own address comes with the carrier, at either end.
+        // The kernel's own address appears with the carrier, at either end.
         let has_own = |name: &str| text.lines().any(|line| line.contains(&format!(" {name} ")));
         let is_up = |nic: &&Nic| has_own(nic.link) && has_own(&format!("{}-peer", nic.link));
         let down = nics.iter().find(|nic| !is_up(nic));
@@ -68,12 +68,12 @@ pub async fn make(nics: &[Nic]) -> anyhow::Result<()> {
     .await
 }
 
-/// Removes one, wherever its end is.
+/// Removes a pair, wherever its ends are.
 pub fn remove(link: &str) -> anyhow::Result<()> {
     shell(&format!("ip link del {link}-peer")).map(drop)
 }
 
-/// What `ip` is told for one of them: `rail3` has all that is its by its number.
+/// The `ip` commands for one link: the number of `rail3` is in everything that belongs to it.
 fn lines(link: &str) -> [String; 12] {
     let number = link.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     let number: u8 = number.parse().unwrap_or_default();
@@ -90,7 +90,7 @@ fn lines(link: &str) -> [String; 12] {
         format!("route add 10.70.{number}.0/24 via 10.7.{number}.254 dev {link} metric 77"),
         format!("route add 10.71.{number}.0/24 via 10.7.{number}.254 dev {link} table 700"),
         format!("route add fd70:0:0:{number:x}::/64 via fd07:0:0:{number:x}::fe dev {link}"),
-        // Flags and metrics of a route, and a next hop of the other family.
+        // A route with flags and metrics, and one whose next hop is of the other family.
         format!("route add 10.72.{number}.0/24 via 10.99.{number}.1 dev {link} onlink mtu 8000"),
         format!("route add 10.73.{number}.0/24 via inet6 fd07:0:0:{number:x}::fe dev {link}"),
         format!(
@@ -114,7 +114,7 @@ fn batch(lines: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs one command line, words split at spaces.
+/// Runs a command line; words are split at spaces.
 pub fn shell(line: &str) -> anyhow::Result<String> {
     let mut words = line.split(' ');
     let program = words.next().context("an empty command")?;
@@ -127,21 +127,21 @@ pub fn shell(line: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What differs between two looks at the same interface although nothing was
-/// lost: counters of the kernel, and its measure of time.
+/// Fields that may differ in two states although nothing was lost: the kernel's counters and
+/// timers.
 const MAY_DIFFER: [&str; 7] = [
     "ifindex",
     "link_index",
     "valid_life_time",
     "preferred_life_time",
     "stats64",
-    // The kernel's own IPv6 link-local address comes from duplicate detection.
+    // The kernel's own IPv6 link-local address depends on duplicate detection.
     "tentative",
     "qdisc",
 ];
 
-/// Addresses, routes and rules of this namespace, as `ip` shows them, but for the pods'
-/// own network, which the CNI plugin made.
+/// Addresses, routes and rules of this namespace in the output of `ip`, without the pods' own
+/// network from the CNI plugin.
 pub fn state() -> anyhow::Result<Value> {
     let json = |line: &str| -> anyhow::Result<Value> {
         let text = shell(line)?;
@@ -173,7 +173,7 @@ pub fn state() -> anyhow::Result<Value> {
 const PARTS: [&str; 7] =
     ["addresses", "routes", "routes6", "rules", "rules6", "neighbours", "settings"];
 
-/// Of the kernel's settings of each rail those that are not its default
+/// The kernel's settings of each rail that are not the default
 /// (`Documentation/networking/ip-sysctl.rst`).
 fn settings() -> anyhow::Result<Value> {
     let mut all = Vec::new();
@@ -186,7 +186,7 @@ fn settings() -> anyhow::Result<Value> {
             }
             for setting in fs::read_dir(entry.path())?.flatten() {
                 let name = setting.file_name();
-                // Some can only be written, and some are the kernel's to choose.
+                // Some settings are write-only, and some are chosen by the kernel.
                 let value = |path: &Path| fs::read_to_string(path).unwrap_or_default();
                 let [own, default] =
                     [value(&setting.path()), value(&conf.join("default").join(&name))];
@@ -207,7 +207,7 @@ fn is_of_pods(item: &Value) -> bool {
     })
 }
 
-/// What is missing in the second of two states, and what is more; empty where they agree.
+/// The items that only one of the states has; empty if they are equal.
 pub fn difference(before: &Value, after: &Value) -> String {
     let mut lines = Vec::new();
     for part in PARTS {
@@ -232,7 +232,7 @@ fn drop_what_may_differ(value: &mut Value) {
     }
 }
 
-/// The kernel lists by index, which may differ.
+/// The kernel lists items by index, which may differ.
 fn sort(value: &mut Value) {
     if let Value::Array(items) = value {
         items.sort_by_key(ToString::to_string);

@@ -1,6 +1,6 @@
-//! One node: a planted machine as its hardware, links as its interfaces.
+//! A node: a planted machine as its hardware, links as its interfaces.
 
-mod rest;
+mod leak_check;
 
 use std::{
     fmt, fs,
@@ -27,11 +27,10 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_mins(1);
-/// Of util-linux.
+/// The program of util-linux.
 const SETPRIV: &str = "/usr/bin/setpriv";
 
-/// An Ethernet NIC: a PCI function of the planted machine whose interface is a
-/// real link.
+/// An Ethernet NIC: a PCI function of the planted machine with a real link as its interface.
 #[derive(Clone, Debug)]
 pub struct Nic {
     /// Its PCI address.
@@ -41,13 +40,13 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Its name in a slice.
+    /// Its device name in a slice.
     pub fn device(&self) -> String {
         device_name(self.address)
     }
 }
 
-/// The name in a slice of the NIC at a PCI address.
+/// The device name in a slice for the NIC at this PCI address.
 pub fn device_name(address: &str) -> String {
     format!("pci-{}", address.replace([':', '.'], "-"))
 }
@@ -60,17 +59,17 @@ pub struct Machine {
     kubeconfig: PathBuf,
     logs: PathBuf,
     driver: Option<Process>,
-    /// What tells the driver's sockets from those of the one that it has replaced.
+    /// Distinguishes the driver's sockets from those of the driver that it replaced.
     instance: Option<String>,
     kubelet: Option<Process>,
     containerd: Option<Process>,
-    /// What the driver may do; everything where nothing is said.
+    /// The driver's capabilities; all if `None`.
     capabilities: Option<String>,
-    /// Whose claims may set what reaches beyond their pods.
+    /// The namespaces whose claims may set guarded fields.
     namespaces: Vec<String>,
-    /// The host's interfaces when it began.
+    /// The host's interfaces at the start.
     before: Value,
-    /// How often it was booted again.
+    /// The number of reboots.
     boots: u32,
     folder: TempDir,
 }
@@ -112,8 +111,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// A node without kubelet and container runtime, for a test that plays their
-    /// parts. The node's object is somebody else's to make.
+    /// A node without kubelet and container runtime, for a test that acts as both. The caller
+    /// creates the Node object.
     pub fn alone(plane: &ControlPlane, name: &str, nics: &[Nic]) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?;
         plant(&folder.path().join("root"), nics)?;
@@ -134,33 +133,32 @@ impl Machine {
         })
     }
 
-    /// From now on the driver has these capabilities only, `net_admin`.
+    /// Limits the driver to these capabilities, such as `net_admin`, from now on.
     pub fn limit_driver(&mut self, capabilities: &[&str]) {
         let kept = capabilities.iter().map(|capability| format!(",+{capability}"));
         self.capabilities = Some(format!("-all{}", kept.collect::<String>()));
     }
 
-    /// From now on the driver lets claims of these namespaces alone set what reaches beyond
-    /// their pods; before, those of all.
+    /// Limits guarded fields to claims of these namespaces from now on; before, all namespaces may
+    /// set them.
     pub fn limit_namespaces(&mut self, namespaces: &[&str]) {
         self.namespaces = namespaces.iter().map(|&name| name.to_owned()).collect();
     }
 
-    /// From now on the driver asks the API server that this file names, and so does the
-    /// kubelet after a restart.
+    /// Sets the kubeconfig of the driver from now on, and of the kubelet after a restart.
     pub fn use_kubeconfig(&mut self, path: PathBuf) {
         self.kubeconfig = path;
     }
 
-    /// Starts our driver with these arguments besides, and waits until it listens, and the
-    /// kubelet, where there is one, has taken it.
+    /// Starts our driver with additional arguments. Waits until it listens and the kubelet, if
+    /// there is one, has registered it.
     pub async fn start_driver(&mut self, more: &[&str]) -> anyhow::Result<()> {
         self.spawn_driver(more)?;
         self.driver_serves().await
     }
 
-    /// Starts another driver beside the one that runs, as an update does, and waits as
-    /// [`Self::start_driver`] does. Returns the old one, which runs still.
+    /// Starts a second driver next to the running one, as an update does, and waits as
+    /// [`Self::start_driver`] does. Returns the old driver, which still runs.
     pub async fn replace_driver(
         &mut self,
         instance: &str,
@@ -188,13 +186,13 @@ impl Machine {
         .await
     }
 
-    /// Starts our driver and does not wait.
+    /// Starts our driver without waiting.
     pub fn spawn_driver(&mut self, more: &[&str]) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let path_of_driver = crate::binaries::ours("node-driver")?;
         let mut program = crate::Program::new(&path_of_driver, &self.logs);
         if let Some(capabilities) = &self.capabilities {
-            // Root's, and so the program's, are what its bounding set lets through.
+            // As root, the program gets the capabilities in its bounding set.
             program = crate::Program::new(SETPRIV, &self.logs).args([
                 "--bounding-set".to_owned(),
                 capabilities.clone(),
@@ -231,7 +229,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What the probe of an instance of our driver comes to: its error where it fails.
+    /// Runs the probe for an instance of our driver; returns its error if it fails.
     pub async fn probe(&self, question: &str, instance: &str) -> anyhow::Result<Option<String>> {
         let run = self.folder.path().join("run");
         let asked = tokio::process::Command::new(crate::binaries::ours("node-driver")?)
@@ -248,8 +246,8 @@ impl Machine {
         self.driver = None;
     }
 
-    /// What a reboot does to our driver: it ends, what it and the runtime keep in
-    /// memory (`/run`) is gone, and the kernel tells of another boot.
+    /// Does to our driver what a reboot does: it stops, everything in memory (`/run`) is lost, and
+    /// the kernel reports another boot ID.
     pub fn reboot(&mut self) -> anyhow::Result<()> {
         self.kill_driver();
         self.boots += 1;
@@ -261,36 +259,36 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives a character device below `/dev/infiniband` another number, that of a harmless
-    /// device of memory.
+    /// Gives a character device below `/dev/infiniband` another number, that of a harmless memory
+    /// device.
     pub fn renumber(&self, name: &str, minor: u32) -> anyhow::Result<()> {
         let path = self.folder.path().join("root/dev/infiniband").join(name);
         fs::remove_file(&path).with_context(|| format!("`{}`", path.display()))?;
         shell(&format!("mknod -m 666 {} c 1 {minor}", path.display())).map(drop)
     }
 
-    /// Our driver's process, while it was not killed by [`Self::kill_driver`].
+    /// The process of our driver, unless [`Self::kill_driver`] killed it.
     pub fn driver(&self) -> Option<&Process> {
         self.driver.as_ref()
     }
 
-    /// Whether the driver has ended by itself.
+    /// Returns true if the driver has ended by itself.
     pub fn driver_has_ended(&self) -> bool {
         self.driver.as_ref().is_none_or(Process::has_ended)
     }
 
-    /// Kills containerd, not what it runs.
+    /// Kills containerd, but not what it runs.
     pub fn kill_containerd(&mut self) {
         self.containerd = None;
     }
 
-    /// Kills containerd, not what it runs, and starts it again.
+    /// Kills containerd, but not what it runs, and restarts it.
     pub async fn restart_containerd(&mut self) -> anyhow::Result<()> {
         self.restart_containerd_alone().await?;
         self.ready().await
     }
 
-    /// The same while there is no kubelet, which would make the node ready.
+    /// Restarts containerd while there is no kubelet to make the node ready.
     pub async fn restart_containerd_alone(&mut self) -> anyhow::Result<()> {
         self.kill_containerd();
         self.containerd = Some(containerd::relaunch(self.folder.path(), &self.logs).await?);
@@ -311,7 +309,7 @@ impl Machine {
         self.ready().await
     }
 
-    /// Kubelet's root directory.
+    /// The kubelet's root directory.
     pub fn kubelet_dir(&self) -> PathBuf {
         self.folder.path().join("kubelet")
     }
@@ -327,12 +325,13 @@ impl Machine {
         self.kubelet_dir().join("plugins/dra.net")
     }
 
-    /// Where our driver looks for the container runtime's NRI.
+    /// The path where our driver expects the container runtime's NRI socket.
     pub fn nri_socket(&self) -> PathBuf {
         containerd::nri_socket(self.folder.path())
     }
 
-    /// What leads to the network of a claim's pod while its interfaces are in it, with NRI.
+    /// The path that leads to the network of a claim's pod while its interfaces are in it, with
+    /// NRI.
     pub fn readiness(&self, uid: &str) -> PathBuf {
         self.folder.path().join("run/ready").join(uid)
     }
@@ -342,7 +341,7 @@ impl Machine {
         self.folder.path().join(format!("cdi/dra.net-claim-{uid}.json"))
     }
 
-    /// What a pod's container has written.
+    /// The output of a pod's container.
     pub fn pod_log(&self, namespace: &str, pod: &str) -> anyhow::Result<String> {
         let logs = self.folder.path().join("pod-logs");
         let prefix = format!("{namespace}_{pod}_");
@@ -378,7 +377,7 @@ impl Machine {
     }
 }
 
-/// The fixture, with real character devices and the NICs' interfaces.
+/// Plants the fixture with real character devices and the NICs' interfaces.
 fn plant(root: &Path, nics: &[Nic]) -> anyhow::Result<()> {
     let machine = fixture::machine("azure-gb300").context("a machine of this name")?;
     fixture::plant(machine, root)?;
@@ -402,7 +401,7 @@ fn plant(root: &Path, nics: &[Nic]) -> anyhow::Result<()> {
     let infiniband = root.join("dev/infiniband");
     let _ = fs::remove_dir_all(&infiniband);
     fs::create_dir_all(&infiniband)?;
-    // Harmless numbers: `/dev/null` under another name.
+    // Harmless device numbers: `/dev/null` under other names.
     let names = (0..4).flat_map(|n| ["uverbs", "umad", "issm"].map(|kind| format!("{kind}{n}")));
     for name in names.chain(["rdma_cm".to_owned()]) {
         shell(&format!("mknod -m 666 {} c 1 3", infiniband.join(name).display()))?;
@@ -410,7 +409,7 @@ fn plant(root: &Path, nics: &[Nic]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says which boot of the machine it is (`/proc/sys/kernel/random/boot_id`).
+/// Sets the boot ID of the machine (`/proc/sys/kernel/random/boot_id`).
 fn boot(root: &Path, number: u32) -> anyhow::Result<()> {
     let folder = root.join("proc/sys/kernel/random");
     fs::create_dir_all(&folder)?;

@@ -1,6 +1,6 @@
-//! The container runtime's side of NRI, played by the test: it takes the driver as its
-//! plugin and tells it of sandboxes and containers, in the driver's own reading of the
-//! protocol, which containerd itself holds to in other tests.
+//! The container runtime's side of NRI, run by the test: it accepts the driver as its plugin and
+//! notifies it of sandboxes and containers. It uses the driver's own implementation of the
+//! protocol; other tests check that against containerd.
 
 use std::time::Duration;
 
@@ -31,28 +31,28 @@ use crate::{
     },
 };
 
-/// What the runtime calls.
+/// The service that the runtime calls.
 const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
-/// How long one look for a connection takes.
+/// The polling interval for a connection.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The runtime. It outlives drivers, and meets each that is started.
+/// The runtime. It outlives drivers and connects to each new one.
 #[derive(Debug)]
 pub struct Runtime {
     listener: UnixListener,
     session: Option<Session>,
-    /// The sandboxes that run.
+    /// The running sandboxes.
     running: Vec<PodSandbox>,
 }
 
 impl Runtime {
-    /// Listens where the machine's driver looks for its runtime.
+    /// Listens where the machine's driver expects its runtime.
     pub fn listen(machine: &Machine) -> anyhow::Result<Self> {
         let listener = UnixListener::bind(machine.nri_socket())?;
         Ok(Self { listener, session: None, running: Vec::new() })
     }
 
-    /// A sandbox begins. It runs on also where the driver does not answer.
+    /// Starts a sandbox. It keeps running even if the driver does not respond.
     pub async fn run_sandbox(&mut self, machine: &Machine, pod: &PodSandbox) -> Call<()> {
         let known = self.meet(machine).await;
         self.running.push(pod.clone());
@@ -60,7 +60,7 @@ impl Runtime {
         self.call(known, "RunPodSandbox", &request).await
     }
 
-    /// A container with these CDI devices begins in a sandbox.
+    /// Creates a container with these CDI devices in a sandbox.
     pub async fn create_container(
         &mut self,
         machine: &Machine,
@@ -74,7 +74,7 @@ impl Runtime {
         self.call(known, "CreateContainer", &request).await
     }
 
-    /// A sandbox ends, whether the driver answers or not.
+    /// Stops a sandbox, whether the driver responds or not.
     pub async fn stop_sandbox(&mut self, machine: &Machine, pod: &PodSandbox) -> Call<()> {
         self.forget_sandbox(pod);
         let known = self.meet(machine).await;
@@ -82,7 +82,7 @@ impl Runtime {
         self.call(known, "StopPodSandbox", &request).await
     }
 
-    /// A sandbox has ended without a word.
+    /// Removes a sandbox without notifying the driver.
     pub fn forget_sandbox(&mut self, pod: &PodSandbox) {
         self.running.retain(|running| running.id != pod.id);
     }
@@ -97,7 +97,7 @@ impl Runtime {
         session.call(method, request).await.unwrap_or(Call::Lost)
     }
 
-    /// Has a session with the driver that runs, which was told of all sandboxes.
+    /// Ensures a session with the running driver, which is told of all sandboxes.
     async fn meet(&mut self, machine: &Machine) -> anyhow::Result<()> {
         let driver = machine.driver().context("a driver was started")?.pid();
         if self.session.as_ref().is_some_and(|session| session.driver == driver) {
@@ -113,7 +113,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// The connection of this driver, and not of one before it.
+    /// Accepts the connection of this driver, not of an earlier one.
     async fn accept(&self, machine: &Machine, driver: u32) -> anyhow::Result<UnixStream> {
         let is_its = |stream: &UnixStream| {
             let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
@@ -134,7 +134,7 @@ impl Runtime {
 #[derive(Debug)]
 struct Session {
     stream: UnixStream,
-    /// The process at the other end.
+    /// The process ID of the peer.
     driver: u32,
     trunk: TrunkReader,
     plugin: MessageReader,
@@ -148,7 +148,7 @@ impl Session {
         Self { stream, driver, trunk, plugin, runtime, calls: 0 }
     }
 
-    /// Takes the plugin, whatever its name.
+    /// Accepts the plugin, whatever its name.
     async fn register(&mut self) -> anyhow::Result<()> {
         let Message { stream, .. } = self.message(RUNTIME).await?;
         let response = Response { status: None, payload: Empty {}.encode_to_vec() };
@@ -160,7 +160,7 @@ impl Session {
         method: &str,
         request: &impl prost::Message,
     ) -> anyhow::Result<Call<()>> {
-        // The caller counts in odd numbers.
+        // The caller uses odd numbers.
         let stream = 2 * self.calls + 1;
         self.calls += 1;
         let request = Request {

@@ -1,7 +1,7 @@
-//! The kubelet's and the container runtime's parts, played by the test: gRPC over
-//! the plugin's own socket, named network namespaces as sandboxes, and the hook that
-//! the CDI spec names. Everything else is real. A claim's whole life takes a moment
-//! instead of seconds, so that it can be lived many times.
+//! The parts of the kubelet and the container runtime, run by the test: gRPC over the plugin's own
+//! socket, named network namespaces as sandboxes, and the hook in the CDI spec. Everything else is
+//! real. The whole life of a claim then takes a moment instead of seconds, so that tests can repeat
+//! it many times.
 
 use std::{
     fmt,
@@ -36,25 +36,25 @@ use crate::{
     node::{Machine, links::shell, pods},
 };
 
-/// Longest that the driver may take to listen, or to end.
+/// The longest time for the driver to listen, or to end.
 pub const SOON: Duration = Duration::from_mins(1);
 
-/// Where `ip netns` keeps its names, and the container runtime those of its pods.
+/// The directory where `ip netns` keeps its names, and the container runtime those of its pods.
 pub(super) const NAMED: &str = "/run/netns";
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub enum Call<T> {
-    /// The driver did it.
+    /// The call succeeded.
     Done(T),
-    /// It refused, in these words.
+    /// The driver refused, with this error.
     Refused(String),
-    /// It ended while it was at it, or was not there.
+    /// The driver ended during the call, or was not running.
     Lost,
 }
 
 impl<T: fmt::Debug> Call<T> {
-    /// What came of a call that must be done.
+    /// The result of a call that must succeed.
     pub fn done(self) -> anyhow::Result<T> {
         match self {
             Self::Done(value) => Ok(value),
@@ -63,7 +63,7 @@ impl<T: fmt::Debug> Call<T> {
         }
     }
 
-    /// The words of a call that must be refused.
+    /// The error of a call that must be refused.
     pub fn refused(self) -> anyhow::Result<String> {
         match self {
             Self::Refused(error) => Ok(error),
@@ -72,7 +72,7 @@ impl<T: fmt::Debug> Call<T> {
     }
 }
 
-/// A claim that is allocated to one device.
+/// Creates a claim that is allocated to one device.
 pub async fn claim(
     scope: &Scope,
     name: &str,
@@ -83,7 +83,7 @@ pub async fn claim(
     reference(scope, name).await
 }
 
-/// A claim that is allocated to several devices.
+/// Creates a claim that is allocated to several devices.
 pub async fn claim_of(
     scope: &Scope,
     name: &str,
@@ -94,7 +94,7 @@ pub async fn claim_of(
     reference(scope, name).await
 }
 
-/// A claim that is allocated to a share of a device.
+/// Creates a claim that is allocated to a share of a device.
 pub async fn share(
     scope: &Scope,
     name: &str,
@@ -105,14 +105,14 @@ pub async fn share(
     reference(scope, name).await
 }
 
-/// The claim as the kubelet names it.
+/// The claim in the kubelet's form.
 pub async fn reference(scope: &Scope, name: &str) -> anyhow::Result<Claim> {
     let claims: Api<ResourceClaim> = scope.api();
     let uid = claims.get(name).await?.metadata.uid.context("a claim has a UID")?;
     Ok(Claim { namespace: scope.namespace().to_owned(), name: name.to_owned(), uid })
 }
 
-/// Asks as the kubelet does. `Done` has the CDI names.
+/// Prepares a claim as the kubelet does. `Done` has the CDI names.
 pub async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String>> {
     let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
     let request = NodePrepareResourcesRequest { claims: vec![claim.clone()] };
@@ -126,7 +126,7 @@ pub async fn prepare(machine: &Machine, claim: &Claim) -> Call<Vec<String>> {
     }
 }
 
-/// The way back.
+/// Unprepares a claim as the kubelet does.
 pub async fn unprepare(machine: &Machine, claim: &Claim) -> Call<()> {
     let Ok(mut plugin) = connect(machine).await else { return Call::Lost };
     let request = NodeUnprepareResourcesRequest { claims: vec![claim.clone()] };
@@ -143,7 +143,7 @@ async fn connect(machine: &Machine) -> anyhow::Result<DraPluginClient<Channel>> 
     Ok(DraPluginClient::new(endpoint.connect().await?))
 }
 
-/// Waits until the driver listens. `false` where it ended before: a test told it to.
+/// Waits until the driver listens. Returns `false` if it ended before, because a test made it.
 pub async fn listens(machine: &Machine) -> anyhow::Result<bool> {
     eventually(SOON, async || {
         if connect(machine).await.is_ok() {
@@ -158,7 +158,7 @@ pub async fn listens(machine: &Machine) -> anyhow::Result<bool> {
     .await
 }
 
-/// A pod's network namespace, with a thread in it that stands for its processes.
+/// A pod's network namespace, with a thread in it that acts as its processes.
 #[derive(Debug)]
 pub struct Sandbox {
     name: String,
@@ -168,7 +168,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes it.
+    /// Creates the namespace.
     pub fn open(name: &str) -> anyhow::Result<Self> {
         shell(&format!("ip netns add {name}"))?;
         let namespace = File::open(Path::new(NAMED).join(name))?;
@@ -185,7 +185,7 @@ impl Sandbox {
         Ok(Self { name: name.to_owned(), thread, stay: Some(stay), inside: Some(inside) })
     }
 
-    /// As the container runtime tells of it by NRI: a pod's.
+    /// The sandbox of a pod as the container runtime describes it by NRI.
     pub fn of_pod(&self, pod: &Pod) -> PodSandbox {
         let Pod { metadata, .. } = pod.clone();
         let path = Path::new(NAMED).join(&self.name).display().to_string();
@@ -200,27 +200,27 @@ impl Sandbox {
         }
     }
 
-    /// Its interfaces' names and addresses, as text.
+    /// The names and addresses of its interfaces, as text.
     pub fn addresses(&self) -> anyhow::Result<String> {
         shell(&format!("ip -n {} -o addr", self.name))
     }
 
-    /// Runs a command line of `ip` in it.
+    /// Runs an `ip` command in it.
     pub fn ip(&self, line: &str) -> anyhow::Result<String> {
         shell(&format!("ip -n {} {line}", self.name))
     }
 
-    /// Runs a command line in it.
+    /// Runs a command in it.
     pub fn run(&self, line: &str) -> anyhow::Result<String> {
         shell(&format!("ip netns exec {} {line}", self.name))
     }
 
-    /// Whether a host at this address answers to a process in it.
+    /// Returns true if a host at this address responds to a process in it.
     pub fn reaches(&self, address: &str) -> bool {
         self.run(&format!("busybox ping -c 1 -W 5 {address}")).is_ok()
     }
 
-    /// Ends it, as a runtime does before the kubelet unprepares a claim.
+    /// Removes it, as a runtime does before the kubelet unprepares a claim.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.end()
     }
@@ -235,30 +235,30 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // Of a test that fails, whose error is the one to tell.
+        // The test has failed already; its error is the one to report.
         let _ = self.end();
     }
 }
 
-/// What a hook came to.
+/// The result of a hook.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// It went well.
+    /// It succeeded.
     Attached,
-    /// It failed, and wrote this.
+    /// It failed with this output.
     Failed(String),
     /// It was killed.
     Killed,
 }
 
-/// Starts a container that must start.
+/// Starts a container, which must succeed.
 pub async fn starts(machine: &Machine, claim: &Claim, sandbox: &Sandbox) -> anyhow::Result<()> {
     let started = start_container(machine, claim, sandbox, None).await?;
     anyhow::ensure!(started == Hook::Attached, "{}: {started:?}", claim.name);
     Ok(())
 }
 
-/// Starts a container that must not start, and returns what the hook wrote.
+/// Starts a container, which must fail; returns the hook's output.
 pub async fn fails_to_start(
     machine: &Machine,
     claim: &Claim,
@@ -270,8 +270,8 @@ pub async fn fails_to_start(
     }
 }
 
-/// Starts a container of the sandbox as the runtime does: with the hook of the
-/// claim's CDI spec, which is killed after this time where one is given.
+/// Starts a container of the sandbox as the runtime does: with the hook of the claim's CDI spec. If
+/// a time is given, the hook is killed after it.
 pub async fn start_container(
     machine: &Machine,
     claim: &Claim,
@@ -308,7 +308,7 @@ pub async fn start_container(
     Ok(Hook::Failed(String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
-/// Program and arguments, the first of which is the program's own name.
+/// The program and its arguments; the first argument is the program's own name.
 fn hook_of(machine: &Machine, claim: &Claim) -> anyhow::Result<(PathBuf, Vec<String>)> {
     let path = machine.cdi_spec(&claim.uid);
     let text = fs::read(&path).with_context(|| format!("`{}` is not there", path.display()))?;

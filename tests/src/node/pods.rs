@@ -1,4 +1,4 @@
-//! Pods on the node, and what they tell of themselves.
+//! Pods on the node, and their output.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 pub use crate::node::image::IMAGE;
 use crate::{Check, Scope, eventually, node::Machine};
 
-/// Longest that a pod may take to run, or to be gone.
+/// The longest time for a pod to run, or to be gone.
 pub const POD: Duration = Duration::from_mins(1);
 
-/// What a container writes first: its devices, its variables, its interfaces, and the
-/// files that tell of its devices.
+/// The first output of a container: its devices, variables and interfaces, and the files that
+/// describe its devices.
 const TELL: &str = "for d in /dev/infiniband/*; do echo DEV ${d##*/}; done; \
     env | while read v; do echo ENV $v; done; ip -o addr | while read a; do echo IP $a; done; \
     ip link | while read l; do echo LINK $l; done; ip route | while read r; do echo ROUTE $r; done; \
     for f in /etc/dranet/* /var/run/kubernetes.io/dra-device-attributes/*/*/*/*; do echo FILE $f; \
     while read l; do echo FILE $l; done < $f; done; echo TOLD; exec sleep 100000";
 
-/// A pod for one node with one claim from a template or by name.
+/// A pod for one node with one claim, from a template or by name.
 pub fn pod(name: &str, node: &str, claim: Value) -> anyhow::Result<Pod> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -55,8 +55,8 @@ fn merge(mut one: Value, other: Value) -> Value {
     one
 }
 
-/// Makes a claim that is allocated to this device already, as the scheduler
-/// would have written it.
+/// Creates a claim that is already allocated to this device, as the scheduler would have written
+/// it.
 pub async fn allocated_claim(
     scope: &Scope,
     name: &str,
@@ -67,7 +67,7 @@ pub async fn allocated_claim(
     allocated_devices(scope, name, node, &[device], parameters).await
 }
 
-/// The same with several devices.
+/// Creates a claim that is already allocated to several devices.
 pub async fn allocated_devices(
     scope: &Scope,
     name: &str,
@@ -80,7 +80,7 @@ pub async fn allocated_devices(
     allocated(scope, name, node, devices.iter().map(result).collect(), parameters).await
 }
 
-/// The same with a share of the device.
+/// Creates a claim that is already allocated to a share of the device.
 pub async fn allocated_share(
     scope: &Scope,
     name: &str,
@@ -126,8 +126,8 @@ async fn allocated(
     Ok(())
 }
 
-/// Creates a pod, past the scheduler, with a claim of the same name that is allocated to
-/// this device, and does not wait.
+/// Creates a pod without the scheduler, with a claim of the same name that is allocated to this
+/// device, and does not wait.
 pub async fn create_user(
     scope: &Scope,
     [name, node, device]: [&str; 3],
@@ -137,8 +137,8 @@ pub async fn create_user(
     create_bound(scope, pod(name, node, json!({"resourceClaimName": name}))?, node).await
 }
 
-/// Creates a pod past the scheduler, as a user of the claim that is named like it. As by the
-/// scheduler the claim is the pod's before any kubelet sees it.
+/// Creates a pod without the scheduler, as a user of the claim with the same name. As with the
+/// scheduler, the claim is reserved for the pod before any kubelet sees the pod.
 pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Result<Pod> {
     let name = pod.metadata.name.clone().context("a pod has a name")?;
     let spec = pod.spec.as_mut().context("a pod has a spec")?;
@@ -186,7 +186,7 @@ pub async fn running(scope: &Scope, name: &str) -> anyhow::Result<Pod> {
     .await
 }
 
-/// What its container wrote, once that is whole.
+/// The output of its container, as soon as it is complete.
 pub async fn told(scope: &Scope, machine: &Machine, name: &str) -> anyhow::Result<String> {
     eventually(POD, async || {
         let log = machine.pod_log(scope.namespace(), name)?;
@@ -196,7 +196,7 @@ pub async fn told(scope: &Scope, machine: &Machine, name: &str) -> anyhow::Resul
     .await
 }
 
-/// What was said of it, last first.
+/// The events of the pod, last first.
 pub async fn events(scope: &Scope, name: &str) -> anyhow::Result<Vec<String>> {
     use k8s_openapi::api::core::v1::Event;
     let events = scope.api::<Event>().list(&ListParams::default()).await?;
@@ -207,7 +207,7 @@ pub async fn events(scope: &Scope, name: &str) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-/// What was said of a node for this reason, once anything was.
+/// The events of a node with this reason, as soon as there are any.
 pub async fn node_events(scope: &Scope, node: &str, reason: &str) -> anyhow::Result<String> {
     use k8s_openapi::api::core::v1::Event;
     let events: Api<Event> = Api::namespaced(scope.client(), "default");
@@ -231,7 +231,7 @@ pub async fn delete(scope: &Scope, name: &str) -> anyhow::Result<()> {
     gone(scope, name).await
 }
 
-/// Deletes it and does not wait.
+/// Deletes it without waiting.
 pub async fn delete_soon(scope: &Scope, name: &str) -> anyhow::Result<()> {
     scope.api::<Pod>().delete(name, &DeleteParams::default()).await?;
     Ok(())
@@ -258,7 +258,7 @@ pub async fn delete_claim(scope: &Scope, name: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// What the claim's status says of its one device, once it is ready.
+/// The network data of the single device in the claim's status, as soon as the device is ready.
 pub async fn network_data(scope: &Scope, claim: &str) -> anyhow::Result<Value> {
     let claims: Api<ResourceClaim> = scope.api();
     eventually(POD, async || {

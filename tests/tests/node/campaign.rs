@@ -134,7 +134,7 @@ async fn lives(
             let unprepare = async |it: &Machine| plugin::unprepare(it, &user.claim).await;
             driver.insist(&ON_THE_WAY_OUT, unprepare).await?;
             sandbox.close()?;
-            driver.machine.comes_to_rest().await
+            driver.machine.wait_until_clean().await
         };
         whole.await.context(context)?;
         round += 1;

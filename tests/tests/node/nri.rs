@@ -85,7 +85,7 @@ async fn by_nri_containerd_and_the_driver_find_each_other_again(
         machine.restart_containerd().await?;
         user::has_its_interface(scope, machine).await?;
         pods::delete(scope, "user").await?;
-        machine.comes_to_rest().await?;
+        machine.wait_until_clean().await?;
         // And the way in is open again.
         pods::delete_claim(scope, "user").await?;
         user::start(scope, machine).await?;
@@ -104,7 +104,7 @@ async fn running_pods_survive_a_change_of_the_way(plane: Arc<ControlPlane>) -> a
             machine.start_driver(second).await?;
             user::has_its_interface(scope, machine).await?;
             pods::delete(scope, "user").await?;
-            machine.comes_to_rest().await?;
+            machine.wait_until_clean().await?;
             machine.kill_driver();
             pods::delete_claim(scope, "user").await?;
         }

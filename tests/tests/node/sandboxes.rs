@@ -81,7 +81,7 @@ async fn after_a_reboot_a_claim_lives_on(plane: Arc<ControlPlane>) -> anyhow::Re
         plugin::unprepare(machine, &claim).await.done()?;
         sandbox.close()?;
         assert_eq!(features()?, own);
-        machine.comes_to_rest().await?;
+        machine.wait_until_clean().await?;
 
         // Rebooted with a claim that nobody wants any more: what the new boot has stays.
         plugin::prepare(machine, &claim).await.done()?;

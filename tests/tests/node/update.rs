@@ -72,7 +72,7 @@ async fn updates(plane: &ControlPlane, node: &str, flags: &[&str]) -> anyhow::Re
             runs(scope, machine, number).await?;
             pods::delete(scope, nic.link).await?;
         }
-        machine.comes_to_rest().await?;
+        machine.wait_until_clean().await?;
         for nic in &NICS {
             let events = pods::events(scope, nic.link).await?;
             let failures: Vec<_> = events.iter().filter(|it| it.starts_with("Failed")).collect();

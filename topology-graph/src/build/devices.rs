@@ -1,4 +1,4 @@
-//! Which functions are GPUs and NICs, and what stands above them in sysfs.
+//! Finds GPUs and NICs, and what is above them in sysfs.
 
 use super::{Branches, about};
 use crate::class::{PCI_BRIDGE, is_accelerator, is_display, is_network, is_nvme};
@@ -6,8 +6,7 @@ use crate::graph::{Branch, Place, Role, Vertex};
 use crate::snapshot::PciFunction;
 use crate::{Anomaly, AnomalyKind, PciAddress, Snapshot};
 
-/// Vendors whose display controllers compute; others are consoles of a BMC or a
-/// hypervisor.
+/// Vendors whose display controllers are GPUs; others are consoles of a BMC or a hypervisor.
 const GPU_VENDORS: [u16; 3] = [NVIDIA, AMD, INTEL];
 const NVIDIA: u16 = 0x10de;
 const AMD: u16 = 0x1002;
@@ -25,8 +24,8 @@ pub(super) fn add(snapshot: &Snapshot, branches: &mut Branches, anomalies: &mut 
         let vertex = Vertex { link_layer, rdma, physical_function, ..vertex(function, role) };
         let place = vertex.place;
         let above = add_above(function, snapshot, branches);
-        // A parent is always there before its child, so that no snapshot, however
-        // strange, makes a loop: a device that is another's bridge stays where it is.
+        // A parent is always added before its child, so that no snapshot can cause a loop: a device
+        // that is also another device's bridge keeps its place.
         let parent = branches.get(&place).map_or(above, |known| known.parent);
         branches.insert(place, Branch { vertex, parent, data_path: None });
         anomalies.extend(degraded(function, snapshot).filter(|_| role.is_device()));
@@ -34,7 +33,7 @@ pub(super) fn add(snapshot: &Snapshot, branches: &mut Branches, anomalies: &mut 
     add_data_paths(snapshot, branches);
 }
 
-/// The functions that move the data of NICs, each with the NICs of its adapter.
+/// Adds the functions that move the data of NICs, each with the NICs of its adapter.
 fn add_data_paths(snapshot: &Snapshot, branches: &mut Branches) {
     for function in snapshot.pci.iter().filter(|function| function.is_data_direct()) {
         let Some(adapter) = &function.vpd_v3 else { continue };
@@ -58,8 +57,8 @@ fn add_data_paths(snapshot: &Snapshot, branches: &mut Branches) {
     }
 }
 
-/// In a virtual machine the physical function is not there, and the virtual one is as
-/// good as a NIC of its own.
+/// The physical function, if it is on this machine. A virtual machine shows only the virtual
+/// function, which then counts as a NIC of its own.
 fn physical_function(function: &PciFunction, snapshot: &Snapshot) -> Option<PciAddress> {
     let physical = snapshot.function(function.physical_function?)?;
     let has_rdma = snapshot.rdma_of(physical.address).next().is_some();
@@ -93,7 +92,7 @@ fn vertex(function: &PciFunction, role: Role) -> Vertex {
     }
 }
 
-/// Adds root bus and bridges above a function and returns the lowest of them.
+/// Adds the root bus and bridges above a function; returns the lowest.
 fn add_above(
     function: &PciFunction,
     snapshot: &Snapshot,
@@ -114,23 +113,23 @@ fn add_above(
 }
 
 fn bridge(address: PciAddress, parent: Option<Place>, snapshot: &Snapshot) -> Branch {
-    // One that tells nothing of itself is a bridge all the same: devices are below it.
+    // A function without facts must be a bridge, because devices are below it.
     let silent = || Vertex {
         class: Some(PCI_BRIDGE),
         ..Vertex::new(Place::Function(address), Role::SwitchPort)
     };
     let vertex = snapshot.function(address).map_or_else(silent, |f| vertex(f, Role::SwitchPort));
-    // The bridge's node is its host bridge's, and no distance is measured to it; nor
-    // does it matter whose make it is.
+    // A bridge has the NUMA node of its host bridge, and no distance is measured to it. Its vendor
+    // does not matter either.
     Branch { vertex: Vertex { numa: None, id: None, ..vertex }, parent, data_path: None }
 }
 
-/// A link narrower than both its ends can, or slower on a NIC: a GPU slows its
-/// link down by itself when it is idle.
+/// Reports a link that is narrower than both ends support, or for a NIC also slower. The speed of a
+/// GPU's link does not count: an idle GPU slows it down.
 pub(super) fn degraded(function: &PciFunction, snapshot: &Snapshot) -> Option<Anomaly> {
     let (now, best) = (function.current_link?, snapshot.attainable_link(function)?);
     let slow = now.megatransfers < best.megatransfers && is_network(function.class);
-    let detail = format!("the link runs at {now}, and could at {best}");
+    let detail = format!("the link runs at {now}, but supports {best}");
     (slow || now.width < best.width)
         .then(|| about(function.address, AnomalyKind::LinkDegraded, detail))
 }

@@ -1,4 +1,4 @@
-//! The verdict on GPUDirect RDMA for each GPU and NIC, from the facts on their way.
+//! Decides for each GPU and NIC whether GPUDirect RDMA works, from facts on the path between them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::graph::{Graph, Place, Role, Vertex};
 use crate::snapshot::{AcsControl, IommuMode, PciFunction};
 use crate::{PathKind, PciAddress, Snapshot};
 
-/// Verdicts by GPU and NIC; what is not here is unknown.
+/// Verdicts by GPU and NIC; a missing entry is unknown.
 pub(crate) type Verdicts = BTreeMap<(PciAddress, PciAddress), Gdr>;
 
 pub(crate) fn verdicts(snapshot: &Snapshot, graph: &Graph) -> Verdicts {
@@ -28,18 +28,18 @@ pub(crate) fn verdicts(snapshot: &Snapshot, graph: &Graph) -> Verdicts {
     verdicts
 }
 
-/// The facts on the way from a GPU to a NIC.
+/// The facts on the path from a GPU to a NIC.
 struct Way<'s> {
     kind: PathKind,
     gpu: &'s PciFunction,
-    /// The NIC, or what moves its data.
+    /// The NIC, or the function that moves its data.
     nic: &'s PciFunction,
-    /// The ports below what both are below.
+    /// The ports below the common ancestor.
     ports: Vec<&'s PciFunction>,
     peer_memory: Option<bool>,
-    /// Whether a hypervisor hides switches, and with them their settings.
+    /// True if a hypervisor hides switches, and with them their ACS settings.
     hidden: bool,
-    /// Whether a link on the way runs below what its ends can.
+    /// True if a link on the path runs below the capability of its ends.
     degraded: bool,
 }
 
@@ -93,7 +93,7 @@ impl<'s> Way<'s> {
         let controls: Option<Vec<AcsControl>> = self.ports.iter().map(|port| port.acs).collect();
         match controls {
             Some(controls) => self.by_control(&controls),
-            // Without the ports' own word: one group means that nothing isolates.
+            // The ports do not show ACS. A common IOMMU group proves that nothing isolates the two.
             None => match (self.gpu.iommu_group, self.nic.iommu_group) {
                 (Some(gpu), Some(nic)) if gpu == nic => Gdr::Ok,
                 (Some(_), Some(_)) => Gdr::AcsRedirect,
@@ -117,7 +117,7 @@ impl<'s> Way<'s> {
         }
     }
 
-    /// Whether a root complex forwards between its ports is nowhere to be read.
+    /// No source says whether a root complex forwards between its ports.
     fn through_root(&self) -> Gdr {
         match [self.gpu.iommu_mode, self.nic.iommu_mode] {
             [Some(IommuMode::Translated), _] | [_, Some(IommuMode::Translated)] => Gdr::Iommu,
@@ -126,8 +126,8 @@ impl<'s> Way<'s> {
     }
 }
 
-/// Whether a link on the way runs below what its ends can. Each is judged at its
-/// lower end: that of a root or downstream port is the one of what is below it.
+/// Returns true if a link on the path runs below the capability of its ends. Each link is judged at
+/// its lower end; the link that a root or downstream port shows is the one of the device below it.
 fn is_degraded(
     gpu: &PciFunction,
     nic: &PciFunction,
@@ -140,7 +140,7 @@ fn is_degraded(
     lower_ends.any(|function| devices::degraded(function, snapshot).is_some())
 }
 
-/// The ports on a way without the one at which it turns: the last that is above the GPU.
+/// The ports on a path, without the port at which it turns: the last one above the GPU.
 fn below<'g>(way: &[&'g Vertex], gpu: PciAddress, graph: &Graph) -> Vec<&'g Vertex> {
     let above: Vec<Place> =
         graph.chain(Place::Function(gpu)).iter().map(|vertex| vertex.place).collect();
@@ -150,7 +150,7 @@ fn below<'g>(way: &[&'g Vertex], gpu: PciAddress, graph: &Graph) -> Vec<&'g Vert
     ports.map(|(_, vertex)| *vertex).collect()
 }
 
-/// NVIDIA: a module of its own, or the open driver's dma-buf. AMD: dma-buf always.
+/// NVIDIA needs a separate module or the open driver's dma-buf; AMD always has dma-buf.
 fn peer_memory(gpu: &PciFunction, snapshot: &Snapshot) -> Option<bool> {
     match gpu.driver.as_deref()? {
         "nvidia" => snapshot.nvidia_peer_memory,

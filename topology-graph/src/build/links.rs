@@ -1,5 +1,5 @@
-//! The links between GPUs beside PCIe: XGMI from its driver, NVLinks from overlays, else
-//! from the model of the GPUs.
+//! Links between GPUs other than PCIe: XGMI from AMD's driver; NVLinks from overlays, or else from
+//! the GPU model.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,9 +37,9 @@ pub(super) fn between_gpus(
     links
 }
 
-/// The NVLinks that follow from the model of GPUs of which no source tells any link.
-/// `has_switches`: the machine shows its NVSwitches, so that any number of GPUs is
-/// joined by them.
+/// The NVLinks that follow from the GPU model, for GPUs without links from any source.
+/// `has_switches` is true if the machine shows its NVSwitches; they then connect any number of
+/// GPUs.
 pub(super) fn by_model(branches: &Branches, known: &[GpuLink], has_switches: bool) -> Vec<GpuLink> {
     let told: BTreeSet<PciAddress> =
         known.iter().flat_map(|link| [link.gpus.0, link.gpus.1]).collect();
@@ -60,7 +60,7 @@ pub(super) fn by_model(branches: &Branches, known: &[GpuLink], has_switches: boo
     links
 }
 
-/// Every two of these GPUs, which are in the order of addresses.
+/// A link between every two of these GPUs, which are in address order.
 fn mesh(gpus: &[PciAddress], links: u32) -> impl Iterator<Item = GpuLink> {
     let pairs = gpus
         .iter()
@@ -73,7 +73,7 @@ fn mesh(gpus: &[PciAddress], links: u32) -> impl Iterator<Item = GpuLink> {
     })
 }
 
-/// What an overlay tells of NVLinks.
+/// The NVLinks of an overlay.
 pub(super) fn nvlinks(overlay: &Overlay) -> impl Iterator<Item = GpuLink> {
     overlay.nvlinks.iter().map(|(&gpus, &links)| GpuLink {
         gpus,
@@ -88,7 +88,7 @@ pub(super) fn are_gpus((a, b): (PciAddress, PciAddress), branches: &Branches) ->
     })
 }
 
-/// What is told first is kept.
+/// Adds a link. The first source wins; a conflicting source is reported as an anomaly.
 fn add(link: GpuLink, links: &mut Links) -> Option<Anomaly> {
     match links.entry(link.gpus) {
         Entry::Vacant(entry) => {
@@ -98,7 +98,7 @@ fn add(link: GpuLink, links: &mut Links) -> Option<Anomaly> {
         Entry::Occupied(entry) => {
             let known = entry.get();
             let detail = format!(
-                "{} says {} to {}, {} says {}; the first is kept",
+                "{} says {} to {}, {} says {}; the first wins",
                 known.evidence,
                 known.fabric.path(),
                 link.gpus.1,

@@ -1,14 +1,14 @@
-//! The NUMA node of each GPU and NIC: the kernel's word, else the overlay's.
+//! The NUMA node of each GPU and NIC, from the kernel or else from an overlay.
 //!
-//! A node without CPUs (the HBM of Grace's GPUs, CXL memory) is no place for a
-//! process; the nearest node with CPUs by the SLIT stands for it.
+//! A node without CPUs (HBM of Grace's GPUs, CXL memory) cannot run a process. The nearest node
+//! with CPUs, by the SLIT, replaces it.
 
 use super::{Branches, about};
 use crate::graph::Vertex;
 use crate::snapshot::{NumaNodeFacts, PciFunction};
 use crate::{Anomaly, AnomalyKind, Evidence, NumaNode, Overlay, PciAddress, Snapshot};
 
-/// A node and how it is known.
+/// A node and its source.
 type Known = (NumaNode, Evidence);
 
 pub(super) fn settle(
@@ -24,16 +24,17 @@ pub(super) fn settle(
         let told = overlays.iter().filter_map(|overlay| from_overlay(address, overlay));
         let known = kernel.into_iter().chain(told);
         let known = first(address, known, anomalies).or_else(|| only_node(&snapshot.numa_nodes));
-        // A volume has a node where it is a disk in the machine, and it need not be one.
+        // A volume has a NUMA node only if it is a disk in the machine, so a missing one is no
+        // anomaly.
         if known.is_none() && vertex.role.is_device() {
-            let detail = "neither sysfs nor an overlay tells its NUMA node";
+            let detail = "neither sysfs nor an overlay gives its NUMA node";
             anomalies.push(about(address, AnomalyKind::NumaUnknown, detail));
         }
         set(vertex, known);
     }
 }
 
-/// What is told first is kept; what others tell otherwise is noted.
+/// The first source wins; conflicting sources are recorded as anomalies.
 fn first(
     address: PciAddress,
     mut told: impl Iterator<Item = Known>,
@@ -65,12 +66,12 @@ fn from_kernel(
     anomalies: &mut Vec<Anomaly>,
 ) -> Option<Known> {
     let node = vertex.numa?;
-    // A kernel without NUMA shows no nodes and still numbers them.
+    // A kernel without NUMA shows no nodes, but its devices still name one.
     if nodes.is_empty() {
         return Some((node, Evidence::Sysfs));
     }
     let Some(facts) = nodes.iter().find(|facts| facts.node == node) else {
-        let detail = format!("sysfs says NUMA node {node}, and there is no such node");
+        let detail = format!("sysfs gives NUMA node {node}, which does not exist");
         anomalies.push(about(address, AnomalyKind::NumaAbsent, detail));
         return None;
     };
@@ -84,14 +85,14 @@ fn from_kernel(
     nearest.map(|node| (node, Evidence::Slit))
 }
 
-/// The one node, of several, whose CPUs hold all that the kernel calls local.
+/// The only node among several whose CPUs include all CPUs that the kernel calls local.
 fn from_local_cpus(function: &PciFunction, nodes: &[NumaNodeFacts]) -> Option<Known> {
     let local = function.local_cpus.as_ref().filter(|cpus| !cpus.is_empty())?;
     let node = nodes.iter().find(|facts| facts.cpus.contains_all(local))?;
     (nodes.len() > 1).then_some((node.node, Evidence::LocalCpus))
 }
 
-/// The one nearest node; none where the SLIT is silent or calls two equally near.
+/// The nearest node with CPUs. `None` if the SLIT is missing or two nodes are equally near.
 fn nearest_with_cpus(from: &NumaNodeFacts, nodes: &[NumaNodeFacts]) -> Option<NumaNode> {
     let mut near: Vec<(u32, NumaNode)> = nodes
         .iter()
@@ -107,7 +108,7 @@ fn nearest_with_cpus(from: &NumaNodeFacts, nodes: &[NumaNodeFacts]) -> Option<Nu
     }
 }
 
-/// A machine with one NUMA node has everything on it.
+/// On a machine with one NUMA node, everything is on it.
 fn only_node(nodes: &[NumaNodeFacts]) -> Option<Known> {
     match nodes {
         [facts] => Some((facts.node, Evidence::OnlyNode)),

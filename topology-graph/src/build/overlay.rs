@@ -1,5 +1,4 @@
-//! A description alone as a shape: what an NCCL topology file says, with no
-//! machine beside it.
+//! Builds a shape from a description alone: an NCCL topology file without its machine.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +63,7 @@ fn vertex(
     })
 }
 
-/// The nodes that devices are on.
+/// The NUMA nodes of the devices.
 fn numa(overlay: &Overlay, branches: &Branches) -> Vec<NumaPart> {
     let nodes: BTreeSet<_> = branches.values().filter_map(|branch| branch.vertex.numa).collect();
     let part = |node| NumaPart {

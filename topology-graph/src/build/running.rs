@@ -1,6 +1,6 @@
-//! PCIe links as they run: those above NICs, their data paths, disks, and switches with
-//! any of these below. A GPU slows its link down by itself when it is idle, and so do the
-//! ports that are in it, so what theirs run at says nothing.
+//! PCIe links at their current speed: above NICs, their data paths and disks, and above switches
+//! with any of these below. Links above GPUs and inside their adapters are not included: an idle
+//! GPU slows them down, so their current speed means nothing.
 
 use std::collections::BTreeSet;
 use std::iter::successors;
@@ -26,8 +26,8 @@ fn above_what_runs_steadily(branches: &Branches) -> BTreeSet<Place> {
     ends.flat_map(|branch| successors(Some(branch.place()), parent)).collect()
 }
 
-/// Ports are by turns a link's upper end and, below it, its lower one; what a port at an
-/// upper end tells is the link of what is below it.
+/// Returns true if the port is the lower end of a link. Along a path, ports alternate between upper
+/// and lower ends; the link that an upper end shows is the one of the device below it.
 fn is_lower_end(branch: &Branch, ports_above: usize) -> bool {
     !branch.role().is_port() || !ports_above.is_multiple_of(2)
 }

@@ -1,6 +1,5 @@
-//! Switches that only the overlay tells: they go between a device and its root
-//! bus where sysfs shows no bridge there. Where it shows some, they stay, and a
-//! disagreement is noted.
+//! Switches that only the overlay knows. They go between a device and its root bus if sysfs shows
+//! no bridge there. If sysfs shows bridges, those stay, and a disagreement is recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
@@ -27,7 +26,7 @@ pub(super) fn add(
             put_below(switch, &hidden, overlay, branches);
         } else if told.len() < hidden.len() || told.iter().any(|switch| *switch != told[0]) {
             let detail = format!(
-                "{} tells other switches than an overlay that is preferred",
+                "{} shows other switches than an overlay with higher priority",
                 overlay.evidence
             );
             anomalies.push(about(switch, AnomalyKind::SwitchDisagrees, detail));
@@ -36,7 +35,7 @@ pub(super) fn add(
     drop_unused_roots(branches);
 }
 
-/// The devices of each switch that the machine has.
+/// The devices of each switch that are on the machine.
 fn members(
     overlay: &Overlay,
     branches: &Branches,
@@ -46,7 +45,7 @@ fn members(
     for (&address, device) in &overlay.devices {
         if !branches.contains_key(&Place::Function(address)) {
             let detail =
-                format!("{} names it, and this machine has no such device", overlay.evidence);
+                format!("{} names it, but this machine has no such device", overlay.evidence);
             anomalies.push(about(address, AnomalyKind::OverlayDeviceMissing, detail));
         } else if let Some(switch) = device.switch {
             members.entry(switch).or_default().push(address);
@@ -55,7 +54,8 @@ fn members(
     members
 }
 
-/// Members of one switch must share a bridge in sysfs, if it shows any of theirs.
+/// Reports a conflict: members of one switch must share a bridge in sysfs, if sysfs shows bridges
+/// above any of them.
 fn disagreement(
     switch: PciAddress,
     visible: &[PciAddress],
@@ -66,12 +66,12 @@ fn disagreement(
     let bridges = bridges.map(|function| function.bridges.iter().copied().collect::<BTreeSet<_>>());
     let shared = bridges.reduce(|all, bridges| &all & &bridges)?;
     (shared.is_empty() || !hidden.is_empty()).then(|| {
-        let detail = "the overlay joins devices here that share no bridge in sysfs; sysfs is kept";
+        let detail = "the overlay connects devices that share no bridge in sysfs; sysfs wins";
         about(switch, AnomalyKind::SwitchDisagrees, detail)
     })
 }
 
-/// The switch that an overlay before this one has put a device below.
+/// The switch below which an earlier overlay put a device.
 fn known_switch(member: PciAddress, branches: &Branches) -> Option<Place> {
     let switch = branches.get(&parent(member, branches)?)?;
     (switch.role() == Role::Switch).then_some(switch.place())
@@ -89,7 +89,7 @@ fn put_below(
     let roots: BTreeSet<_> = members.iter().map(|member| parent(*member, branches)).collect();
     let root = match roots.len() {
         1 => roots.into_iter().flatten().next(),
-        // Each virtual function has a root of its own, which says nothing.
+        // Each virtual function has a root of its own, so different roots mean nothing.
         _ => None,
     };
     add_switches(switch, root, overlay, branches);
@@ -106,7 +106,7 @@ fn put_below(
     }
 }
 
-/// A switch and those above it, as far as they are not there yet.
+/// Adds a switch and those above it, if they are missing.
 fn add_switches(
     switch: PciAddress,
     root: Option<Place>,
@@ -138,7 +138,7 @@ fn parent(address: PciAddress, branches: &Branches) -> Option<Place> {
     branches.get(&Place::Function(address))?.parent
 }
 
-/// Roots that no vertex hangs off any more.
+/// Removes roots without vertices below them.
 fn drop_unused_roots(branches: &mut Branches) {
     let used: BTreeSet<Place> = branches.values().filter_map(|branch| branch.parent).collect();
     branches.retain(|place, branch| branch.role() != Role::HostBridge || used.contains(place));

@@ -1,6 +1,6 @@
-//! The graph for Graphviz, written by petgraph: sockets, NUMA nodes and the PCI tree,
-//! PCIe links with their speed, SLIT distances dotted, one point for GPUs of which every
-//! two are joined alike, and the pair plan bold.
+//! The graph for Graphviz, written by petgraph: sockets, NUMA nodes and the PCI tree, PCIe links
+//! with their speed, SLIT distances as dotted lines, one point per GPU mesh, and the pair plan in
+//! bold.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::label;
 use crate::Topology;
 use crate::graph::{Edge, Link, Place, Role, Vertex};
 
-/// What is drawn: attributes of Graphviz for each vertex and edge.
+/// The picture: Graphviz attributes of each vertex and edge.
 #[derive(Default)]
 struct Picture {
     graph: UnGraph<String, String>,
@@ -29,7 +29,7 @@ pub(super) fn dot(topology: &Topology) -> String {
     }
     for (below, above, edge) in topology.graph.edges() {
         if let Some(attributes) = line(edge).filter(|_| below.place != above.place) {
-            // Graphviz draws the first end above.
+            // Graphviz draws the first end above the second.
             picture.join(above.place, below.place, attributes);
         }
     }
@@ -48,7 +48,7 @@ impl Picture {
         }
     }
 
-    /// Two GPUs have one edge, more a point with an edge to each.
+    /// Two GPUs get an edge between them; more get a point with an edge to each.
     fn meshes(&mut self, topology: &Topology) {
         for mesh in topology.graph.meshes() {
             let path = mesh.fabric.path();
@@ -80,7 +80,7 @@ impl Picture {
     }
 }
 
-/// Memory without CPUs and without devices is left out: a GB300 has 32 such nodes.
+/// Nodes without CPUs and devices are omitted: a GB300 has 32 of them.
 fn is_drawn(topology: &Topology, vertex: &Vertex) -> bool {
     let has_devices = || {
         let mut devices = topology.graph.vertices().filter_map(|device| device.numa);
@@ -89,7 +89,7 @@ fn is_drawn(topology: &Topology, vertex: &Vertex) -> bool {
     vertex.role != Role::NumaNode || !vertex.cpus.is_empty() || has_devices()
 }
 
-/// How an edge is drawn; those between GPUs are drawn by mesh.
+/// The attributes of an edge. Edges between GPUs are drawn per mesh instead.
 fn line(edge: &Edge) -> Option<String> {
     match edge {
         Edge::Pcie(Link { possible, current }) => {

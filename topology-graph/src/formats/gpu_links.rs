@@ -1,18 +1,17 @@
-//! What the links between GPUs are called: one box for a mesh instead of an edge for every
-//! two of its GPUs.
+//! Labels of links between GPUs: one box for a mesh instead of an edge between every two GPUs.
 
 use crate::graph::{Fabric, Mesh};
 
-/// The most `NVLinks` that a GPU has: 6 on V100, 12 on A100, 18 on H100 to GB300
-/// (NVIDIA, "NVLink and NVLink Switch", table "Number of links").
+/// The maximum number of `NVLinks` of a GPU: 6 on V100, 12 on A100, 18 on H100 to GB300 (NVIDIA,
+/// "NVLink and NVLink Switch", table "Number of links").
 const NVLINKS_MAX: usize = 18;
 
-/// Whether a box is drawn for it: two GPUs have one link, which is drawn as such.
+/// Returns true if the mesh gets a box. Two GPUs have a single link, which is drawn as a line.
 pub(super) fn is_boxed(mesh: &Mesh) -> bool {
     mesh.gpus.len() > 2
 }
 
-/// `NVSwitch` where the GPUs have too few links to reach each other directly.
+/// `NVSwitch` if the GPUs have too few links to reach each other directly.
 pub(super) fn mesh_name(mesh: &Mesh) -> &'static str {
     let peers = mesh.gpus.len().saturating_sub(1);
     match mesh.fabric {

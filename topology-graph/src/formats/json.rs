@@ -1,25 +1,25 @@
-//! All that is known of a graph as JSON, with a version.
+//! The whole graph as versioned JSON.
 //!
-//! `topology` is the graph itself, in the form of the Kubernetes object, and is
-//! what is read back; the rest is derived from it for programs that do not want to.
+//! `topology` is the graph in the form of the Kubernetes object; only this is read back. The rest
+//! is derived from it for the convenience of other programs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Level, NodeTopologySpec, PathKind, PciAddress, SpecError, Topology};
 
-/// Version of the document that this crate writes and reads.
+/// The version of the document that this crate writes and reads.
 const VERSION: u32 = 1;
 
-/// A text that is no graph.
+/// A text is not a graph.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// It is no JSON of this form.
+    /// The text is not JSON of this form.
     #[error("failed to read the graph as JSON")]
     Json(#[source] serde_json::Error),
-    /// It is of another version.
-    #[error("found version {0}, and this program reads version {VERSION}")]
+    /// The document has another version.
+    #[error("unsupported version {0}: this program reads version {VERSION}")]
     Version(u32),
-    /// Its topology is no graph.
+    /// Its topology is not a graph.
     #[error(transparent)]
     Spec(#[from] SpecError),
 }
@@ -40,7 +40,7 @@ struct PathBetween {
     a: PciAddress,
     b: PciAddress,
     path: PathKind,
-    /// What the narrowest link could carry in one direction.
+    /// The capacity of the narrowest link in one direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     megabytes_per_second: Option<u32>,
 }
@@ -53,7 +53,7 @@ struct CellOf {
     nics: Vec<PciAddress>,
 }
 
-/// What is read back.
+/// The part that is read back.
 #[derive(Deserialize)]
 struct Read {
     version: u32,
@@ -78,7 +78,7 @@ pub fn json(topology: &Topology) -> String {
     text.expect("strings, numbers and lists have a JSON form") + "\n"
 }
 
-/// The graph of a text that [`json`] wrote.
+/// Parses the output of [`json`].
 pub fn from_json(text: &str) -> Result<Topology, JsonError> {
     let Read { version, topology } = serde_json::from_str(text).map_err(JsonError::Json)?;
     if version != VERSION {
@@ -87,7 +87,7 @@ pub fn from_json(text: &str) -> Result<Topology, JsonError> {
     Ok(Topology::from_spec(&topology)?)
 }
 
-/// Every two devices once.
+/// Each pair of devices once.
 fn paths(topology: &Topology) -> Vec<PathBetween> {
     let devices = topology.endpoints();
     let pairs = devices.iter().enumerate();

@@ -1,7 +1,7 @@
-//! The matrix that `nvidia-smi topo -m` prints, for a person.
+//! The matrix of `nvidia-smi topo -m`, for people.
 //!
-//! With the CPU and NUMA columns, a legend of the NICs and one of the words. NICs whose
-//! cells are equal can share one row and one column; no cell is lost by that.
+//! It has the CPU and NUMA columns, a legend of the NICs and a legend of the path kinds. NICs with
+//! equal cells can share one row and one column; no cell is lost.
 
 mod fold;
 
@@ -12,37 +12,37 @@ use crate::graph::Vertex;
 use crate::{NumaNode, PathKind, PciAddress, Topology};
 use fold::fold;
 
-/// Characters in a line from which on NICs share rows and columns, unless told otherwise.
-/// Eight GPUs with ten NICs are narrower.
+/// The line width, in characters, above which NICs share rows and columns by default. Eight GPUs
+/// with ten NICs are narrower.
 const WIDE: usize = 160;
 
-/// What the matrix shows.
+/// Options of the matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixOptions {
-    /// Only the rows and columns of GPUs.
+    /// Shows only the rows and columns of GPUs.
     pub gpus_only: bool,
-    /// Whether NICs whose cells are equal share a row and a column.
+    /// When NICs with equal cells share a row and a column.
     pub fold: Fold,
 }
 
-/// When NICs whose cells are equal share a row and a column.
+/// When NICs with equal cells share a row and a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fold {
-    /// Where a line would have more than 160 characters.
+    /// If a line would exceed 160 characters.
     #[default]
     Auto,
-    /// Wherever some are equal.
+    /// Whenever NICs have equal cells.
     Always,
-    /// Nowhere: a row and a column for each NIC, as `nvidia-smi topo -m` prints it.
+    /// Never: each NIC has a row and a column, as in `nvidia-smi topo -m`.
     Never,
 }
 
-/// A text that says not when to fold.
+/// A text is not a folding mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid value `{0}`; allowed values: `auto`, `always`, `never`")]
 pub struct ParseFoldError(String);
 
-/// The matrix of all GPUs and NICs, one line each, with its legends.
+/// The matrix of all GPUs and NICs, with its legends.
 pub fn matrix(topology: &Topology) -> String {
     matrix_with(topology, MatrixOptions { gpus_only: false, fold: Fold::Never })
 }
@@ -66,7 +66,7 @@ pub fn matrix_with(topology: &Topology, options: MatrixOptions) -> String {
     format!("{}{}{note}{nics}", cells(topology, &lines), words(topology, &lines))
 }
 
-/// What one row and one column is for: a device, or NICs whose cells are equal.
+/// A row and its column: a device, or NICs with equal cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     /// `NIC4`, `NIC0-3`.
@@ -90,8 +90,8 @@ fn lines(topology: &Topology, gpus_only: bool) -> Vec<Line> {
 }
 
 impl Line {
-    /// The path from its devices to those of another line. Of a line to itself: between
-    /// two of its devices, if there are two.
+    /// The path from its devices to those of another line. Within one line, the path between two of
+    /// its devices, if there are two.
     fn path(&self, topology: &Topology, other: &Self) -> PathKind {
         let from = self.devices.first();
         let to = if self == other { self.devices.last() } else { other.devices.first() };
@@ -128,7 +128,7 @@ fn numa(topology: &Topology, node: NumaNode) -> Option<&Vertex> {
     topology.graph.numa(node)
 }
 
-/// Columns as wide as their widest cell, two blanks between them, none at the end.
+/// Pads columns to their widest cell, separates them with two spaces, and trims the end.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| {
@@ -142,11 +142,11 @@ fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Only the words that the matrix has.
+/// The legend of the path kinds in the matrix.
 fn words(topology: &Topology, lines: &[Line]) -> String {
     let mut used: Vec<PathKind> =
         lines.iter().flat_map(|a| lines.iter().map(|b| a.path(topology, b))).collect();
-    // Far to near, as nvidia-smi lists them, and one line for all numbers of NVLinks.
+    // From far to near, as nvidia-smi lists them; one line covers all numbers of NVLinks.
     used.sort_unstable_by(|a, b| b.cmp(a));
     used.dedup_by_key(|kind| kind.meaning());
     let same = |kind: &PathKind| *kind == PathKind::Same;
@@ -163,7 +163,7 @@ fn words(topology: &Topology, lines: &[Line]) -> String {
     text
 }
 
-/// Every NIC with its names, below the line that it shares with others.
+/// The legend of all NICs with their names, below the line that they share.
 fn nic_legend(topology: &Topology, lines: &[Line]) -> String {
     if topology.nics().is_empty() {
         return String::new();

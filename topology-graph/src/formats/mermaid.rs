@@ -56,7 +56,7 @@ fn edges(topology: &Topology, ids: &BTreeMap<Place, String>, text: &mut String) 
     }
 }
 
-/// One box for a mesh, with an edge to each GPU; between two GPUs an edge.
+/// A mesh of more than two GPUs is a box with an edge to each GPU; two GPUs get an edge.
 fn gpu_links(mesh: &Mesh, gpus: &[&String], index: usize, text: &mut String) {
     let path = mesh.fabric.path();
     if let [a, b] = gpus {

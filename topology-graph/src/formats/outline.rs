@@ -1,5 +1,5 @@
-//! The machine as a person would sketch it: for each NUMA node the trees of host
-//! bridges, root ports and switches, with the devices below them.
+//! An outline of the machine: for each NUMA node the trees of host bridges, root ports and
+//! switches, with the devices below them.
 //!
 //! Pictures are laid out from this value alone.
 
@@ -14,16 +14,16 @@ pub(super) use build::outline;
 pub(super) struct Row {
     /// `NUMA node 0, socket 0, CPUs 0-63`.
     pub(super) title: String,
-    /// What hangs off nothing else, in the order in which it is drawn.
+    /// The vertices without a parent, in drawing order.
     pub(super) roots: Vec<Node>,
 }
 
 /// A vertex of a tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// What only leads to devices.
+    /// A port that leads to devices.
     Port(Port),
-    /// What data come from or go to.
+    /// A source or destination of data.
     Device(Device),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Port {
     pub(super) kind: PortKind,
     /// The root bus, or the address of the port nearest to the CPU.
     pub(super) place: String,
-    /// Whether it leads to devices of other NUMA nodes too, and is drawn there again.
+    /// True if it also leads to devices of other NUMA nodes, and is drawn there again.
     pub(super) is_shared: bool,
     pub(super) children: Vec<Node>,
 }
@@ -52,11 +52,11 @@ pub(super) struct Device {
     pub(super) kind: DeviceKind,
     /// `NIC0`.
     pub(super) name: String,
-    /// The model, or what the kernel calls it.
+    /// The model, or the kernel's name.
     pub(super) known_as: Option<String>,
     pub(super) address: PciAddress,
     pub(super) relation: Option<Relation>,
-    /// Number of the GPU with its paired NICs, counted over the GPUs that have some.
+    /// The index of the GPU that it is paired with, among GPUs with paired NICs.
     pub(super) pair_group: Option<usize>,
 }
 
@@ -69,12 +69,12 @@ pub(super) enum DeviceKind {
     Nvme,
 }
 
-/// How a device is joined to others beside its place in the tree.
+/// A device's connection to others besides its place in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Relation {
     pub(super) path: PathKind,
-    /// Of a NIC: the GPU that it is paired with. Of a GPU: none, the path is to every
-    /// GPU of its mesh.
+    /// For a NIC, the GPU that it is paired with. For a GPU, `None`: the path applies to every GPU
+    /// of its mesh.
     pub(super) gpu: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Port {
 }
 
 impl Node {
-    /// What hangs off it.
+    /// The children.
     pub(super) fn children(&self) -> &[Self] {
         match self {
             Self::Port(port) => &port.children,
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// All devices in it, from left to right.
+    /// All devices in the tree, from left to right.
     pub(super) fn devices(&self) -> Vec<&Device> {
         match self {
             Self::Port(port) => port.children.iter().flat_map(Self::devices).collect(),

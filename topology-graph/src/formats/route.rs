@@ -1,5 +1,5 @@
-//! The way between two devices for a person: each vertex with its address and what joins
-//! it to the one before, the narrowest link, and the word with its meaning.
+//! The route between two devices, as text for people: each vertex with its address and the
+//! connection to the previous one, the narrowest link, and the path kind with its meaning.
 
 use std::fmt::Write;
 
@@ -8,18 +8,17 @@ use crate::graph::Role;
 use crate::route::{Bottleneck, Connection, Hop, Route};
 use crate::{PathKind, PciAddress, PcieLink, Topology};
 
-/// A text that names no GPU, NIC or NVMe controller of a machine.
+/// A text does not name a GPU, NIC or NVMe controller of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no device here; these are: {known}")]
+#[error("unknown device `{name}`; known devices: {known}")]
 pub struct UnknownDevice {
     name: String,
     known: String,
 }
 
 impl Topology {
-    /// The address of a device by any of its names: `GPU0`, `NIC3`, `NVME1`, what the
-    /// kernel calls it (`mlx5_0`, `ens1`, `nvme0`), a GPU's UUID, or its address. The
-    /// error lists what there is.
+    /// Finds a device by any of its names: `GPU0`, `NIC3`, `NVME1`, the kernel's name (`mlx5_0`,
+    /// `ens1`, `nvme0`), a GPU's UUID, or its address. The error lists all devices.
     pub fn device(&self, name: &str) -> Result<PciAddress, UnknownDevice> {
         let gpus = self.gpus().iter();
         let gpu = gpus.filter(|gpu| gpu.name == name || gpu.uuid.as_deref() == Some(name));
@@ -48,7 +47,7 @@ impl Topology {
     }
 }
 
-/// The way between two devices, one line for each vertex on it.
+/// The route between two devices, one line per vertex.
 pub fn route(topology: &Topology, from: PciAddress, to: PciAddress) -> String {
     let name = |address| short_label(topology, address).unwrap_or_default();
     let kind = topology.path(from, to);
@@ -91,7 +90,7 @@ fn row(topology: &Topology, route: &Route, at: usize) -> [String; 3] {
     [label.unwrap_or_else(|| role.to_string()), place.to_string(), by.unwrap_or_default()]
 }
 
-/// What joins a vertex to the one before it.
+/// The connection between a vertex and the previous one.
 fn words(by: Connection, before: Role, role: Role) -> String {
     match by {
         Connection::Pcie { possible: None, current: None } => "PCIe, speed unknown".to_owned(),
@@ -117,7 +116,7 @@ fn xgmi(hops: Option<u32>, bandwidth: Option<u32>) -> String {
     format!("XGMI{hops}{}", bandwidth.unwrap_or_default())
 }
 
-/// As it runs, and where that is less, what it could.
+/// The link at current speed; if that is lower, also the possible speed.
 fn pcie(possible: Option<PcieLink>, current: Option<PcieLink>) -> String {
     let runs = |link: PcieLink| format!("PCIe {link}, {}", gigabytes(link.megabytes_per_second()));
     match (current, possible) {
@@ -135,10 +134,10 @@ fn attachment(before: Role, role: Role) -> &'static str {
     }
 }
 
-/// The link that bounds how much the way carries.
+/// The link that limits the route.
 fn narrowest(route: &Route) -> String {
     let Some(Bottleneck { hop, megabytes_per_second }) = route.bottleneck() else {
-        return "Bottleneck: unknown, no link on the way tells its speed".to_owned();
+        return "Bottleneck: unknown; no link on the route shows its speed".to_owned();
     };
     let place = |at: Option<usize>| at.and_then(|at| route.hops.get(at)).map(|hop| hop.place);
     let ends = [place(hop.checked_sub(1)), place(Some(hop))].into_iter().flatten();

@@ -1,8 +1,8 @@
-//! A picture of the machine: a row for each NUMA node with its trees of root ports and
-//! switches, at most 1,200 pixels wide, in light and in dark.
+//! A picture of the machine: a row per NUMA node with its trees of root ports and switches, at most
+//! 1,200 pixels wide, in light and dark colours.
 //!
-//! The outline says what is there, `page` and `tree` where it lies, `theme` in which
-//! colours, `draw` writes it down.
+//! The outline holds the content, `page` and `tree` the layout, `theme` the colours; `draw` writes
+//! the SVG.
 
 mod captions;
 mod draw;
@@ -21,12 +21,12 @@ use crate::{PathKind, PciAddress, Topology};
 
 pub use theme::{ParseThemeError, Theme};
 
-/// The graph as a picture in these colours, with a line's end at its end.
+/// Renders the graph as an SVG picture; the text ends with a newline.
 pub fn svg(topology: &Topology, theme: Theme) -> String {
     draw::draw(&page::page(&outline(topology), &fabrics(topology)), theme)
 }
 
-/// What joins the GPUs beside PCIe: what it is called, and who is joined how.
+/// The GPU meshes other than PCIe: name, and how the GPUs are connected.
 fn fabrics(topology: &Topology) -> Vec<(String, String)> {
     let name = |gpu: &PciAddress| {
         topology.gpu(*gpu).map_or_else(|| gpu.to_string(), |gpu| gpu.name.clone())

@@ -1,4 +1,4 @@
-//! The edges of the graph, and how far apart their ends are.
+//! The edges of the graph, and the distance between their ends.
 
 use std::ops::Add;
 
@@ -6,63 +6,61 @@ use crate::{Evidence, PathKind, PcieLink};
 
 use super::vertex::Role;
 
-/// What joins two vertices. Where one end is above the other, the lower is the first.
+/// A connection between two vertices. The lower end comes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
     /// A PCIe link.
     Pcie(Link),
-    /// A part of what is above it: two ports of a switch, a root port or an integrated
-    /// device on its host bridge, a host bridge on its NUMA node, that on its socket.
+    /// A part of its parent: two ports of a switch, a root port or integrated device on its host
+    /// bridge, a host bridge on its NUMA node, a NUMA node on its socket.
     Attachment,
     /// From a NIC to the function that moves its data.
     DataPath,
-    /// Between two NUMA nodes, from the first to the second and back, in the SLIT's
-    /// units: 10 is a node's distance to itself.
+    /// Between two NUMA nodes, in both directions, in the SLIT's units: 10 is a node's distance to
+    /// itself.
     Slit { there: Option<u32>, back: Option<u32> },
-    /// Between two GPUs beside PCIe.
+    /// Between two GPUs, other than PCIe.
     Fabric { fabric: Fabric, evidence: Evidence },
 }
 
-/// A PCIe link: what both its ends can, and what it runs.
+/// A PCIe link: what both ends support, and what it runs at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) possible: Option<PcieLink>,
     pub(crate) current: Option<PcieLink>,
 }
 
-/// What joins GPUs beside PCIe.
+/// A connection of GPUs other than PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Fabric {
-    /// That many NVLinks side by side.
+    /// This number of parallel NVLinks.
     NvLink { links: u32 },
-    /// XGMI, over that many links one after the other, which carry so much in one
-    /// direction, in MB/s.
+    /// XGMI over this number of consecutive links, with the bandwidth in one direction in MB/s.
     Xgmi { hops: Option<u32>, bandwidth: Option<u32> },
 }
 
-/// How far apart two vertices are: what the edges between them add up to. Of two ways
-/// the one with fewer crossings of sockets and NUMA nodes is nearer, then the one with
-/// fewer root buses, then with fewer PCIe links, then with fewer edges.
+/// The distance between two vertices: the sum over the edges between them. Distances compare by
+/// crossings of sockets and NUMA nodes, then root buses, then PCIe links, then edges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Distance {
-    /// Crossings from one NUMA node to another.
+    /// The number of crossings between NUMA nodes.
     between_numa_nodes: u32,
-    /// Ways into or out of a NUMA node.
+    /// The number of steps into or out of a NUMA node.
     numa: u32,
-    /// Ways onto or off a root bus.
+    /// The number of steps onto or off a root bus.
     root_buses: u32,
-    /// PCIe links below root buses.
+    /// The number of PCIe links below root buses.
     links: u32,
     edges: u32,
     nvlinks: u32,
     xgmi: u32,
 }
 
-/// Two links have one switch between them, or the one port that both ends share.
+/// Two links have one switch between them, or one port that both share.
 const LINKS_OF_ONE_SWITCH: u32 = 2;
 
 impl Edge {
-    /// What this edge adds to a way; `above` is what its second end is.
+    /// The distance that this edge adds; `above` is the role of its second end.
     pub(crate) fn distance(&self, above: Role) -> Distance {
         let one = Distance { edges: 1, ..Distance::default() };
         match (self, above) {
@@ -91,7 +89,7 @@ impl Fabric {
 }
 
 impl Distance {
-    /// The word for it.
+    /// The path kind for this distance.
     pub(crate) fn kind(self) -> PathKind {
         match self {
             Self { between_numa_nodes: 1.., .. } => PathKind::Sys,

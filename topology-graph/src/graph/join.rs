@@ -1,4 +1,4 @@
-//! A graph from its parts: each vertex, then what joins it to others.
+//! Builds a graph from its parts: first each vertex, then its edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use super::vertex::{Place, Role, Vertex};
 use super::{Graph, GraphError};
 
 impl Graph {
-    /// The graph of these parts, and where the PCI tree in them is none: a vertex or
-    /// edge that would spoil it is left out.
+    /// Builds the graph. Returns the vertices and edges that it skipped because they do not form a
+    /// forest.
     pub(crate) fn new(parts: &Parts) -> (Self, Vec<GraphError>) {
         let mut graph = Self { graph: UnGraph::default(), places: BTreeMap::new() };
         let mut errors = Vec::new();
@@ -42,7 +42,7 @@ impl Graph {
         (graph, errors)
     }
 
-    /// Nothing where one is there already.
+    /// `None` if there is a vertex at this place already.
     fn add(&mut self, vertex: Vertex) -> Option<NodeIndex> {
         let place = vertex.place;
         if self.places.contains_key(&place) {
@@ -59,7 +59,7 @@ impl Graph {
         self.add(Vertex { cpus, evidence, ..vertex });
     }
 
-    /// The nodes, each on its socket, and between every two an edge of the SLIT.
+    /// Adds the NUMA nodes, each on its socket, with a SLIT edge between every two.
     fn add_numa_nodes(&mut self, parts: &[NumaPart]) {
         let mut parts: Vec<&NumaPart> = parts.iter().collect();
         parts.sort_by_key(|part| part.node);
@@ -83,8 +83,8 @@ impl Graph {
         }
     }
 
-    /// The edge from a vertex to what is above it. Which sort of edge is known when all
-    /// are there.
+    /// Adds the edge from a vertex to its parent. The kind of edge is set when all vertices are
+    /// there.
     fn hang(&mut self, branch: &Branch) -> Result<(), GraphError> {
         let Some(parent) = branch.parent else { return Ok(()) };
         let vertex = branch.place();
@@ -101,7 +101,7 @@ impl Graph {
         Ok(())
     }
 
-    /// A port with nothing above it but a host bridge is a root port.
+    /// Marks a port below a host bridge as a root port.
     fn tell_ports(&mut self) {
         for index in self.graph.node_indices() {
             if !self.graph[index].role.is_port() {
@@ -115,7 +115,7 @@ impl Graph {
         }
     }
 
-    /// Which of the edges on the PCI tree are links, and of what speed and width.
+    /// Marks the edges of the PCI tree that are links, with their speed and width.
     fn join_links(&mut self) {
         for index in self.graph.node_indices() {
             let Some((edge, parent)) = self.above(index) else { continue };
@@ -130,7 +130,8 @@ impl Graph {
         }
     }
 
-    /// Ports are by turns the lower end of a link and that of a way through their switch.
+    /// Returns true if the edge is a link. Along a path, ports alternate: the lower end of a link,
+    /// then a crossing of the switch.
     fn is_link(&self, index: NodeIndex, parent: NodeIndex) -> bool {
         let (vertex, above) = (&self.graph[index], &self.graph[parent]);
         match (vertex.role, above.role) {
@@ -150,7 +151,8 @@ impl Graph {
         }
     }
 
-    /// Volumes come and go, and what is above only them: all else is the shape.
+    /// Excludes volumes, and vertices that are only above volumes, from the shape, since they come
+    /// and go.
     fn tell_shape(&mut self) {
         let stays = |vertex: &Vertex| {
             vertex.role.is_device() || matches!(vertex.role, Role::DataPath | Role::Switch)
@@ -163,9 +165,9 @@ impl Graph {
         }
     }
 
-    /// The edge to a NUMA node starts at the highest vertex below which all devices are
-    /// told to be on it: the host bridge, or a device alone where others below its host
-    /// bridge are told otherwise, or nothing is told of them.
+    /// Adds the edges to NUMA nodes. An edge starts at the highest vertex below which all devices
+    /// are known to be on this node: the host bridge, or a single device if others below its host
+    /// bridge are elsewhere or unknown.
     fn join_numa(&mut self) {
         let mut told: BTreeMap<NodeIndex, BTreeSet<Option<NumaNode>>> = BTreeMap::new();
         for (index, numa) in self.endpoints() {
@@ -187,7 +189,7 @@ impl Graph {
         }
     }
 
-    /// The node's vertex. A kernel without NUMA shows no nodes and still numbers them.
+    /// The node's vertex. A kernel without NUMA shows no nodes, but its devices still name one.
     fn numa_index(&mut self, node: NumaNode, first: NodeIndex) -> NodeIndex {
         if let Some(&index) = self.places.get(&Place::Numa(node)) {
             return index;
@@ -204,7 +206,7 @@ impl Graph {
         index
     }
 
-    /// The GPUs, NICs and disks with the NUMA nodes that they are told to be on.
+    /// The GPUs, NICs and disks with their known NUMA nodes.
     fn endpoints(&self) -> impl Iterator<Item = (NodeIndex, Option<NumaNode>)> {
         let all = self.graph.node_indices().map(|index| (index, &self.graph[index]));
         all.filter(|(_, vertex)| vertex.role.is_endpoint()).map(|(i, vertex)| (i, vertex.numa))
@@ -221,7 +223,7 @@ impl Graph {
     }
 }
 
-/// What both ends can; of an end that tells nothing nothing is asked.
+/// What both ends support; an end without facts is ignored.
 fn common(a: Option<PcieLink>, b: Option<PcieLink>) -> Option<PcieLink> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.common(b)),

@@ -1,5 +1,4 @@
-//! What a graph is made of, as facts or a published object tell it: each vertex with
-//! the places that it hangs off.
+//! The parts of a graph, from facts or a published object: each vertex with its parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +20,9 @@ pub(crate) struct Parts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Branch {
     pub(crate) vertex: Vertex,
-    /// What is above it.
+    /// Its parent.
     pub(crate) parent: Option<Place>,
-    /// Of a NIC: the function that moves its data, known by vital product data.
+    /// For a NIC: the function that moves its data, found by vital product data.
     pub(crate) data_path: Option<Place>,
 }
 
@@ -46,7 +45,7 @@ pub(crate) struct SocketPart {
     pub(crate) evidence: Evidence,
 }
 
-/// The way between two GPUs beside PCIe, the lower address first.
+/// A connection of two GPUs other than PCIe, the lower address first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GpuLink {
     pub(crate) gpus: (PciAddress, PciAddress),
@@ -54,7 +53,7 @@ pub(crate) struct GpuLink {
     pub(crate) evidence: Evidence,
 }
 
-/// GPUs of which every two are joined alike beside PCIe: two, or more through switches.
+/// GPUs of which every two are connected alike, other than by PCIe: two, or more through switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mesh {
     pub(crate) gpus: BTreeSet<PciAddress>,
@@ -62,8 +61,8 @@ pub(crate) struct Mesh {
     pub(crate) evidence: Evidence,
 }
 
-/// These links as meshes: GPUs that a sort of link joins are one where every two of them
-/// have it; else each link is one.
+/// Groups links into meshes. GPUs connected by one kind of link form a mesh if every two of them
+/// have it; otherwise each link is a mesh of its own.
 pub(crate) fn meshes(links: &[GpuLink]) -> Vec<Mesh> {
     let mut sorts: BTreeMap<(&Evidence, Fabric), Vec<&GpuLink>> = BTreeMap::new();
     for link in links {
@@ -74,7 +73,7 @@ pub(crate) fn meshes(links: &[GpuLink]) -> Vec<Mesh> {
         let mesh = |gpus| Mesh { gpus, fabric, evidence: evidence.clone() };
         for gpus in joined(&links) {
             let inside = links.iter().filter(|link| gpus.contains(&link.gpus.0));
-            // Each two once: as many links as there are pairs are all of them.
+            // Each pair occurs once, so the mesh is complete if there are as many links as pairs.
             if inside.clone().count() == gpus.len() * (gpus.len() - 1) / 2 {
                 meshes.push(mesh(gpus));
             } else {
@@ -85,7 +84,7 @@ pub(crate) fn meshes(links: &[GpuLink]) -> Vec<Mesh> {
     meshes
 }
 
-/// The sets of GPUs that these links join, directly or over others.
+/// The sets of GPUs that these links connect, directly or indirectly.
 fn joined(links: &[&GpuLink]) -> Vec<BTreeSet<PciAddress>> {
     let mut sets: Vec<BTreeSet<PciAddress>> = Vec::new();
     for link in links {
@@ -100,8 +99,8 @@ fn joined(links: &[&GpuLink]) -> Vec<BTreeSet<PciAddress>> {
 }
 
 impl Branch {
-    /// A branch of which only its place is known. Whether a port is one of the root or
-    /// of a switch follows from what is above it.
+    /// A branch of which only place and role are known. Whether a port belongs to a root or a
+    /// switch follows from its parent.
     pub(crate) fn new(place: Place, role: Role) -> Self {
         Self { vertex: Vertex::new(place, role), parent: None, data_path: None }
     }

@@ -1,9 +1,8 @@
-//! The best way between two devices: the shortest path by [`Distance`], whose word is
-//! the rule of `nvidia-smi topo -m`.
+//! Finds the best path between two devices: the shortest by [`Distance`], which implements the
+//! rules of `nvidia-smi topo -m`.
 //!
-//! Data go up from the one device, and down to the other: what is below a third device,
-//! or beside it, is no way. So edges up are walked only above the device that the search
-//! starts from.
+//! Data go up from one device and down to the other. A path never passes below or beside a third
+//! device, so the search follows upward edges only from its start device.
 
 use petgraph::algo::{astar, dijkstra};
 use petgraph::graph::{EdgeReference, NodeIndex};
@@ -15,16 +14,16 @@ use super::edge::{Distance, Edge};
 use super::vertex::{Place, Role, Vertex};
 use super::{Graph, Step};
 
-/// Where a search starts: a device with all above it.
+/// The start of a search: a device with all its ancestors.
 struct Start {
     device: NodeIndex,
     chain: Vec<NodeIndex>,
-    /// Between a GPU and a NIC data may go the way of the NIC's data path as well.
+    /// Between a GPU and a NIC, data may also take the NIC's data path.
     by_data_paths: bool,
 }
 
 impl Graph {
-    /// The ways from a device to others, in the order in which these are asked for.
+    /// The paths from a device to others, in the order of `to`.
     pub(crate) fn kinds(&self, from: Place, to: &[Place]) -> Vec<PathKind> {
         let Some(start) = self.start(from) else { return vec![PathKind::Unknown; to.len()] };
         let allowed = EdgeFiltered::from_fn(&self.graph, |edge| self.is_allowed(&start, edge));
@@ -33,8 +32,8 @@ impl Graph {
         to.iter().map(|to| distance(to).map_or(PathKind::Unknown, Distance::kind)).collect()
     }
 
-    /// The vertices on the best way between two devices, after the first, with the edges
-    /// between them; nothing where no way is known.
+    /// The best path between two devices: the vertices after the first, with the edges between
+    /// them. `None` if no path is known.
     pub(crate) fn way(&self, from: Place, to: Place) -> Option<(PathKind, Vec<Step<'_>>)> {
         let (start, goal) = (self.start(from)?, *self.places.get(&to)?);
         let allowed = EdgeFiltered::from_fn(&self.graph, |edge| self.is_allowed(&start, edge));
@@ -46,8 +45,8 @@ impl Graph {
         Some((distance.kind(), steps.collect()))
     }
 
-    /// The best way between two endpoints: the first of them, and the steps from it to the
-    /// other, the same in both directions.
+    /// The best path between two endpoints: its first endpoint, and the steps to the other. It is
+    /// the same in both directions.
     pub(crate) fn between(
         &self,
         a: PciAddress,
@@ -66,7 +65,8 @@ impl Graph {
         Some((kind, first, Step::back(last, &steps)))
     }
 
-    /// A search that finds what goes both ways starts from a GPU, where one is a GPU.
+    /// Returns true if a symmetric search starts from `a`. It starts from a GPU if one of the two
+    /// is a GPU.
     pub(crate) fn starts_before(&self, a: Place, b: Place) -> bool {
         let key = |place| (self.vertex(place).map(|vertex| vertex.role) != Some(Role::Gpu), place);
         key(a) <= key(b)
@@ -105,7 +105,7 @@ impl Graph {
 }
 
 impl<'g> Step<'g> {
-    /// The same edges walked back from the last vertex to the first.
+    /// The same edges in reverse, from the last vertex to the first.
     fn back(first: &'g Vertex, steps: &[Self]) -> Vec<Self> {
         let vertices = [first].into_iter().chain(steps.iter().map(|step| step.to));
         let mut back: Vec<Self> =

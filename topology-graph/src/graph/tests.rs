@@ -1,8 +1,8 @@
 use super::*;
 use crate::PathKind;
 
-/// `pci0000:00` or an address, per line `place parent [numa]`; `sw` makes a
-/// whole switch of a vertex, a number or `-1` (unknown) a device.
+/// Parses lines `place parent [numa]`; a place is `pci0000:00` or an address. `sw` makes a vertex a
+/// whole switch; a number or `-1` (unknown) makes it a device.
 fn parts(text: &str) -> Parts {
     let branches = text.lines().map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -124,7 +124,7 @@ fn a_whole_switch_is_one_vertex() {
     assert_eq!(path(&graph, "0001:00:00.0", "0003:00:00.0"), PathKind::Pxb);
 }
 
-/// What is told of a device holds for it alone: not for another below its host bridge.
+/// The NUMA node of a device holds for that device alone, not for others below its host bridge.
 #[test]
 fn a_node_is_shared_only_where_all_are_told_it() {
     let graph = graph(
@@ -163,13 +163,13 @@ fn what_is_no_forest_is_told() {
     for (text, expected) in [
         (
             "0000:01:00.0 0000:02:00.0\n0000:02:00.0 0000:01:00.0",
-            "vertex `0000:02:00.0` is above itself",
+            "vertex `0000:02:00.0` is its own ancestor",
         ),
-        ("0000:01:00.0 0000:01:00.0", "vertex `0000:01:00.0` is above itself"),
-        ("0000:01:00.0 -\n0000:01:00.0 -", "vertex `0000:01:00.0` is there twice"),
+        ("0000:01:00.0 0000:01:00.0", "vertex `0000:01:00.0` is its own ancestor"),
+        ("0000:01:00.0 -\n0000:01:00.0 -", "duplicate vertex `0000:01:00.0`"),
         (
             "0000:01:00.0 pci0000:00",
-            "vertex `0000:01:00.0` is under `pci0000:00`, which is not there",
+            "the parent `pci0000:00` of vertex `0000:01:00.0` does not exist",
         ),
     ] {
         let (_, errors) = Graph::new(&parts(text));

@@ -1,16 +1,16 @@
-//! The vertices of the graph: CPU sockets, NUMA nodes, and the PCI tree from host
-//! bridges down to GPUs, NICs and disks.
+//! The vertices of the graph: CPU sockets, NUMA nodes, and the PCI tree from host bridges down to
+//! GPUs, NICs and disks.
 
 use std::fmt;
 
 use crate::{CpuSet, Evidence, LinkLayer, NumaNode, PciAddress, PcieLink, PcieRoot};
 
-/// Where a vertex is, which no two of a machine share.
+/// The place of a vertex, unique on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// A CPU socket by its number.
+    /// A CPU socket, by number.
     Socket(u32),
-    /// A NUMA node by its number.
+    /// A NUMA node, by number.
     Numa(NumaNode),
     /// A root bus.
     Root(PcieRoot),
@@ -18,7 +18,7 @@ pub enum Place {
     Function(PciAddress),
 }
 
-/// What a vertex is.
+/// The role of a vertex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// A CPU socket.
@@ -27,11 +27,11 @@ pub enum Role {
     NumaNode,
     /// A host bridge with its root bus.
     HostBridge,
-    /// A port of the root complex: a bridge with nothing above but a host bridge.
+    /// A port of the root complex: a bridge directly below a host bridge.
     RootPort,
-    /// A port of a switch: a bridge below a root port or below another switch's port.
+    /// A port of a switch: a bridge below a root port or another switch port.
     SwitchPort,
-    /// A whole switch, whose ports nobody tells of (overlays).
+    /// A whole switch whose ports are unknown (from overlays).
     Switch,
     /// A GPU.
     Gpu,
@@ -43,38 +43,38 @@ pub enum Role {
     Nvme,
 }
 
-/// One vertex: what is told of it, and who tells it. What joins it to others is on
-/// the edges.
+/// A vertex: its facts and their sources. Its connections are the edges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vertex {
     pub(crate) place: Place,
     pub(crate) role: Role,
-    /// Of a socket or NUMA node; empty on a memory-only node.
+    /// For a socket or NUMA node; empty on a memory-only node.
     pub(crate) cpus: CpuSet,
     /// PCI class, 24 bits.
     pub(crate) class: Option<u32>,
-    /// Vendor and device id.
+    /// The vendor and device ID.
     pub(crate) id: Option<(u16, u16)>,
-    /// The NUMA node that a GPU, NIC or disk is told to be on.
+    /// The known NUMA node of a GPU, NIC or disk.
     pub(crate) numa: Option<NumaNode>,
     pub(crate) link_layer: Option<LinkLayer>,
     pub(crate) rdma: bool,
-    /// The link that the function itself could run.
+    /// The fastest link that the function supports.
     pub(crate) max_link: Option<PcieLink>,
-    /// The link above the function as it runs. Unknown above GPUs: they slow it down
-    /// by themselves when they are idle.
+    /// The link above the function at its current speed. Unknown above GPUs, since an idle GPU
+    /// slows it down.
     pub(crate) current_link: Option<PcieLink>,
-    /// Of a virtual function whose physical function is on the machine too: that one.
+    /// For a virtual function: its physical function, if that is on the machine too.
     pub(crate) physical_function: Option<Place>,
-    /// Of where it is.
+    /// The source of its place.
     pub(crate) evidence: Evidence,
     pub(crate) numa_evidence: Evidence,
-    /// Whether equal hardware has it: volumes, and what is above only them, come and go.
+    /// True if equal hardware has it too. Volumes, and vertices that are only above volumes, come
+    /// and go.
     pub(crate) in_shape: bool,
 }
 
 impl Vertex {
-    /// A vertex of which only its place is known.
+    /// Creates a vertex of which only place and role are known.
     pub(crate) fn new(place: Place, role: Role) -> Self {
         Self {
             place,
@@ -94,14 +94,14 @@ impl Vertex {
         }
     }
 
-    /// The address of a GPU, NIC or NVMe controller.
+    /// The address, if it is a GPU, NIC or NVMe controller.
     pub(crate) fn endpoint(&self) -> Option<PciAddress> {
         self.place.address().filter(|_| self.role.is_endpoint())
     }
 }
 
 impl Place {
-    /// The address of a PCI function.
+    /// The address, if it is a PCI function.
     pub fn address(self) -> Option<PciAddress> {
         match self {
             Self::Function(address) => Some(address),
@@ -111,22 +111,22 @@ impl Place {
 }
 
 impl Role {
-    /// What distances and cells are about.
+    /// Returns true for devices that cells and pairs are built from: GPUs and NICs.
     pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::Gpu | Self::Nic)
     }
 
-    /// And what else has a distance.
+    /// Returns true for everything that has a distance: devices and NVMe controllers.
     pub(crate) fn is_endpoint(self) -> bool {
         self.is_device() || self == Self::Nvme
     }
 
-    /// Root ports and ports of switches.
+    /// Returns true for root ports and switch ports.
     pub(crate) fn is_port(self) -> bool {
         matches!(self, Self::RootPort | Self::SwitchPort)
     }
 
-    /// What is on the PCI tree, which sockets and NUMA nodes are not.
+    /// Returns true for vertices of the PCI tree; sockets and NUMA nodes are not.
     pub(crate) fn is_pci(self) -> bool {
         !matches!(self, Self::Socket | Self::NumaNode)
     }
@@ -144,7 +144,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// For a person: `root port`, `GPU`.
+/// The role as text for people: `root port`, `GPU`.
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -1,9 +1,9 @@
-//! A graph as an NCCL topology file, usable as `NCCL_TOPO_FILE`.
+//! Writes a graph as an NCCL topology file, usable as `NCCL_TOPO_FILE`.
 //!
-//! Only `<cpu>` and `<pci>`: NCCL adds GPUs, NICs and all that it can read by
-//! itself (its maintainers' advice for virtual machines). A switch is one
-//! element, as NCCL climbs two bridges at a time. A device of unknown NUMA node
-//! is left out, since NCCL would take any place given for the truth.
+//! The file has only `<cpu>` and `<pci>` elements: NCCL adds GPUs, NICs and everything that it can
+//! read itself (its maintainers' advice for virtual machines). A switch is one element, as NCCL
+//! climbs two bridges at a time. A device with unknown NUMA node is omitted, since NCCL would trust
+//! any place given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
@@ -19,9 +19,9 @@ pub fn nccl_xml(topology: &Topology) -> String {
     NcclXml { system: system(topology, &all) }.write()
 }
 
-/// The part of the graph that these devices are in as an NCCL topology file: they,
-/// what is above them, and their NUMA nodes. Nothing where none of them has a NUMA
-/// node, since such a file would tell NCCL nothing.
+/// The part of the graph with these devices as an NCCL topology file: the devices, their ancestors
+/// and their NUMA nodes. `None` if none of them has a NUMA node, since such a file would be useless
+/// to NCCL.
 pub fn nccl_xml_of(topology: &Topology, devices: &BTreeSet<PciAddress>) -> Option<String> {
     let system = system(topology, devices);
     (!system.children.is_empty()).then(|| NcclXml { system }.write())
@@ -50,7 +50,7 @@ fn cpu(topology: &Topology, node: NumaNode, kept: &BTreeSet<PciAddress>) -> Elem
     cpu
 }
 
-/// The devices' elements below those of their switches, in the order of addresses.
+/// The devices' elements below those of their switches, in address order.
 fn forest(ways: &[Vec<&Vertex>]) -> Vec<Element> {
     let mut roots: BTreeMap<Place, Element> = BTreeMap::new();
     for way in ways {
@@ -73,7 +73,7 @@ fn insert(roots: &mut BTreeMap<Place, Element>, path: &[&Vertex]) {
     }
 }
 
-/// A device and the switches above it, from the top.
+/// The switches above a device and the device itself, from the top.
 fn switches<'g>(topology: &'g Topology, device: &'g Vertex) -> Vec<&'g Vertex> {
     let above = |vertex: &&Vertex| topology.graph.switch_above(vertex.place);
     let mut path: Vec<&Vertex> = successors(Some(device), above).collect();
@@ -95,7 +95,8 @@ fn pci(vertex: &Vertex) -> Element {
             let speed = format!("{}.{}", megatransfers / 1_000, megatransfers % 1_000 / 100);
             element.with("link_speed", &format!("{speed} GT/s PCIe")).with("link_width", &width)
         }
-        // NCCL asks sysfs, which knows nothing of a switch that an overlay made up.
+        // NCCL reads missing attributes from sysfs, which does not have a switch that only an
+        // overlay knows.
         None if vertex.role == Role::Switch => {
             element.with("link_speed", &"").with("link_width", &0)
         }

@@ -1,4 +1,4 @@
-//! What an NCCL topology file tells of a machine: an overlay.
+//! Interprets an NCCL topology file as an overlay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +7,19 @@ use crate::class::{NVSWITCH, is_bridge};
 use crate::overlay::{OverlayDevice, OverlaySwitch};
 use crate::{CpuSet, Evidence, NumaNode, Overlay, PciAddress, PcieLink};
 
-/// The walk's state.
+/// The state of the walk over the document.
 struct Walk {
     overlay: Overlay,
-    /// NVLinks of each GPU into the switches that all GPUs share.
+    /// The number of NVLinks from each GPU into the switches that all GPUs share.
     into_switch: BTreeMap<PciAddress, u32>,
 }
 
 impl NcclXml {
-    /// The overlay that this file is, marked with where it is from.
+    /// The overlay that this file describes; `evidence` is the source of its facts.
     pub(crate) fn overlay(&self, evidence: Evidence) -> Overlay {
         let mut walk = Walk { overlay: Overlay::empty(evidence), into_switch: BTreeMap::new() };
         for cpu in self.system.children("cpu") {
-            // NCCL writes -1 for a CPU that it could not tell.
+            // NCCL writes -1 for an unknown CPU.
             let numa = cpu.attribute("numaid").and_then(|id| id.parse().ok()).map(NumaNode);
             let cpus = cpu.attribute("affinity").and_then(CpuSet::from_mask);
             walk.overlay.cpus.extend(numa.zip(cpus));
@@ -33,8 +33,8 @@ impl NcclXml {
 }
 
 impl Walk {
-    /// A device that is there twice is taken as it was first; a switch that is there
-    /// twice (below two CPUs) is one switch with the devices of both.
+    /// Adds a device or switch. The first occurrence of a device counts. A switch that occurs below
+    /// two CPUs is one switch with the devices of both.
     fn pci(&mut self, pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) {
         let Some(address) = bus_id(pci) else { return };
         let Overlay { switches, devices, .. } = &mut self.overlay;
@@ -105,7 +105,7 @@ fn is_switch(pci: &Element) -> bool {
     hex(pci, "class").is_some_and(is_bridge) || pci.children("pci").next().is_some()
 }
 
-/// A hexadecimal number, `0x030200`.
+/// Parses a hexadecimal number, `0x030200`.
 fn hex(element: &Element, attribute: &str) -> Option<u32> {
     let text = element.attribute(attribute)?;
     u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()

@@ -1,4 +1,4 @@
-//! Custom resource definitions, made from the types.
+//! Generates custom resource definitions from the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
@@ -14,7 +14,7 @@ use schemars::transform::AddNullable;
 
 use super::NodeTopology;
 
-/// A column of `kubectl get`: name, type and JSON path, and its priority: a column above 0 is
+/// A column of `kubectl get`: name, type, JSON path and priority. A column with priority above 0 is
 /// printed by `-o wide` only.
 pub type Column = (&'static str, &'static str, &'static str, i32);
 
@@ -28,16 +28,17 @@ const COLUMNS: [Column; 7] = [
     ("Fabric", "string", ".spec.fabric", 1),
 ];
 
-/// The definition of [`NodeTopology`].
+/// The custom resource definition of [`NodeTopology`].
 pub fn crd() -> CustomResourceDefinition {
     definition::<NodeTopology>(&COLUMNS)
 }
 
-/// The definition of a cluster-scoped resource; with a status of its own where the type has one.
+/// The definition of a cluster-scoped resource, with the status subresource if the type has a
+/// status.
 ///
 /// # Panics
 ///
-/// If the schema is not one that Kubernetes accepts, which the types decide.
+/// Panics if the type's schema is not accepted by Kubernetes.
 #[expect(clippy::expect_used, reason = "the types decide, and a test makes it")]
 pub fn definition<K>(columns: &[Column]) -> CustomResourceDefinition
 where
@@ -67,7 +68,7 @@ where
     }
 }
 
-/// A structural schema, as Kubernetes asks for: no references and no unions.
+/// A structural schema, as Kubernetes requires: without references and unions.
 fn schema<K: JsonSchema>() -> schemars::Schema {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -112,7 +113,7 @@ fn column((name, type_, json_path, priority): Column) -> CustomResourceColumnDef
     }
 }
 
-// The schemas of types that know no schemas.
+// Schemas for types that have none of their own.
 
 /// One oddity and what it is about.
 #[derive(JsonSchema)]

@@ -1,7 +1,7 @@
 //! The Kubernetes object around the specification.
 //!
-//! It implements the traits of `k8s-openapi`, so a Kubernetes client can read and write
-//! it, and this crate needs none.
+//! It implements the traits of `k8s-openapi`, so that Kubernetes clients can read and write it
+//! although this crate has no client.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ClusterResourceScope, Metadata, Resource};
@@ -25,7 +25,7 @@ pub struct NodeTopology {
 }
 
 impl NodeTopology {
-    /// An object of this name, with no status yet.
+    /// Creates an object with this name and without status.
     pub fn new(name: &str, spec: NodeTopologySpec) -> Self {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         Self { metadata, spec, status: None }
@@ -54,7 +54,7 @@ impl Metadata for NodeTopology {
 }
 
 impl Serialize for NodeTopology {
-    /// As the API server expects it: with the type, without an empty status.
+    /// Serializes as the API server expects: with the type, without an empty status.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let fields = 4 + usize::from(self.status.is_some());
         let mut object = serializer.serialize_struct(Self::KIND, fields)?;

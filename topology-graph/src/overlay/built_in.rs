@@ -1,23 +1,23 @@
-//! Descriptions that this crate carries, by the cloud's name of the machine.
+//! Descriptions in this crate, by the cloud's name of the machine.
 //!
-//! The files are in `overlays/`, unchanged. NVLinks are not in them; the number for
-//! each size is what NCCL or `nvidia-smi topo -m` shows on machines with these GPUs,
-//! all of them joined by NVSwitch. `overlays/SOURCE.md` says where each is from; of a
-//! size that it does not name, NVLinks are unknown.
+//! The files in `overlays/` are unchanged copies. They do not contain NVLinks; their number per VM
+//! size is what NCCL or `nvidia-smi topo -m` shows on machines with these GPUs, where NVSwitches
+//! connect all GPUs. `overlays/SOURCE.md` has the sources; for sizes that it does not list, NVLinks
+//! are unknown.
 
 use super::Overlay;
 use crate::nccl::NcclXml;
 use crate::{Evidence, PciAddress};
 
-/// Machines of one make.
+/// Machines of one kind.
 struct Entry {
-    /// Names in lower case; `*` stands for any text.
+    /// Names in lower case; `*` matches any text.
     names: &'static [&'static str],
     /// An NCCL topology file.
     file: Option<&'static str>,
-    /// GPUs joined by NVSwitch where there is no file to name them.
+    /// GPUs connected by NVSwitch, if no file names them.
     gpus: &'static [&'static str],
-    /// NVLinks of each GPU into the NVSwitches.
+    /// The number of NVLinks per GPU into the NVSwitches.
     nvlinks: Option<u32>,
 }
 
@@ -30,7 +30,7 @@ const GB300: Option<u32> = Some(18);
 
 const ENTRIES: &[Entry] = &[
     Entry {
-        // The places of GPUs and NICs are sysfs's own on this size.
+        // On this size, sysfs shows the real places of GPUs and NICs.
         names: &["standard_nd128isr_gb300_v6"],
         file: None,
         gpus: &["0008:06:00.0", "0009:06:00.0", "0018:06:00.0", "0019:06:00.0"],
@@ -97,7 +97,7 @@ pub(super) fn overlay(vm_size: &str) -> Option<Overlay> {
     Some(overlay)
 }
 
-/// At most one star.
+/// Matches a pattern with at most one `*`.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

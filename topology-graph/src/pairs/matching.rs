@@ -1,33 +1,33 @@
-//! The matching behind a plan: groups of GPUs to NICs, several on either side, with
-//! the greatest gain.
+//! The matching behind a plan: assigns NICs to groups of GPUs, several on either side, with the
+//! greatest gain.
 //!
-//! A flow of greatest gain by successive best augmenting paths (Jewell 1958; Busacker
-//! and Gowen 1960). What a further NIC of a group, or a further use of a NIC, is worth
-//! never grows, so that each path's gain is at most the last one's, and the first that
-//! gains nothing ends the search.
+//! It is a flow of greatest gain by successive best augmenting paths (Jewell 1958; Busacker and
+//! Gowen 1960). The gain of each further NIC of a group, or further use of a NIC, never increases.
+//! Each path therefore gains at most as much as the last one, and the first path without gain ends
+//! the search.
 
 use std::array;
 use std::ops::{Add, Sub};
 
-/// Wishes in the order of their weight: no number of later ones outweighs an earlier.
+/// A gain: values in order of priority. No amount of a later value outweighs an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Gain(pub(super) [i64; WISHES]);
 
-/// How many wishes a plan has.
+/// The number of values in a gain.
 pub(super) const WISHES: usize = 6;
 
-/// What is to be matched.
+/// The input of a matching.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problem {
-    /// What the first, the second … NIC of each group is worth.
+    /// The gain of the first, second, … NIC of each group.
     pub(super) seats: Vec<Vec<Gain>>,
-    /// What the first, the second … use of each NIC is worth.
+    /// The gain of the first, second, … use of each NIC.
     pub(super) uses: Vec<Vec<Gain>>,
-    /// What each group (row) gains by each NIC; nothing where it is no partner.
+    /// The gain of each NIC (column) for each group (row); `None` if they cannot be paired.
     pub(super) gains: Vec<Vec<Option<Gain>>>,
 }
 
-/// Group and NIC of each pair, by group. The same problem gives the same answer.
+/// The best pairs of group and NIC, by group. Equal problems give equal results.
 pub(super) fn best(problem: &Problem) -> Vec<(usize, usize)> {
     let mut matching = Matching::new(problem);
     while let Some(path) = matching.best_path() {
@@ -44,15 +44,15 @@ pub(super) fn best(problem: &Problem) -> Vec<(usize, usize)> {
 struct Matching<'p> {
     problem: &'p Problem,
     paired: Vec<Vec<bool>>,
-    /// Pairs of each group, and of each NIC.
+    /// The number of pairs per group and per NIC.
     taken: Vec<usize>,
     used: Vec<usize>,
 }
 
-/// Groups and NICs by turns, from a group with a free seat to a NIC with a free use.
+/// Alternating groups and NICs, from a group with a free seat to a NIC with a free use.
 type Path = Vec<(usize, usize)>;
 
-/// The best way to each vertex so far: its gain, and the vertex before.
+/// The best path to each vertex so far: its gain, and the previous vertex.
 struct Ways {
     to_group: Vec<Option<(Gain, Option<usize>)>>,
     to_nic: Vec<Option<(Gain, usize)>>,
@@ -68,18 +68,18 @@ impl<'p> Matching<'p> {
         }
     }
 
-    /// The augmenting path that gains the most, if one gains anything.
+    /// The augmenting path with the greatest gain, if any has one.
     fn best_path(&self) -> Option<Path> {
         let mut ways = self.starts();
-        // A pair that is given up leads back; no way grows without an end, since every
-        // matching so far is the best of its size.
+        // A given-up pair leads backwards. Paths cannot improve forever, since every matching so
+        // far is the best of its size.
         while self.onward(&mut ways) | self.back(&mut ways) {}
         let end = |nic: usize| {
             let worth = *self.problem.uses[nic].get(self.used[nic])?;
             Some((ways.to_nic[nic]?.0 + worth, nic))
         };
         let ends = (0..self.used.len()).filter_map(end);
-        // Of equal ends the first.
+        // Of equal ends, the first wins.
         let (gain, end) = ends.reduce(|best, end| if end.0 > best.0 { end } else { best })?;
         (gain > Gain::default()).then(|| ways.path_to(end))?
     }
@@ -94,7 +94,8 @@ impl<'p> Matching<'p> {
         }
     }
 
-    /// From groups to NICs that they are not paired with; whether a way got better.
+    /// Extends paths from groups to NICs that they are not paired with. Returns true if a path
+    /// improved.
     fn onward(&self, ways: &mut Ways) -> bool {
         let mut better = false;
         for (group, row) in self.problem.gains.iter().enumerate() {
@@ -111,7 +112,8 @@ impl<'p> Matching<'p> {
         better
     }
 
-    /// From NICs back to groups that they are paired with; whether a way got better.
+    /// Extends paths from NICs back to groups that they are paired with. Returns true if a path
+    /// improved.
     fn back(&self, ways: &mut Ways) -> bool {
         let mut better = false;
         for (group, row) in self.problem.gains.iter().enumerate() {
@@ -128,7 +130,7 @@ impl<'p> Matching<'p> {
         better
     }
 
-    /// Pairs what is to be paired on the path, and parts what is in its way.
+    /// Pairs and separates groups and NICs along the path.
     fn augment(&mut self, path: &Path) {
         for (index, &(group, nic)) in path.iter().enumerate() {
             self.paired[group][nic] = true;
@@ -215,7 +217,7 @@ mod tests {
         with.max(without)
     }
 
-    /// Worths that never grow.
+    /// Gains that never increase.
     fn worths() -> impl Strategy<Value = Vec<Gain>> {
         prop::collection::vec((-2..3_i64, 0..3_i64), 1..4).prop_map(|mut worths| {
             worths.sort_unstable_by(|a, b| b.cmp(a));

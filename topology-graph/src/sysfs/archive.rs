@@ -1,8 +1,8 @@
 //! A machine's files in memory, from a tar archive (plain, gzip or bzip2).
 //!
-//! Nothing is unpacked, so nothing in an archive can lead out of it: links are
-//! followed by name inside it. What it holds is foreign; any bytes are an error or
-//! a machine, never a panic and never more memory than allowed.
+//! Nothing is unpacked to disk, and links are resolved by name inside the archive, so nothing in it
+//! can point outside. Its content is untrusted: any bytes are either an error or a machine, never a
+//! panic, and never use more memory than the limit.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use tar::{Archive as TarArchive, EntryType};
 
 use super::limits::LONGEST_DOCUMENT;
 
-/// A whole machine is 10 MB; this is room for the largest and no more.
+/// The maximum size of the unpacked content. A whole machine is about 10 MB.
 const LARGEST_UNPACKED: u64 = 256 << 20;
 /// The kernel's own limit (`MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
@@ -21,18 +21,18 @@ const MOST_LINKS: usize = 40;
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const BZIP2: &[u8] = b"BZh";
 
-/// An archive that no machine can be read from.
+/// No machine can be read from an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The bytes are no archive.
+    /// The bytes are not an archive.
     #[error("failed to read the archive (tar, plain or compressed by gzip or bzip2)")]
     Read(#[source] io::Error),
-    /// It holds no sysfs.
+    /// The archive has no sysfs.
     #[error("found no directory `sys` in the archive, not even one level down")]
     NoSysfs,
 }
 
-/// Files by their path without a slash in front.
+/// Files by path, without a leading slash.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     pub(super) entries: BTreeMap<String, Entry>,
@@ -70,8 +70,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// The directory that `sys` is in: the archive's own root, or the one
-    /// directory that all of it is in.
+    /// The directory that contains `sys`: the archive's root, or its only top-level directory.
     pub(super) fn root(&self) -> Result<String, ArchiveError> {
         let sys = |path: &&String| {
             *path == "sys" || path.ends_with("/sys") && path.matches('/').count() == 1
@@ -80,7 +79,7 @@ impl Archive {
         Ok(sys.strip_suffix("sys").unwrap_or_default().trim_end_matches('/').to_owned())
     }
 
-    /// With the directories above it, which archives may leave out.
+    /// Inserts an entry with its parent directories, which archives may omit.
     pub(super) fn insert(&mut self, path: String, entry: Entry) {
         let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
         for at in slashes {
@@ -92,7 +91,7 @@ impl Archive {
         }
     }
 
-    /// Puts an entry where its path leads by the links that are there already.
+    /// Inserts an entry at its path, with existing links resolved.
     pub(super) fn place(&mut self, path: &str, entry: Entry) {
         let path = clean(path);
         let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
@@ -101,7 +100,7 @@ impl Archive {
         }
     }
 
-    /// Puts one word into a binary file, which is as long as its last word needs.
+    /// Writes a word into a binary file, which is extended as needed.
     pub(super) fn write_word(&mut self, path: &str, offset: u32, word: u32) {
         let (Ok(path), Ok(at)) = (self.resolve(path), usize::try_from(offset)) else { return };
         let mut bytes = match self.entries.remove(&path) {
@@ -144,7 +143,7 @@ impl Archive {
         }
     }
 
-    /// The path with every link in it followed.
+    /// The path with all links resolved.
     fn resolve(&self, path: &str) -> io::Result<String> {
         let mut path = clean(path);
         for _ in 0..MOST_LINKS {
@@ -157,7 +156,7 @@ impl Archive {
         Err(io::Error::other("too many links"))
     }
 
-    /// The first link on a path, its target, and what comes after it.
+    /// The first link on a path, its target, and the rest of the path.
     fn first_link<'p>(&'p self, path: &'p str) -> Option<(&'p str, &'p str, &'p str)> {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         let mut heads = ends.map(|end| path.split_at(end));
@@ -170,7 +169,7 @@ impl Archive {
     }
 }
 
-/// What no reader wants is not kept.
+/// Reads only as much of a file as readers need.
 fn head(entry: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let longest = u64::try_from(LONGEST_DOCUMENT).map_err(io::Error::other)?;
@@ -178,7 +177,7 @@ fn head(entry: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The path's names alone, with parents applied and never above the root.
+/// Normalizes a path: resolves `.` and `..`, never above the root.
 fn clean(path: &str) -> String {
     let mut names = Vec::new();
     for name in path.split('/') {

@@ -1,8 +1,8 @@
-//! What the reader reads of a machine as an archive, so that anybody's machine can
+//! Captures everything that the reader reads of a machine as an archive, so that any machine can
 //! become a fixture.
 //!
-//! Nothing else is taken. Of a GPU's file only the model and the UUID go in; GUIDs
-//! and UUIDs are replaced where asked, equal ones by equal ones.
+//! It contains nothing else. Of a GPU's file only the model and the UUID are kept. GUIDs and UUIDs
+//! are masked on request; equal ones stay equal.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use super::vpd::with_v3;
 use super::{HostRoot, ReadError, read_all};
 use crate::NcclXml;
 
-/// A capture that could not be made.
+/// A capture failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The machine could not be read.
@@ -31,17 +31,16 @@ pub enum CaptureError {
     Write(#[source] io::Error),
 }
 
-/// Whether a capture shows whose machine it is.
+/// Whether a capture identifies its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identities {
-    /// GUIDs and UUIDs as they are.
+    /// Keeps GUIDs and UUIDs.
     Kept,
-    /// Numbered in their place.
+    /// Replaces them with numbers.
     Masked,
 }
 
-/// Write a machine's capture, a tar archive compressed by gzip. The same machine
-/// gives the same bytes.
+/// Captures a machine as a tar archive compressed with gzip. The same machine gives the same bytes.
 pub fn capture(
     host: &HostRoot,
     identities: Identities,
@@ -53,8 +52,8 @@ pub fn capture(
     write(&archive, out).map_err(CaptureError::Write)
 }
 
-/// Links first, so that a file read through one lands where it is, and last the
-/// names that turned out to be nothing that is read.
+/// Adds links first, so that files read through them go to their real place. Names that were listed
+/// but not read come last.
 fn archive(mut records: Vec<(&'static str, Record)>, mask: &mut Mask) -> Archive {
     let mut archive = Archive::default();
     archive.insert("sys/devices".to_owned(), Entry::Directory);
@@ -111,7 +110,7 @@ fn write(archive: &Archive, out: impl Write) -> io::Result<()> {
     tar.into_inner()?.finish()?.flush()
 }
 
-/// Stand-ins for identities, equal for equal ones.
+/// Replacements of identities, equal for equal ones.
 struct Mask {
     identities: Identities,
     known: BTreeMap<String, usize>,
@@ -127,14 +126,14 @@ impl Mask {
                 lines.map(|line| line + "\n").collect()
             }
             Some("properties") => self.properties(text),
-            // What else is in it is another at every read.
+            // The other lines differ at every read.
             Some("meminfo") => lines(text, |line| line.contains(MEMORY)),
             Some("node_guid" | "sys_image_guid") => self.guid(text) + "\n",
             _ => format!("{text}\n"),
         }
     }
 
-    /// A text that is no such file is left as it is where nothing is to be hidden.
+    /// Masks the file if requested. An invalid file cannot be masked and is emptied instead.
     fn nccl_file(&self, text: &str) -> String {
         match (self.identities, NcclXml::parse(text)) {
             (Identities::Kept, _) => text.to_owned(),
@@ -143,7 +142,7 @@ impl Mask {
         }
     }
 
-    /// What the reader wants of the NVIDIA driver's file, and nothing more.
+    /// The lines of the NVIDIA driver's file that the reader uses.
     fn information(&mut self, line: &str) -> Option<String> {
         let (key, value) = line.split_once(':')?;
         match key {
@@ -153,7 +152,7 @@ impl Mask {
         }
     }
 
-    /// What the reader wants of a KFD node, and nothing more.
+    /// The lines of a KFD node that the reader uses.
     fn properties(&mut self, text: &str) -> String {
         let kept = kfd::READ.into_iter().filter_map(|key| Some((key, kfd::property(text, key)?)));
         let mut lines: Vec<String> = kept.map(|(key, value)| format!("{key} {value}\n")).collect();
@@ -169,7 +168,7 @@ impl Mask {
     }
 
     fn guid(&mut self, guid: &str) -> String {
-        // Zeros mean that nobody set it; that is no identity.
+        // Zeros mean that the GUID is not set.
         let unset = guid.bytes().all(|byte| matches!(byte, b'0' | b':'));
         if self.identities == Identities::Kept || unset {
             return guid.to_owned();
@@ -199,7 +198,7 @@ impl Mask {
     }
 }
 
-/// The lines that are wanted.
+/// The lines that pass the filter.
 fn lines(text: &str, wanted: impl Fn(&str) -> bool) -> String {
     text.lines().filter(|line| wanted(line)).map(|line| line.to_owned() + "\n").collect()
 }

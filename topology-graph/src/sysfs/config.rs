@@ -1,9 +1,9 @@
-//! Extended capabilities of a function's configuration space: what its ports do
-//! with peer requests (ACS), and whether it translates addresses (ATS).
+//! Extended capabilities in a function's configuration space: how its ports route peer requests
+//! (ACS), and whether it translates addresses (ATS).
 //!
-//! Only single words are read, since each one is a transaction on the bus. Beyond
-//! the first 64 bytes the kernel gives them to root only; without them nothing is
-//! known. Numbers: `include/uapi/linux/pci_regs.h`.
+//! Only single words are read, since each read is a transaction on the bus. Beyond the first 64
+//! bytes the kernel requires root; without it, the capabilities are unknown. Numbers:
+//! `include/uapi/linux/pci_regs.h`.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,17 @@ use crate::snapshot::AcsControl;
 
 const EXTENDED: u32 = 0x100;
 const SPACE: u32 = 0x1000;
-/// Each capability is at least two words (`pci_find_next_ext_capability`).
+/// The maximum number of capabilities; each takes at least two words
+/// (`pci_find_next_ext_capability`).
 const MOST_CAPABILITIES: usize = ((SPACE - EXTENDED) / 8) as usize;
 
 const ACS: u32 = 0x000d;
 const ATS: u32 = 0x000f;
-/// Both have their control register in the upper half of their second word.
+/// In both capabilities, the control register is the upper half of the second word.
 const CONTROL: u32 = 4;
 const ATS_ENABLE: u16 = 1 << 15;
 
-/// What is known of a function's extended capabilities.
+/// The known extended capabilities of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extended {
     pub(super) acs: Option<AcsControl>,
@@ -30,16 +31,16 @@ pub(super) struct Extended {
 
 /// The capabilities of one function.
 struct List {
-    /// Their numbers and offsets.
+    /// Their IDs and offsets.
     capabilities: Vec<(u32, u32)>,
-    /// Whether the list was read to its end, so that what is not there is absent.
+    /// True if the list was read to its end, so that a missing capability is absent.
     is_whole: bool,
 }
 
 pub(super) fn extended(sys: &mut Tree, path: &str) -> Extended {
     let file = format!("{path}/config");
     let list = list(sys, &file);
-    // A port without ACS redirects nothing, a function without ATS does not translate.
+    // A port without ACS redirects nothing; a function without ATS does not translate.
     let mut control = |capability| control(sys, &file, &list, capability);
     Extended {
         acs: control(ACS).map(AcsControl),
@@ -47,16 +48,16 @@ pub(super) fn extended(sys: &mut Tree, path: &str) -> Extended {
     }
 }
 
-/// Follows the list. Offsets need not ascend: PLX switches have `100, fb4, 138, …, f24`.
+/// Reads the list. Offsets need not ascend: PLX switches have `100, fb4, 138, …, f24`.
 fn list(sys: &mut Tree, file: &str) -> List {
     let mut visited = BTreeSet::new();
     let mut capabilities = Vec::new();
     let mut offset = EXTENDED;
     while offset >= EXTENDED {
-        // A list that leads back into itself has no end.
+        // Stops if the list loops.
         let is_new = visited.len() < MOST_CAPABILITIES && visited.insert(offset);
         let header = is_new.then(|| sys.word(file, offset)).flatten();
-        // All ones: the function does not answer.
+        // All ones: the function does not respond.
         let Some(header) = header.filter(|header| *header != u32::MAX) else {
             return List { capabilities, is_whole: false };
         };
@@ -66,8 +67,8 @@ fn list(sys: &mut Tree, file: &str) -> List {
     List { capabilities, is_whole: true }
 }
 
-/// The control register of a capability; nothing is set where there is no such
-/// capability, and nothing is known where it was not found in a part of the list.
+/// The control register of a capability: 0 if the capability is absent, `None` if the list is
+/// incomplete.
 fn control(sys: &mut Tree, file: &str, list: &List, capability: u32) -> Option<u16> {
     match list.capabilities.iter().find(|(number, _)| *number == capability) {
         Some((_, offset)) => sys.word(file, offset + CONTROL).map(|word| (word >> 16) as u16),

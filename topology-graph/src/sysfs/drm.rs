@@ -1,5 +1,5 @@
-//! Graphics devices of the direct rendering manager and the functions behind them,
-//! from `class/drm`. It is all that Intel's drivers tell of a GPU in sysfs.
+//! DRM devices and the PCI functions behind them, from `class/drm`. Intel's drivers show nothing
+//! else about a GPU in sysfs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::snapshot::{GpuFacts, PciFunction};
 const DEVICES: &str = "class/drm";
 const INTEL: u16 = 0x8086;
 
-/// Names the GPUs' cards, and adds the GPUs that only the manager knows.
+/// Sets the cards of known GPUs, and adds GPUs that only DRM knows.
 pub(super) fn name(sys: &mut Tree, pci: &[PciFunction], gpus: &mut Vec<GpuFacts>) {
     let mut cards = cards(sys);
     for gpu in &mut *gpus {
@@ -34,7 +34,7 @@ fn cards(sys: &mut Tree) -> BTreeMap<PciAddress, String> {
     cards.collect()
 }
 
-/// `card0`, and neither its connectors (`card0-DP-1`) nor its render node.
+/// Returns true for `card0`, but not for connectors (`card0-DP-1`) and render nodes.
 fn is_card(name: &str) -> bool {
     let digits = name.strip_prefix("card");
     digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))

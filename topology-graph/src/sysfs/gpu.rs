@@ -1,17 +1,17 @@
-//! What GPU drivers tell of their GPUs without a vendor's library: NVIDIA's
-//! `driver/nvidia/gpus/<address>/information` below procfs
-//! (`nv_procfs_read_gpu_info` in `open-gpu-kernel-modules`).
+//! GPUs as their drivers report them, without vendor libraries: NVIDIA's
+//! `driver/nvidia/gpus/<address>/information` in procfs (`nv_procfs_read_gpu_info` in
+//! `open-gpu-kernel-modules`).
 
 use super::tree::Tree;
 use crate::AnomalyKind;
 use crate::snapshot::GpuFacts;
 
 const VERSION: &str = "driver/nvidia/version";
-/// How the open driver calls itself in its version.
+/// How the open driver names itself in its version.
 const OPEN: &str = "Open Kernel Module";
 const PEER_MEMORY_MODULE: &str = "module/nvidia_peermem";
 const GPUS: &str = "driver/nvidia/gpus";
-/// What the driver writes for a UUID that it has not read from the GPU yet.
+/// The driver's placeholder for a UUID that it has not read yet.
 const UNREAD: char = '?';
 
 pub(super) fn nvidia(proc: &mut Tree) -> Vec<GpuFacts> {
@@ -21,7 +21,7 @@ pub(super) fn nvidia(proc: &mut Tree) -> Vec<GpuFacts> {
     gpus
 }
 
-/// The module `nvidia_peermem`, or the open driver, which exports dma-buf.
+/// True with the module `nvidia_peermem`, or with the open driver, which exports dma-buf.
 pub(super) fn nvidia_peer_memory(sys: &mut Tree, proc: &mut Tree) -> Option<bool> {
     let version = proc.text(VERSION)?;
     let without_module = sys.names(PEER_MEMORY_MODULE).is_empty();
@@ -31,7 +31,7 @@ pub(super) fn nvidia_peer_memory(sys: &mut Tree, proc: &mut Tree) -> Option<bool
 fn gpu(proc: &mut Tree, name: &str) -> Option<GpuFacts> {
     let Ok(address) = name.parse() else {
         let path = format!("{GPUS}/{name}");
-        proc.note(AnomalyKind::Malformed, &path, format!("`{name}` is no PCI address"));
+        proc.note(AnomalyKind::Malformed, &path, format!("invalid PCI address `{name}`"));
         return None;
     };
     let text = proc.text(&format!("{GPUS}/{name}/information")).unwrap_or_default();
@@ -39,7 +39,7 @@ fn gpu(proc: &mut Tree, name: &str) -> Option<GpuFacts> {
     Some(GpuFacts { address, uuid: field("GPU UUID"), model: field("Model"), drm_card: None })
 }
 
-/// `Key: \t value`, one on a line.
+/// The value in a line `Key: \t value`.
 fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     let mut values = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
     values.next().map(str::trim).filter(|value| !value.is_empty())

@@ -1,6 +1,6 @@
-//! AMD's GPUs as their driver tells them: `class/kfd/kfd/topology/nodes/*/properties`
-//! (`node_show` in `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`), and the XGMI links
-//! between them, `io_links` and `p2p_links` beside it (`iolink_show` there).
+//! AMD's GPUs as their driver reports them: `class/kfd/kfd/topology/nodes/*/properties`
+//! (`node_show` in `drivers/gpu/drm/amd/amdkfd/kfd_topology.c`), and the XGMI links between them,
+//! `io_links` and `p2p_links` in the same directory (`iolink_show` there).
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ const NODES: &str = "class/kfd/kfd/topology/nodes";
 const LINKS: [&str; 2] = ["io_links", "p2p_links"];
 /// `CRAT_IOLINK_TYPE_XGMI` in `kfd_crat.h`.
 const XGMI: u64 = 11;
-/// What one link weighs (`kfd_parse_subtype_iolink` in `kfd_crat.c`).
+/// The weight of one link (`kfd_parse_subtype_iolink` in `kfd_crat.c`).
 const WEIGHT_OF_HOP: u64 = 15;
 
-/// What the driver tells.
+/// GPUs and links from the driver.
 #[derive(Debug, Default)]
 pub(super) struct Kfd {
     pub(super) gpus: Vec<GpuFacts>,
@@ -32,12 +32,12 @@ pub(super) fn read(sys: &mut Tree) -> Kfd {
     let xgmi = xgmi(sys, &nodes);
     let mut gpus: Vec<GpuFacts> = nodes.into_values().collect();
     gpus.sort_by_key(|gpu| gpu.address);
-    // A partitioned GPU is several nodes in one place.
+    // A partitioned GPU is several nodes at one address.
     gpus.dedup_by_key(|gpu| gpu.address);
     Kfd { gpus, xgmi }
 }
 
-/// CPUs are nodes too, without SIMD units.
+/// `None` for CPUs, which are nodes too, but without SIMD units.
 fn gpu(properties: &str) -> Option<GpuFacts> {
     let value = |key| property(properties, key);
     let place =
@@ -53,7 +53,8 @@ fn gpu(properties: &str) -> Option<GpuFacts> {
     })
 }
 
-/// Each two GPUs once; where both ends tell, the shorter way counts, then the narrower.
+/// Each pair of GPUs once. If both ends report a link, the one with fewer hops counts, then the
+/// narrower one.
 fn xgmi(sys: &mut Tree, nodes: &BTreeMap<u64, GpuFacts>) -> Vec<XgmiLink> {
     let mut links = Vec::new();
     for number in nodes.keys() {
@@ -84,14 +85,14 @@ fn link(properties: &str, nodes: &BTreeMap<u64, GpuFacts>) -> Option<XgmiLink> {
     is_xgmi.then_some(XgmiLink { a: from.min(to), b: from.max(to), hops, bandwidth })
 }
 
-/// `key value`, one on a line.
+/// The value in a line `key value`.
 pub(super) fn property(properties: &str, key: &str) -> Option<u64> {
     let mut values =
         properties.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
     values.next()?.trim().parse().ok()
 }
 
-/// The properties that are read, and no others.
+/// The properties that the reader uses.
 #[cfg(feature = "archive")]
 pub(super) const READ: [&str; 8] = [
     "location_id",

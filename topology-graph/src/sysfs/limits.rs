@@ -1,4 +1,4 @@
-//! How much of a file is read at most.
+//! The maximum sizes of files.
 
-/// A topology file of NCCL's largest machine is a tenth of it.
+/// The topology file of NCCL's largest machine is a tenth of this.
 pub(super) const LONGEST_DOCUMENT: usize = 1 << 20;

@@ -1,8 +1,8 @@
 //! The topology file that an image or a hypervisor puts on a node for NCCL.
 //!
-//! Where NCCL itself looks (`initOnceFunc` in `src/misc/param.cc`, `ncclTopoGetSystem`
-//! in `src/graph/topo.cc`): what `NCCL_TOPO_FILE` names, in its environment or in
-//! `/etc/nccl.conf`, else the file of `nvidia-topologyd`.
+//! The search order is NCCL's own (`initOnceFunc` in `src/misc/param.cc`, `ncclTopoGetSystem` in
+//! `src/graph/topo.cc`): `NCCL_TOPO_FILE` from its environment or from `/etc/nccl.conf`, or else
+//! the file of `nvidia-topologyd`.
 
 use super::tree::Tree;
 use crate::AnomalyKind;
@@ -10,7 +10,7 @@ use crate::snapshot::NcclFile;
 
 pub(super) const CONFIGURATION: &str = "etc/nccl.conf";
 pub(super) const KEY: &str = "NCCL_TOPO_FILE";
-/// `/var/run` is a link to `/run` everywhere, and an absolute one.
+/// `/var/run` is an absolute link to `/run` everywhere.
 const OF_TOPOLOGYD: &str = "run/nvidia-topologyd/virtualTopology.xml";
 
 pub(super) fn file(root: &mut Tree, named: Option<&str>) -> Option<NcclFile> {
@@ -21,7 +21,7 @@ pub(super) fn file(root: &mut Tree, named: Option<&str>) -> Option<NcclFile> {
     let path = named.trim_start_matches('/');
     let file = read(root, path);
     if file.is_none() {
-        root.note(AnomalyKind::Unreadable, path, format!("{KEY} names it, and it is not there"));
+        root.note(AnomalyKind::Unreadable, path, format!("{KEY} names it, but it does not exist"));
     }
     file
 }
@@ -31,7 +31,7 @@ fn read(root: &mut Tree, path: &str) -> Option<NcclFile> {
     Some(NcclFile { path: path.to_owned(), text })
 }
 
-/// `KEY=value`, one on a line; the last one counts, and `#` begins a comment.
+/// The value in a line `KEY=value`; the last line counts, and `#` starts a comment.
 fn configured(text: &str) -> Option<String> {
     let mut values = text.lines().filter_map(|line| {
         let (key, value) = line.split('#').next()?.split_once('=')?;

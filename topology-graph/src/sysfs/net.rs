@@ -1,5 +1,5 @@
-//! Network interfaces and the functions behind them, from `class/net`. Their
-//! addresses and states are rtnetlink's business, not this crate's.
+//! Network interfaces and the PCI functions behind them, from `class/net`. Their addresses and
+//! states come from rtnetlink, outside this crate.
 
 use super::tree::{Tree, pci_parent};
 use crate::snapshot::Netdev;
@@ -11,7 +11,7 @@ pub(super) fn netdevs(sys: &mut Tree) -> Vec<Netdev> {
     names.into_iter().filter_map(|name| netdev(sys, name)).collect()
 }
 
-/// `bonding_masters` is a file beside the interfaces.
+/// `None` for `bonding_masters`, a file in the same directory.
 fn netdev(sys: &mut Tree, name: String) -> Option<Netdev> {
     let place = sys.link(&format!("{INTERFACES}/{name}"))?;
     let mut named = || sys.text(&format!("{INTERFACES}/{name}/phys_port_name"));
@@ -19,15 +19,14 @@ fn netdev(sys: &mut Tree, name: String) -> Option<Netdev> {
     Some(Netdev { pci: pci_parent(&place), part, name })
 }
 
-/// The scalable function on a device's path: an auxiliary device of the PCI function
+/// The scalable function in a device's path: an auxiliary device of the PCI function
 /// (`Documentation/networking/devlink/mlx5.rst`).
 pub(super) fn subfunction(place: &str) -> Option<String> {
     place.split('/').rfind(|name| name.contains(".sf.")).map(str::to_owned)
 }
 
-/// Whether a port's name is that of the function's own physical port, `p0`, or of a part
-/// that the port is split into, `p0s1`; others are `pf0vf1`, `pf0sf88`, `c1pf0`
-/// (`net/devlink/port.c`).
+/// Returns true if the port name is the function's own physical port, `p0`, or a split part of it,
+/// `p0s1`. Other names are `pf0vf1`, `pf0sf88`, `c1pf0` (`net/devlink/port.c`).
 fn is_own_port(port: &str) -> bool {
     let rest = port.strip_prefix('p').unwrap_or_default();
     !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b's')

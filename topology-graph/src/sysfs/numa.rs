@@ -6,7 +6,7 @@ use crate::snapshot::NumaNodeFacts;
 use crate::{CpuSet, NumaNode};
 
 const NODES: &str = "devices/system/node";
-/// `Node 0 MemTotal:       98765432 kB`, of many lines the one that is wanted.
+/// The wanted line: `Node 0 MemTotal:       98765432 kB`.
 pub(super) const MEMORY: &str = "MemTotal:";
 
 pub(super) fn nodes(sys: &mut Tree) -> Vec<NumaNodeFacts> {
@@ -34,7 +34,7 @@ fn number(name: &str) -> Option<u32> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// The kernel's `kB` are 1024 bytes.
+/// Parses the memory in bytes; the kernel's `kB` are 1024 bytes.
 fn memory(text: &str) -> Option<u64> {
     let total = text.lines().find_map(|line| line.split_once(MEMORY))?.1;
     let kibibytes: u64 = total.trim().strip_suffix("kB")?.trim_end().parse().ok()?;

@@ -1,4 +1,4 @@
-//! NVMe controllers and the functions behind them, from `class/nvme`.
+//! NVMe controllers and the PCI functions behind them, from `class/nvme`.
 
 use super::tree::{Tree, pci_parent};
 use crate::snapshot::NvmeController;

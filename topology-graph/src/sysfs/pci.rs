@@ -20,8 +20,8 @@ pub(super) fn functions(sys: &mut Tree) -> Vec<PciFunction> {
     functions
 }
 
-/// What joins the functions of an adapter. Vital product data take milliseconds a
-/// function to read, so only where an adapter has a data path of its own.
+/// Reads what the functions of an adapter have in common. Vital product data take milliseconds per
+/// function to read, so they are read only if an adapter has a separate data path.
 fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
     if functions.iter().any(PciFunction::is_data_direct) {
         let parts = functions.iter_mut().filter(|function| function.vendor == MELLANOX);
@@ -31,8 +31,8 @@ fn read_adapters(sys: &mut Tree, functions: &mut [PciFunction]) {
     }
 }
 
-/// Access control of the bridges above GPUs and NICs, translation of the NICs: a
-/// word of configuration space is slow to read, so only where it matters.
+/// Reads access control of the bridges above GPUs and NICs, and address translation of NICs. Words
+/// of configuration space are slow to read, so other functions are skipped.
 fn read_extended(sys: &mut Tree, functions: &mut [PciFunction]) {
     let wanted = |function: &&PciFunction| {
         is_network(function.class) || is_gpu(function.class) || function.is_data_direct()
@@ -49,11 +49,11 @@ fn read_extended(sys: &mut Tree, functions: &mut [PciFunction]) {
     }
 }
 
-/// Without address, class, vendor and device there is no function to speak of.
+/// `None` if address, class, vendor or device is missing.
 fn function(sys: &mut Tree, name: &str) -> Option<PciFunction> {
     let listed = format!("{DEVICES}/{name}");
     let Ok(address) = name.parse::<PciAddress>() else {
-        sys.note(AnomalyKind::Malformed, &listed, format!("`{name}` is no PCI address"));
+        sys.note(AnomalyKind::Malformed, &listed, format!("invalid PCI address `{name}`"));
         return None;
     };
     let path = sys.link(&listed).unwrap_or(listed);
@@ -89,7 +89,7 @@ fn function(sys: &mut Tree, name: &str) -> Option<PciFunction> {
     })
 }
 
-/// The kernel's `identity`, `DMA` and `DMA-FQ`; of `auto` and later words nothing is known.
+/// Parses the kernel's `identity`, `DMA` and `DMA-FQ`; `None` for `auto` and unknown words.
 fn iommu_mode(text: &str) -> Option<IommuMode> {
     match text {
         "identity" => Some(IommuMode::PassThrough),
@@ -111,7 +111,7 @@ fn id(value: u32) -> Option<u16> {
     u16::try_from(value).ok()
 }
 
-/// `-1` is unknown; other negative numbers are no node.
+/// `-1` means unknown; other negative numbers are invalid.
 fn numa_node(sys: &mut Tree, path: &str) -> Option<NumaNode> {
     let node = sys.parsed(path, |text| text.parse::<i64>().ok().filter(|node| *node >= -1))?;
     u32::try_from(node).ok().map(NumaNode)

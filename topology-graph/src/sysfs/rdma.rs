@@ -13,10 +13,10 @@ const DEVICES: &str = "class/infiniband";
 const VERBS: &str = "class/infiniband_verbs";
 const MANAGEMENT: &str = "class/infiniband_mad";
 
-/// Character devices by the RDMA device that they belong to.
+/// Character devices by RDMA device.
 type CharDevices = BTreeMap<String, Vec<String>>;
 
-/// All devices; those of `unread_ports` without ports.
+/// All RDMA devices; without ports for those in `unread_ports`.
 pub(super) fn devices(sys: &mut Tree, unread_ports: &BTreeSet<String>) -> Vec<RdmaDevice> {
     let verbs = char_devices(sys, VERBS);
     let management = char_devices(sys, MANAGEMENT);
@@ -31,7 +31,7 @@ pub(super) fn devices(sys: &mut Tree, unread_ports: &BTreeSet<String>) -> Vec<Rd
     names.into_iter().map(device).collect()
 }
 
-/// A device without its ports.
+/// Reads a device without its ports.
 fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) -> RdmaDevice {
     let path = format!("{DEVICES}/{name}");
     let place = sys.link(&path).or_else(|| sys.link(&format!("{path}/device")));
@@ -52,8 +52,8 @@ fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) 
     }
 }
 
-/// The function of the interface that a soft RDMA device is made on: it has no
-/// parent of its own, but names the interface (`drivers/infiniband/sw/rxe`).
+/// The PCI function of the interface below a soft RDMA device: such a device has no parent, but
+/// names the interface (`drivers/infiniband/sw/rxe`).
 fn soft_parent(sys: &mut Tree, path: &str) -> Option<PciAddress> {
     let interface = sys.text(&format!("{path}/parent"))?;
     pci_parent(&sys.link(&format!("class/net/{interface}"))?)
@@ -62,7 +62,7 @@ fn soft_parent(sys: &mut Tree, path: &str) -> Option<PciAddress> {
 fn char_devices(sys: &mut Tree, class: &str) -> CharDevices {
     let mut devices = CharDevices::new();
     for name in sys.names(class) {
-        // `abi_version` is a file beside the devices and has no owner.
+        // `abi_version` is a file in the same directory and has no owner.
         if let Some(owner) = sys.text(&format!("{class}/{name}/ibdev")) {
             devices.entry(owner).or_default().push(name);
         }
@@ -79,7 +79,7 @@ fn ports(sys: &mut Tree, path: &str) -> Vec<RdmaPort> {
 
 fn port(sys: &mut Tree, ports: &str, number: u32) -> RdmaPort {
     let link_layer = link_layer(sys, &format!("{ports}/{number}/link_layer"));
-    // The GIDs of other ports are IP addresses.
+    // On other ports the GIDs are IP addresses.
     let gid = || sys.text(&format!("{ports}/{number}/gids/0"));
     let is_infiniband = link_layer == Some(LinkLayer::InfiniBand);
     let gid = is_infiniband.then(gid).flatten();
@@ -92,12 +92,12 @@ fn port(sys: &mut Tree, ports: &str, number: u32) -> RdmaPort {
     }
 }
 
-/// A GUID of zeros is one that nobody set.
+/// A GUID of zeros is not set.
 fn guid(sys: &mut Tree, path: &str) -> Option<String> {
     sys.text(path).filter(|guid| guid.bytes().any(|byte| !matches!(byte, b'0' | b':')))
 }
 
-/// `4: ACTIVE`.
+/// Parses `4: ACTIVE`.
 fn port_state(text: &str) -> Option<PortState> {
     Some(match text.split(':').next()? {
         "1" => PortState::Down,
@@ -109,7 +109,7 @@ fn port_state(text: &str) -> Option<PortState> {
     })
 }
 
-/// `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.
+/// Parses `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`.
 fn rate(text: &str) -> Option<u32> {
     let number = text.split_once(" Gb/sec")?.0;
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
@@ -118,7 +118,7 @@ fn rate(text: &str) -> Option<u32> {
     whole.checked_add(tenths * 100)
 }
 
-/// The kernel says `Unknown` of a fabric that is neither (EFA).
+/// The kernel reports `Unknown` for a fabric that is neither (EFA).
 fn link_layer(sys: &mut Tree, path: &str) -> Option<LinkLayer> {
     let known = |text: &str| matches!(text, "InfiniBand" | "Ethernet" | "Unknown");
     let text = sys.parsed(path, |text| known(text).then(|| text.to_owned()))?;

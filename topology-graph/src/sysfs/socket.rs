@@ -1,8 +1,8 @@
 //! CPU sockets, from `devices/system/cpu/cpu*/topology`
 //! (`Documentation/admin-guide/cputopology.rst`).
 //!
-//! One CPU tells of all in its socket, so that hundreds of CPUs cost as many reads
-//! as there are sockets; where no CPU tells, each is asked.
+//! One CPU lists all CPUs of its socket, so hundreds of CPUs need only one read per socket. If a
+//! CPU does not list them, every CPU is read.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::tree::Tree;
 use crate::CpuSet;
 use crate::snapshot::{NumaNodeFacts, SocketFacts};
 
-/// The CPUs of a socket, and what kernels before 5.3 call them.
+/// The files with the CPUs of a socket: the current name, and the one before kernel 5.3.
 const CPUS: [&str; 2] = ["package_cpus_list", "core_siblings_list"];
 
 /// The sockets of the nodes' CPUs.
@@ -21,7 +21,7 @@ pub(super) fn sockets(sys: &mut Tree, nodes: &[NumaNodeFacts]) -> Vec<SocketFact
             continue;
         }
         let topology = format!("devices/system/cpu/cpu{cpu}/topology");
-        // A kernel that cannot tell writes -1.
+        // A kernel writes -1 if it does not know the socket.
         let socket = sys.parsed(&format!("{topology}/physical_package_id"), |text| {
             text.parse::<i64>().ok().filter(|socket| *socket >= -1)
         });

@@ -1,4 +1,4 @@
-//! Where a tree's files are: a directory, or an archive that was made of one.
+//! The files of a tree: a directory, or an archive of one.
 
 #![expect(clippy::disallowed_methods, reason = "the reader is where files are read")]
 
@@ -13,7 +13,7 @@ use super::archive::Archive;
 #[cfg(feature = "archive")]
 use std::sync::Arc;
 
-/// Attributes of sysfs are one page; what is longer is no attribute.
+/// The maximum size: a sysfs attribute is at most one page.
 const LONGEST_ATTRIBUTE: usize = 4096;
 
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Whether the directory is there, or why not.
+    /// Checks that a directory exists.
     pub(super) fn require(&self, directory: &str) -> io::Result<()> {
         match self {
             Self::Directory(root) => fs::read_dir(root.join(directory)).map(drop),
@@ -34,7 +34,7 @@ impl Source {
         }
     }
 
-    /// Names in a directory, in no order; those that are no text are left out.
+    /// The names in a directory, unordered; names that are not UTF-8 are skipped.
     pub(super) fn names(&self, directory: &str) -> io::Result<Vec<String>> {
         match self {
             Self::Directory(root) => {
@@ -52,12 +52,12 @@ impl Source {
         }
     }
 
-    /// A file's first page.
+    /// The first page of a file.
     pub(super) fn page(&self, path: &str) -> io::Result<Vec<u8>> {
         self.head(path, LONGEST_ATTRIBUTE)
     }
 
-    /// A whole file, if it is no longer than such a file is.
+    /// A whole file, up to the maximum size of a document.
     pub(super) fn document(&self, path: &str) -> io::Result<Vec<u8>> {
         let bytes = self.head(path, LONGEST_DOCUMENT + 1)?;
         if bytes.len() > LONGEST_DOCUMENT {
@@ -83,7 +83,7 @@ impl Source {
         }
     }
 
-    /// A little-endian word; none beyond the file's end.
+    /// A little-endian word; `None` beyond the end of the file.
     pub(super) fn word(&self, path: &str, offset: u32) -> io::Result<Option<u32>> {
         let mut bytes = [0; 4];
         match self {
@@ -102,7 +102,7 @@ impl Source {
         }
     }
 
-    /// A link's target as it is written.
+    /// The target of a link, unresolved.
     pub(super) fn target(&self, path: &str) -> io::Result<String> {
         match self {
             Self::Directory(root) => {

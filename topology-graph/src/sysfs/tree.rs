@@ -1,7 +1,7 @@
-//! A mounted tree of small files, and what in it could not be read.
+//! A mounted tree of small files, with a record of what could not be read.
 //!
-//! Paths are relative and written with `/`. A missing file is `None`: most
-//! attributes are optional. Anything else that fails is noted once.
+//! Paths are relative and use `/`. A missing file is `None`, since most attributes are optional.
+//! Any other failure is recorded once.
 
 use std::io;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ pub(super) struct Tree {
     name: &'static str,
     source: Source,
     anomalies: Vec<Anomaly>,
-    /// All that was read, for a capture; nothing where none is made.
+    /// Everything that was read, for a capture; `None` without one.
     record: Option<Vec<Record>>,
 }
 
-/// One thing that was read.
+/// Something that was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Record {
     File {
@@ -39,7 +39,7 @@ pub(super) enum Record {
         path: String,
         value: String,
     },
-    /// A name in a directory that was listed, whatever it is.
+    /// A name in a listed directory.
     Name {
         path: String,
     },
@@ -50,12 +50,12 @@ impl Tree {
         Self { name, source, anomalies: Vec::new(), record: record.then(Vec::new) }
     }
 
-    /// Its name, what was strange, and what was read.
+    /// Returns the name, the anomalies and the records.
     pub(super) fn finish(self) -> (&'static str, Vec<Anomaly>, Vec<Record>) {
         (self.name, self.anomalies, self.record.unwrap_or_default())
     }
 
-    /// Names in a directory, sorted; none where there is no such directory.
+    /// The sorted names in a directory; empty if it does not exist.
     pub(super) fn names(&mut self, directory: &str) -> Vec<String> {
         let mut names = self.source.names(directory).unwrap_or_else(|error| {
             self.note_error(directory, &error);
@@ -69,7 +69,7 @@ impl Tree {
         names
     }
 
-    /// A file's text without the white space around it.
+    /// A file's text, trimmed.
     pub(super) fn text(&mut self, path: &str) -> Option<String> {
         match self.source.page(path) {
             Ok(bytes) => {
@@ -84,7 +84,7 @@ impl Tree {
         }
     }
 
-    /// A longer file's text.
+    /// The text of a longer file.
     pub(super) fn document(&mut self, path: &str) -> Option<String> {
         let bytes = self.source.document(path);
         let bytes = bytes.map_err(|error| self.note_error(path, &error)).ok()?;
@@ -93,7 +93,7 @@ impl Tree {
         Some(text)
     }
 
-    /// A little-endian word of a binary file; none beyond its end.
+    /// A little-endian word of a binary file; `None` beyond its end.
     pub(super) fn word(&mut self, path: &str, offset: u32) -> Option<u32> {
         let word = self.source.word(path, offset);
         let word = word.map_err(|error| self.note_error(path, &error)).ok()??;
@@ -101,7 +101,7 @@ impl Tree {
         Some(word)
     }
 
-    /// What the caller finds in a binary file's first page.
+    /// Parses the first page of a binary file.
     pub(super) fn vpd(
         &mut self,
         path: &str,
@@ -113,7 +113,7 @@ impl Tree {
         Some(value)
     }
 
-    /// A file's text, parsed by the caller; refused text is noted.
+    /// A file's text, parsed by the caller; a rejected text is recorded.
     pub(super) fn parsed<T>(
         &mut self,
         path: &str,
@@ -128,18 +128,18 @@ impl Tree {
         value
     }
 
-    /// A file's text as its type reads it.
+    /// A file's text, parsed as `T`.
     pub(super) fn value<T: FromStr>(&mut self, path: &str) -> Option<T> {
         self.parsed(path, |text| text.parse().ok())
     }
 
-    /// A hexadecimal id, `0x15b3`.
+    /// A hexadecimal ID, `0x15b3`.
     pub(super) fn hex(&mut self, path: &str) -> Option<u32> {
         self.parsed(path, |text| u32::from_str_radix(text.strip_prefix("0x")?, 16).ok())
     }
 
-    /// A link's target, resolved against the link's own directory by names alone:
-    /// links of sysfs lead through no other link.
+    /// A link's target, resolved against the link's directory by name: links in sysfs do not lead
+    /// through other links.
     pub(super) fn link(&mut self, path: &str) -> Option<String> {
         match self.source.target(path) {
             Ok(target) => {
@@ -154,7 +154,7 @@ impl Tree {
         }
     }
 
-    /// The last name of a link's target.
+    /// The last component of a link's target.
     pub(super) fn link_name(&mut self, path: &str) -> Option<String> {
         self.link(path)?.rsplit('/').next().map(str::to_owned)
     }
@@ -173,8 +173,8 @@ impl Tree {
         ));
     }
 
-    /// Absent is normal, and so is what the kernel refuses for this device, or a
-    /// directory where there could be a link.
+    /// Records an error. A missing file is normal; so is one that the kernel refuses for this
+    /// device, or a directory in place of a link.
     fn note_error(&mut self, path: &str, error: &io::Error) {
         use io::ErrorKind::{InvalidInput, NotADirectory, NotFound, Unsupported};
         if !matches!(error.kind(), NotFound | NotADirectory | InvalidInput | Unsupported) {
@@ -183,7 +183,8 @@ impl Tree {
     }
 }
 
-/// `dir/link` with target `../x` is `x`; leading parents beyond the root vanish.
+/// Resolves a target: `dir/link` with target `../x` is `x`. Leading `..` beyond the root are
+/// dropped.
 fn resolve(link: &str, target: &str) -> String {
     let mut names: Vec<&str> = link.split('/').collect();
     names.pop();
@@ -200,13 +201,13 @@ fn resolve(link: &str, target: &str) -> String {
     names.join("/")
 }
 
-/// The root bus and the functions named on a device's path, from the root.
+/// The root bus and the functions in a device's path, starting at the root.
 pub(super) fn pci_chain(path: &str) -> (Option<PcieRoot>, Vec<PciAddress>) {
     let mut root = None;
     let mut functions = Vec::new();
     for name in path.split('/') {
         if let Ok(found) = name.parse::<PcieRoot>() {
-            // A bridge that makes a new domain (VMD) starts a new tree.
+            // A bridge that creates a new domain (VMD) starts a new tree.
             root = Some(found);
             functions.clear();
         } else if let Ok(address) = name.parse::<PciAddress>() {
@@ -216,7 +217,7 @@ pub(super) fn pci_chain(path: &str) -> (Option<PcieRoot>, Vec<PciAddress>) {
     (root, functions)
 }
 
-/// The function nearest above a device that is named by a link of its class.
+/// The nearest PCI function above a device, given the target of its class link.
 pub(super) fn pci_parent(path: &str) -> Option<PciAddress> {
     pci_chain(path).1.pop()
 }

@@ -1,18 +1,18 @@
-//! Vital product data: the one keyword that joins the parts of an adapter.
+//! Vital product data: the one keyword that the parts of an adapter share.
 //!
-//! A `ConnectX`-8 moves data by a function of its own below the GPU's switch (Data
-//! Direct); its keyword `V3` is that of the adapter's network functions. Format:
-//! PCI Local Bus Specification 3.0, appendix I (`drivers/pci/vpd.c`).
+//! A `ConnectX`-8 moves data with a separate function below the GPU's switch (Data Direct); its
+//! keyword `V3` equals that of the adapter's network functions. Format: PCI Local Bus Specification
+//! 3.0, appendix I (`drivers/pci/vpd.c`).
 
 use super::tree::Tree;
 
 /// Large resources have the upper bit set and a length of two bytes.
 const LARGE: u8 = 0x80;
 const READ_ONLY: u8 = 0x90;
-/// Small resources have their length in the lower three bits; this one is the last.
+/// Small resources have their length in the lower three bits; this one ends the list.
 const END: u8 = 0x78;
 const KEYWORD: &[u8; 2] = b"V3";
-/// A UUID has 36 letters; more is no identity.
+/// The maximum length; a UUID has 36 characters.
 const LONGEST: usize = 64;
 
 pub(super) fn v3(sys: &mut Tree, path: &str) -> Option<String> {
@@ -49,7 +49,7 @@ fn keyword(mut bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// The least vital product data that says this.
+/// The smallest vital product data with this keyword.
 #[cfg(feature = "archive")]
 pub(super) fn with_v3(value: &str) -> Vec<u8> {
     let value = &value.as_bytes()[..value.len().min(LONGEST)];

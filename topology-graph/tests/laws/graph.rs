@@ -1,4 +1,4 @@
-//! Laws of graphs and of what reads them.
+//! Properties of graphs and of their readers.
 
 use proptest::prelude::*;
 use topology_graph::fixture::plant;
@@ -9,8 +9,8 @@ use topology_graph::{
 
 use crate::machine::{build, devices, machine};
 
-/// The word by the vertices on the way, as `nvidia-smi topo -m` defines it: switches are
-/// counted, not links.
+/// The path kind from the vertices on the route, as `nvidia-smi topo -m` defines it: switches
+/// count, not links.
 fn kind_of(route: &Route) -> PathKind {
     let between = route.hops.get(1..route.hops.len() - 1).unwrap_or_default();
     let count = |role| between.iter().filter(|hop| hop.role == role).count();
@@ -20,7 +20,7 @@ fn kind_of(route: &Route) -> PathKind {
         Some(Connection::Xgmi { .. }) => return PathKind::Xgmi,
         Some(_) => {}
     }
-    // A switch is entered by a link and left by another; its ports are a part of it.
+    // A switch is entered by one link and left by another; its ports are parts of it.
     let is_entered = |hop: &&Hop| hop.by != Some(Connection::Attachment);
     let switches = between.iter().filter(is_entered).count();
     match (count(Role::NumaNode), count(Role::HostBridge)) {
@@ -67,7 +67,7 @@ proptest! {
         }
     }
 
-    /// The node that is told of a device counts for it alone, whatever others are told.
+    /// The known NUMA node of a device counts for that device alone.
     #[test]
     fn beyond_host_bridges_the_nodes_that_are_told_decide(snapshot in machine(12)) {
         let topology = build(snapshot);

@@ -1,5 +1,5 @@
-//! Machines at random: devices below few roots and switches, on two NUMA nodes, with
-//! lies among them.
+//! Random machines: devices below few roots and switches, on two NUMA nodes, some with inconsistent
+//! firmware data.
 
 use proptest::prelude::*;
 use topology_graph::{
@@ -7,11 +7,11 @@ use topology_graph::{
     RdmaDevice, RdmaPort, SNAPSHOT_VERSION, Snapshot, SocketFacts, Topology, XgmiLink,
 };
 
-/// One device: its root, the switches down to it, its NUMA node, what it is.
+/// A device: its root, the switches above it, its NUMA node and its role.
 #[derive(Clone, Debug)]
 struct Device {
     root: u8,
-    /// Ports of switches, one byte each; two devices with equal heads share bridges.
+    /// Switch ports, one byte each; two devices with equal prefixes share bridges.
     ports: Vec<u8>,
     numa: Option<u32>,
     gpu: bool,
@@ -65,7 +65,7 @@ fn socket(socket: u32) -> SocketFacts {
     SocketFacts { socket, cpus: cpus.parse().expect("a list of CPUs") }
 }
 
-/// Between every two GPUs below one host bridge, which is some and seldom all.
+/// Links between every two GPUs below one host bridge, which are some GPUs but seldom all.
 fn xgmi(devices: &[Device], pci: &[PciFunction]) -> Vec<XgmiLink> {
     let gpus: Vec<_> = devices.iter().zip(pci).filter(|(device, _)| device.gpu).collect();
     let mut links = Vec::new();
@@ -106,7 +106,7 @@ fn rdma_device(address: PciAddress) -> RdmaDevice {
     }
 }
 
-/// Bridges are numbered by the path to them, so that equal paths are equal bridges.
+/// Bridges are numbered by their path, so that equal paths give equal bridges.
 fn function(index: usize, device: &Device) -> PciFunction {
     let bridges = (1..=device.ports.len()).map(|depth| {
         let path = device.ports[..depth].iter().fold(1, |path, port| path << 1 | port);
@@ -119,7 +119,7 @@ fn function(index: usize, device: &Device) -> PciFunction {
     PciFunction { numa_node: device.numa.map(NumaNode), ..function }
 }
 
-/// A GPU or a NIC of which only its place is known.
+/// A GPU or NIC of which only the place is known.
 pub(crate) fn function_at(
     address: PciAddress,
     root: PcieRoot,
@@ -152,7 +152,7 @@ pub(crate) fn function_at(
     }
 }
 
-/// Two NUMA nodes in two sockets, and no device.
+/// Two NUMA nodes in two sockets, without devices.
 pub(crate) fn nodes_only() -> Snapshot {
     snapshot(&[])
 }

@@ -1,21 +1,21 @@
-//! Random PCIe trees, and what `nvidia-smi topo -m` means by its words, computed from
-//! the tree itself: devices, slots, switches, root ports, host bridges, NUMA nodes.
+//! Random PCIe trees, with path kinds computed from the tree by the definitions of
+//! `nvidia-smi topo -m`: devices, slots, switches, root ports, host bridges, NUMA nodes.
 
 use proptest::prelude::*;
 use topology_graph::{NumaNode, PciAddress, PciFunction, PcieRoot, Snapshot, Topology};
 
 use crate::machine::{build, function_at, nodes_only};
 
-/// What hangs off one link.
+/// What is below a link.
 #[derive(Clone, Debug)]
 enum Below {
-    /// A device with that many functions.
+    /// A device with this number of functions.
     Device(u8),
-    /// A switch with something below each of its downstream ports.
+    /// A switch, with what is below each of its downstream ports.
     Switch(Vec<Self>),
 }
 
-/// A host bridge: its NUMA node, if firmware tells one, and its root ports.
+/// A host bridge: its NUMA node, if firmware gives one, and its root ports.
 #[derive(Clone, Debug)]
 struct HostBridge {
     node: Option<u32>,
@@ -36,20 +36,20 @@ fn machine() -> impl Strategy<Value = Vec<HostBridge>> {
     prop::collection::vec(bridge, 1..5)
 }
 
-/// Where one function is, from the top.
+/// The position of a function, from the top.
 #[derive(Clone, Debug)]
 struct Spot {
     address: PciAddress,
     node: Option<u32>,
     host_bridge: usize,
     root_port: usize,
-    /// The switches from the root port to the device, each by its downstream ports so far.
+    /// The switches from the root port to the device, each as its path of downstream ports.
     switches: Vec<Vec<usize>>,
-    /// The downstream ports to the device: two functions with the same are one device.
+    /// The path of downstream ports to the device; functions of one device share it.
     slot: Vec<usize>,
 }
 
-/// The words, by their definitions.
+/// The path kind by definition.
 fn word(a: &Spot, b: &Spot) -> &'static str {
     if a.address == b.address {
         return "X";
@@ -67,7 +67,7 @@ fn word(a: &Spot, b: &Spot) -> &'static str {
     if a.slot == b.slot {
         return "PIX";
     }
-    // The switches that a packet passes: each one's own, and the last common one.
+    // The switches that a packet passes: each device's own, and the last common one.
     let common = a.switches.iter().zip(&b.switches).take_while(|(a, b)| a == b).count();
     let passed = a.switches.len() - common + b.switches.len() - common + 1;
     if passed == 1 { "PIX" } else { "PXB" }
@@ -92,7 +92,7 @@ impl Numbering {
         self.next_bus
     }
 
-    /// `bridges`: the ports above, from the root.
+    /// `bridges` are the ports above, starting at the root.
     fn place(&mut self, below: &Below, bridges: &[PciAddress], spot: &Spot) {
         let bus = self.bus();
         match below {
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// The words by hand, so that the definitions above are held against something.
+/// Path kinds worked out by hand, to check the definitions above.
 #[test]
 fn words_of_one_tree() {
     let device = || Below::Device(1);

@@ -1,4 +1,4 @@
-//! A plan is as good as the best of all plans.
+//! Checks that a plan is as good as the best of all plans.
 
 use std::mem;
 
@@ -7,8 +7,8 @@ use topology_graph::{Pair, PathKind, PciAddress, PlanRequest, Topology};
 
 use crate::machine::{build, machine};
 
-/// What a plan is worth: how many groups have a first NIC, a second and so on; how
-/// even the NICs are used; how near all are; and the same of those that stay.
+/// The worth of a plan: how many groups have a first NIC, a second, and so on; how evenly NICs are
+/// used; how near they are; and the same for the remaining GPUs.
 type Worth = (Vec<usize>, i64, usize, usize, usize);
 
 /// Groups and NICs of a machine.
@@ -26,7 +26,7 @@ impl Search<'_> {
         self.asked.iter().chain(&self.rest).collect()
     }
 
-    /// Steps from the farthest path of a pair, by group and NIC; 0 where it is none.
+    /// How near each group and NIC are; 0 if they cannot be paired.
     fn near(&self) -> Vec<Vec<usize>> {
         let farthest = |group: &[PciAddress], nic: &PciAddress| {
             let steps = group.iter().map(|gpu| nearness(self.topology.path(*gpu, *nic)));
@@ -38,7 +38,7 @@ impl Search<'_> {
         self.groups().into_iter().map(row).collect()
     }
 
-    /// The best worth of all plans: each group with each NIC, or not.
+    /// The best worth over all plans, by trying every assignment.
     fn best(&self) -> Worth {
         self.best_from(0, &self.near(), &mut Vec::new())
     }
@@ -90,7 +90,7 @@ impl Search<'_> {
         best
     }
 
-    /// What the plan makes, with what the rest would then get.
+    /// The worth of the computed plan, including what the remaining GPUs would get.
     fn planned(&self) -> Worth {
         let request = PlanRequest {
             groups: self.asked.clone(),
@@ -120,7 +120,7 @@ impl Search<'_> {
     }
 }
 
-/// For those who stay a first NIC is worth one more than a second, and so on.
+/// For the remaining GPUs a first NIC is worth one more than a second, and so on.
 fn weighted(rounds: &[usize]) -> usize {
     rounds.iter().rev().zip(1..).map(|(count, worth)| count * worth).sum()
 }
@@ -130,7 +130,7 @@ fn nearness(path: PathKind) -> usize {
     far.iter().position(|known| *known == path).map_or(0, |steps| steps + 1)
 }
 
-/// The GPUs by twos, or each by itself, and the NICs.
+/// The GPUs in groups of `together`, and the NICs.
 fn search(topology: &Topology, together: usize, per_group: usize) -> Search<'_> {
     let gpus: Vec<_> = topology.gpus().iter().map(|gpu| gpu.address).collect();
     Search {
@@ -143,7 +143,7 @@ fn search(topology: &Topology, together: usize, per_group: usize) -> Search<'_> 
     }
 }
 
-/// `PROPTEST_CASES` asks for more than these.
+/// The default number of cases; `PROPTEST_CASES` raises it.
 fn cases() -> ProptestConfig {
     ProptestConfig::with_cases(ProptestConfig::default().cases.max(1_000))
 }
@@ -176,7 +176,7 @@ proptest! {
         prop_assert_eq!(search.planned(), search.best());
     }
 
-    /// What is left stays pairable: any GPUs are asked for, the others stay.
+    /// The remaining GPUs keep their NICs: some GPUs are requested, the others stay free.
     #[test]
     fn of_some_for_the_others(snapshot in machine(8), asked: u8, free: u8, per_gpu in 1..3_usize) {
         let topology = build(snapshot);

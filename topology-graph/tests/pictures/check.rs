@@ -1,5 +1,5 @@
-//! What can be wrong with a picture, measured on the boxes that usvg computes with DejaVu
-//! Sans, which is wider than what browsers take for sans-serif.
+//! Finds faults in a picture. The boxes are those that usvg computes with DejaVu Sans, which is
+//! wider than the sans-serif fonts of browsers.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,11 +8,11 @@ use resvg::tiny_skia::{Pixmap, Rect, Transform};
 use resvg::usvg::fontdb::Database;
 use resvg::usvg::{Color, Group, Node, Options, Paint, Path, Text, TextChunk, Tree};
 
-/// The widest picture.
+/// The maximum width of a picture.
 const WIDTH_MAX: f32 = 1_200.0;
 /// WCAG 2.2, success criterion 1.4.3, for text of normal size.
 const CONTRAST_MIN: f64 = 4.5;
-/// What a border may be crossed by: the half of its own line.
+/// The tolerance at borders: half the width of their line.
 const BORDER: f32 = 1.0;
 
 static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
@@ -23,13 +23,13 @@ static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// The picture as usvg understands it.
+/// Parses a picture with usvg.
 pub(crate) fn parsed(svg: &str) -> Tree {
     let options = Options { fontdb: Arc::clone(&FONTS), ..Options::default() };
     Tree::from_str(svg, &options).expect("it is SVG")
 }
 
-/// The picture as PNG.
+/// Draws the picture as PNG.
 pub(crate) fn png(tree: &Tree) -> Vec<u8> {
     let size = tree.size().to_int_size();
     let mut pixels = Pixmap::new(size.width(), size.height()).expect("it has a size");
@@ -37,7 +37,7 @@ pub(crate) fn png(tree: &Tree) -> Vec<u8> {
     pixels.encode_png().expect("it is in memory")
 }
 
-/// A text with where it is, and the id of the box that it belongs to.
+/// A text with its position and the ID of its box.
 pub(crate) struct Label {
     pub(crate) owner: String,
     pub(crate) text: String,
@@ -45,14 +45,14 @@ pub(crate) struct Label {
     colour: Color,
 }
 
-/// A box with its id, in the order in which boxes are drawn.
+/// A box with its ID, in drawing order.
 struct Shape {
     owner: String,
     at: Rect,
     colour: Color,
 }
 
-/// All that a picture consists of.
+/// The elements of a picture.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) labels: Vec<Label>,
@@ -106,7 +106,7 @@ impl Parts {
         self.shapes.iter().find(|shape| shape.owner == owner).map(|shape| shape.at)
     }
 
-    /// The ids of boxes, each once.
+    /// The IDs of boxes, each once.
     pub(crate) fn owners(&self) -> Vec<&str> {
         let mut owners: Vec<&str> = self.shapes.iter().map(|shape| shape.owner.as_str()).collect();
         owners.dedup();
@@ -114,7 +114,7 @@ impl Parts {
     }
 }
 
-/// The straight parts of a line, each as a rectangle without area.
+/// The straight segments of a line, each as a rectangle without area.
 fn segments(path: &Path) -> Vec<Rect> {
     let points = path.data().points();
     let between = points.windows(2).map(|ends| {
@@ -133,7 +133,7 @@ fn plain(paint: &Paint) -> Color {
     }
 }
 
-/// All that is wrong with a picture, one line each.
+/// The faults of a picture, one per line.
 pub(crate) fn faults(svg: &str) -> Vec<String> {
     let tree = parsed(svg);
     let parts = Parts::of(&tree);
@@ -182,7 +182,7 @@ fn of_label(parts: &Parts, page: Rect, label: &Label) -> Vec<String> {
     faults
 }
 
-/// Boxes lie in each other or apart, and no line goes through one.
+/// Boxes must be nested or apart, and no line may cross one.
 fn of_boxes(parts: &Parts, page: Rect) -> Vec<String> {
     let mut faults = Vec::new();
     for (index, shape) in parts.shapes.iter().enumerate() {
@@ -215,7 +215,7 @@ fn overlap(a: Rect, b: Rect) -> bool {
     a.left() < b.right() && b.left() < a.right() && a.top() < b.bottom() && b.top() < a.bottom()
 }
 
-/// A line has no area, so its edges count.
+/// A line has no area, so touching edges count.
 fn touches(wire: Rect, at: Rect) -> bool {
     wire.left() <= at.right()
         && at.left() <= wire.right()
@@ -241,7 +241,7 @@ fn luminance(colour: Color) -> f64 {
 mod tests {
     use super::*;
 
-    /// A page with these elements.
+    /// The faults of a page with these elements.
     fn picture(elements: &str) -> Vec<String> {
         faults(&format!(
             "<svg xmlns='http://www.w3.org/2000/svg' width='300' height='100' font-family='sans-serif' font-size='10'>\

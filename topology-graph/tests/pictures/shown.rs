@@ -1,10 +1,9 @@
-//! The pictures that the documentation shows.
+//! The pictures in the documentation.
 
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{HostRoot, Overlay, Theme, Topology, read, svg};
 
-/// Name of the file below `docs/images`, the machine, the size for which an overlay is laid
-/// over it, and the file as it is.
+/// File name below `docs/images`, machine, VM size of the overlay, and the file's current content.
 type Shown = (&'static str, &'static str, Option<&'static str>, &'static str);
 
 pub(crate) const SHOWN: &[Shown] = &[

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a matrix shows between GPUs.
+/// The paths that a matrix shows between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paths {
     All,
@@ -27,7 +27,7 @@ pub(crate) enum Affinity {
     Restricted,
 }
 
-/// Cells of which is known that, and as what, the graph has them.
+/// Cells with a known difference: published value and the graph's value.
 #[derive(Clone, Debug)]
 pub(crate) struct Difference {
     devices: [String; 2],
@@ -41,7 +41,7 @@ pub(crate) struct Published {
     pub(crate) paths: Paths,
     pub(crate) affinity: Affinity,
     pub(crate) differences: Vec<Difference>,
-    /// Columns and rows in the published order, with what they are in the machine.
+    /// Columns and rows in published order, with the device in the machine.
     pub(crate) devices: Vec<(String, String)>,
     columns: Vec<String>,
     rows: BTreeMap<String, Vec<String>>,
@@ -89,7 +89,7 @@ impl Published {
         self.rows[row].get(at)
     }
 
-    /// A cell, if it was seen.
+    /// The value of a cell, if it is published.
     pub(crate) fn cell(&self, row: &str, column: &str) -> Option<&String> {
         self.value(row, column).filter(|cell| *cell != "?")
     }
@@ -108,7 +108,7 @@ impl Published {
         Some(ranges.flatten().collect())
     }
 
-    /// Which of the known differences this is.
+    /// The index of the matching known difference.
     pub(crate) fn difference(
         &self,
         row: &str,
@@ -133,7 +133,7 @@ impl Difference {
     }
 }
 
-/// A star at the end stands for any text.
+/// Matches a pattern; a `*` at the end matches any text.
 fn matches(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == name, |head| name.starts_with(head))
 }

@@ -1,26 +1,27 @@
-//! Sets of candidates, a bit for each.
+//! Sets of candidates, one bit each.
 
 use smallvec::SmallVec;
 
-/// Words of bits; few, where a node has few devices.
+/// Words of bits; inline for nodes with few devices.
 pub(super) type Words = SmallVec<[u64; 4]>;
 
-/// The bits of a word.
+/// The number of bits in a word.
 const WORD: usize = 64;
 
-/// A set of the numbers below a limit.
+/// A set of numbers below a limit.
 #[derive(Clone, Debug)]
 pub(super) struct Bits {
     words: Words,
 }
 
-/// How many words a set of the numbers below a limit has.
+/// The number of words for a set of numbers below a limit.
 pub(super) fn words(limit: usize) -> usize {
     limit.div_ceil(WORD)
 }
 
 impl Bits {
-    /// A set with none of the numbers below a limit, and all of those above that have a bit.
+    /// An empty set. The bits from the limit to the end of the last word are set, so that searches
+    /// stop there.
     pub(super) fn with_end(limit: usize) -> Self {
         let mut words = Words::from_elem(0, words(limit));
         end(&mut words, limit);
@@ -45,7 +46,7 @@ impl Bits {
     }
 }
 
-/// Adds the numbers from a limit on that have a bit.
+/// Sets the bits from the limit to the end of the last word.
 pub(super) fn end(words: &mut [u64], limit: usize) {
     if let (Some(last), used @ 1..) = (words.last_mut(), limit % WORD) {
         *last |= u64::MAX << used;
@@ -56,7 +57,7 @@ pub(super) fn contains(words: &[u64], number: usize) -> bool {
     words[number / WORD] >> (number % WORD) & 1 == 1
 }
 
-/// The first number from a number on that is in neither set; both have the same length.
+/// The first number, from `from` on, that is in neither set. Both sets must have the same length.
 pub(super) fn first_in_neither(a: &[u64], b: &[u64], from: usize) -> Option<usize> {
     let mut mask = u64::MAX << (from % WORD);
     for word in from / WORD..a.len() {

@@ -16,7 +16,7 @@ pub(super) struct Derived {
 }
 
 impl Derived {
-    /// The value of a derived attribute; an error ends the attempt.
+    /// The value of a derived attribute. An error fails the attempt.
     pub(super) fn value(
         &mut self,
         problem: &Problem<'_>,

@@ -1,8 +1,8 @@
-//! How a search ends without an answer.
+//! Reasons why a search ends early.
 
 use super::super::error::{AllocateError, Failure};
 
-/// The search ends, or goes back further than one step.
+/// Ends the search, or unwinds it by more than one step.
 #[derive(Debug)]
 pub(in crate::allocate) enum Halt {
     /// The claim would get more devices than it can hold.

@@ -1,5 +1,5 @@
-//! What a request thinks of a device whatever else is chosen: found out once, when the search
-//! first meets the two.
+//! Checks of a request and a device that do not depend on other choices. Each is computed once,
+//! when the search first meets the pair.
 
 use super::super::problem::{PreparedAsk, Problem};
 use super::halt::Halt;
@@ -8,7 +8,7 @@ use super::verdicts::Verdict;
 use crate::device::Device;
 
 impl<'a> Search<'_, 'a> {
-    /// Whether a device can be taken at all by a request.
+    /// Returns whether the request can take the device at all.
     pub(super) fn verdict(&mut self, ask: usize, candidate: usize) -> Result<Verdict, Halt> {
         match self.verdicts.known(self.problem.asks[ask].equivalent, candidate) {
             Some(known) => Ok(known),
@@ -22,7 +22,8 @@ impl<'a> Search<'_, 'a> {
         let claim = problem.claims[prepared.claim].claim;
         let device = self.device(candidate);
         let fits = problem.is_selectable(claim, prepared, &problem.candidates[candidate])?
-            // What a shared device has left changes; amounts that are errors are so at once.
+            // The free capacity of a shared device changes during the search; errors in amounts do
+            // not.
             && (self.has_capacity(ask, candidate)? || self.is_shareable(device))
             && self.can_be_operated(candidate)
             && (self.draws_before_taints(device) || !self.is_tainted_for(device, prepared));
@@ -46,13 +47,15 @@ impl<'a> Search<'_, 'a> {
             && taints.any(|taint| !tolerations.iter().any(|known| known.tolerates(taint)))
     }
 
-    /// Whether it matters that Kubernetes counts what a device draws before it looks at taints:
-    /// where the first device of any pool of a name decides what counters there are.
+    /// Returns true if it matters that Kubernetes checks counters before taints: with quirk
+    /// `counters_by_pool_name`, the first device of any pool with that name decides which counters
+    /// exist.
     pub(super) fn draws_before_taints(&self, device: &Device) -> bool {
         self.problem.settings.quirks.counters_by_pool_name && !device.consumes_counters().is_empty()
     }
 
-    /// A device whose node operations are skipped needs a node that declares to know that.
+    /// Returns true if the node declares the feature that devices with skipped node operations
+    /// need.
     pub(super) fn can_be_operated(&self, candidate: usize) -> bool {
         let feature = "DRAOptionalNodeOperations";
         let declared = &self.problem.node.declared_features;
@@ -61,7 +64,8 @@ impl<'a> Search<'_, 'a> {
                 && declared.iter().any(|declared| **declared == *feature))
     }
 
-    /// Whether the device has what the request takes, with what is in use and being allocated.
+    /// Returns true if the device has the capacity that the request takes, given what is in use and
+    /// being allocated.
     pub(super) fn has_capacity(&mut self, ask: usize, candidate: usize) -> Result<bool, Halt> {
         let Problem { settings, candidates, in_use, asks, claims, .. } = self.problem;
         let (prepared, device) = (&asks[ask], candidates[candidate].device);

@@ -1,4 +1,4 @@
-//! What a search finds.
+//! The solution of a search.
 
 use smallvec::SmallVec;
 
@@ -9,17 +9,17 @@ use super::super::shares::Shares;
 pub(in crate::allocate) struct Chosen {
     pub(in crate::allocate) candidate: usize,
     pub(in crate::allocate) ask: usize,
-    /// Whether it is a share of the device.
+    /// True if it is a share of the device.
     pub(in crate::allocate) is_share: bool,
 }
 
-/// What was chosen.
+/// The chosen devices and subrequests.
 #[derive(Debug)]
 pub(in crate::allocate) struct Solution {
-    /// The devices of the first claim first.
+    /// The chosen devices, claim by claim.
     pub(in crate::allocate) chosen: SmallVec<[Chosen; 4]>,
-    /// For each request the number of the subrequest, those of the first claim first.
+    /// For each request the index of its subrequest, claim by claim.
     pub(in crate::allocate) subrequests: SmallVec<[usize; 4]>,
-    /// What shares take.
+    /// The capacity that shares take.
     pub(in crate::allocate) shares: Shares,
 }

@@ -1,4 +1,4 @@
-//! Where a search stands: what it has chosen, and what that takes.
+//! The state of a search: the choices so far and what they take.
 
 use smallvec::SmallVec;
 
@@ -13,23 +13,23 @@ use super::derived::Derived;
 use super::solution::Chosen;
 use super::verdicts::Verdicts;
 
-/// Where a search stands.
+/// The state of a search.
 pub(super) struct Search<'p, 'a> {
     pub(super) problem: &'p Problem<'a>,
     pub(super) limits: Limits<'p>,
     pub(super) steps: u64,
-    /// The candidates in use, before the search or by it.
+    /// The candidates that are in use, either before the search or by it.
     pub(super) busy: Bits,
     pub(super) verdicts: Verdicts,
     pub(super) shares: Shares,
-    /// By constraint, those of the first claim first.
+    /// The state of each constraint, claim by claim.
     pub(super) constraints: Vec<ConstraintState>,
-    /// By constraint and candidate.
+    /// The number of each value, by constraint and candidate.
     pub(super) seen: Vec<Seen>,
     pub(super) derived: Derived,
     pub(super) counters: Counters<'a>,
     pub(super) groups: Groups,
-    /// The last one last.
+    /// The choices so far, in order.
     pub(super) chosen: SmallVec<[Chosen; 4]>,
     pub(super) subrequests: SmallVec<[usize; 4]>,
 }
@@ -60,7 +60,7 @@ impl<'p, 'a> Search<'p, 'a> {
     }
 }
 
-/// The candidates in use before the search; those that do not exist count as in use.
+/// The candidates in use before the search. Bits beyond the last candidate count as in use.
 fn busy(problem: &Problem<'_>) -> Bits {
     let mut busy = Bits::with_end(problem.candidates.len());
     for (number, candidate) in problem.candidates.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Taking a device for a request, and taking that back.
+//! Takes a device for a request, and undoes that.
 //!
-//! `allocateDevice` in `allocator_*.go` and the function that it returns.
+//! Follows `allocateDevice` in `allocator_*.go` and the function that it returns.
 
 use super::super::constraint::Seen;
 use super::super::counters::Counters;
@@ -10,7 +10,7 @@ use super::halt::Halt;
 use super::solution::Chosen;
 use super::state::Search;
 
-/// What was changed for a device, so that it can be undone.
+/// The changes made for a device, so that they can be undone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Undo {
     ask: usize,
@@ -19,12 +19,12 @@ pub(super) struct Undo {
     groups: usize,
     counters: bool,
     constraints: usize,
-    /// Whether the device was in use before; none where it was not marked.
+    /// Whether the device was in use before; `None` if it was not marked.
     marked: Option<bool>,
     chosen: bool,
 }
 
-/// Why a device is not taken.
+/// The reason why a device is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     Constraint,
@@ -32,15 +32,15 @@ enum Refusal {
 }
 
 impl Search<'_, '_> {
-    /// Takes a device for a request, if it can be taken. Where it `must` be taken, a constraint
-    /// that forbids it is an error.
+    /// Takes a device for a request if possible. With `must`, a constraint that forbids the device
+    /// is an error.
     pub(super) fn take(
         &mut self,
         ask: usize,
         candidate: usize,
         must: bool,
     ) -> Result<Option<Undo>, Halt> {
-        // A device that must be had was not judged before.
+        // A required device has not been judged yet.
         if must && (self.is_taken(ask, candidate) || self.is_unfit(ask, candidate)) {
             return Ok(None);
         }
@@ -58,7 +58,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Whether a device cannot be taken because it is in use.
+    /// Returns true if the device cannot be taken because it is in use.
     fn is_taken(&self, ask: usize, candidate: usize) -> bool {
         let ask = &self.problem.asks[ask];
         if ask.ask.is_admin() {
@@ -67,7 +67,7 @@ impl Search<'_, '_> {
         self.busy.contains(candidate)
     }
 
-    /// Whether a claim was given a device, other than a share of it.
+    /// Returns true if the claim got the device as a whole.
     pub(super) fn is_given(&self, claim: usize, candidate: usize) -> bool {
         let asks = &self.problem.asks;
         let mut given = self.chosen.iter().filter(|chosen| !chosen.is_share);
@@ -81,13 +81,14 @@ impl Search<'_, '_> {
         tainted || !self.can_be_operated(candidate)
     }
 
-    /// The parts of taking a device, each noted in `undo`; the reason where one is refused.
+    /// Takes the device step by step and records each step in `undo`. Returns the reason if a step
+    /// is refused.
     fn take_parts(&mut self, undo: &mut Undo) -> Result<Option<Refusal>, Halt> {
         let problem = self.problem;
         let ask = &problem.asks[undo.ask];
         let device = self.device(undo.candidate);
         let shareable = self.is_shareable(device);
-        // Of devices that are not shared the capacity was judged before.
+        // The capacity of devices that are not shared was judged before.
         if shareable && !undo.must && !self.has_capacity(undo.ask, undo.candidate)? {
             return Ok(Some(Refusal::Other));
         }
@@ -103,7 +104,8 @@ impl Search<'_, '_> {
             }
             undo.constraints += 1;
         }
-        // Of a device that must be had a constraint comes first, since that is an error.
+        // For a required device, constraints come before capacity, because a violated constraint is
+        // an error.
         if undo.must && !self.has_capacity(undo.ask, undo.candidate)? {
             return Ok(Some(Refusal::Other));
         }
@@ -120,7 +122,7 @@ impl Search<'_, '_> {
         Ok(None)
     }
 
-    /// Groups, then counters. A further share of a device is not charged again.
+    /// Takes groups, then counters. Further shares of a device consume no counters.
     fn take_counters(&mut self, undo: &mut Undo, shareable: bool) -> bool {
         let Problem { settings, in_use, pools, candidates, .. } = self.problem;
         if !settings.gates.partitionable_devices {
@@ -144,7 +146,7 @@ impl Search<'_, '_> {
         undo.counters
     }
 
-    /// Whether a share of the device is in use or being allocated (`deviceCapacityInUse`).
+    /// Returns true if a share of the device is in use or being allocated (`deviceCapacityInUse`).
     fn is_shared(&self, candidate: usize) -> bool {
         let Problem { settings, in_use, candidates, .. } = self.problem;
         let in_use = in_use[candidates[candidate].pool];
@@ -154,7 +156,7 @@ impl Search<'_, '_> {
             || self.shares.is_taking(candidate)
     }
 
-    /// Adds the device to a constraint of the claim.
+    /// Adds the device to a constraint of the claim. Returns false if the constraint forbids it.
     fn satisfies(&mut self, undo: &Undo, constraint: usize) -> Result<bool, Halt> {
         let problem = self.problem;
         let ask = &problem.asks[undo.ask];
@@ -184,7 +186,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Takes back what was changed for a device, the last first.
+    /// Undoes the changes made for a device, in reverse order.
     pub(super) fn undo(&mut self, undo: Undo) {
         let Undo { ask, candidate, must: _, groups, counters, constraints, marked, chosen } = undo;
         let ask = &self.problem.asks[ask];

@@ -1,21 +1,21 @@
-//! Which devices a request can take whatever else is chosen, as far as that was found out.
+//! Cached verdicts: which devices a request can take, independent of other choices.
 
 use super::bits;
 
-/// What is known of a device for a request.
+/// What is known about a device for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Yes,
     No,
 }
 
-/// The verdicts so far. Requests that judge in the same way share theirs: an ask here is the first
-/// that judges so, its equivalent.
+/// The verdicts so far. Requests that select devices in the same way share them: `ask` is the index
+/// of the first such request.
 #[derive(Debug)]
 pub(super) struct Verdicts {
-    /// The words of a row.
+    /// The number of words in a row.
     words: usize,
-    /// Two rows for each ask: the candidates that it cannot take, and those that it can.
+    /// Two rows per request: the candidates that it cannot take, and those that it can.
     rows: bits::Words,
 }
 
@@ -29,7 +29,7 @@ impl Verdicts {
         Self { words, rows }
     }
 
-    /// The candidates that an ask cannot take, as a set of bits.
+    /// The candidates that a request cannot take, as a set of bits.
     pub(super) fn refused(&self, ask: usize) -> &[u64] {
         &self.rows[2 * ask * self.words..][..self.words]
     }

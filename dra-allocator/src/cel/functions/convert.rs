@@ -71,7 +71,7 @@ fn string(arguments: &[Value], _: &Device) -> Evaluated {
         Value::Bool(value) => value.to_string().into(),
         Value::Ip(address) => address.to_string().into(),
         Value::Cidr(network) => network.to_string().into(),
-        // Go writes exponents from 10⁶ on, and below 10⁻⁴.
+        // Go uses exponents from 10⁶ on, and below 10⁻⁴.
         Value::Double(value) if *value == 0.0 || (1e-4..1e6).contains(&value.abs()) => {
             value.to_string().into()
         }

@@ -1,6 +1,6 @@
 //! Optionals, quantities and semantic versions.
 //!
-//! `quantity.go` and `semverlib.go` in `k8s.io/apiserver/pkg/cel/library`.
+//! Follows `quantity.go` and `semverlib.go` in `k8s.io/apiserver/pkg/cel/library`.
 
 use std::cmp::Ordering;
 
@@ -100,7 +100,7 @@ fn as_integer(quantity: &Quantity) -> Evaluated {
     quantity.as_i64().map(Value::Int).ok_or_else(no_integer)
 }
 
-/// A sum or difference of a quantity and a quantity or a whole number.
+/// The sum or difference of a quantity and either a quantity or an integer.
 fn combine(arguments: &[Value], combine: fn(i128, i128) -> Option<i128>) -> Evaluated {
     let (a, b) = match arguments {
         [Value::Quantity(a), Value::Quantity(b)] => (a, *b),
@@ -129,7 +129,7 @@ fn is_semver(arguments: &[Value], device: &Device) -> Evaluated {
     }
 }
 
-/// Without `v`, without leading zeros, and with all three numbers (`normalizeAndParse`).
+/// Normalizes a version: no `v`, no leading zeros, all three numbers (`normalizeAndParse`).
 fn normalized(text: &str) -> Result<String, RuntimeError> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();

@@ -83,7 +83,7 @@ fn intersects(arguments: &[Value], _: &Device) -> Evaluated {
 
 fn range(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
-        // A list longer than any that the cost limit allows is refused.
+        // Rejects a list longer than any that the cost limit allows.
         [Value::Int(count)] if *count <= 1_000_000 => {
             Ok(Value::list((0..*count).map(Value::Int).collect()))
         }
@@ -92,7 +92,8 @@ fn range(arguments: &[Value], _: &Device) -> Evaluated {
     }
 }
 
-/// A scalar includes itself; values that know no equality are not included.
+/// Returns true if the list includes the value. A scalar includes itself; values without equality
+/// are never included.
 fn includes(arguments: &[Value], _: &Device) -> Evaluated {
     let [target, item] = arguments else { return Err(no_such_overload()) };
     let equal = |value: &Value| value.equals(item).unwrap_or(false);
@@ -118,7 +119,7 @@ fn is_sorted(arguments: &[Value], _: &Device) -> Evaluated {
 
 fn sum(arguments: &[Value], device: &Device) -> Evaluated {
     let mut values = elements(arguments)?.iter();
-    // Without elements the type of the sum cannot be told here.
+    // The type of the sum of an empty list is unknown here.
     let first = values.next().cloned().ok_or_else(no_such_overload)?;
     values.try_fold(first, |sum, value| super::arithmetic::add(&[sum, value.clone()], device))
 }
@@ -156,7 +157,7 @@ fn index_of(arguments: &[Value], _: &Device) -> Evaluated {
     }
 }
 
-/// The position in characters, from a start on.
+/// The position in characters of the first match at or after `start`.
 fn first_at(text: &str, part: &str, start: usize) -> Option<usize> {
     let offset = text.char_indices().nth(start).map_or(text.len(), |(offset, _)| offset);
     let found = text[offset..].find(part)?;
@@ -235,7 +236,7 @@ fn flatten_into(values: &[Value], depth: i64, flat: &mut Vec<Value>) {
 
 fn sort(arguments: &[Value], _: &Device) -> Evaluated {
     let mut values = elements(arguments)?.to_vec();
-    // All elements must be of one type, and of one that has an order.
+    // All elements must have the same ordered type.
     if let Some(first) = values.first() {
         for value in &values {
             if value.type_name() != first.type_name() || compare(first, value)?.is_none() {

@@ -1,15 +1,15 @@
-//! What the loops of macros call to grow a map.
+//! Functions that the loops of macros call to extend a map.
 
 use crate::cel::error::RuntimeError;
 use crate::cel::function::{Evaluated, Function, global, no_such_overload};
 use crate::cel::value::{Value, find};
 use crate::device::Device;
 
-/// What loops call to grow a map.
+/// The functions that loops call to extend a map.
 pub(super) const FUNCTIONS: &[Function] =
     &[global("@put", (2, 2), put), global("@put", (3, 3), put)];
 
-/// A map with one more key and value, or with the entries of another map.
+/// Returns the map with one more key and value, or with the entries of another map.
 fn put(arguments: &[Value], _: &Device) -> Evaluated {
     let (map, more): (_, &[(Value, Value)]) = match arguments {
         [Value::Map(map), key, value] => (map, &[(key.clone(), value.clone())]),

@@ -1,7 +1,7 @@
 //! IP addresses, networks and URLs.
 //!
-//! `ip.go`, `cidr.go` and `urls.go` in `k8s.io/apiserver/pkg/cel/library`. URLs that need
-//! escapes, user names or addresses in brackets are refused at run time.
+//! Follows `ip.go`, `cidr.go` and `urls.go` in `k8s.io/apiserver/pkg/cel/library`. URLs that need
+//! escapes, user names or addresses in brackets are rejected at runtime.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn of_url(arguments: &[Value], map: fn(&Url) -> String) -> Evaluated {
     }
 }
 
-/// An address; not one of version 4 written as version 6.
+/// Parses an address; rejects IPv4-mapped IPv6 addresses.
 fn address(text: &str) -> Result<IpAddr, RuntimeError> {
     let invalid = |problem: &str| {
         RuntimeError::invalid(format!(

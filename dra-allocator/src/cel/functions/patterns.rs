@@ -1,4 +1,4 @@
-//! Regular expressions, compiled once: a selector's is met again on every device.
+//! A cache of compiled regular expressions: a selector uses the same one on every device.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -8,11 +8,11 @@ use crate::cel::error::RuntimeError;
 use crate::cel::re2;
 use crate::hash::HashMap;
 
-/// How many are remembered. Selectors hold a few; only one that is made of attributes is new on
-/// each device.
+/// The maximum number of cached expressions. Selectors hold a few; only a pattern built from
+/// attributes differs per device.
 const MAX_KNOWN: usize = 256;
 
-/// The most bytes of those that are remembered.
+/// The maximum total size of cached expressions, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Known {
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
-/// The expression of this text.
+/// The compiled expression for this text.
 pub(super) fn pattern(text: &Arc<str>) -> Result<Regex, RuntimeError> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(regex) = known.patterns.get(text) {

@@ -1,4 +1,4 @@
-//! Texts: CEL's own functions, `ext.Strings` of cel-go, and Kubernetes' regular expressions.
+//! Strings: CEL's own functions, `ext.Strings` of cel-go, and Kubernetes' regular expressions.
 //!
 //! Positions count characters.
 
@@ -75,7 +75,7 @@ fn find_all(arguments: &[Value], _: &Device) -> Evaluated {
     Ok(Value::list(found.collect()))
 }
 
-/// A position, where it is one of `0..=length`.
+/// Converts a position; it must be in `0..=length`.
 fn position(value: i64, length: usize) -> Result<usize, RuntimeError> {
     usize::try_from(value)
         .ok()
@@ -109,7 +109,8 @@ fn substring(arguments: &[Value], _: &Device) -> Evaluated {
     Ok(Value::String(part.into()))
 }
 
-/// `strings.SplitN`: a negative limit is none, an empty separator splits characters.
+/// Splits as `strings.SplitN`: a negative limit means no limit, an empty separator splits
+/// characters.
 fn split(arguments: &[Value], _: &Device) -> Evaluated {
     let (text, separator, limit) = match arguments {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
@@ -204,7 +205,7 @@ fn format_value(verb: Option<char>, value: &Value) -> Result<String, RuntimeErro
     }
 }
 
-/// Go prints a negative number with a sign in every base.
+/// Formats a negative number with a sign in every base, as Go does.
 fn signed(number: i64, format: fn(u64) -> String) -> String {
     let digits = format(number.unsigned_abs());
     if number < 0 { format!("-{digits}") } else { digits }

@@ -1,6 +1,6 @@
 //! Character classes: `[…]`, `\d`, `[:alpha:]`, `\pL`.
 //!
-//! `parseClass` and what it calls in Go's `regexp/syntax/parse.go`.
+//! Follows `parseClass` and what it calls in Go's `regexp/syntax/parse.go`.
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
@@ -8,7 +8,7 @@ use super::cursor::Cursor;
 use super::error::{Kind, SyntaxError};
 use super::unicode;
 
-/// The Perl classes; those of capital letters are their opposites.
+/// The Perl classes; upper-case letters negate them.
 const PERL: &[(char, &[(char, char)])] = &[
     ('d', &[('0', '9')]),
     ('s', &[('\t', '\n'), ('\x0c', '\r'), (' ', ' ')]),
@@ -37,7 +37,7 @@ fn of_ranges(ranges: &[(char, char)]) -> ClassUnicode {
     ClassUnicode::new(ranges.iter().map(|(from, to)| ClassUnicodeRange::new(*from, *to)))
 }
 
-/// A named class with its flags: first the cases, then the opposite.
+/// Applies flags to a named class: case folding first, then negation.
 fn group(mut class: ClassUnicode, negated: bool, folds: bool) -> ClassUnicode {
     if folds {
         class.case_fold_simple();
@@ -48,12 +48,13 @@ fn group(mut class: ClassUnicode, negated: bool, folds: bool) -> ClassUnicode {
     class
 }
 
-/// The class of one character, in both cases where they are `folded`.
+/// The class of one character; of both its cases if `folds`.
 pub(super) fn of_char(c: char, folds: bool) -> ClassUnicode {
     group(of_ranges(&[(c, c)]), false, folds)
 }
 
-/// An escape that stands for a class, if one comes next: `\d`, `\pL`, `\p{^Greek}`.
+/// Parses an escape that stands for a class: `\d`, `\pL`, `\p{^Greek}`. Returns `None` if another
+/// token comes next.
 pub(super) fn escape(
     cursor: &mut Cursor<'_>,
     folds: bool,
@@ -94,7 +95,7 @@ fn unicode_escape(cursor: &mut Cursor<'_>, folds: bool) -> Result<ClassUnicode, 
     Ok(group(class, negated, folds))
 }
 
-/// A class in brackets, which comes next.
+/// Parses a class in brackets.
 pub(super) fn brackets(cursor: &mut Cursor<'_>, folds: bool) -> Result<ClassUnicode, SyntaxError> {
     let start = cursor.rest();
     cursor.skip(1);
@@ -118,7 +119,7 @@ pub(super) fn brackets(cursor: &mut Cursor<'_>, folds: bool) -> Result<ClassUnic
     Ok(class)
 }
 
-/// `[:alpha:]` or `[:^alpha:]`, if it comes next.
+/// Parses `[:alpha:]` or `[:^alpha:]`. Returns `None` if another token comes next.
 fn posix(cursor: &mut Cursor<'_>, folds: bool) -> Result<Option<ClassUnicode>, SyntaxError> {
     let start = cursor.rest();
     let Some(rest) = start.strip_prefix("[:") else { return Ok(None) };
@@ -132,12 +133,12 @@ fn posix(cursor: &mut Cursor<'_>, folds: bool) -> Result<Option<ClassUnicode>, S
     Ok(Some(group(of_ranges(ranges), positive.is_some(), folds)))
 }
 
-/// A character, or all from one to another. `start` is where the brackets begin.
+/// Parses a character or a range. `start` is where the brackets begin.
 fn range(cursor: &mut Cursor<'_>, start: &str) -> Result<ClassUnicode, SyntaxError> {
     let range = cursor.rest();
     let from = character(cursor, start)?;
     let mut to = from;
-    // A hyphen at the end is one.
+    // A hyphen at the end is literal.
     if cursor.rest().starts_with('-')
         && cursor.rest().len() >= 2
         && !cursor.rest().starts_with("-]")
@@ -159,7 +160,7 @@ fn character(cursor: &mut Cursor<'_>, start: &str) -> Result<u32, SyntaxError> {
     next.ok_or_else(|| SyntaxError::new(Kind::MissingBracket, start))
 }
 
-/// The characters from one number to another; numbers of surrogates are none.
+/// The characters in a range of code points, without surrogates.
 fn scalars(from: u32, to: u32) -> ClassUnicode {
     let is_surrogate = |number: u32| (0xd800..0xe000).contains(&number);
     let from = char::from_u32(if is_surrogate(from) { 0xe000 } else { from });
@@ -170,12 +171,12 @@ fn scalars(from: u32, to: u32) -> ClassUnicode {
     }
 }
 
-/// The opposite of a class.
+/// Negates a class.
 fn opposite(class: &mut ClassUnicode) {
     let ends = class.ranges().iter().any(|range| range.end() == LAST_BELOW);
     let begins = class.ranges().iter().any(|range| range.start() == FIRST_ABOVE);
     if ends && begins {
-        // Nothing lies between these, which `ClassUnicode::negate` does not see.
+        // No characters lie between these, but `ClassUnicode::negate` does not know that.
         class.push(ClassUnicodeRange::new(LAST_BELOW, FIRST_ABOVE));
     }
     class.negate();

@@ -1,8 +1,8 @@
-//! What is left of a pattern, and the escapes of single characters in it.
+//! The rest of a pattern, with the escapes of single characters.
 
 use super::error::{Kind, SyntaxError};
 
-/// What is left of a pattern.
+/// The rest of a pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'p> {
     rest: &'p str,
@@ -17,19 +17,19 @@ impl<'p> Cursor<'p> {
         self.rest
     }
 
-    /// Goes on by so many bytes.
+    /// Skips this number of bytes.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
-    /// The next character.
+    /// Returns the next character and skips it.
     pub(super) fn next(&mut self) -> Option<char> {
         let next = self.rest.chars().next()?;
         self.skip(next.len_utf8());
         Some(next)
     }
 
-    /// Whether a character comes next, which is skipped then.
+    /// Skips a character if it comes next; returns true if it did.
     pub(super) fn eat(&mut self, expected: char) -> bool {
         let comes = self.rest.starts_with(expected);
         if comes {
@@ -38,12 +38,12 @@ impl<'p> Cursor<'p> {
         comes
     }
 
-    /// The text since a point before.
+    /// The text from an earlier position up to here.
     pub(super) fn since(&self, start: &'p str) -> &'p str {
         &start[..start.len() - self.rest.len()]
     }
 
-    /// The number of the character that the escape means that comes next (`parseEscape`).
+    /// Parses the next escape and returns its code point (`parseEscape`).
     pub(super) fn escape(&mut self) -> Result<u32, SyntaxError> {
         let start = self.rest;
         self.skip(1);
@@ -52,7 +52,7 @@ impl<'p> Cursor<'p> {
         };
         let found = match c {
             '0' => Some(self.octal(0)),
-            // A single digit would refer to a group.
+            // A single digit would be a back-reference.
             '1'..='7' if self.rest.starts_with(|c| matches!(c, '0'..='7')) => {
                 Some(self.octal(u32::from(c) - u32::from('0')))
             }
@@ -69,7 +69,7 @@ impl<'p> Cursor<'p> {
         found.ok_or_else(|| SyntaxError::new(Kind::Escape, self.since(start)))
     }
 
-    /// Up to three octal digits, of which the first was read.
+    /// Parses up to three octal digits; the first has been read.
     fn octal(&mut self, first: u32) -> u32 {
         let mut number = first;
         for _ in 0..2 {
@@ -80,7 +80,7 @@ impl<'p> Cursor<'p> {
         number
     }
 
-    /// Two hexadecimal digits, or any number of them in braces.
+    /// Parses two hexadecimal digits, or any number of them in braces.
     fn hex(&mut self) -> Option<u32> {
         if !self.eat('{') {
             let digits = [self.next()?.to_digit(16), self.next()?.to_digit(16)];

@@ -1,6 +1,6 @@
-//! What is wrong with a pattern, in the words of Go's `regexp`.
+//! Errors of patterns, with the texts of Go's `regexp`.
 
-/// What is wrong.
+/// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Kind {
     #[error("invalid character class range")]
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Nesting,
 }
 
-/// A pattern is none.
+/// A pattern is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {kind}: `{part}`")]
 pub(crate) struct SyntaxError {

@@ -1,13 +1,13 @@
-//! Classes of Unicode by name: `\p{Greek}`, `\pL`.
+//! Unicode classes by name: `\p{Greek}`, `\pL`.
 //!
-//! `unicodeTable` in Go's `regexp/syntax/parse.go` (Go 1.26) and the names in its `unicode/tables.go`.
-//! What belongs to a class is as in Unicode 16, while Go has Unicode 15: a character that is newer
-//! than that is in none of Go's classes.
+//! Follows `unicodeTable` in Go's `regexp/syntax/parse.go` (Go 1.26) and the names in its
+//! `unicode/tables.go`. The members of a class are those of Unicode 16, while Go has Unicode 15:
+//! characters added in Unicode 16 are in none of Go's classes.
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, HirKind};
 
-/// Names as Go looks them up: a capital letter, then small ones. Of a script with several words
-/// Go 1.26 finds none, since its own table keeps their underscores.
+/// Names as Go looks them up: an upper-case letter, then lower-case ones. Go 1.26 does not find
+/// scripts with several words, since its own table keeps their underscores.
 const SCRIPTS: &[&str] = &[
     "Adlam",
     "Ahom",
@@ -128,7 +128,7 @@ const SCRIPTS: &[&str] = &[
     "Yi",
 ];
 
-/// Categories, each with its long names.
+/// Categories with their long names.
 const CATEGORIES: &[(&str, &[&str])] = &[
     ("C", &["Other"]),
     ("Cc", &["Control", "Cntrl"]),
@@ -170,14 +170,14 @@ const CATEGORIES: &[(&str, &[&str])] = &[
     ("Zs", &["Spaceseparator"]),
 ];
 
-/// The class of a name; none where Go knows no such name.
+/// The class with this name; `None` if Go does not know it.
 pub(super) fn class(name: &str) -> Option<ClassUnicode> {
     let name = canonical(name);
     match &*name {
         "Any" => Some(ClassUnicode::new([ClassUnicodeRange::new('\0', char::MAX)])),
         "Ascii" => Some(ClassUnicode::new([ClassUnicodeRange::new('\0', '\x7f')])),
         "Assigned" => property("gc=Assigned"),
-        // No text has them.
+        // No string contains surrogates.
         "Cs" | "Surrogate" => Some(ClassUnicode::empty()),
         _ if SCRIPTS.contains(&&*name) => property(&format!("sc={name}")),
         _ => {
@@ -188,7 +188,8 @@ pub(super) fn class(name: &str) -> Option<ClassUnicode> {
     }
 }
 
-/// `canonicalName`: one capital letter, then small ones, without underscores, hyphens and spaces.
+/// Normalizes a name (`canonicalName`): one upper-case letter, then lower-case ones, without
+/// underscores, hyphens and spaces.
 fn canonical(name: &str) -> String {
     let letters = name.chars().filter(|c| !matches!(c, '_' | '-' | ' '));
     let cased = letters.enumerate().map(|(number, c)| match number {

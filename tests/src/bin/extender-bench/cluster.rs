@@ -1,5 +1,5 @@
-//! The objects of the measured clusters: pods of four shapes, and claims by which about
-//! half of the devices are in use.
+//! The objects of the measured clusters: pods of four shapes, and claims that hold about half of
+//! the devices.
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -11,9 +11,9 @@ use kube::{
 use serde_json::{Value, json};
 use tests::Scope;
 
-/// GPUs and as many NICs of the pods that ask.
+/// The number of GPUs, and of NICs, per pod.
 pub(crate) const SHAPES: [usize; 4] = [1, 2, 4, 8];
-/// Requests to the API server at a time.
+/// The number of parallel requests to the API server.
 pub(crate) const TOGETHER: usize = 32;
 const GPUS: &str = "gpu.nvidia.com";
 const NICS: &str = "dra.net";
@@ -26,7 +26,7 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Those of one node; all nodes have the same.
+    /// The devices of one node; all nodes have the same.
     pub(crate) async fn of(client: Client, node: &str) -> anyhow::Result<Self> {
         let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let slices = Api::<ResourceSlice>::all(client).list(&of_node).await?;
@@ -39,7 +39,7 @@ impl Devices {
     }
 }
 
-/// The numbers of a run: xorshift64 (Marsaglia, 2003).
+/// Random numbers: xorshift64 (Marsaglia, 2003).
 #[derive(Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -52,7 +52,7 @@ impl Random {
     }
 }
 
-/// What a claim holds: half of a node's devices at random, and one at least.
+/// The allocation of a claim: a random half of a node's devices, at least one.
 fn allocation(node: &str, devices: &Devices, bits: u64) -> Value {
     let gpus = devices.gpus.iter().map(|name| (GPUS, name));
     let all: Vec<_> = gpus.chain(devices.nics.iter().map(|name| (NICS, name))).collect();
@@ -68,7 +68,7 @@ fn allocation(node: &str, devices: &Devices, bits: u64) -> Value {
     json!({"status": {"allocation": {"devices": {"results": results}}}})
 }
 
-/// Makes a claim on each of the nodes.
+/// Creates a claim on each of the nodes.
 pub(crate) async fn use_half(
     scope: &Scope,
     nodes: &[String],
@@ -91,7 +91,7 @@ pub(crate) async fn use_half(
     change(scope, nodes, devices, random).await
 }
 
-/// Gives each of these claims other devices.
+/// Changes the devices of each of these claims.
 pub(crate) async fn change(
     scope: &Scope,
     nodes: &[String],
@@ -100,7 +100,7 @@ pub(crate) async fn change(
 ) -> anyhow::Result<()> {
     let claims: Api<ResourceClaim> = scope.api();
     let params = PatchParams::default();
-    // An allocation is immutable: it is taken away first.
+    // An allocation is immutable, so it is removed first.
     let none = Patch::Merge(json!({"status": {"allocation": null}}));
     let bits: Vec<_> = nodes.iter().map(|node| (node, random.next())).collect();
     let change = async |(node, bits): (&String, u64)| -> kube::Result<()> {
@@ -112,7 +112,7 @@ pub(crate) async fn change(
     Ok(())
 }
 
-/// Changes a class, by which every node is another.
+/// Changes a class, which affects every node.
 pub(crate) async fn touch_class(client: Client, number: usize) -> anyhow::Result<()> {
     let note =
         json!({"metadata": {"annotations": {"tests.dranet.io/touched": number.to_string()}}});
@@ -121,7 +121,7 @@ pub(crate) async fn touch_class(client: Client, number: usize) -> anyhow::Result
     Ok(())
 }
 
-/// What a pod of a shape asks for: on one NUMA node where that has so many.
+/// The claim of a pod of this shape: on one NUMA node if that has enough devices.
 pub(crate) fn spec(count: usize) -> Value {
     let request = |name: &str, class: &str| json!({"name": name, "exactly": {"deviceClassName": class, "count": count}});
     let mut devices = json!({"requests": [request("gpu", GPUS), request("nic", "dranet.net")]});

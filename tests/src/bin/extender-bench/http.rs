@@ -1,5 +1,5 @@
-//! A connection as kube-scheduler keeps one, timed from the first byte of the request to
-//! the last of the answer. A client of a library would be timed with it.
+//! A persistent connection like kube-scheduler's, timed from the first byte of the request to the
+//! last byte of the response. A client library would add its own time.
 
 use std::{
     io::{Read, Write},
@@ -17,7 +17,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Opens a connection.
     pub(crate) fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -25,7 +25,7 @@ impl Connection {
         Ok(Self { stream, answer: Vec::new() })
     }
 
-    /// Asks for priorities; the answer's body is that of [`Self::body`] then.
+    /// Requests priorities; [`Self::body`] then returns the response's body.
     pub(crate) fn ask(&mut self, body: &str) -> anyhow::Result<Duration> {
         let head = format!(
             "POST /prioritize HTTP/1.1\r\nhost: extender\r\ncontent-type: application/json\r\n\
@@ -39,7 +39,7 @@ impl Connection {
         Ok(begin.elapsed())
     }
 
-    /// The body of the last answer.
+    /// The body of the last response.
     pub(crate) fn body(&self) -> &[u8] {
         &self.answer
     }

@@ -1,4 +1,4 @@
-//! An extender that does nothing: it reads the request and has no opinion.
+//! An extender that does nothing: it reads requests and returns no scores.
 
 use std::net::SocketAddr;
 
@@ -6,10 +6,10 @@ use axum::{Json, Router, body::Bytes, extract::DefaultBodyLimit, routing::post};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// A running one; it ends with this value.
+/// A running extender; it stops when dropped.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: SocketAddr,
     server: JoinHandle<()>,
 }

@@ -1,7 +1,6 @@
-//! How fast the extender answers, with what kube-scheduler does beside it: requests over
-//! plain HTTP on loopback, as deployed, with an inventory of thousands of half-used nodes;
-//! and the pods that the scheduler binds a second with it, with an extender that does
-//! nothing, and with none.
+//! Measures how fast the extender responds: requests over plain HTTP on loopback, as deployed, for
+//! an inventory of thousands of half-used nodes. Also measures how many pods per second the
+//! scheduler binds with it, with an extender that does nothing, and without any.
 
 mod cluster;
 mod http;
@@ -20,19 +19,19 @@ struct Args {
     /// Nodes with 8 GPUs and 8 NICs.
     #[arg(long, default_value_t = 5000)]
     nodes: usize,
-    /// Requests of each of the four shapes for each figure.
+    /// Requests per shape for each figure.
     #[arg(long, default_value_t = 50)]
     requests: usize,
-    /// How often what is in use changes on every node.
+    /// How often the use of devices changes on every node.
     #[arg(long, default_value_t = 3)]
     changes: usize,
-    /// Nodes of the cluster whose scheduler is measured; 0 leaves it out.
+    /// Nodes of the cluster in which the scheduler is measured; 0 skips it.
     #[arg(long, default_value_t = 1000)]
     scheduler_nodes: usize,
-    /// Pods that it binds each time.
+    /// Pods to bind each time.
     #[arg(long, default_value_t = 300)]
     pods: usize,
-    /// How often it is measured with each extender.
+    /// Number of measurements with each extender.
     #[arg(long, default_value_t = 3)]
     repeats: usize,
 }

@@ -1,5 +1,4 @@
-//! Requests as kube-scheduler sends them, by how many nodes they name and what changed
-//! before.
+//! Requests like kube-scheduler's, by the number of nodes in them and by what changed before.
 
 use std::{
     collections::BTreeMap,
@@ -26,13 +25,13 @@ use crate::{
     idle::Idle,
 };
 
-/// What the scheduler names of a large cluster at most, by `percentageOfNodesToScore`: 10 %
+/// The maximum number of nodes in a request in a large cluster, by `percentageOfNodesToScore`: 10 %
 /// of 5,000.
 const SAMPLE: usize = 500;
 const SOON: Duration = Duration::from_mins(2);
 const QUIET: [&str; 1] = ["--log=warn"];
 
-/// Measures the answers.
+/// Measures the responses.
 pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     with_scope(plane.client(), async |scope| {
@@ -58,7 +57,7 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
     .await
 }
 
-/// A pod of each shape, as the scheduler has it: its claim is made and has no devices.
+/// A pod of each shape as the scheduler sees it: its claim exists and is not allocated.
 async fn pods(scope: &Scope) -> anyhow::Result<Vec<Value>> {
     let claims: Api<ResourceClaim> = scope.api();
     let mut pods = Vec::new();
@@ -66,7 +65,7 @@ async fn pods(scope: &Scope) -> anyhow::Result<Vec<Value>> {
         let name = format!("shape-{count}");
         let claim = json!({"metadata": {"name": name}, "spec": cluster::spec(count)});
         claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
-        // As large as pods are.
+        // Makes the pods as large as real ones.
         let environment: Vec<_> =
             (0..30).map(|n| json!({"name": format!("NCCL_{n}"), "value": "some value"})).collect();
         pods.push(json!({
@@ -78,7 +77,7 @@ async fn pods(scope: &Scope) -> anyhow::Result<Vec<Value>> {
             "status": {"phase": "Pending"},
         }));
     }
-    // It must be seen as a pod.
+    // Checks that it is a valid pod.
     let _: Pod = serde_json::from_value(pods[0].clone())?;
     Ok(pods)
 }
@@ -110,7 +109,7 @@ impl Bench<'_> {
         self.memory()
     }
 
-    /// How many nodes the requests name.
+    /// The numbers of nodes in requests.
     fn sizes(&self) -> [usize; 2] {
         [SAMPLE.min(self.nodes.len()), self.nodes.len()]
     }
@@ -119,7 +118,7 @@ impl Bench<'_> {
         json!({"Pod": self.pods[pod], "Nodes": null, "NodeNames": self.nodes[..nodes]}).to_string()
     }
 
-    /// Pods without claims.
+    /// Measures pods without claims.
     fn plain(&self, connection: &mut Connection, what: &str) -> anyhow::Result<()> {
         let mut pod = self.pods[0].clone();
         pod["spec"].as_object_mut().context("a spec")?.remove("resourceClaims");
@@ -142,7 +141,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Asks once for each shape, and looks whether the answer has an opinion.
+    /// Sends one request per shape, and checks that the scores differ.
     fn knows(&self, connection: &mut Connection, size: usize) -> anyhow::Result<()> {
         for (pod, pairs) in SHAPES.iter().enumerate() {
             connection.ask(&self.body(pod, size))?;
@@ -152,7 +151,7 @@ impl Bench<'_> {
             for score in scores {
                 *counts.entry(score["Score"].as_i64().context("a score")?).or_default() += 1;
             }
-            // Hardly a node has more pairs free than two.
+            // Few nodes have more than two free pairs.
             let is_common = *pairs <= 2;
             anyhow::ensure!(counts.len() > 2 || !is_common, "no opinion: {counts:?}");
             say(&format!("{pairs} pairs, {size} names: scores {counts:?}"));
@@ -160,7 +159,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Before each request something changed by which no node is what it was.
+    /// Before each request, something changes that affects all nodes.
     async fn all_changed(&self, connection: &mut Connection, size: usize) -> anyhow::Result<()> {
         let mut times = Vec::new();
         for number in 0..self.args.requests {
@@ -175,7 +174,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What is in use changes on every node.
+    /// The use of devices changes on every node.
     async fn really_changed(
         &self,
         connection: &mut Connection,
@@ -200,7 +199,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Waits until the extender has had word of a kind since a moment.
+    /// Waits until the extender has received events of a kind after this time.
     async fn has_seen(&self, kind: &str, since: Instant) -> anyhow::Result<()> {
         let name = format!("dranet_scheduler_ext_view_age_seconds{{kind=\"{kind}\"}}");
         eventually(SOON, async || {

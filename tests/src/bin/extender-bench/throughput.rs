@@ -1,5 +1,5 @@
-//! Pods that kube-scheduler binds a second: with our extender, with one that does nothing,
-//! and with none, in turn.
+//! Measures how many pods per second kube-scheduler binds: in turn with our extender, with one that
+//! does nothing, and without any.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::{
     idle::Idle,
 };
 
-/// The scheduler that is measured: pods wait for it until it is started.
+/// The measured scheduler; its pods wait until it is started.
 const SCHEDULER: &str = "measured";
 const LONG: Duration = Duration::from_mins(5);
 
@@ -79,7 +79,7 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
     .await
 }
 
-/// Binds pods, and removes them; how many it bound a second, from the first to the last.
+/// Binds pods and removes them. Returns the rate per second, from the first to the last.
 async fn bind(
     plane: &ControlPlane,
     scope: &Scope,
@@ -88,7 +88,7 @@ async fn bind(
 ) -> anyhow::Result<f64> {
     plane.restart_scheduler(&SchedulerConfig::default()).await?;
     let pods: Api<Pod> = scope.api();
-    // Of one and two pairs: on nodes that are half in use every pod finds room.
+    // Pods with one and two pairs: every pod finds room on half-used nodes.
     let create = async |index: usize| -> anyhow::Result<()> {
         let template = format!("shape-{}", SHAPES[[0, 0, 0, 1][index % 4]]);
         let pod = json!({
@@ -128,7 +128,7 @@ async fn bind(
     Ok(f64::from(between) / took.as_secs_f64())
 }
 
-/// Waits until pods have so many claims of their own.
+/// Waits until the pods have this many claims of their own.
 async fn claims_are(scope: &Scope, count: usize) -> anyhow::Result<()> {
     let claims: Api<ResourceClaim> = scope.api();
     eventually(LONG, async || {

@@ -1,17 +1,17 @@
-//! NICs whose cells are equal as one line of the matrix.
+//! Folds NICs with equal cells into one line of the matrix.
 
 use super::Line;
 use crate::{PathKind, Topology};
 
-/// How a shared line is read.
+/// How to read a shared line.
 pub(super) const NOTE: &str = "
 Folded:
   A row or column such as NIC0-3 stands for each of these NICs: their cells are equal.
   Where it meets itself, the cell is the path between two of them.
 ";
 
-/// Neighbours in one line, as long as each is as far from all other devices as the others
-/// are, every two are equally far apart, and all are on one NUMA node.
+/// Folds adjacent NICs into one line if each has the same path to any other device, every two have
+/// the same path between them, and all are on one NUMA node.
 pub(super) fn fold(topology: &Topology, lines: &[Line]) -> Vec<Line> {
     let mut folded: Vec<Line> = Vec::new();
     for line in lines {
@@ -27,7 +27,8 @@ pub(super) fn fold(topology: &Topology, lines: &[Line]) -> Vec<Line> {
     folded
 }
 
-/// Whether a line says of every other device what these say, and of these the same.
+/// Returns true if the line fits: its paths to all other devices, and to the folded NICs, are the
+/// same as theirs.
 fn is_one_more(topology: &Topology, lines: &[Line], these: &Line, line: &Line) -> bool {
     let [first, ..] = these.devices.as_slice() else { return false };
     let [next, ..] = line.devices.as_slice() else { return false };
@@ -45,7 +46,7 @@ fn is_one_more(topology: &Topology, lines: &[Line], these: &Line, line: &Line) -
         && others.all(|other| topology.path(*first, *other) == topology.path(*next, *other))
 }
 
-/// `NIC0-3`: from the name of the first to the number of the last.
+/// `NIC0-3`: the name of the first NIC and the number of the last.
 fn name(lines: &[Line], folded: &Line) -> String {
     let name = |device| lines.iter().find(|line| line.devices.first() == device);
     let first = name(folded.devices.first()).map_or("", |line| &line.name);

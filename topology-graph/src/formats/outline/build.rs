@@ -1,4 +1,4 @@
-//! From the graph to the outline. The only place where pictures read the graph.
+//! Builds the outline from the graph. Only this module reads the graph for pictures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{Device, DeviceKind, Node, Port, PortKind, Relation, Row};
 use crate::graph::{Place, Role, Vertex};
 use crate::{NumaNode, PciAddress, Topology};
 
-/// One row for each NUMA node that has devices, by number; unknown last.
+/// One row per NUMA node with devices, by number; devices with unknown node come last.
 pub(in super::super) fn outline(topology: &Topology) -> Vec<Row> {
     let source = Source::of(topology);
     let mut nodes: Vec<Option<NumaNode>> = endpoints(topology).map(|vertex| vertex.numa).collect();
@@ -28,14 +28,14 @@ fn title(topology: &Topology, node: Option<NumaNode>) -> String {
     format!("{}{socket}{cpus}", half_label(node))
 }
 
-/// In which row a device is drawn: that of a NUMA node, or that of no known one.
+/// The row in which a device is drawn: that of a NUMA node, or the one for unknown nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct RowOf(Option<NumaNode>);
 
-/// What the trees are made from.
+/// The input of the trees.
 struct Source<'t> {
     topology: &'t Topology,
-    /// The rows of the devices that a vertex leads to.
+    /// The rows of the devices below a vertex.
     rows: BTreeMap<Place, BTreeSet<RowOf>>,
     relations: BTreeMap<PciAddress, Relation>,
     /// The GPU that each paired NIC belongs to.
@@ -44,8 +44,8 @@ struct Source<'t> {
     served: BTreeMap<Place, PciAddress>,
 }
 
-/// The order of siblings: a GPU, its NICs and their data paths, the next GPU; then NICs
-/// without a GPU, then NVMe controllers. Of a port, its first device decides.
+/// The order of siblings: a GPU, its NICs and their data paths, the next GPU; then NICs without a
+/// GPU, then NVMe controllers. A port sorts by its first device.
 type Order = (bool, DeviceKind, PciAddress, DeviceKind, PciAddress);
 
 impl<'t> Source<'t> {
@@ -69,7 +69,7 @@ impl<'t> Source<'t> {
         source
     }
 
-    /// Each device's row, told to all that is above it.
+    /// Adds each device's row to all vertices above it.
     fn rows_of_all(&self) -> BTreeMap<Place, BTreeSet<RowOf>> {
         let mut rows: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for vertex in self.topology.graph.pci() {
@@ -81,7 +81,7 @@ impl<'t> Source<'t> {
         rows
     }
 
-    /// A data path is in the row of its NIC.
+    /// The row of a vertex; a data path is in the row of its NIC.
     fn own_row(&self, vertex: &Vertex) -> Option<RowOf> {
         if vertex.role.is_endpoint() {
             return Some(RowOf(vertex.numa));
@@ -94,7 +94,7 @@ impl<'t> Source<'t> {
         self.drawn(self.topology.graph.tops(), row)
     }
 
-    /// These vertices with what hangs off them, as far as it leads to devices of a row.
+    /// These vertices with everything below them that leads to devices of a row.
     fn drawn<'v>(&self, vertices: impl IntoIterator<Item = &'v Vertex>, row: RowOf) -> Vec<Node> {
         let here =
             |vertex: &&Vertex| self.rows.get(&vertex.place).is_some_and(|rows| rows.contains(&row));
@@ -115,7 +115,7 @@ impl<'t> Source<'t> {
         vec![Node::Port(Port { kind, place: vertex.place.to_string(), is_shared, children })]
     }
 
-    /// None for the downstream ports of a switch, which are drawn as one with it.
+    /// `None` for the downstream ports of a switch, which are drawn as part of the switch.
     fn port_kind(&self, vertex: &Vertex) -> Option<PortKind> {
         let graph = &self.topology.graph;
         match vertex.role {
@@ -171,7 +171,7 @@ impl<'t> Source<'t> {
     }
 }
 
-/// Of GPUs the path within their mesh, of NICs that to the GPU they are paired with.
+/// For GPUs, the path within their mesh; for NICs, the path to the GPU that they are paired with.
 fn relations(topology: &Topology) -> BTreeMap<PciAddress, Relation> {
     let meshes = topology.graph.meshes().into_iter().filter(is_boxed);
     let gpus = meshes.flat_map(|mesh| {

@@ -9,15 +9,15 @@ use super::theme::{badge_class, pair_class};
 use super::tree::{badge_at, badge_width};
 use crate::PathKind;
 
-/// Between boxes that lie one below the other.
+/// The gap between boxes below each other.
 const GAP: u32 = 12;
 const PADDING: u32 = 14;
 const LINE: u32 = 17;
-/// Between the entries of the legend.
+/// The gap between entries of the legend.
 const ENTRY_GAP: u32 = 22;
 const SWATCH: u32 = 5;
 
-/// Where the next box goes.
+/// The position of the next box.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) x: u32,
@@ -26,13 +26,13 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Below a box of this height.
+    /// Moves below a box of this height.
     pub(super) fn down(&mut self, height: u32) {
         self.y += height + GAP;
     }
 }
 
-/// What joins GPUs beside PCIe.
+/// Draws the box of a GPU mesh.
 pub(super) fn fabric(scene: &mut Scene, flow: &mut Flow, name: &str, text: &str) {
     let left = flow.x + PADDING + Style::Title.width(name) + PADDING;
     let room = (flow.x + flow.width).saturating_sub(left + PADDING);
@@ -65,7 +65,7 @@ pub(super) fn fabric(scene: &mut Scene, flow: &mut Flow, name: &str, text: &str)
     flow.down(height);
 }
 
-/// Lines that have room, broken between words; a word that has none is cut.
+/// Wraps text at word boundaries; cuts words that are too long.
 fn wrapped(text: &str, room: u32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -78,7 +78,8 @@ fn wrapped(text: &str, room: u32) -> Vec<String> {
     lines
 }
 
-/// The words that the picture has, near to far, and what the colours at the edges mean.
+/// Draws the legend: the path kinds in the picture, from near to far, and the meaning of the edge
+/// colours.
 pub(super) fn legend(scene: &mut Scene, flow: &mut Flow, rows: &[Row]) {
     let devices = || rows.iter().flat_map(|row| &row.roots).flat_map(|root| root.devices());
     let relations = devices().filter_map(|device| device.relation.as_ref());
@@ -106,7 +107,7 @@ pub(super) fn legend(scene: &mut Scene, flow: &mut Flow, rows: &[Row]) {
     flow.y += LINE + GAP;
 }
 
-/// A word on its colour and its meaning.
+/// The badge of a path kind with its meaning.
 fn word(path: PathKind) -> Block {
     let word = path.to_string();
     let mut entry = note(&meaning(path), badge_width(&word) + 6);
@@ -131,14 +132,14 @@ fn colours(groups: usize) -> Block {
     entry
 }
 
-/// A line of text that begins so far from the left.
+/// A line of text with this distance from the left.
 fn note(text: &str, x: u32) -> Block {
     let label =
         Label { class: "soft", style: Style::Plain, x, baseline: 12, text: text.to_owned() };
     Block { labels: vec![label], ..Block::default() }
 }
 
-/// The path in few words.
+/// The path kind in few words.
 fn meaning(path: PathKind) -> String {
     match path {
         PathKind::NvLink(links) => return format!("{links} NVLinks to every other GPU"),

@@ -1,4 +1,4 @@
-//! A picture as SVG.
+//! Writes a picture as SVG.
 
 use std::fmt::Write;
 

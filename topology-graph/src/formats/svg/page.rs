@@ -1,4 +1,4 @@
-//! What lies on the page: the links between GPUs, a row for each NUMA node, the legend.
+//! The layout of the page: GPU meshes, a row per NUMA node, and the legend.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,26 +9,26 @@ use super::scene::{Block, Label, Rect, Scene, Shape};
 use super::text::Style;
 use super::tree::{COLUMN_GAP, COLUMN_MIN, Trees, columns, depth, list_height};
 
-/// The widest picture: what a README shows without making it smaller.
+/// The maximum width of a picture; a README shows this without scaling.
 const PAGE_MAX: u32 = 1_200;
 const MARGIN: u32 = 16;
 const PADDING: u32 = 14;
 const TITLE_HEIGHT: u32 = 36;
 const COLUMN_MAX: u32 = 272;
-/// The fewest columns that a page is wide, so that titles and legend have room.
+/// The minimum number of columns, so that titles and legend fit.
 const COLUMNS_MIN: usize = 2;
-/// Between two trees in one column.
+/// The gap between two trees in one column.
 const TREE_GAP: u32 = 16;
 
-/// How the trees of a row are laid out.
+/// The layout of a row's trees.
 enum Plan<'r> {
-    /// Side by side, and so are so many of their upper levels.
+    /// Side by side, including this many upper levels.
     Wide { levels: usize, columns: usize },
-    /// As lists in columns, one below the other.
+    /// Lists in columns, one below the other.
     Lists(Vec<Vec<&'r Node>>),
 }
 
-/// The whole page: `fabrics` are the lines on the links between GPUs, with their titles.
+/// Lays out the page. `fabrics` are the titles and lines of GPU meshes.
 pub(super) fn page(rows: &[Row], fabrics: &[(String, String)]) -> Scene {
     let most = most_columns();
     let plans: Vec<Plan<'_>> = rows.iter().map(|row| plan(row, most)).collect();
@@ -66,8 +66,8 @@ impl Plan<'_> {
     }
 }
 
-/// As many branches side by side as there is room for. Levels that add none stay lists,
-/// which are lower.
+/// Chooses as many branches side by side as fit. Levels that add no branches stay lists, which are
+/// lower.
 fn plan(row: &Row, most: usize) -> Plan<'_> {
     let wide = |levels| row.roots.iter().map(|root| columns(root, levels)).sum::<usize>();
     let deepest = row.roots.iter().map(depth).max().unwrap_or(0);
@@ -79,8 +79,8 @@ fn plan(row: &Row, most: usize) -> Plan<'_> {
     }
 }
 
-/// The trees with GPUs side by side; a NIC's tree goes below that of its GPU, and what
-/// has no GPU into the shortest column.
+/// Puts trees with GPUs side by side. A NIC's tree goes below that of its GPU; a tree without GPU
+/// goes into the shortest column.
 fn lists(roots: &[Node], most: usize) -> Vec<Vec<&Node>> {
     let mut lists: Vec<Vec<&Node>> = vec![Vec::new(); most];
     let (gpus, rest): (Vec<&Node>, Vec<&Node>) = roots.iter().partition(|root| has_gpu(root));
@@ -109,7 +109,7 @@ fn height(list: &[&Node]) -> u32 {
     list.iter().map(|node| list_height(node) + TREE_GAP).sum()
 }
 
-/// One NUMA node.
+/// Draws one NUMA node.
 fn panel(scene: &mut Scene, flow: &mut Flow, row: &Row, id: &str, column: u32, plan: &Plan<'_>) {
     let top = flow.y + TITLE_HEIGHT;
     let mut trees = Trees { scene, prefix: id.to_owned(), column };
@@ -132,7 +132,7 @@ fn panel(scene: &mut Scene, flow: &mut Flow, row: &Row, id: &str, column: u32, p
     flow.down(height);
 }
 
-/// The trees of a row; returns where the lowest ends.
+/// Draws the trees of a row; returns the bottom of the lowest.
 fn draw(trees: &mut Trees<'_>, row: &Row, plan: &Plan<'_>, left: u32, top: u32) -> u32 {
     let mut bottom = top;
     let mut x = left;

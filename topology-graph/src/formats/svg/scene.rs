@@ -1,4 +1,4 @@
-//! What a picture consists of, as values. All lengths are in pixels.
+//! The elements of a picture, as values. All lengths are in pixels.
 
 use super::text::Style;
 
@@ -7,17 +7,17 @@ use super::text::Style;
 pub(super) struct Scene {
     pub(super) width: u32,
     pub(super) height: u32,
-    /// Grounds on which everything else lies.
+    /// Background panels.
     pub(super) panels: Vec<Block>,
     pub(super) wires: Vec<Wire>,
     pub(super) blocks: Vec<Block>,
 }
 
-/// A box with what is written in it; the first shape is its border.
+/// A box with its text; the first shape is its border.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     pub(super) id: String,
-    /// Shown when the pointer rests on it.
+    /// The tooltip.
     pub(super) tip: String,
     pub(super) shapes: Vec<Shape>,
     pub(super) labels: Vec<Label>,
@@ -28,7 +28,7 @@ pub(super) struct Block {
 pub(super) struct Shape {
     pub(super) class: &'static str,
     pub(super) at: Rect,
-    /// Of its corners.
+    /// The radius of its corners.
     pub(super) radius: u32,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Label {
     pub(super) class: &'static str,
     pub(super) style: Style,
     pub(super) x: u32,
-    /// Of the line on which the letters stand.
+    /// The position of the text's baseline.
     pub(super) baseline: u32,
     pub(super) text: String,
 }
@@ -57,14 +57,14 @@ pub(super) struct Label {
 pub(super) struct Wire(pub(super) Vec<(u32, u32)>);
 
 impl Block {
-    /// From 0 to its right end.
+    /// The width from 0 to its right end.
     pub(super) fn width(&self) -> u32 {
         let shapes = self.shapes.iter().map(|shape| shape.at.x + shape.at.width);
         let labels = self.labels.iter().map(|label| label.x + label.style.width(&label.text));
         shapes.chain(labels).max().unwrap_or(0)
     }
 
-    /// Moves it to the right and down.
+    /// Moves the box right and down.
     pub(super) fn shift(&mut self, right: u32, down: u32) {
         for shape in &mut self.shapes {
             shape.at.x += right;

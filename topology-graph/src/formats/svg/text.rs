@@ -1,7 +1,7 @@
-//! How wide a text is at most, without a font at hand.
+//! Upper bounds for the width of text, without a font.
 //!
-//! Whoever looks at a picture brings the font. The widths are those of DejaVu Sans,
-//! which is wider than Arial, Helvetica, Roboto, Segoe UI and Noto Sans.
+//! The viewer supplies the font. The widths are those of DejaVu Sans, which is wider than Arial,
+//! Helvetica, Roboto, Segoe UI and Noto Sans.
 
 /// The weights and sizes of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,13 +10,13 @@ pub(super) enum Style {
     Title,
     /// Names of devices.
     Name,
-    /// All else.
+    /// Everything else.
     Plain,
-    /// Labels on coloured ground.
+    /// Labels on a coloured background.
     Badge,
 }
 
-/// Widths of the letters from blank to tilde in thousandths of the font's size.
+/// The widths of characters from space to tilde, in thousandths of the font size.
 const REGULAR: [u16; 95] = [
     318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337, 636, 636, 636,
     636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531, 1000, 684, 686, 698, 770, 632,
@@ -31,11 +31,11 @@ const BOLD: [u16; 95] = [
     724, 725, 457, 365, 457, 838, 500, 500, 675, 716, 593, 716, 678, 435, 716, 712, 343, 343, 665,
     343, 1042, 712, 687, 716, 716, 493, 595, 478, 712, 652, 924, 645, 652, 582, 712, 365, 712, 838,
 ];
-/// Of any other letter: as wide as the font is high.
+/// The width of any other character: as wide as the font is high.
 const OTHER: u16 = 1_000;
 
 impl Style {
-    /// In pixels.
+    /// The font size in pixels.
     pub(super) fn size(self) -> u32 {
         match self {
             Self::Title => 14,
@@ -45,7 +45,7 @@ impl Style {
         }
     }
 
-    /// Pixels that a text takes at most.
+    /// The maximum width of a text in pixels.
     pub(super) fn width(self, text: &str) -> u32 {
         let widths = if self == Self::Plain { &REGULAR } else { &BOLD };
         let letter = |letter: char| {
@@ -57,7 +57,7 @@ impl Style {
         u32::try_from(thousandths.div_ceil(1_000)).unwrap_or(u32::MAX)
     }
 
-    /// As much of a text as there is room for, with `…` where it goes on.
+    /// The text, cut with `…` if it does not fit.
     pub(super) fn fit(self, text: &str, room: u32) -> String {
         if self.width(text) <= room {
             return text.to_owned();

@@ -1,4 +1,4 @@
-//! The colours, in light and in dark.
+//! Light and dark colours.
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use crate::PathKind;
 /// The colours of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
-    /// As whoever looks at it prefers (`prefers-color-scheme`); light where nobody says.
+    /// The viewer's preference (`prefers-color-scheme`); light if there is none.
     #[default]
     Auto,
     /// Dark on light.
@@ -17,12 +17,12 @@ pub enum Theme {
     Dark,
 }
 
-/// A text that is no theme.
+/// A text is not a theme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid theme `{0}`; allowed values: `auto`, `light`, `dark`")]
 pub struct ParseThemeError(String);
 
-/// A class, and its declarations in light and in dark.
+/// A class with its light and dark declarations.
 type Rule = (&'static str, &'static str, &'static str);
 
 const RULES: [Rule; 17] = [
@@ -49,14 +49,14 @@ const RULES: [Rule; 17] = [
     ("far", "fill:#bf2630", "fill:#bf2630"),
 ];
 
-/// One for each GPU with the NICs that are paired with it, then from the start again.
+/// One colour per GPU and the NICs paired with it; repeats after the last.
 const PAIR_COLOURS: [&str; 8] =
     ["#e5484d", "#0090ff", "#f5a400", "#46a758", "#8e4ec6", "#12a5a5", "#d6409f", "#a18072"];
 
-/// Their classes.
+/// The classes of these colours.
 const PAIR_CLASSES: [&str; 8] = ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
 
-/// The class of the badge of a path between a GPU and another device.
+/// The class of the badge for a path between a GPU and another device.
 pub(super) fn badge_class(path: PathKind) -> &'static str {
     match path {
         PathKind::NvLink(_) | PathKind::Xgmi => "mesh",
@@ -69,7 +69,7 @@ pub(super) fn badge_class(path: PathKind) -> &'static str {
     }
 }
 
-/// The class of a GPU and the NICs that are paired with it.
+/// The class of a GPU and the NICs paired with it.
 pub(super) fn pair_class(group: usize) -> &'static str {
     PAIR_CLASSES[group % PAIR_CLASSES.len()]
 }

@@ -1,53 +1,53 @@
-//! Where the vertices of a tree lie: above, its branches side by side; below, where there
-//! is no room for that, each branch as a list that hangs off its port.
+//! The layout of a tree: its upper branches side by side; below, where there is no room for that,
+//! each branch as a list under its port.
 
 use super::super::outline::{Device, DeviceKind, Node, Port, PortKind};
 use super::scene::{Block, Label, Rect, Scene, Shape, Wire};
 use super::text::Style;
 use super::theme::{badge_class, pair_class};
 
-/// Between columns.
+/// The gap between columns.
 pub(super) const COLUMN_GAP: u32 = 16;
-/// A column in which a device's address and badge have room beside each other.
+/// The minimum column width: a device's address and badge fit side by side.
 pub(super) const COLUMN_MIN: u32 = 209;
 const PORT_HEIGHT: u32 = 22;
 const DEVICE_HEIGHT: u32 = 42;
-/// Between a port and what hangs off it, where that lies side by side.
+/// The gap between a port and children that are side by side.
 const LEVEL_GAP: u32 = 18;
-/// Between a port and what hangs off it as a list, and between the entries.
+/// The gap between a port and children in a list, and between the entries.
 const LIST_GAP: u32 = 8;
-/// By how much a list is moved to the right of its port.
+/// The maximum indent of a list below its port.
 const INDENT_MAX: u32 = 18;
-/// What of a column is left to the deepest list.
+/// The minimum width of the deepest list in a column.
 const LIST_WIDTH_MIN: u32 = 177;
-/// Where the line of a list is, from the left of its port.
+/// The position of a list's line, from the left of its port.
 const SPINE: u32 = 8;
 const PADDING: u32 = 8;
 const BADGE_HEIGHT: u32 = 15;
-/// Of the ends of a port's box, which are round.
+/// The radius of the round ends of a port's box.
 const CORNER: u32 = PORT_HEIGHT / 2;
-/// The coloured edge of a device that is paired.
+/// The width of the coloured edge of a paired device.
 const EDGE: u32 = 5;
 
 /// Draws trees into a picture.
 pub(super) struct Trees<'s> {
     pub(super) scene: &'s mut Scene,
-    /// What the ids of this row's boxes begin with.
+    /// The prefix of the ids of this row's boxes.
     pub(super) prefix: String,
-    /// Width of a column.
+    /// The width of a column.
     pub(super) column: u32,
 }
 
-/// Where a vertex came to lie.
+/// The position of a vertex.
 #[derive(Clone, Copy)]
 pub(super) struct Placed {
-    /// Where a line from above meets it.
+    /// The position where a line from above meets it.
     pub(super) anchor: u32,
-    /// Where it ends with all that hangs off it.
+    /// The bottom of its subtree.
     pub(super) bottom: u32,
 }
 
-/// The columns that a tree takes whose upper levels, so many, lie side by side.
+/// The number of columns of a tree whose upper `levels` are side by side.
 pub(super) fn columns(node: &Node, levels: usize) -> usize {
     match (node.children(), levels) {
         ([], _) | (_, 0) => 1,
@@ -60,7 +60,7 @@ pub(super) fn depth(node: &Node) -> usize {
     node.children().iter().map(|child| depth(child) + 1).max().unwrap_or(0)
 }
 
-/// The height of a tree that is drawn as a list.
+/// The height of a tree drawn as a list.
 pub(super) fn list_height(node: &Node) -> u32 {
     match node {
         Node::Device(_) => DEVICE_HEIGHT,
@@ -71,14 +71,14 @@ pub(super) fn list_height(node: &Node) -> u32 {
     }
 }
 
-/// The lists within lists of a tree, at most.
+/// The maximum nesting of lists in a tree.
 fn lists(node: &Node) -> u32 {
     let below = node.children().iter().map(lists).max().unwrap_or(0);
     below + u32::from(node.children().len() > 1)
 }
 
 impl Trees<'_> {
-    /// Draws a tree whose upper levels, so many, lie side by side.
+    /// Draws a tree whose upper `levels` are side by side.
     pub(super) fn place(&mut self, node: &Node, x: u32, y: u32, levels: usize) -> Placed {
         let Node::Port(port) = node else { return self.list(node, x, y) };
         if levels == 0 || port.children.is_empty() {
@@ -96,7 +96,7 @@ impl Trees<'_> {
         let room = left - COLUMN_GAP - x;
         let at = middle.saturating_sub(width / 2).clamp(x, x + room - width);
         self.port(port, at, y, self.column);
-        // An only child keeps its line straight, even if that is not the middle.
+        // A single child keeps its line straight, even if that is not the middle.
         let anchor = middle.clamp(at + CORNER, at + width - CORNER);
         let bus = y + PORT_HEIGHT + LEVEL_GAP / 2;
         for child in anchors() {
@@ -106,7 +106,7 @@ impl Trees<'_> {
         Placed { anchor, bottom: placed.iter().map(|child| child.bottom).max().unwrap_or(top) }
     }
 
-    /// The width of so many columns.
+    /// The width of this number of columns.
     pub(super) fn span(&self, columns: usize) -> u32 {
         let columns = u32::try_from(columns).unwrap_or(u32::MAX);
         (columns * (self.column + COLUMN_GAP)).saturating_sub(COLUMN_GAP)
@@ -144,7 +144,7 @@ impl Trees<'_> {
         Placed { anchor, bottom }
     }
 
-    /// Draws a port alone; returns where a line from above meets it.
+    /// Draws a port without its children; returns the position where a line from above meets it.
     fn port(&mut self, port: &Port, x: u32, y: u32, room: u32) -> u32 {
         let width = port_width(port).min(room);
         let label = port.label();
@@ -206,7 +206,7 @@ fn device_class(kind: DeviceKind) -> &'static str {
     }
 }
 
-/// The name, and beside it what else the device is known as.
+/// The name, with the device's other name beside it.
 fn names(device: &Device, left: u32, right: u32, baseline: u32) -> Vec<Label> {
     let text = Style::Name.fit(&device.name, right - left);
     let next = left + Style::Name.width(&text) + PADDING;
@@ -222,14 +222,14 @@ fn names(device: &Device, left: u32, right: u32, baseline: u32) -> Vec<Label> {
     [name].into_iter().chain(known_as).collect()
 }
 
-/// What a device is known as; where there is no room for all, without the vendor.
+/// A device's other name; without the vendor if there is too little room.
 fn model(known_as: &str, room: u32) -> String {
     let is_too_wide = Style::Plain.width(known_as) > room;
     let short = known_as.strip_prefix("NVIDIA ").filter(|_| is_too_wide);
     Style::Plain.fit(short.unwrap_or(known_as), room)
 }
 
-/// `NODE GPU0` on the colour of the path, at the right end.
+/// `NODE GPU0` on the path's colour, at the right end.
 fn badge(device: &Device, right: u32, y: u32) -> Option<(Shape, Label)> {
     let relation = device.relation.as_ref()?;
     let words = [Some(relation.path.to_string()), relation.gpu.clone()];
@@ -238,12 +238,12 @@ fn badge(device: &Device, right: u32, y: u32) -> Option<(Shape, Label)> {
     Some(badge_at(badge_class(relation.path), text, x, y))
 }
 
-/// The width of a label on coloured ground.
+/// The width of a badge.
 pub(super) fn badge_width(text: &str) -> u32 {
     Style::Badge.width(text) + PADDING
 }
 
-/// A label on coloured ground.
+/// A badge.
 pub(super) fn badge_at(class: &'static str, text: String, x: u32, y: u32) -> (Shape, Label) {
     let width = badge_width(&text);
     let at = Rect { x, y, width, height: BADGE_HEIGHT };
@@ -252,7 +252,7 @@ pub(super) fn badge_at(class: &'static str, text: String, x: u32, y: u32) -> (Sh
     (Shape { class, at, radius: 3 }, label)
 }
 
-/// All that is known of a device, in one line.
+/// Everything known about a device, in one line.
 fn tip(device: &Device) -> String {
     let known_as = device.known_as.clone();
     let relation = device.relation.as_ref().map(|relation| match &relation.gpu {

@@ -1,4 +1,4 @@
-//! The shape between the model and its Kubernetes form, and its hash.
+//! Converts the shape between the model and its Kubernetes form, and computes its hash.
 
 use std::collections::BTreeSet;
 
@@ -17,9 +17,9 @@ use crate::graph::{
 };
 use crate::{NumaNode, PciAddress, ShapeHash};
 
-/// No machine has more, and each two are a link.
+/// The maximum number of GPUs, since every pair may be a link. No machine has more.
 const MOST_GPUS: usize = 512;
-/// `MAX_NUMNODES` of the kernel; each two have a distance.
+/// `MAX_NUMNODES` of the kernel, since every pair has a distance.
 const MOST_NUMA_NODES: usize = 1024;
 
 impl Graph {
@@ -44,13 +44,13 @@ pub(super) fn shape_spec(graph: &Graph) -> ShapeSpec {
     }
 }
 
-/// The PCI vertices that are in the shape, or are not.
+/// The PCI vertices with this value of `in_shape`.
 pub(super) fn vertex_specs(graph: &Graph, in_shape: bool) -> Vec<VertexSpec> {
     let vertices = graph.vertices().filter(|vertex| vertex.in_shape == in_shape);
     vertices.filter_map(|vertex| vertex_spec(vertex, graph)).collect()
 }
 
-/// All but the vertices of the PCI tree.
+/// All parts except the vertices of the PCI tree.
 pub(super) fn parts_from(spec: &ShapeSpec) -> Result<Parts, SpecError> {
     if spec.numa_nodes.len() > MOST_NUMA_NODES {
         let nodes = format!("{} nodes", spec.numa_nodes.len());
@@ -68,7 +68,7 @@ pub(super) fn parts_from(spec: &ShapeSpec) -> Result<Parts, SpecError> {
     })
 }
 
-/// The vertices of the PCI tree with the root buses that they are under.
+/// The vertices of the PCI tree and their root buses.
 pub(super) fn branches_from<'s>(
     specs: impl Iterator<Item = &'s VertexSpec>,
 ) -> Result<Vec<Branch>, SpecError> {
@@ -79,8 +79,7 @@ pub(super) fn branches_from<'s>(
     Ok(branches)
 }
 
-/// Nothing for a root bus, which says nothing but that it is there, and for what is on
-/// no PCI tree.
+/// `None` for a root bus, which has no facts of its own, and for vertices outside the PCI tree.
 fn vertex_spec(vertex: &Vertex, graph: &Graph) -> Option<VertexSpec> {
     Some(VertexSpec {
         at: vertex.place.to_string(),
@@ -124,7 +123,7 @@ fn branch_from(spec: &VertexSpec) -> Result<Branch, SpecError> {
     })
 }
 
-/// What a vertex has where nothing is written: half of all are bridges.
+/// The class of a vertex without a written class: half of all vertices are bridges.
 fn usual_class(role: Role) -> Option<u32> {
     role.is_port().then_some(PCI_BRIDGE)
 }
@@ -210,7 +209,7 @@ fn role_spec(role: Role) -> Option<VertexRole> {
 impl From<VertexRole> for Role {
     fn from(role: VertexRole) -> Self {
         match role {
-            // Which sort of port it is follows from what is above it.
+            // The kind of port follows from its parent.
             VertexRole::Port => Self::SwitchPort,
             VertexRole::Switch => Self::Switch,
             VertexRole::Gpu => Self::Gpu,

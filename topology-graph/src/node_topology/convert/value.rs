@@ -1,23 +1,23 @@
-//! The text forms of single fields.
+//! Converts single fields from and to text.
 
 use std::str::FromStr;
 
 use crate::graph::Place;
 use crate::{Evidence, LinkLayer, PcieLink};
 
-/// A `NodeTopology` that is no graph.
+/// A `NodeTopology` is not a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// A field holds no value of its type.
+    /// A field holds an invalid value.
     #[error("unexpected value `{value}` in `{field}`")]
     Value {
-        /// Path of the field below `spec`.
+        /// The path of the field below `spec`.
         field: &'static str,
-        /// What it holds.
+        /// The value.
         value: String,
     },
-    /// The vertices are no forest.
-    #[error("the vertices are no forest: {0}")]
+    /// The vertices do not form a forest.
+    #[error("the vertices do not form a forest: {0}")]
     Graph(String),
 }
 
@@ -41,7 +41,7 @@ pub(super) fn place(field: &'static str, text: &str) -> Result<Place, SpecError>
     root.or_else(|_| value(field, text).map(Place::Function))
 }
 
-/// Nothing for the kernel's own word, which most facts are.
+/// The text of a source; `None` for the kernel, which is the default.
 pub(super) fn evidence_text(evidence: &Evidence) -> Option<String> {
     (*evidence != Evidence::Sysfs).then(|| evidence.to_string())
 }
@@ -50,7 +50,7 @@ pub(super) fn evidence(field: &'static str, text: Option<&String>) -> Result<Evi
     text.map_or(Ok(Evidence::Sysfs), |text| value(field, text))
 }
 
-/// As many digits as the number is written with.
+/// Parses a hexadecimal number with exactly this number of digits.
 pub(super) fn hex(field: &'static str, text: &str, digits: usize) -> Result<u32, SpecError> {
     u32::from_str_radix(text, 16)
         .ok()
@@ -58,7 +58,7 @@ pub(super) fn hex(field: &'static str, text: &str, digits: usize) -> Result<u32,
         .ok_or_else(|| unexpected(field, text))
 }
 
-/// `15b3:101e`.
+/// Parses `15b3:101e`.
 pub(super) fn id(field: &'static str, text: &str) -> Result<(u16, u16), SpecError> {
     let half = |text| u16::try_from(hex(field, text, 4)?).map_err(|_| unexpected(field, text));
     let (vendor, device) = text.split_once(':').ok_or_else(|| unexpected(field, text))?;

@@ -1,5 +1,5 @@
-//! A machine at rest: nothing of any pod is on it, and the host has everything back.
-//! And its end, after which nothing of it is there.
+//! Checks a machine for leaks: nothing of any pod may be left, and the host must have everything
+//! back. Also removes the machine at its end.
 
 use std::{
     fs,
@@ -20,16 +20,16 @@ use crate::{
     },
 };
 
-/// The kubelet looks once a minute for claims whose pods went away unseen
+/// The kubelet looks once a minute for claims of pods that disappeared unnoticed
 /// (`defaultReconcilePeriod` of its DRA manager).
 const ORPHANS: Duration = Duration::from_mins(2);
 
 impl Machine {
-    /// Waits until the machine is as it was when it began: no claim, no sandbox, and the
-    /// host's interfaces as they were.
-    pub async fn comes_to_rest(&self) -> anyhow::Result<()> {
+    /// Waits until the machine is as at the start: no claims, no sandboxes, and the host's
+    /// interfaces restored.
+    pub async fn wait_until_clean(&self) -> anyhow::Result<()> {
         if self.kubelet.is_none() {
-            // Whoever plays it has the driver's answer.
+            // A test that acts as the kubelet has already received the driver's response.
             self.nothing_left()?;
         }
         eventually(ORPHANS, async || {
@@ -39,14 +39,14 @@ impl Machine {
         .await
     }
 
-    /// Nothing of any claim is there.
+    /// Checks that nothing of any claim is left.
     pub fn nothing_left(&self) -> anyhow::Result<()> {
         let left = self.driver_files()?;
         anyhow::ensure!(left.is_empty(), "left: {left:?}");
         Ok(())
     }
 
-    /// What is there of pods, and what the host lacks.
+    /// What is left of pods, and what the host lacks.
     fn left(&self) -> anyhow::Result<String> {
         let files = self.driver_files()?;
         if !files.is_empty() {
@@ -64,9 +64,8 @@ impl Machine {
         Ok(if tasks.is_empty() { String::new() } else { format!("sandboxes run: {tasks:?}") })
     }
 
-    /// Everything that the driver keeps on this machine: CDI specs, claims,
-    /// attach records, what a write that was cut short has left, and the claims of
-    /// its checkpoint.
+    /// All files of the driver on this machine: CDI specs, claims, attach records, incomplete
+    /// writes, and the claims in its checkpoint.
     pub fn driver_files(&self) -> anyhow::Result<Vec<String>> {
         let mut left = names_in(&self.folder.path().join("cdi"));
         left.extend(names_in(&self.plugin_dir().join("claims")));
@@ -87,13 +86,13 @@ impl Machine {
         Ok(left)
     }
 
-    /// The first processes of all sandboxes and containers, by containerd's word.
+    /// The first processes of all sandboxes and containers, from containerd.
     pub fn tasks(&self) -> anyhow::Result<Vec<i32>> {
         let ctr = crate::binaries::node("ctr")?;
         let socket = containerd::socket(self.folder.path());
         let (ctr, socket) = (ctr.display(), socket.display());
         let listed = shell(&format!("{ctr} --address {socket} --namespace k8s.io tasks list"))?;
-        // `TASK PID STATUS`, under a head.
+        // The output is `TASK PID STATUS` below a header.
         let pids = listed.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
         Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
     }
@@ -101,18 +100,18 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // The kubelet first: it would start anew what ends.
+        // The kubelet first, since it would restart the others.
         self.kubelet = None;
         self.driver = None;
         self.containerd = None;
-        // What a test that failed has left; one that passed has left nothing.
+        // Only a failed test leaves anything.
         end_sandboxes(self.folder.path());
         unmount(self.folder.path());
     }
 }
 
-/// Kills what runs under the shims of the containerd whose state is in this folder, and
-/// the shims, and removes their networks' names.
+/// Kills the containers and shims of the containerd whose state is in this folder, and removes the
+/// names of their networks.
 fn end_sandboxes(folder: &Path) {
     let folder = folder.display().to_string();
     let processes = processes();
@@ -120,7 +119,7 @@ fn end_sandboxes(folder: &Path) {
     let shims: Vec<i32> = processes.iter().filter(is_shim).map(|shim| shim.id).collect();
     let inside = processes.iter().filter(|process| shims.contains(&process.parent));
     for id in inside.map(|process| process.id).chain(shims.iter().copied()) {
-        // It may have ended.
+        // The process may have ended.
         let _ = Pid::from_raw(id).map(|pid| kill_process(pid, Signal::KILL));
     }
     for name in names_in(Path::new(NAMED)) {
@@ -147,10 +146,10 @@ fn processes() -> Vec<Process> {
     entries.filter_map(|entry| process(entry.path())).collect()
 }
 
-/// Unmounts all below a folder, which can be removed then.
+/// Unmounts everything below a folder, so that it can be removed.
 fn unmount(folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // `proc_pid_mountinfo(5)`: the fifth field is where it is mounted.
+    // `proc_pid_mountinfo(5)`: the fifth field is the mount point.
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     let below: Vec<_> = points.filter(|point| Path::new(point).starts_with(folder)).collect();
     for point in below.into_iter().rev() {

@@ -7,7 +7,7 @@ use clap::Parser;
 use crate::claims::Alignment;
 use crate::communication::Published;
 
-/// The loads that are compared where none is given.
+/// The loads that are compared by default.
 pub const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
 /// The load of `-o json` where none is given.
 pub const LOAD: f64 = 0.85;
@@ -69,7 +69,7 @@ pub enum Output {
 }
 
 impl Args {
-    /// The loads to compare; `None` is the trace as it is.
+    /// The loads to compare; `None` keeps the times of the trace.
     pub fn loads(&self) -> Vec<Option<f64>> {
         match (self.load.as_slice(), self.nodes, self.output) {
             ([], Some(_), _) => vec![None],

@@ -1,4 +1,4 @@
-//! The comparison: every policy on the same jobs, the same claims and the same cluster.
+//! Compares all policies on the same jobs, claims and cluster.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -29,10 +29,11 @@ pub enum CompareError {
     /// A machine cannot be read.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A claim cannot be made or placed.
+    /// A claim could not be planned or placed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// The machines have GPUs of several drivers, and a claim names one.
+    /// The machines have GPUs of several drivers, but a claim can request only one
+    /// driver's.
     #[error(
         "machines `{0}` and `{1}` have GPUs of different drivers; one claim cannot be for both"
     )]
@@ -49,19 +50,19 @@ pub enum CompareError {
     },
 }
 
-/// The claims, the cluster and the jobs of one load.
+/// The claims, the cluster and the jobs for one load.
 #[derive(Debug)]
 pub struct Scene {
-    /// The load, where one was given.
+    /// The load, if one was given.
     pub load: Option<f64>,
     /// The claims of the pods.
     pub claims: Arc<Claims>,
     /// The idle cluster.
     pub cluster: Cluster,
-    /// The jobs, once for each replay: the trace begun at moments that divide its span equally,
-    /// the first as it is.
+    /// The jobs of each replay: the trace begun at equally spaced moments, the first at
+    /// its own beginning.
     pub workloads: Vec<Workload>,
-    /// How long jobs run.
+    /// The model of run times.
     pub communication: Communication,
 }
 
@@ -133,7 +134,7 @@ impl Scene {
         }
     }
 
-    /// Replays one of the workloads under a policy. The placer is one for these claims.
+    /// Replays one of the workloads under a policy. The placer must be for these claims.
     pub fn replay(
         &self,
         workload: &Workload,
@@ -147,14 +148,14 @@ impl Scene {
         replay(workload, cluster, &mut *policy, &mut draw, placer, self.communication)
     }
 
-    /// How many jobs no fabric can hold.
+    /// The number of jobs that are too large for any fabric.
     pub fn too_large(&self) -> usize {
         self.workloads.first().map_or(0, |workload| workload.too_large)
     }
 }
 
-/// Replays every scene, all of the same claims, under every policy, on all processors. The replays of a scene draw by
-/// seeds that count on from `seed`.
+/// Replays all scenes, which must have the same claims, under every policy, on all
+/// processors. The replays of a scene use consecutive seeds from `seed`.
 pub fn compare(scenes: &[Scene], seed: u64) -> Result<Vec<Comparison>, ClaimError> {
     let runs: Vec<_> = scenes
         .iter()
@@ -181,7 +182,7 @@ pub fn compare(scenes: &[Scene], seed: u64) -> Result<Vec<Comparison>, ClaimErro
     Ok(comparisons)
 }
 
-/// Answers in the order of the questions; each thread has a memory of its own.
+/// Computes answers in the order of the questions. Each thread has its own memory.
 fn in_parallel<Q: Sync, A: Send, M>(
     questions: &[Q],
     memory: impl Fn() -> M + Sync,

@@ -1,6 +1,6 @@
-//! Writes the PCI ID database as one text with an index, for `src/facts/pci_names.rs`: a table
-//! of strings would be some 20,000 pointers, which every start of the driver relocates
-//! and holds in memory for the few names that it wants.
+//! Writes the PCI ID database as one text with an index, for `src/facts/pci_names.rs`. A
+//! table of strings would have some 20,000 pointers, which every start of the driver
+//! would relocate and keep in memory for the few names that it needs.
 
 use pci_ids::{Vendor, Vendors};
 use std::fmt::Write;
@@ -25,6 +25,6 @@ fn main() -> io::Result<()> {
 }
 
 fn line(text: &mut String, line: &str) {
-    // A String takes all that is written.
+    // Writing to a String cannot fail.
     let _ = writeln!(text, "{line}");
 }

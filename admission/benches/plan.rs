@@ -1,4 +1,4 @@
-//! A new plan on a large cluster: 5,000 nodes of three shapes.
+//! Makes a new plan on a large cluster: 5,000 nodes of three shapes.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark may panic")]
 

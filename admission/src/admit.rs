@@ -1,5 +1,5 @@
-//! A pod in, a verdict out: what admission does, without a server.
-//! `kubectl dranet plan` calls the same function.
+//! Admits one pod: takes a pod, returns a verdict. Needs no server; `kubectl dranet plan`
+//! calls the same function.
 
 use crate::denial::Denial;
 use crate::fabric::{self, JoinedGroup};
@@ -18,73 +18,74 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use serde_json::Value;
 
-/// What becomes of a pod that is let through.
+/// The result for an admitted pod.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// The pod as it will be.
+    /// The pod after the rewrite.
     pub pod: Value,
-    /// The template that the pod refers to and the plan that made it; `None`
-    /// where the pod asks for nothing of ours or has been rewritten before.
+    /// The new plan and its template. `None` if the pod has no annotation for it or was
+    /// rewritten before.
     pub planned: Option<Planned>,
-    /// The template that the pod refers to, made now or before.
+    /// The template that the pod refers to, new or existing.
     pub template: Option<ObjectKey>,
-    /// What a person would want to know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// A plan and the object that it needs.
+/// A plan and its template.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The decision.
+    /// The plan.
     pub plan: Plan,
     /// Its template, without a namespace.
     pub template: ResourceClaimTemplate,
 }
 
-/// A pod is refused, or could not be read.
+/// A pod is denied, or could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError {
-    /// The user can do something about it.
+    /// Denied for a reason that the user can fix.
     #[error("{0}")]
     Denied(Denial),
-    /// The JSON is not that of a pod.
+    /// The JSON is not a pod.
     #[error("failed to read the pod")]
     Malformed(#[source] serde_json::Error),
 }
 
-/// What is said of a pod that is let through for machines that nobody has seen.
+/// Warning on a pod that is admitted although no machine is known.
 const UNKNOWN: &str = "no machine with GPUs and NICs is known yet: the claim ties them by \
                        resource.kubernetes.io/numaNode, and the pod waits for a node whose drivers \
                        both publish it";
 
-/// What is found of a pod before its plan is known.
+/// A pod after all checks that need no plan.
 #[derive(Debug)]
 pub enum Begun {
-    /// It needs no plan.
+    /// The verdict needs no plan.
     Decided(Box<Verdict>),
-    /// It does.
+    /// A plan is needed.
     NeedsPlan(Box<Pending>),
 }
 
-/// A pod that waits for its plan.
+/// A pod that is waiting for its plan.
 #[derive(Debug)]
 pub struct Pending {
-    /// What it asks for.
+    /// What the pod requests.
     pub intent: Intent,
-    /// Where it may run.
+    /// Constraints of the pod on its node.
     pub placement: Placement,
-    /// As it was before it was ever rewritten.
+    /// The pod before any rewrite.
     pod: Value,
     typed: Pod,
     resources: GpuResources,
     namespace: String,
     group: Option<JoinedGroup>,
-    /// The template that was decided on before, where the pod is as it was then.
+    /// The template of an earlier decision, if the pod's annotations have not changed
+    /// since.
     template: Option<String>,
     warnings: Vec<String>,
 }
 
-/// Decides on a pod.
+/// Decides on a pod: calls [`begin`] and, if needed, makes the plan.
 pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict, AdmitError> {
     match begin(pod, view, policy)? {
         Begun::Decided(verdict) => Ok(*verdict),
@@ -95,7 +96,8 @@ pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict
     }
 }
 
-/// Everything about a pod but its plan, which may take much longer than the rest.
+/// Checks a pod, up to the point where it needs a plan. A plan can take much longer than
+/// everything else.
 pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, AdmitError> {
     let decided = |verdict| Ok(Begun::Decided(Box::new(verdict)));
     let typed = typed_of(pod)?;
@@ -112,8 +114,8 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         }
     }
     let template = own.filter(|_| !is_edited).map(str::to_owned);
-    // A copy from elsewhere or with edited annotations, or restored when its template was
-    // gone: decided anew.
+    // The template is not in this namespace, or the annotations were edited: restore the
+    // original pod and decide again.
     let (typed, pod) = match own {
         Some(_) => {
             let pod = rewrite::original(pod, &resources);
@@ -144,8 +146,8 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
 }
 
 impl Pending {
-    /// The verdict with this plan. `created` says how many pods got a template so lately that
-    /// their claims may not be in the view.
+    /// Completes the verdict with this plan. `created` returns how many pods got a
+    /// template so recently that their claims may be missing in the view.
     pub fn finish(
         self,
         plan: Plan,
@@ -156,7 +158,7 @@ impl Pending {
         let Self { intent, placement, pod, typed, resources, namespace, group, template, .. } =
             self;
         let mut warnings = self.warnings;
-        // What was decided before stays, also where the template is not in the view yet.
+        // An earlier decision stays, even if its template is not in the view yet.
         let kept = template.and_then(|template| pin::kept(&plan, &template));
         let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
         warnings.extend(intent::memlock(&typed, &intent));
@@ -197,8 +199,8 @@ impl Pending {
     }
 }
 
-/// The cells that the claim of a rewritten pod is pinned to, where nothing is free for it, and
-/// others that have free devices.
+/// For a rewritten pod whose pinned cells have no free devices: those cells, and other
+/// cells that have some.
 pub fn free_elsewhere(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<(String, String)> {
     let resources = GpuResources::of(pod, view);
     let pod = serde_json::to_value(pod).ok()?;

@@ -1,9 +1,9 @@
-//! What a claim costs the scheduler at worst: the allocator's own search, run on
-//! every distinct machine, empty and in the states in which searches are long.
+//! Measures a claim's worst-case cost for the scheduler: runs the allocator's own search
+//! on every distinct machine, empty and in states with long searches.
 //!
-//! A search is longest where almost enough is free. The states here leave free,
-//! of each kind of device: all, all but one, every other one, one too few from
-//! either end, and one too few in every cell.
+//! A search is longest if almost enough devices are free. The states leave free, of each
+//! kind of device: all, all but one, every other one, one too few from either end, and
+//! one too few in every cell.
 
 use crate::demand::Demand;
 use crate::nearness::Nearness;
@@ -16,21 +16,21 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::PciAddress;
 
-/// A claim cannot be used.
+/// The claim cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CostError {
-    /// It takes more steps than allowed.
+    /// The search takes more steps than allowed.
     #[error("more than {0} search steps on one node")]
     OverBudget(u64),
-    /// The scheduler would fail on it.
+    /// The scheduler would fail on the claim.
     #[error("the scheduler would refuse it: {0}")]
     Refused(String),
-    /// It cannot be read back.
+    /// The claim cannot be parsed.
     #[error("failed to read the claim")]
     Unreadable(#[source] WireError),
 }
 
-/// The most steps that the claim takes on any machine in any of the states.
+/// The most steps that the claim takes on any machine in any state.
 pub(crate) fn worst(
     view: &ClusterView,
     machines: &[Machine<'_>],
@@ -59,7 +59,7 @@ pub(crate) fn worst(
     Ok(worst)
 }
 
-/// The states, each once.
+/// The distinct states of a machine.
 fn states(machine: &Machine<'_>, demand: &Demand, nearness: Nearness) -> Vec<AllocatedState> {
     let cells = nearness.cells(machine);
     let devices = &machine.devices;
@@ -79,8 +79,8 @@ fn states(machine: &Machine<'_>, demand: &Demand, nearness: Nearness) -> Vec<All
     pairs.map(|(gpus, nics)| busy(&devices.gpus, gpus, &devices.nics, nics)).collect()
 }
 
-/// The devices that are free in each state: `wanted` are asked for in all, and
-/// `of_block` of them of one cell.
+/// The free devices in each state. The claim requests `wanted` devices in total,
+/// `of_block` of them from one cell.
 pub(crate) fn free_sets<T: Ord + Copy>(
     all: &[T],
     cells: &[Vec<T>],

@@ -1,10 +1,11 @@
-//! Whole CPUs on the NUMA node of the GPUs and NICs, where a CPU driver publishes them.
+//! Requests whole CPUs on the NUMA node of the GPUs and NICs, if a CPU driver publishes
+//! them.
 //!
-//! dra-driver-cpu publishes a device for each NUMA node (`cpuDeviceMode: grouped`, grouped by
-//! NUMA node, its default), with the standard attribute `numaNode` and the capacity
+//! dra-driver-cpu publishes one device per NUMA node (`cpuDeviceMode: grouped`, grouped
+//! by NUMA node, its default), with the standard attribute `numaNode` and the capacity
 //! `dra.cpu/cpu`, of which a claim takes a part. NICs publish the same attribute, so a
-//! constraint ties both; GPUs follow the NICs by the join of the plan. A claim for CPUs serves
-//! one container, whose CPU requests and limits are the same number (its
+//! constraint ties CPUs to NICs; the plan's join ties GPUs to NICs. A claim for CPUs
+//! serves one container whose CPU requests and limits are equal (its
 //! `docs/user/workload-requirements.md`).
 
 use crate::demand::Demand;
@@ -20,8 +21,8 @@ use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceRequest, ExactD
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// Keeps of each machine the NICs on whose NUMA node a block finds enough CPUs, and the machines
-/// that are left with any.
+/// Drops NICs on NUMA nodes with too few CPUs for a block, and machines without remaining
+/// NICs.
 pub(crate) fn keep_near_cpus(
     intent: &Intent,
     demand: &Demand,
@@ -64,7 +65,7 @@ pub(crate) fn keep_near_cpus(
     }))
 }
 
-/// Adds the CPUs of each block of a claim, tied to its NICs.
+/// Adds the CPUs of each block to a claim, tied to the block's NICs.
 pub(crate) fn add(intent: &Intent, demand: &Demand, parts: &mut ClaimParts) {
     numa_beside::add(demand, parts, intent.cpus, ["cpus", "cpu"], request);
 }

@@ -1,10 +1,10 @@
-//! The demand as a claim sees it: blocks of GPUs and NICs that belong together,
-//! and the names of the requests for them.
+//! The demand as blocks of GPUs and NICs that belong together, and the names of the
+//! requests for them.
 //!
-//! Where each GPU has its own NICs and "near" means "of one cell", blocks may be
-//! put together: any GPU of a cell is near any NIC of it, so that six pairs over
-//! cells of four are the same as blocks of one, two and three pairs. Fewer
-//! blocks make a far shorter search.
+//! If each GPU has its own NICs and "near" means "in the same cell", blocks can be
+//! merged: any GPU of a cell is near any NIC of it, so six pairs on cells of four are
+//! equivalent to blocks of one, two and three pairs. Fewer blocks make the search much
+//! shorter.
 
 mod coarse;
 
@@ -13,41 +13,41 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use topology_graph::Cell;
 
-/// Blocks that are looked at for putting them together: GPUs of the largest
-/// machines. The ways to spread more of them over cells grow too fast.
+/// Largest number of blocks for which merging is tried: the GPUs of the largest machines.
+/// The number of ways to spread more of them over cells grows too fast.
 const TOGETHER_MAX: u32 = 8;
 
-/// Blocks of equal size, some of them asked for together. A group is one block;
-/// where each GPU has its own NICs, each GPU with them is one.
+/// Blocks of equal size, some of them merged. A group is one block; if each GPU has its
+/// own NICs, each GPU with its NICs is a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// How many blocks.
+    /// Number of blocks.
     pub(crate) blocks: u32,
-    /// GPUs of a block.
+    /// GPUs per block.
     pub(crate) gpus: u32,
-    /// NICs of a block.
+    /// NICs per block.
     pub(crate) nics: u32,
-    /// How many blocks are asked for together; the sum is all of them.
+    /// How many blocks each request covers; they add up to `blocks`.
     sizes: Vec<u32>,
-    /// The GPUs of the pod in the parts that containers get; a part is a request.
+    /// The pod's GPUs in contiguous parts; each part is one request.
     parts: Vec<Range<u32>>,
 }
 
-/// Requests for the devices of one or more blocks.
+/// Requests for the devices of one or more merged blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// Name of the request for the NICs, and how many.
+    /// Name and count of the request for NICs.
     pub(crate) nics: (String, u32),
-    /// Names of the requests for GPUs, and how many each is for.
+    /// Names and counts of the requests for GPUs.
     pub(crate) gpus: Vec<(String, u32)>,
 }
 
-/// What a container may use of the claim.
+/// The part of the claim that a container may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The container.
     pub container: String,
-    /// The requests; `None` is the whole claim.
+    /// Names of the requests; `None` means the whole claim.
     pub requests: Option<Vec<String>>,
 }
 
@@ -68,22 +68,22 @@ impl Demand {
         }
     }
 
-    /// GPUs of the pod.
+    /// Total number of GPUs.
     pub(crate) fn all_gpus(&self) -> u32 {
         self.blocks * self.gpus
     }
 
-    /// NICs of the pod.
+    /// Total number of NICs.
     pub(crate) fn all_nics(&self) -> u32 {
         self.blocks * self.nics
     }
 
-    /// How many blocks each of [`Self::requests`] is for.
+    /// How many blocks each of [`Self::requests`] covers.
     pub(crate) fn sizes(&self) -> &[u32] {
         &self.sizes
     }
 
-    /// The requests, block by block.
+    /// The requests of each block or merged group of blocks.
     pub(crate) fn requests(&self) -> Vec<Block> {
         if self.blocks > 1 {
             let block = |(i, size): (usize, &u32)| Block {
@@ -97,8 +97,8 @@ impl Demand {
         vec![Block { nics: ("nics".to_owned(), self.nics), gpus }]
     }
 
-    /// The same with blocks put together, for machines with these cells; `None`
-    /// where that is nothing new, or where containers have GPUs of their own.
+    /// The same demand with merged blocks, for machines with these cells. `None` if
+    /// nothing can be merged, or if containers have GPUs of their own.
     pub(crate) fn together(&self, shares: &[Share], machines: &[Vec<Cell>]) -> Option<Self> {
         let all = 0..self.all_gpus();
         let in_common = shares.iter().all(|share| share.gpus == all || share.gpus.is_empty());
@@ -111,7 +111,7 @@ impl Demand {
         Some(self.in_sizes(&sizes))
     }
 
-    /// The same with so many blocks put together each; the sum is all of them.
+    /// The same demand with blocks merged to these sizes, which must add up to `blocks`.
     pub(crate) fn in_sizes(&self, sizes: &[u32]) -> Self {
         if self.blocks == 1 {
             return self.clone();
@@ -124,8 +124,8 @@ impl Demand {
         Self { sizes: sizes.to_vec(), parts: cuts.collect(), ..self.clone() }
     }
 
-    /// Every way to spread the blocks over cells that have room for so many each: how many
-    /// are in each cell.
+    /// Every way to spread the blocks over cells with these capacities, as the number of
+    /// blocks in each cell.
     pub(crate) fn spreads(&self, rooms: &[usize]) -> Vec<Vec<usize>> {
         coarse::splits(self.blocks as usize, rooms)
     }
@@ -138,8 +138,9 @@ impl Demand {
         }
     }
 
-    /// The same devices by plain counts, as one block. `None` where containers
-    /// have GPUs of their own: which NICs are whose could not be said.
+    /// The same devices as plain counts in a single block. `None` if containers have GPUs
+    /// of their own, because then the claim could not say which NICs belong to which
+    /// container.
     pub(crate) fn as_counts(&self, shares: &[Share]) -> Option<Self> {
         let all = 0..self.all_gpus();
         let in_common = shares.iter().all(|share| share.gpus == all || share.gpus.is_empty());
@@ -152,7 +153,7 @@ impl Demand {
         })
     }
 
-    /// What each container may use.
+    /// The part of the claim that each container may use.
     pub(crate) fn grants(&self, shares: &[Share]) -> Vec<Grant> {
         let grant = |share: &Share| {
             let is_in =
@@ -166,8 +167,8 @@ impl Demand {
         shares.iter().map(grant).collect()
     }
 
-    /// Requests of the parts; the NICs of a group are for all, those of a pair
-    /// go with its GPU, and all go to a container that has no GPU.
+    /// Request names of these parts. All parts get the NICs of a group; a GPU of a pair
+    /// gets its own NICs; a container without GPUs gets all NICs.
     fn names(&self, parts: &[usize]) -> Vec<String> {
         let gpus = parts.iter().map(|part| self.part_name(*part));
         let nics: Vec<_> = self.requests().into_iter().map(|block| block.nics.0).collect();
@@ -177,18 +178,18 @@ impl Demand {
         gpus.chain(nics).collect()
     }
 
-    /// How many blocks a cell can serve.
+    /// How many blocks the cell can serve.
     pub(crate) fn capacity(&self, cell: &Cell) -> usize {
         (cell.gpus.len() / self.gpus as usize).min(cell.nics.len() / self.nics as usize)
     }
 
-    /// Whether the cells can serve the whole demand when nothing is in use.
+    /// Whether the cells can serve the whole demand while nothing is in use.
     pub(crate) fn fits(&self, cells: &[Cell]) -> bool {
         cells.iter().map(|cell| self.capacity(cell)).sum::<usize>() >= self.blocks as usize
     }
 }
 
-/// The pod's GPUs, cut wherever a container's share begins or ends.
+/// Splits the pod's GPUs wherever a container's share begins or ends.
 fn parts(intent: &Intent) -> Vec<Range<u32>> {
     let shares = intent.shares.iter().filter(|share| !share.gpus.is_empty());
     let mut cuts: BTreeSet<u32> =

@@ -1,8 +1,8 @@
-//! A refusal that a person can act on.
+//! A denial that the user can act on.
 
 use std::fmt;
 
-/// Why a pod is refused: annotation, value, what is allowed, and what is there.
+/// Why a pod is denied: annotation, value, reason, and allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     annotation: &'static str,
@@ -12,20 +12,20 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// A refusal of `annotation: "value"`. `why` says what is wrong with it or
-    /// what the cluster has.
+    /// Denies `annotation: "value"`. `why` says what is wrong with the value, or what the
+    /// cluster lacks.
     pub fn new(annotation: &'static str, value: impl Into<String>, why: impl Into<String>) -> Self {
         Self { annotation, value: value.into(), why: why.into(), allowed: None }
     }
 
-    /// Adds what would be allowed.
+    /// Adds the allowed values.
     #[must_use]
     pub fn allowed(mut self, allowed: impl Into<String>) -> Self {
         self.allowed = Some(allowed.into());
         self
     }
 
-    /// The annotation that is refused.
+    /// The annotation that is denied.
     pub fn annotation(&self) -> &'static str {
         self.annotation
     }
@@ -35,7 +35,7 @@ impl Denial {
         &self.value
     }
 
-    /// What would be allowed, where that can be said.
+    /// The allowed values, if known.
     pub fn what_is_allowed(&self) -> Option<&str> {
         self.allowed.as_deref()
     }

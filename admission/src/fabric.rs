@@ -1,10 +1,10 @@
-//! Jobs whose pods belong on one fabric: which group a pod is of.
+//! Determines the group of a pod whose job belongs on one fabric.
 //!
-//! Nothing is placed here. The pod gets its group as a label and a scheduling
-//! gate; the fabric controller waits for the group, chooses, and lifts the gate. Or it gets a
-//! `PodGroup`, which the fabric controller makes and the scheduler places. A pod whose own
-//! `PodGroup` has a topology constraint on the label of fabrics gets neither: the scheduler
-//! places such a group by itself.
+//! Nothing is placed here. The pod gets its group as a label, and a scheduling gate: the
+//! fabric controller waits for the group, chooses a fabric, and removes the gates. Or it
+//! gets a `PodGroup`, which the fabric controller creates and the scheduler places. A pod
+//! whose own `PodGroup` has a topology constraint on the fabric label gets neither,
+//! because the scheduler already places such a group.
 
 use crate::denial::Denial;
 use crate::intent::{Fabric, Intent};
@@ -16,13 +16,13 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Digits of a group's label; two groups of one cluster do not meet by chance.
+/// Hex digits in a group's label, enough to make collisions within a cluster improbable.
 const DIGITS: usize = 16;
 
-/// Labels and annotations by which a job of several controllers tells its pods: the
-/// Jobs of a `JobSet`, the stateful sets of a `LeaderWorkerSet`, launcher and workers
-/// of an `MPIJob`, the `PodGroup` of scheduler-plugins and of Volcano. Such a pod's
-/// own controller is only a part of the job.
+/// Labels and annotations that identify a job with several controllers: the Jobs of a
+/// `JobSet`, each StatefulSet of a `LeaderWorkerSet`, launcher and workers of an
+/// `MPIJob`, the `PodGroup` of scheduler-plugins and of Volcano. The controller of such a
+/// pod owns only a part of the job.
 const JOB_LABELS: [&str; 5] = [
     job_label::JOB_SET,
     job_label::LEADER_WORKER_GROUP,
@@ -31,10 +31,10 @@ const JOB_LABELS: [&str; 5] = [
     job_label::VOLCANO_GROUP,
 ];
 
-/// The group of a pod as a label value: equal for all pods of the job, and for
-/// no others in the cluster. `None` where nothing says what job it is.
+/// The group of a pod as a label value: equal for all pods of the job and for no others
+/// in the cluster. `None` if nothing identifies the pod's job.
 ///
-/// A pure function of the pod as it is created; a later look gives the same.
+/// Depends only on the pod as it was created, so a later call returns the same.
 pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
     let metadata = &pod.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
@@ -59,27 +59,27 @@ pub fn group(pod: &Pod, fabric: &Fabric) -> Option<String> {
     }
 }
 
-/// Who puts the pods of a job on one fabric.
+/// The component that puts the pods of a job on one fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FabricPlacement {
-    /// Nobody: pods that ask for it are denied.
+    /// None: pods that request it are denied.
     Off,
-    /// The fabric controller, which lifts the scheduling gates of the pods.
+    /// The fabric controller, which removes the scheduling gates of the pods.
     Gates,
-    /// kube-scheduler, by `PodGroup`s that the fabric controller makes.
+    /// kube-scheduler, by `PodGroup`s that the fabric controller creates.
     PodGroups,
 }
 
-/// A group that a pod joins.
+/// The group that a pod joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JoinedGroup {
     /// The value of the pod's label.
     pub(crate) label: String,
-    /// Whether the scheduler places it, as a `PodGroup`.
+    /// Whether the scheduler places it as a `PodGroup`.
     pub(crate) is_pod_group: bool,
 }
 
-/// The group of a pod that asks for one, where this cluster can keep it.
+/// The group of a pod that requests one, or a denial if this cluster cannot place it.
 pub(crate) fn check(
     pod: &Pod,
     intent: &Intent,
@@ -109,8 +109,8 @@ pub(crate) fn check(
     label.map(|label| Some(JoinedGroup { label, is_pod_group }))
 }
 
-/// Why the pod cannot join a `PodGroup` of ours. An API server without them would drop the
-/// field, and the pods of a job would go anywhere.
+/// Why the pod cannot join a `PodGroup`. An API server without PodGroups would drop the
+/// field, and the job's pods would be scheduled on any nodes.
 fn check_pod_group(pod: &Pod, view: &ClusterView) -> Result<(), String> {
     if !view.pod_groups().is_served() {
         return Err(
@@ -133,8 +133,8 @@ fn check_pod_group(pod: &Pod, view: &ClusterView) -> Result<(), String> {
     }
 }
 
-/// Returns true if the scheduler itself puts all pods of the pod's group on one fabric: the
-/// group's topology constraint names the label of nodes.
+/// Returns true if the scheduler itself puts the pod's group on one fabric: the group's
+/// topology constraint names the fabric label of nodes.
 fn is_placed_by_scheduler(pod: &Pod, view: &ClusterView) -> Result<bool, Denial> {
     let groups = view.pod_groups();
     let Some(name) = pod_group(pod).filter(|_| groups.is_served()) else { return Ok(false) };
@@ -153,13 +153,13 @@ fn is_placed_by_scheduler(pod: &Pod, view: &ClusterView) -> Result<bool, Denial>
     Ok(keys.iter().any(|key| key == label::NODE_FABRIC))
 }
 
-/// The group of the workload API of Kubernetes itself.
+/// The pod's group in the workload API of Kubernetes.
 fn pod_group(pod: &Pod) -> Option<&String> {
     pod.spec.as_ref()?.scheduling_group.as_ref()?.pod_group_name.as_ref()
 }
 
-/// A fabric can be chosen only where NICs tell theirs, or an operator has said which
-/// a node is on.
+/// Denies the pod unless fabrics are known: from an attribute of the NICs, or from a
+/// label that the operator has set on nodes.
 pub(crate) fn check_machines(
     intent: &Intent,
     machines: &[Machine<'_>],
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(of(None), None);
     }
 
-    /// A JobSet has a Job for each replica, a `LeaderWorkerSet` a StatefulSet.
+    /// A `JobSet` has a Job per replica, a `LeaderWorkerSet` a StatefulSet per group.
     #[test]
     fn pods_of_several_controllers_are_told_by_their_label() {
         for label in JOB_LABELS {

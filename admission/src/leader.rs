@@ -17,7 +17,7 @@ use cluster_model::retention::Retention;
 use serve::readiness::Readiness;
 use std::time::Duration;
 
-/// Why a write of the leader's was not made.
+/// A write of the leader failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaderError {
     /// An object could not be read.
@@ -29,29 +29,30 @@ pub(crate) enum LeaderError {
     /// A certificate could not be made.
     #[error(transparent)]
     Certificate(#[from] serve::authority::CertificateError),
-    /// A machine could not be packed.
+    /// A machine could not be encoded.
     #[error("failed to remember node `{node}`")]
     Machine { node: String, source: cluster_model::remembered::RememberedError },
 }
 
-/// The leader's work and what it works with.
+/// The leader's tasks and their inputs.
 pub(crate) struct Leader {
     pub(crate) templates: Templates,
     pub(crate) policy: Policy,
-    /// Namespace of its own objects.
+    /// Namespace of the webhook's own objects.
     pub(crate) namespace: String,
-    /// Names of the certificate that it keeps; `None` where files hold one.
+    /// Names for the certificate that the leader maintains; `None` if the certificate
+    /// comes from files.
     pub(crate) names: Option<Vec<String>>,
-    /// For how long a template that nobody refers to stays.
+    /// How long a template without references is kept.
     pub(crate) keep_unused: Duration,
-    /// For how long machines are remembered.
+    /// How long machines are remembered.
     pub(crate) retention: Retention,
     pub(crate) metrics: Metrics,
 }
 
 impl Leader {
-    /// Works until dropped. What is decided from the view waits until `synced`:
-    /// what it does not show would be taken for unused.
+    /// Works until dropped. Tasks that decide from the view wait until `synced`: while
+    /// the view is incomplete, used templates would look unused.
     pub(crate) async fn work(&self, synced: &Readiness) {
         let from_view = async {
             synced.ready().await;

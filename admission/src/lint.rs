@@ -1,10 +1,10 @@
-//! What a person should know of a claim that they wrote by hand, before the
-//! scheduler finds it out pod by pod.
+//! Checks a hand-written claim for problems that the scheduler would otherwise reveal pod
+//! by pod.
 //!
-//! A plain function of the claim and the cluster. It follows the scheduler's own
-//! allocator: a selector is evaluated on every published device, a search is
-//! run, a constraint is tried with what the nodes really have. What holds
-//! whatever the claim says is the API server's to check, not ours.
+//! A pure function of the claim and the cluster. It follows the scheduler's allocator:
+//! evaluates selectors on every published device, runs the search, and tries constraints
+//! with the nodes' real devices. Rules that hold for all claims are left to the API
+//! server.
 
 mod config;
 mod constraints;
@@ -20,17 +20,17 @@ use std::cmp::Reverse;
 use std::fmt;
 use supply::Supply;
 
-/// Characters of an expression or a list that a finding repeats.
+/// Longest part of an expression or list that a finding quotes, in characters.
 const QUOTED_MAX: usize = 60;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The claim does less than it looks like, or could do it for less.
+    /// The claim does less than it seems to, or could do the same at lower cost.
     Note,
-    /// It works now, and will not always.
+    /// It works now, but may stop working.
     Warning,
-    /// No pod with this claim can be scheduled here as things are.
+    /// With the current cluster, no pod with this claim can be scheduled.
     Error,
 }
 
@@ -44,27 +44,27 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What is found.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
-    /// A DeviceClass that is not there.
+    /// A DeviceClass does not exist.
     UnknownClass,
-    /// An expression that is none.
+    /// A CEL expression does not compile.
     InvalidSelector,
-    /// An expression that fails on a device, which ends the attempt for the pod
-    /// on all nodes.
+    /// A CEL expression fails on a device, which aborts scheduling of the pod on all
+    /// nodes.
     UnguardedSelector,
-    /// A request that no node has the devices for.
+    /// No node has the devices for a request.
     NeverEnough,
-    /// A constraint that no choice of devices can satisfy.
+    /// No choice of devices satisfies a constraint.
     NeverHolds,
-    /// A constraint that every choice of devices satisfies.
+    /// Every choice of devices satisfies a constraint.
     AlwaysHolds,
-    /// A search that takes the scheduler too long.
+    /// The search takes the scheduler too long.
     OverBudget,
-    /// Configuration that the driver refuses on the node.
+    /// The driver would refuse the configuration on the node.
     RefusedConfig,
-    /// Requests that each could be met, but not together.
+    /// Each request can be satisfied alone, but not all together.
     NeverTogether,
 }
 
@@ -85,16 +85,16 @@ impl Check {
     }
 }
 
-/// One thing that a person should know.
+/// One problem of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
+    /// Its kind.
     pub check: Check,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Where in the claim it is: a request, a constraint, the whole.
+    /// Where it is in the claim: a request, a constraint, or the whole claim.
     pub place: String,
-    /// What is, and what to do.
+    /// What is wrong, and what to do.
     pub message: String,
 }
 
@@ -104,11 +104,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings on a claim, the worst first; `max_steps` is what a search may take
-/// on one node.
+/// Findings on a claim, the most severe first. `max_steps` is the search limit per node.
 ///
 /// # Errors
-/// The claim holds an amount that is none.
+/// The claim contains an invalid quantity.
 pub fn lint(
     claim: &ResourceClaimSpec,
     view: &ClusterView,
@@ -120,7 +119,7 @@ pub fn lint(
     findings.extend(selectors::check(&supply));
     findings.extend(counts::check(&supply));
     findings.extend(constraints::check(&supply));
-    // A search means something only where every single part can be met.
+    // The search is only meaningful if each part can be satisfied alone.
     if findings.iter().all(|finding| finding.severity < Severity::Error) {
         findings.extend(search::check(&supply, max_steps));
     }
@@ -128,7 +127,7 @@ pub fn lint(
     Ok(findings)
 }
 
-/// The text, cut where it is too long for a warning, on one line.
+/// The text on one line, cut if it is too long for a warning.
 fn quoted(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(QUOTED_MAX) {

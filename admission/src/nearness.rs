@@ -1,21 +1,21 @@
-//! How near the devices of a plan are: the levels of the graph, and nearer than
-//! all of them the pairs that the graph itself makes.
+//! How near the devices of a plan are to each other: the levels of the topology and,
+//! nearer than any level, the GPU-NIC pairs of the topology.
 
 use cluster_model::machines::Machine;
 use std::fmt;
 use topology_graph::{Cell, Level};
 
-/// What a plan promises.
+/// The nearness that a plan guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Nearness {
-    /// Each GPU with the NICs that the graph pairs it with.
+    /// Each GPU with the NICs that the topology pairs it with.
     Partner,
-    /// Devices of one cell of this level.
+    /// Devices in the same cell of this level.
     Level(Level),
 }
 
 impl Nearness {
-    /// All, near to far.
+    /// All values, nearest first.
     pub(crate) const ALL: [Self; 5] = [
         Self::Partner,
         Self::Level(Level::Switch),
@@ -24,10 +24,11 @@ impl Nearness {
         Self::Level(Level::Numa),
     ];
 
-    /// Devices that are this near to each other.
+    /// Groups of devices that are this near to each other.
     pub(crate) fn cells(self, machine: &Machine<'_>) -> Vec<Cell> {
         match self {
-            // Where NICs are fewer than GPUs, pairs would leave GPUs out of reach.
+            // If there are fewer NICs than GPUs, pairs would leave some GPUs without a
+            // NIC.
             Self::Partner => {
                 let pairs = machine.partners();
                 if pairs.len() < machine.devices.gpus.len() { Vec::new() } else { pairs }
@@ -36,7 +37,7 @@ impl Nearness {
         }
     }
 
-    /// What the devices of a cell have in common, for a person.
+    /// What the devices of a cell have in common, in user-facing words.
     pub(crate) fn place(self) -> &'static str {
         match self {
             Self::Partner => "pair of GPU and NICs",

@@ -1,7 +1,8 @@
-//! What a claim holds beside GPUs and NICs, on the NUMA node of the NICs: CPUs, NVMe devices.
+//! Requests devices on the NUMA node of the NICs, beside GPUs and NICs: CPUs, NVMe
+//! devices.
 //!
-//! Its driver publishes the standard attribute `numaNode`, and NICs do, so a constraint ties
-//! both; GPUs follow the NICs by the join of the plan.
+//! Their driver publishes the standard attribute `numaNode`, as NICs do, so a constraint
+//! ties them to the NICs; the plan's join ties GPUs to NICs.
 
 use crate::claim::match_attribute;
 use crate::demand::{Block, Demand};
@@ -10,16 +11,16 @@ use cluster_model::machines::{Machine, NumaAmount};
 use cluster_model::names::attribute;
 use k8s_openapi::api::resource::v1::DeviceRequest;
 
-/// What each block gets, if it can be shared out evenly.
+/// The amount per block, if it divides evenly.
 pub(crate) fn of_block(amount: u32, demand: &Demand) -> Option<u32> {
     amount.is_multiple_of(demand.blocks).then(|| amount / demand.blocks)
 }
 
-/// Keeps of each machine the NICs on whose NUMA node a block finds enough, and the machines
-/// that are left with any.
+/// Drops NICs on NUMA nodes with too little for a block, and machines without remaining
+/// NICs.
 ///
 /// # Errors
-/// Where none is left: the most that a NUMA node has, if any has some.
+/// If no machine remains: the largest amount on any NUMA node, if any has some.
 pub(crate) fn keep_near(
     machines: &mut Vec<Machine<'_>>,
     amounts: impl for<'m> Fn(&'m Machine<'_>) -> &'m Vec<NumaAmount>,
@@ -41,8 +42,8 @@ pub(crate) fn keep_near(
     if machines.is_empty() { Err(most) } else { Ok(()) }
 }
 
-/// Adds to a claim what each block gets of an amount, tied to its NICs. The request of a single
-/// block has the first name, those of several have the second with a number.
+/// Adds the amount per block to a claim, tied to the block's NICs. The request of a
+/// single block has the first name; those of several have the second name with a number.
 pub(crate) fn add(
     demand: &Demand,
     parts: &mut ClaimParts,
@@ -61,7 +62,7 @@ pub(crate) fn add(
     }
 }
 
-/// The requests for the NICs of a block: beside an anchor there is a second one.
+/// Names of the requests for a block's NICs. With an anchor there is a second one.
 fn nic_names(block: &Block, parts: &ClaimParts) -> Vec<String> {
     let own = &block.nics.0;
     let rest = format!("{own}-rest");

@@ -1,8 +1,9 @@
-//! Which of several claims a pod gets where a claim is pinned to cells: the one that most
-//! nodes can serve now, less the pods that wait for it already.
+//! Chooses the claim for a pod if its plan has several, each pinned to cells: the one
+//! that most nodes can serve now, minus the pods that already wait for it.
 //!
-//! A pinned claim does not go where devices become free later. So the choice looks at what is
-//! in use, and is made for each pod anew; all else of a plan holds until machines change.
+//! A pinned claim cannot use devices that become free elsewhere. So this choice depends
+//! on what is in use and is made for each pod; everything else in a plan is valid until
+//! machines change.
 
 use crate::plan::Plan;
 use crate::template::TEMPLATE_LABEL;
@@ -14,10 +15,11 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// One of the claims by which a pod can be served.
+/// One of the claims that can serve a pod.
 #[derive(Clone, Debug)]
 pub struct Pin {
-    /// The cells that it is pinned to; `None` is any devices, where near ones are preferred.
+    /// The cells that it is pinned to; `None` means any devices, with near ones
+    /// preferred.
     pub place: Option<String>,
     /// The claim.
     pub claim: ResourceClaimSpec,
@@ -29,8 +31,8 @@ pub struct Pin {
     pub nic_requests: Vec<String>,
 }
 
-/// The plan with the claim that is best now. `created` says how many pods got a template so
-/// lately that their claims may not be there yet.
+/// Returns the plan with the claim that is best now. `created` returns how many pods got
+/// a template so recently that their claims may be missing in the view.
 pub fn choose(
     plan: Plan,
     placement: &Placement,
@@ -54,19 +56,20 @@ pub fn choose(
     plan.pinned(index)
 }
 
-/// How a claim is asked for.
+/// Supply of and demand for one claim.
 #[derive(Clone, Copy)]
 struct Load {
-    /// Nodes that can serve one more pod by it.
+    /// Nodes that can serve one more pod with this claim.
     room: usize,
-    /// Pods that wait by it.
+    /// Pods that wait with this claim.
     waiting: usize,
-    /// Pods that have it.
+    /// All pods that have this claim.
     pods: usize,
 }
 
-/// The pinned claim with most room and of these the one with fewest pods, else any devices
-/// where these will do, else the pinned claim that fewest pods wait for; of equals the first.
+/// Chooses the pinned claim with most room and, among these, the fewest pods. If none has
+/// room: the claim for any devices, if there is one, otherwise the pinned claim with the
+/// fewest waiting pods. The first one wins ties.
 fn best(pins: &[Pin], loads: &[Load]) -> Option<usize> {
     let near = || (0..pins.len()).filter(|index| pins[*index].place.is_some());
     let free = near().filter(|index| loads[*index].room > 0);
@@ -75,14 +78,14 @@ fn best(pins: &[Pin], loads: &[Load]) -> Option<usize> {
         .or_else(|| near().min_by_key(|index| loads[*index].waiting))
 }
 
-/// The plan with the claim of this template, where it is one of its pins.
+/// Returns the plan with the claim of this template, if it is one of the plan's claims.
 pub(crate) fn kept(plan: &Plan, template: &str) -> Option<Plan> {
     let index = plan.pins.iter().position(|pin| pin.template == template)?;
     Some(plan.clone().pinned(index))
 }
 
-/// Where else a pod that waits by the claim of this template could run now: the cells that it
-/// waits for, and others that are free.
+/// For a pod that waits with the claim of this template: the cells that it waits for, and
+/// other cells that are free.
 pub fn elsewhere<'p>(
     plan: &'p Plan,
     template: &str,
@@ -104,7 +107,7 @@ pub fn elsewhere<'p>(
     Some((place, others.find(free)?.place.as_deref()?))
 }
 
-/// How many nodes can serve a claim now, by the scheduler's own allocator.
+/// How many nodes can serve a claim now, according to the scheduler's allocator.
 fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
     let Ok(claim) = Claim::from_spec(ClaimName::new("", "plan"), &pin.claim) else { return 0 };
     let nodes = view.inventory().node_names().map(|name| &**name);
@@ -114,15 +117,15 @@ fn room(pin: &Pin, placement: &Placement, view: &ClusterView) -> usize {
     found.values().filter(|it| matches!(it, Prediction::Fits { .. })).count()
 }
 
-/// How many claims were made from a template.
+/// Number of claims that were created from a template.
 #[derive(Clone, Copy, Default)]
 struct ClaimCounts {
-    /// Those without devices.
+    /// Claims without allocated devices.
     open: usize,
     all: usize,
 }
 
-/// The claims of each template, of all namespaces: its name says what it holds.
+/// Claim counts per template, over all namespaces: equal names mean equal content.
 fn claims(view: &ClusterView) -> BTreeMap<&str, ClaimCounts> {
     let mut claims: BTreeMap<&str, ClaimCounts> = BTreeMap::new();
     for (_, claim) in view.claims() {

@@ -1,5 +1,5 @@
-//! What a pod brings that would undo its claim: claims of its own, a node, limits of
-//! device plugins for NICs, another scheduler.
+//! Checks a pod for fields that would defeat its claim: claims of its own, a node name,
+//! limits for NICs of device plugins, another scheduler.
 
 use crate::claim::class_names;
 use crate::denial::Denial;
@@ -11,9 +11,9 @@ use dra_allocator::Class;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaimSpec};
 
-/// Extended resources by which device plugins offer NICs, each by the beginning of its name:
-/// k8s-rdma-shared-dev-plugin, the SR-IOV network device plugin as NVIDIA's network operator
-/// sets it up, and the plugins of AWS, Google Cloud and Alibaba Cloud.
+/// Prefixes of extended resources by which device plugins offer NICs:
+/// k8s-rdma-shared-dev-plugin, the SR-IOV network device plugin as NVIDIA's network
+/// operator configures it, and the plugins of AWS, Google Cloud and Alibaba Cloud.
 const NIC_PLUGINS: &[&str] = &[
     "rdma/",
     "mellanox.com/",
@@ -24,17 +24,18 @@ const NIC_PLUGINS: &[&str] = &[
     "aliyun/erdma",
 ];
 
-/// The scheduler of pods that name none.
+/// The scheduler of pods that do not name one.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// Refuses a pod whose claim would not be what decides which devices it gets.
+/// Denies a pod whose devices would not be decided by its claim alone.
 pub(crate) fn check(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), Denial> {
     check_node(pod, intent)?;
     check_nic_plugins(pod, intent)?;
     check_claims(pod, intent, view)
 }
 
-/// A pod that names its node is never scheduled, so no devices are allocated for it.
+/// Denies a pod with a node name: it is never scheduled, so no devices would be
+/// allocated.
 fn check_node(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
     match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
         None | Some("") => Ok(()),
@@ -45,7 +46,8 @@ fn check_node(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
     }
 }
 
-/// A NIC that a device plugin gives as well has two owners, who know nothing of each other.
+/// Denies NICs from a device plugin: device plugin and claim could hand out the same NIC
+/// without knowing of each other.
 fn check_nic_plugins(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
     let spec = pod.spec.as_ref();
     let main = spec.into_iter().flat_map(|spec| &spec.containers);
@@ -66,7 +68,8 @@ fn check_nic_plugins(pod: &Pod, intent: &Intent) -> Result<(), Denial> {
     Ok(())
 }
 
-/// A scheduler of another name may not allocate claims, and does not ask the extender.
+/// The pod's scheduler, if it is another one. It may not allocate claims, and does not
+/// call the extender.
 pub(crate) fn other_scheduler(pod: &Pod, ours: Option<&str>) -> Option<String> {
     let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref())?;
     let is_known = named.is_empty() || named == DEFAULT_SCHEDULER || Some(named) == ours;
@@ -78,7 +81,7 @@ pub(crate) fn other_scheduler(pod: &Pod, ours: Option<&str>) -> Option<String> {
     })
 }
 
-/// Refuses a pod that claims GPUs already: it would get a second set.
+/// Denies a pod that already claims GPUs, because it would get a second set.
 fn check_claims(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), Denial> {
     let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_deref());
     for entry in claims.unwrap_or_default() {
@@ -95,7 +98,7 @@ fn check_claims(pod: &Pod, intent: &Intent, view: &ClusterView) -> Result<(), De
     Ok(())
 }
 
-/// What an entry of `spec.resourceClaims` asks for, where it is known.
+/// The spec of an entry of `spec.resourceClaims`, if known.
 fn spec<'a>(
     pod: &Pod,
     entry: &core::PodResourceClaim,
@@ -109,7 +112,7 @@ fn spec<'a>(
     view.template(&key(entry.resource_claim_template_name.as_ref()?))?.spec.as_ref()
 }
 
-/// Name of the first request whose class is one of GPUs.
+/// Name of the first request with a class of GPUs.
 fn gpu_request<'a>(spec: &'a ResourceClaimSpec, view: &ClusterView) -> Option<&'a str> {
     let requests = spec.devices.as_ref().and_then(|devices| devices.requests.as_deref());
     let mut requests = requests.unwrap_or_default().iter();

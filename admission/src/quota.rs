@@ -1,6 +1,6 @@
-//! A quota on an extended resource of GPUs counts container limits, and the
-//! claim that replaces them escapes it; except where the claim's class stands
-//! for that resource, since the API server then counts the claim too.
+//! Detects claims that escape a quota. A quota on an extended resource of GPUs counts
+//! container limits, but not the claim that replaces them, unless the claim's class
+//! stands for that resource: then the API server counts the claim too.
 
 use crate::claim::class_names;
 use crate::intent::{GpuResource, Intent};
@@ -8,8 +8,8 @@ use crate::plan::Plan;
 use cluster_model::view::{ClusterView, ObjectKey};
 use std::collections::BTreeSet;
 
-/// Why the claim escapes the quotas of its namespace: some limit the resource that it
-/// replaces, and none counts the claim.
+/// Why the claim escapes the quotas of its namespace: some limit the replaced resource,
+/// and none counts the claim.
 pub(crate) fn escape(
     intent: &Intent,
     plan: &Plan,
@@ -42,7 +42,7 @@ pub(crate) fn escape(
     ))
 }
 
-/// The quotas on an extended resource, of any namespace, that claims by a class escape.
+/// Quotas in any namespace that limit the extended resource but not claims by this class.
 pub fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeSet<ObjectKey> {
     if view.extended_resource(class) == Some(resource) {
         return BTreeSet::new();
@@ -50,18 +50,18 @@ pub fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeSet<Obje
     view.quotas().limiting(&limited(resource), &counted(class)).cloned().collect()
 }
 
-/// What counts them.
+/// How to count such claims.
 pub fn instead(resource: &str, class: &str) -> String {
     let counted = counted(class);
     format!("limit {counted}, or set extendedResourceName: {resource} in DeviceClass `{class}`")
 }
 
-/// An extended resource, as a quota names it.
+/// The extended resource's key in a quota.
 pub fn limited(resource: &str) -> String {
     format!("requests.{resource}")
 }
 
-/// The devices of a class, as a quota names them.
+/// The key in a quota for devices of a class.
 fn counted(class: &str) -> String {
     format!("{class}.deviceclass.resource.k8s.io/devices")
 }

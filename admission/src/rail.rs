@@ -1,8 +1,8 @@
-//! The same rail for every pod of a job: on a rail-optimised fabric, NICs of one rail are one
-//! switch away from each other, and other rails are reached over the spine.
+//! Puts all pods of a job on the same rail: on a rail-optimised fabric, NICs of one rail
+//! are one switch apart, and other rails are reached over the spine.
 //!
-//! The rail follows from the job and the machines alone, so that pods which are created at any
-//! time, by any replica, get the same one. It is not chosen by what is free.
+//! The rail depends only on the job and the machines, so pods that are created at any
+//! time by any replica get the same one. It does not depend on what is free.
 
 use crate::demand::Demand;
 use crate::denial::Denial;
@@ -18,8 +18,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use topology_graph::Level;
 
-/// Keeps the NICs of one rail, and the machines that have any. The rail, where the pod asks for
-/// one.
+/// Keeps the NICs of one rail, and the machines that have any. Returns the rail, if the
+/// pod requests one.
 pub(crate) fn keep_one(
     intent: &Intent,
     demand: &Demand,
@@ -46,8 +46,9 @@ pub(crate) fn keep_one(
     Ok(Some(rail))
 }
 
-/// The rail that a group gets: of those that at least half as many nodes serve as any, the one
-/// with the highest hash with the group. One more rail or node rarely changes it.
+/// Chooses the rail of a group among those that at least half as many nodes can serve as
+/// the best one: the one with the highest hash of group and rail. One more rail or node
+/// rarely changes the choice.
 fn choose(nodes: &BTreeMap<i64, usize>, group: &str) -> Option<i64> {
     let most = nodes.values().max()?;
     let common = nodes.iter().filter(|(_, count)| 2 * **count >= *most).map(|(rail, _)| *rail);
@@ -74,7 +75,7 @@ fn rail(nic: &Device) -> Option<i64> {
     }
 }
 
-/// The intent with the group whose rail the pod shares, where it asks for one.
+/// Adds the group that shares the rail to the intent, if the pod requests the same rail.
 pub(crate) fn resolve(intent: Intent, pod: &Pod) -> Result<Intent, Denial> {
     if !intent.same_rail {
         return Ok(intent);

@@ -1,57 +1,58 @@
 //! CEL selectors for devices.
 //!
-//! A CEL runtime error aborts a pod's scheduling on every node, so every
-//! selector made here is total: it has a verdict for any device of any driver.
+//! A CEL runtime error aborts a pod's scheduling on every node, so these selectors never
+//! fail: they have a result for any device of any driver.
 
 use std::fmt::Write as _;
 use topology_graph::PciAddress;
 
-/// One conjunction of conditions on a device.
+/// A conjunction of conditions on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Selector {
     text: String,
 }
 
 impl Selector {
-    /// Devices of this driver.
+    /// Selects devices of this driver.
     pub(crate) fn driver(name: &str) -> Self {
         Self { text: format!("device.driver == {}", literal(name)) }
     }
 
-    /// … whose string attribute `domain/id` has this value.
+    /// Requires the string attribute `domain/id` to have this value.
     pub(crate) fn and_string(self, attribute: &str, value: &str) -> Self {
         let value = literal(value);
         self.and(|text, get| write!(text, "{get}.orValue(\"\") == {value}"), attribute)
     }
 
-    /// … whose int attribute `domain/id` has this value, which is no negative one.
+    /// Requires the int attribute `domain/id` to have this value, which must not be
+    /// negative.
     pub(crate) fn and_int(self, attribute: &str, value: i64) -> Self {
         self.and(|text, get| write!(text, "{get}.orValue(-1) == {value}"), attribute)
     }
 
-    /// … whose bool attribute `domain/id` is true.
+    /// Requires the bool attribute `domain/id` to be true.
     pub(crate) fn and_true(self, attribute: &str) -> Self {
         self.and(|text, get| write!(text, "{get}.orValue(false) == true"), attribute)
     }
 
-    /// … whose bool attribute `domain/id` is false or not there.
+    /// Requires the bool attribute `domain/id` to be false or absent.
     pub(crate) fn and_not_true(self, attribute: &str) -> Self {
         self.and(|text, get| write!(text, "{get}.orValue(false) == false"), attribute)
     }
 
-    /// … whose string attribute `domain/id` has this value or is not there.
+    /// Requires the string attribute `domain/id` to have this value or to be absent.
     pub(crate) fn and_string_if_any(self, attribute: &str, value: &str) -> Self {
         let value = literal(value);
         self.and(|text, get| write!(text, "{get}.orValue({value}) == {value}"), attribute)
     }
 
-    /// … whose string attribute `domain/id` is one of these PCI addresses.
+    /// Requires the string attribute `domain/id` to be one of these PCI addresses.
     pub(crate) fn and_addresses(self, attribute: &str, addresses: &[PciAddress]) -> Self {
         let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         self.and_one_of(attribute, texts.iter().map(String::as_str))
     }
 
-    /// … whose string attribute `domain/id` is one of these values.
+    /// Requires the string attribute `domain/id` to be one of these values.
     pub(crate) fn and_one_of<'a>(
         self,
         attribute: &str,
@@ -79,8 +80,8 @@ impl Selector {
     }
 }
 
-/// A CEL string literal. What goes in is a driver's or an API name, an address
-/// or a value read from a slice; quotes and backslashes are escaped all the same.
+/// A CEL string literal. Inputs are driver or API names, addresses, or values from a
+/// slice; quotes and backslashes are escaped in any case.
 fn literal(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

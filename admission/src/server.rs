@@ -114,7 +114,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let lead = async move { Box::pin(lease.lead(stop, || leader.work(&synced))).await };
         background.spawn(lead)
     };
-    // It ends when the program does, or by a panic: then the program ends, to be started again.
+    // The leader's task ends with the program, or by a panic: then the program ends, to
+    // be restarted.
     let leading = async {
         let led = leading.await;
         stop.cancel();
@@ -134,8 +135,8 @@ async fn serve_on(
     Ok(bound.serve(router, stop.clone()).await?)
 }
 
-/// Watches for ever. Nothing is ready from this call on, and not only from when
-/// the watches begin.
+/// Watches without end. Readiness waits from this call on, not only from the start of the
+/// watches.
 fn follow(
     client: Client,
     namespace: &str,
@@ -146,7 +147,7 @@ fn follow(
     let listed = move |kind| readiness.map(|readiness| readiness.wait_for(kind));
     let begun = listed("watches");
     async move {
-        // In the order in which they stand here they are begun.
+        // The watches start in this order.
         futures::join!(
             watch::follow(client.clone(), view.clone(), listed),
             watch::follow_kind::<ResourceQuota, _>(

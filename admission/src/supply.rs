@@ -1,4 +1,4 @@
-//! What the cluster has, in words, where it is not enough.
+//! Texts that say what the cluster lacks.
 
 use crate::denial::Denial;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
@@ -14,7 +14,7 @@ use dra_allocator::Device;
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, ShapeHash};
 
-/// Shapes that a denial spells out; a cluster of many would fill a screen.
+/// The most shapes that a denial lists.
 const SHAPES_SHOWN: usize = 4;
 
 /// `1 GPU + 2 NICs`.
@@ -77,7 +77,7 @@ pub(crate) fn nothing(
     intent.deny(what)
 }
 
-/// Why no node shape can serve, with the largest cells that there are.
+/// Why no machine shape can serve, with the largest existing cells.
 pub(crate) fn shortage(intent: &Intent, question: Question<'_>) -> Denial {
     let numa = Nearness::Level(Level::Numa);
     let level = intent.level.map_or(numa, Nearness::Level);
@@ -128,13 +128,13 @@ fn limit(intent: &Intent, question: Question<'_>, level: Nearness) -> String {
             Some(most) if most < question.demand.blocks as usize => {
                 format!("no node shape in this cluster has room for more than {most} of them")
             }
-            _ => unsayable(question),
+            _ => no_join(question),
         },
     };
     format!("{asked}; {limit} ({}){}", describe(&shapes), on_the_host(intent))
 }
 
-/// Which NICs do not count for a pod on the host's network.
+/// Says which NICs a pod on the host's network cannot use.
 fn on_the_host(intent: &Intent) -> &'static str {
     if intent.host_network {
         "; the pod shares the host's network (hostNetwork), out of which no interface can be \
@@ -144,8 +144,8 @@ fn on_the_host(intent: &Intent) -> &'static str {
     }
 }
 
-/// Why a claim cannot say what the graph knows.
-fn unsayable(question: Question<'_>) -> String {
+/// Why a claim cannot express what the topology knows.
+fn no_join(question: Question<'_>) -> String {
     let driver = question.driver;
     let lacks = |machine: &Machine<'_>| {
         let mut nics = machine.devices.nics.values();
@@ -161,7 +161,7 @@ fn unsayable(question: Question<'_>) -> String {
     }
 }
 
-/// Why not even far devices can be given.
+/// Why not even far devices are enough.
 fn total_shortage(intent: &Intent, question: Question<'_>) -> String {
     let machines = question.machines;
     let most = |number: &dyn Fn(&Machine<'_>) -> usize| {
@@ -204,7 +204,7 @@ fn unlisted(question: Question<'_>) -> String {
     )
 }
 
-/// The claim exists, but the scheduler would search too long.
+/// Denies a claim whose search takes too long.
 pub(crate) fn too_costly(intent: &Intent, question: Question<'_>, budget: u64) -> Denial {
     intent.deny(format!(
         "every claim for {} would take the scheduler more than {budget} search steps on one \
@@ -214,7 +214,7 @@ pub(crate) fn too_costly(intent: &Intent, question: Question<'_>, budget: u64) -
     ))
 }
 
-/// No claim can hold all that would have to be said.
+/// Denies a demand for which a claim has not enough room.
 pub(crate) fn too_many_parts(intent: &Intent, question: Question<'_>) -> Denial {
     intent.deny(format!(
         "every claim for {} would need more than {CLAIM_PARTS_MAX} requests or constraints, which \
@@ -224,7 +224,7 @@ pub(crate) fn too_many_parts(intent: &Intent, question: Question<'_>) -> Denial 
     ))
 }
 
-/// Which part of the demand is too large, and what to ask instead.
+/// Suggests a smaller demand.
 fn smaller(intent: &Intent, question: Question<'_>) -> String {
     match intent.pairing {
         Pairing::Each => format!(

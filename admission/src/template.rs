@@ -1,5 +1,5 @@
-//! ResourceClaimTemplates named by their content: the same demand in the same
-//! namespace is the same object, whoever makes it and however often.
+//! ResourceClaimTemplates that are named by their content: the same demand in the same
+//! namespace always gives the same object, whoever creates it.
 
 use cluster_model::names::label;
 use k8s_openapi::api::resource::v1::{
@@ -10,12 +10,12 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Label on templates and on the claims made from them: the template's name.
-/// Claims carry no reference to their template.
+/// Label on templates and on the claims created from them, with the template's name.
+/// Claims have no other reference to their template.
 pub const TEMPLATE_LABEL: &str = label::TEMPLATE;
-/// Standard label that says whose object this is.
+/// Standard label that names the component that manages an object.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// Its value on what admission creates.
+/// Its value on objects that admission creates.
 pub const MANAGED_BY: &str = "dranet-admission";
 
 const PREFIX: &str = "dranet-";
@@ -23,7 +23,7 @@ const PREFIX: &str = "dranet-";
 /// Hex digits of the content's hash in the name.
 const HASH_DIGITS: usize = 16;
 
-/// The template that holds this claim, without a namespace.
+/// The template with this claim, without a namespace.
 pub fn build(claim: &ResourceClaimSpec) -> ResourceClaimTemplate {
     let name = name(claim);
     let labels = BTreeMap::from([(TEMPLATE_LABEL.to_owned(), name.clone())]);
@@ -41,7 +41,7 @@ pub fn build(claim: &ResourceClaimSpec) -> ResourceClaimTemplate {
     }
 }
 
-/// Whether a name has the form of ours.
+/// Whether the name has the form of a managed template.
 pub fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|hash| {
         hash.len() == HASH_DIGITS
@@ -49,8 +49,8 @@ pub fn is_ours(name: &str) -> bool {
     })
 }
 
-/// `dranet-` and the first digits of the SHA-256 of the claim as JSON, whose
-/// keys are in the order of the API's fields.
+/// `dranet-` and the first digits of the SHA-256 of the claim's JSON, whose keys are in
+/// the order of the API's fields.
 fn name(claim: &ResourceClaimSpec) -> String {
     let json = serde_json::to_vec(claim).expect("a claim's JSON has string keys only");
     let mut name = PREFIX.to_owned();

@@ -1,4 +1,4 @@
-//! Phrases of texts that people read.
+//! Phrases in user-facing texts.
 
 /// `1 NIC`, `2 NICs`.
 pub(crate) fn count(number: usize, noun: &str) -> String {

@@ -1,6 +1,6 @@
-//! Claims that people wrote by hand, on live slices: the templates of DRANET's
-//! examples on the nodes that they were written for and on others, and claims as
-//! other tools make them, with their faults.
+//! Lints hand-written claims on live slices: the templates of DRANET's examples on the
+//! nodes that they were written for and on others, and faulty claims as other tools
+//! create them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -33,7 +33,7 @@ fn templates(file: &Path) -> Vec<(String, ResourceClaimSpec)> {
         .collect()
 }
 
-/// Characters of a warning that the API server passes on.
+/// Longest warning that the API server passes on, in characters.
 const WARNING_MAX: usize = 256;
 
 fn report(name: &str, claim: &ResourceClaimSpec, view: &ClusterView) -> String {
@@ -104,9 +104,9 @@ fn aligned(attribute: &str, selector: &str) -> Value {
     } })
 }
 
-/// As other tools make claims: `dra.net/numaNode` hard-coded over GPU and NIC,
-/// the PCIe root where there is none, an IPv4 prefix read without a guard
-/// (`dra-rail-admission-webhook`, commit 19262fc), and more of a kind.
+/// Faults of claims from other tools: `dra.net/numaNode` hard-coded for GPU and NIC, the
+/// PCIe root although there is none, an IPv4 prefix read without a guard
+/// (`dra-rail-admission-webhook`, commit 19262fc), and similar ones.
 fn faulty() -> Vec<(&'static str, Value)> {
     let nics = |selector, count| json!([request("nic", "dranet.net", count, selector)]);
     let devices = |requests| json!({ "devices": { "requests": requests } });

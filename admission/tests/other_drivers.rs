@@ -1,5 +1,5 @@
-//! Clusters whose NICs another driver publishes: upstream DRANET's live slices,
-//! where no node has a graph of its own.
+//! Clusters whose NICs are published by another driver: live slices of upstream DRANET,
+//! without NodeTopology objects.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -56,7 +56,7 @@ fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// A node as it was published live, and its name.
+/// A node as published live, and its name.
 fn live(fixture: &str) -> (ClusterView, String) {
     let mut view = snapshot::load(&file("tests/fixtures").join(fixture)).unwrap().0;
     let node = view.inventory().slices().find_map(|slice| slice.node_name()).unwrap().to_string();
@@ -74,7 +74,7 @@ fn live_slices() {
     }
 }
 
-/// A GB300 on Azure with the NICs of an upstream DRANET and the node's graph.
+/// A GB300 on Azure with the NICs of an upstream DRANET and the node's topology.
 fn beside_upstream() -> (ClusterView, String) {
     let (mut view, node) = live("aks-gb300");
     let example = snapshot::objects(&file("deploy/examples/aks-gb300/cluster.yaml")).unwrap();
@@ -85,9 +85,9 @@ fn beside_upstream() -> (ClusterView, String) {
     (view, node)
 }
 
-/// With the node's graph, cells are known; and no claim can list them as alternatives: those
-/// of two requests are kept apart only by an attribute that all devices of both
-/// have, with no value in common. So each pod is pinned to one cell.
+/// With the node's topology, cells are known, but no claim can list them as alternatives.
+/// Alternatives of two requests can only be kept apart by an attribute that all devices
+/// of both have, with no common value. So each pod is pinned to one cell.
 #[test]
 fn a_graph_is_not_enough_to_list_cells() {
     let (view, _) = beside_upstream();
@@ -103,8 +103,8 @@ fn a_graph_is_not_enough_to_list_cells() {
     }
 }
 
-/// The attributes that GPUs and NICs of a cluster both have, and whether a GPU and
-/// a NIC have one value of it.
+/// The attributes that both GPUs and NICs have, and whether any GPU and NIC share a
+/// value.
 fn in_common(view: &ClusterView) -> BTreeMap<String, bool> {
     let values = |of_nics: bool| -> BTreeMap<String, BTreeSet<String>> {
         let mut values: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -123,9 +123,9 @@ fn in_common(view: &ClusterView) -> BTreeMap<String, bool> {
     both.collect()
 }
 
-/// ND H100 v5 with a GPU driver that publishes the standard NUMA node, and NICs
-/// as upstream DRANET's main branch publishes them, which has it too. Synthetic:
-/// no such slice has been seen; the graph is that of the machine's size.
+/// ND H100 v5 with a GPU driver that publishes the standard NUMA node, and NICs from
+/// upstream DRANET's main branch, which has it too. Synthetic: no such slice has been
+/// seen; the topology is that of the machine size.
 #[test]
 fn a_size_stands_in_for_the_graph() {
     let mut view = cluster(&[]);
@@ -162,8 +162,8 @@ fn planned(gpus: u32, annotations: &[(&str, &str)], view: &ClusterView) -> Plan 
     admit(&pod, view, &Policy::default()).unwrap().planned.unwrap().plan
 }
 
-/// Gives a pod with this plan its devices, as the scheduler would: none where it waits; the
-/// claim is there in any case.
+/// Allocates devices to a pod with this plan as the scheduler would; none if the pod has
+/// to wait. The claim is created in any case.
 fn schedule(view: &mut ClusterView, node: &str, name: &str, plan: &Plan) -> Vec<PciAddress> {
     let claim = Claim::from_spec(ClaimName::new("default", name), &plan.claim).unwrap();
     let inventory = view.inventory();
@@ -201,7 +201,8 @@ fn schedule(view: &mut ClusterView, node: &str, name: &str, plan: &Plan) -> Vec<
     given
 }
 
-/// Each pod gets a claim for one cell: of those that are free, the one with fewest pods.
+/// Each pod gets a claim for one cell: among the free cells, the one with the fewest
+/// pods.
 #[test]
 fn pods_are_pinned_to_cells_that_are_free() {
     let (mut view, node) = beside_upstream();
@@ -220,14 +221,15 @@ fn pods_are_pinned_to_cells_that_are_free() {
     let cell = |numa: u32| format!("numa{numa} of Standard_ND128isr_GB300_v6");
     assert_eq!(places, [cell(0), cell(1), cell(0), cell(1)]);
 
-    // Now nothing is free: near devices are waited for, or any are taken.
+    // Nothing is free now: required alignment waits for near devices, preferred alignment
+    // takes any.
     let waiting = planned(1, &[("aligned-nics", "1")], &view);
     assert_eq!(waiting.place, Some(cell(0)));
     let preferred = [("aligned-nics", "1"), ("alignment-policy", "preferred")];
     assert_eq!(planned(1, &preferred, &view).place, None);
 }
 
-/// Pods of a burst are created before any claim of them is seen.
+/// Pods of a burst are created before their claims are visible.
 #[test]
 fn pods_of_a_burst_go_to_different_cells() {
     let (view, _) = beside_upstream();
@@ -244,7 +246,8 @@ fn pods_of_a_burst_go_to_different_cells() {
     assert_eq!(created.iter().collect::<Vec<_>>(), [first, second, first, second]);
 }
 
-/// A pod that waits for a cell is not moved to another that becomes free: this is said.
+/// A pod that waits for a cell is not moved when another one becomes free, but this is
+/// reported.
 #[test]
 fn a_pod_that_waits_while_another_cell_is_free_is_known() {
     let (mut view, node) = beside_upstream();
@@ -260,7 +263,7 @@ fn a_pod_that_waits_while_another_cell_is_free_is_known() {
     assert_eq!(pin::elsewhere(&all, &own, &place, &view), None, "no cell is free");
 }
 
-/// What was decided stays where the pod is seen again before its template is.
+/// The decision stays if the pod is seen again before its template.
 #[test]
 fn a_pinned_pod_keeps_its_cell() {
     let (mut view, node) = beside_upstream();
@@ -272,7 +275,7 @@ fn a_pinned_pod_keeps_its_cell() {
     assert_eq!(again.pod, first.pod);
 }
 
-/// The same bus ids on another type of machine are other cells.
+/// On another machine type, the same bus IDs are other cells.
 #[test]
 fn a_pinned_claim_is_kept_to_one_type_of_machine() {
     let (view, node) = beside_upstream();

@@ -1,5 +1,5 @@
-//! Plans on whole machines: planted, read and published by the code that runs in
-//! production, with GPUs as their drivers publish them.
+//! Plans on whole machines: written as files, read and published by the production code,
+//! with GPUs as their drivers publish them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,5 +1,5 @@
-//! Pods as people and controllers write them, and what becomes of each: the
-//! claim and who gets what of it, or the refusal.
+//! Pods as people and controllers write them, and the result for each: the claim and who
+//! gets what of it, or the denial.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate, Resourc
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// A pod with two NICs for a GPU, changed.
+/// A pod with one GPU and two NICs, modified.
 fn changed(change: impl FnOnce(&mut Value)) -> Value {
     let mut pod = pod("nvidia.com/gpu", 1, &[("aligned-nics", "2")]);
     change(&mut pod);
@@ -295,7 +295,8 @@ fn network_configuration() {
     insta::assert_snapshot!(text);
 }
 
-/// The cluster with other attributes on its NICs, each by its number on its node.
+/// The cluster with additional attributes on its NICs; each NIC is identified by its
+/// index on its node.
 fn with_nics(
     mut view: ClusterView,
     change: impl Fn(usize, &mut serde_json::Map<String, Value>),
@@ -322,7 +323,7 @@ fn with_nics(
     view
 }
 
-/// A value as a slice has it.
+/// A value in the format of a slice.
 fn wire(value: &AttributeValue) -> Value {
     match value {
         AttributeValue::Bool(it) => json!({ "bool": it }),
@@ -332,8 +333,8 @@ fn wire(value: &AttributeValue) -> Value {
     }
 }
 
-/// An interface cannot be moved into a pod that shares the host's network; an
-/// InfiniBand NIC without one is given as its character devices alone.
+/// An interface cannot be moved into a pod that uses the host's network. An InfiniBand
+/// NIC without an interface can be given as character devices only.
 #[test]
 fn the_hosts_network() {
     let host = |nics: &str| {
@@ -371,7 +372,7 @@ fn the_hosts_network() {
     assert!(claim.contains("ifName"), "the claim itself leaves interfaces out: {claim}");
 }
 
-/// What is down or slow now is left out by the claim, and still counts as there.
+/// The claim excludes NICs that are down or slow now, but they still count as existing.
 #[test]
 fn a_nic_that_is_down_or_slow_is_left_out() {
     let bad: [(&str, Value); 2] = [
@@ -399,8 +400,8 @@ fn a_nic_that_is_down_or_slow_is_left_out() {
     }
 }
 
-/// A NIC without the attribute never satisfies a constraint on it, even alone: it
-/// is made where every NIC has it, and not where one has not.
+/// A NIC without the attribute never satisfies a constraint on it, not even alone. So the
+/// constraint is added only if every NIC has the attribute.
 #[test]
 fn one_placement_group_is_asked_for_only_where_every_nic_tells_its_own() {
     let group = "azure.dra.net/placementGroupId";
@@ -446,7 +447,7 @@ fn pods_of_one_fabric() {
     insta::assert_snapshot!(text);
 }
 
-/// The pod gets the name of a PodGroup and no gate, where the API server has such groups.
+/// If the API server has PodGroups, the pod gets the name of one and no gate.
 #[test]
 fn pods_of_one_fabric_by_a_pod_group() {
     let on = Policy { fabric: FabricPlacement::PodGroups, ..Policy::default() };
@@ -469,7 +470,7 @@ fn pods_of_one_fabric_by_a_pod_group() {
     assert!(denied.contains("the pod is in PodGroup `mine` already"), "{denied}");
 }
 
-/// What the API server adds to a pod with limits stays; to a copy nothing is added twice.
+/// What the API server adds to a pod with limits stays; a copy gets nothing twice.
 #[test]
 fn nodes_that_are_kept_for_gpus_are_tolerated() {
     let view = cluster(&[GB300]);
@@ -490,7 +491,7 @@ fn nodes_that_are_kept_for_gpus_are_tolerated() {
     assert!(plain["spec"]["tolerations"].is_null(), "whose limits say so is the API server's own");
 }
 
-/// A limit that were left would become a second GPU of the scheduler's own making.
+/// A remaining limit would make the scheduler allocate a second GPU by itself.
 #[test]
 fn limits_that_a_class_stands_for_become_its_claim() {
     let mut view = cluster(&[GB300]);
@@ -519,7 +520,8 @@ fn limits_that_a_class_stands_for_become_its_claim() {
     }
 }
 
-/// What was rewritten is not rewritten again, and a limit that came back goes.
+/// A rewritten pod is not rewritten again, but a limit that a default has added again is
+/// removed.
 #[test]
 fn a_limit_that_a_default_brings_back_goes_again() {
     let view = cluster(&[GB300]);

@@ -1,4 +1,4 @@
-//! The fabric for a gang of 512 pods on 5,000 nodes.
+//! Chooses the fabric for a gang of 512 pods on 5,000 nodes.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark may panic")]
 
@@ -22,7 +22,8 @@ fn choices(criterion: &mut Criterion) {
         assert!(world.told()["gang"].starts_with("512 to f"), "{:?}", world.told());
         group.bench_function(name, |bencher| bencher.iter(|| world.decide()));
     }
-    // A node each: no fabric is large enough, which is the longest answer.
+    // Each pod takes a whole node. No fabric is large enough, which takes longest to
+    // decide.
     let mut world = World::new(FABRICS, NODES);
     world.gang("gang", PODS, "d4");
     group.bench_function("too large", |bencher| bencher.iter(|| world.decide()));

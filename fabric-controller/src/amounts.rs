@@ -1,24 +1,24 @@
-//! Amounts of CPU, memory and the like, as the scheduler counts them.
+//! Quantities of CPU, memory and other resources, counted as the scheduler does.
 
 use dra_allocator::Quantity as Parsed;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// Thousandths of each resource, by name.
+/// Quantities by resource name, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Amounts(BTreeMap<Box<str>, i64>);
 
 impl Amounts {
-    /// As a list of an API object says. What cannot be read is nothing: the API
-    /// server has validated it.
+    /// Parses a resource list of an API object. Skips malformed quantities, because the
+    /// API server has validated them.
     pub fn of(list: Option<&BTreeMap<String, Quantity>>) -> Self {
         let amount = |quantity: &Quantity| Some(quantity.0.parse::<Parsed>().ok()?.milli_value());
         let all = list.into_iter().flatten();
         Self(all.filter_map(|(name, it)| Some((name.as_str().into(), amount(it)?))).collect())
     }
 
-    /// Adds the other amounts.
+    /// Adds other quantities.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             let sum = self.0.entry(name.clone()).or_default();
@@ -26,7 +26,7 @@ impl Amounts {
         }
     }
 
-    /// Takes the other amounts away, so many times.
+    /// Subtracts other quantities this many times.
     pub fn subtract(&mut self, other: &Self, times: usize) {
         let times = i64::try_from(times).unwrap_or(i64::MAX);
         for (name, amount) in &other.0 {
@@ -35,7 +35,7 @@ impl Amounts {
         }
     }
 
-    /// How often this fits into what is free, at most `max` times.
+    /// How many times these quantities fit into the free ones, at most `max`.
     pub fn times_in(&self, free: &Self, max: usize) -> usize {
         let wanted = self.0.iter().filter(|(_, amount)| **amount > 0);
         let times = wanted.map(|(name, amount)| {
@@ -45,7 +45,7 @@ impl Amounts {
         times.min().unwrap_or(max).min(max)
     }
 
-    /// The first resource of which there is less free than this.
+    /// The first resource that has too little free.
     pub fn first_short(&self, free: &Self) -> Option<&str> {
         let free = |name: &str| free.0.get(name).copied().unwrap_or_default();
         let mut short =
@@ -53,7 +53,7 @@ impl Amounts {
         short.next().map(|(name, _)| &**name)
     }
 
-    /// Whether it has no resource.
+    /// Whether there is no resource.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -66,8 +66,8 @@ impl Amounts {
     }
 }
 
-/// What a pod asks for: its containers together, or the most that one of its init
-/// containers needs beside the sidecars before it (`PodRequests` in
+/// A pod's requests: those of its containers together or, if larger, those of an init
+/// container with the sidecars before it (`PodRequests` in
 /// `k8s.io/component-helpers/resource/helpers.go`).
 pub fn requests(spec: &PodSpec) -> Amounts {
     let mut sum = Amounts::default();

@@ -1,6 +1,6 @@
-//! How many pods of a kind fit on a fabric at once, node by node: devices by the
-//! allocator, as the scheduler would take them one after another, and CPU, memory,
-//! taints and the pods' own selectors beside them.
+//! Counts how many equal pods fit on a fabric at the same time, node by node: devices by
+//! the allocator, allocated one pod after another as the scheduler would; besides them
+//! CPU, memory, taints and the pods' own selectors.
 
 mod domain;
 
@@ -16,7 +16,7 @@ use dra_allocator::{AllocatedState, Claim, ClaimAllocation, Limits, Outcome, all
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The cluster, by fabrics.
+/// The cluster's free capacity, by fabric.
 #[derive(Debug)]
 pub struct ClusterCapacity<'a> {
     view: &'a ClusterView,
@@ -25,8 +25,7 @@ pub struct ClusterCapacity<'a> {
     fabrics: BTreeMap<String, FabricCapacity<'a>>,
 }
 
-/// The nodes of one fabric, with what is free there. A hypothesis is a clone with
-/// more taken.
+/// The nodes of one fabric with what is free. Clone it to try a hypothesis.
 #[derive(Clone, Debug)]
 pub struct FabricCapacity<'a> {
     view: &'a ClusterView,
@@ -36,7 +35,7 @@ pub struct FabricCapacity<'a> {
     free: Vec<Free>,
     state: AllocatedState,
     counted: HashMap<Arc<PodRequirements>, usize>,
-    /// Whom the pods are that were taken in here, by node.
+    /// Pods that were added here, with the index of their node.
     taken: Vec<(usize, Arc<PodRequirements>)>,
 }
 
@@ -46,7 +45,8 @@ struct Free {
     pods: usize,
 }
 
-/// A node where pods of a kind fit, and the devices that each would get in turn.
+/// Places on one node for pods of a kind, and the devices that each pod would get in
+/// turn.
 #[derive(Debug)]
 struct Places {
     node: usize,
@@ -55,7 +55,7 @@ struct Places {
 }
 
 impl<'a> ClusterCapacity<'a> {
-    /// The cluster as it is: what is bound uses its node, what is allocated is in use.
+    /// The current cluster: bound pods use their nodes, allocated devices are in use.
     pub fn new(view: &'a ClusterView, pods: &'a Pods, nodes: &'a Nodes) -> Self {
         let mut fabrics: BTreeMap<String, FabricCapacity<'a>> = BTreeMap::new();
         for name in view.inventory().node_names() {
@@ -119,7 +119,7 @@ impl<'a> ClusterCapacity<'a> {
 }
 
 impl FabricCapacity<'_> {
-    /// Pods that have a node, and whose devices the view does not know of yet.
+    /// Adds pods that have a node but whose devices the view does not know yet.
     fn take_in_flight(&mut self) {
         for index in 0..self.nodes.len() {
             let node = self.nodes[index].clone();
@@ -155,12 +155,12 @@ impl FabricCapacity<'_> {
         }
     }
 
-    /// How many nodes it has.
+    /// The number of its nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// How many pods of a kind fit at once.
+    /// How many pods of a kind fit at the same time.
     pub fn count(&mut self, kind: &Arc<PodRequirements>) -> usize {
         if let Some(count) = self.counted.get(kind) {
             return *count;
@@ -170,7 +170,7 @@ impl FabricCapacity<'_> {
         count
     }
 
-    /// Takes in up to `count` pods of a kind; how many fit.
+    /// Adds up to `count` pods of a kind; returns how many fit.
     pub fn take(&mut self, kind: &Arc<PodRequirements>, count: usize) -> usize {
         if count == 0 {
             return 0;
@@ -191,8 +191,8 @@ impl FabricCapacity<'_> {
         count - left
     }
 
-    /// Whether all of these fit at once, by a first fit of the scarcest kind first;
-    /// and how many places of the scarcest are then left.
+    /// If all these pods fit at the same time (first fit, scarcest kind first), returns
+    /// how many places of the scarcest kind are left then.
     pub fn fits(&mut self, needs: &[(Arc<PodRequirements>, usize)]) -> Option<usize> {
         let mut scarce: Vec<_> =
             needs.iter().map(|(kind, count)| (self.count(kind), kind, *count)).collect();
@@ -210,7 +210,7 @@ impl FabricCapacity<'_> {
         Some(places - count)
     }
 
-    /// The places of a kind, node by node, until there are `enough`.
+    /// Places for pods of a kind, node by node, until there are `enough`.
     fn places(&self, kind: &Arc<PodRequirements>, enough: usize) -> Vec<Places> {
         let Ok(claims) = kind.claims(self.view) else { return Vec::new() };
         let mut places: Vec<_> =
@@ -220,7 +220,7 @@ impl FabricCapacity<'_> {
             domain.close(&mut places, |node| self.label(node, domain.key));
         }
         if !claims.is_empty() {
-            // Which domain is taken is known only when all are counted.
+            // The domain is only chosen after all of them are counted.
             let enough = if domains.is_empty() { enough } else { usize::MAX };
             self.with_devices(&claims, &mut places, enough);
         }
@@ -231,7 +231,7 @@ impl FabricCapacity<'_> {
         places
     }
 
-    /// A node by everything but devices.
+    /// Places on a node for everything except devices.
     fn bare_places(&self, index: usize, kind: &PodRequirements) -> Option<Places> {
         let node = &self.nodes[index];
         let facts = self.facts.get(node)?;
@@ -244,8 +244,8 @@ impl FabricCapacity<'_> {
         (count > 0).then(|| Places { node: index, count, devices: Vec::new() })
     }
 
-    /// Gives each pod its devices in turn, all nodes in step: nodes that are alike
-    /// are asked once.
+    /// Allocates each pod's devices in turn, on all nodes in step, so that equal nodes
+    /// need only one allocation.
     fn with_devices(&self, claims: &[Claim], places: &mut [Places], enough: usize) {
         let mut state = self.state.clone();
         let index: HashMap<&str, usize> =

@@ -35,29 +35,29 @@ use watch::{Objects, Watched};
 const PERIOD: Duration = Duration::from_secs(2);
 /// For how long changes are gathered before a look: pods of a job come together.
 const GATHER: Duration = Duration::from_millis(100);
-/// Groups that are written at a time.
+/// How many groups are written concurrently.
 const GROUPS_TOGETHER: usize = 4;
 
-/// The leader's work and what it works with.
+/// The leader's tasks and their inputs.
 pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) view: SharedView,
     pub(crate) policy: PlacementPolicy,
     /// Whether kube-scheduler chooses the fabrics, by `PodGroup`s.
     pub(crate) pod_groups: bool,
-    /// Nodes whose labels are written in a second, at most.
+    /// The most nodes whose labels are written per second.
     pub(crate) label_rate: NonZeroU32,
     pub(crate) metrics: Metrics,
 }
 
 impl Controller {
-    /// Works until dropped. What is decided from the view waits until it is whole.
+    /// Works until dropped. Waits until the view is complete.
     pub(crate) async fn work(&self, synced: &Readiness) {
         synced.ready().await;
         tokio::join!(self.label_nodes(), self.place_groups(), self.keep_nic_pools());
     }
 
-    /// Places groups for ever.
+    /// Places groups without end.
     async fn place_groups(&self) {
         let watched = Arc::new(Watched::default());
         let waiting = self.metrics.while_leading();
@@ -119,7 +119,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Decides off the threads that do IO: it may take a second.
+    /// Decides on a separate thread, because it may take a second.
     async fn decide(
         &self,
         objects: Objects,

@@ -1,4 +1,4 @@
-//! Groups, and what each of their pods says of itself.
+//! Groups, and the facts about each of their pods.
 
 use super::requirements::PodRequirements;
 use super::size::{Owner, Size, is_in_pod_group};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where a group is: namespace, and the value of the pods' label.
+/// Identity of a group: namespace, and value of the pods' group label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
     /// The namespace.
@@ -25,64 +25,65 @@ impl fmt::Display for GroupKey {
     }
 }
 
-/// How far a pod is.
+/// The stage of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodStage {
-    /// Our gate holds it, or the scheduler does until its `PodGroup` is whole.
+    /// Held by the fabric controller's gate, or by the scheduler until its `PodGroup` is
+    /// complete.
     Gated,
     /// It waits for the scheduler.
     Released,
     /// It has a node.
     Bound(String),
-    /// It has ended well, and nobody makes it again.
+    /// It has succeeded, and no controller creates it again.
     Succeeded,
 }
 
-/// A pod of a group. One that is being deleted, or has failed, is none.
+/// A pod of a group. Pods that are being deleted or have failed are not members.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the pod")]
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// Its identity.
+    /// Its UID.
     pub uid: String,
-    /// The version that this was read from.
+    /// Its resource version when it was read.
     pub version: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
     /// Its priority.
     pub priority: i32,
-    /// The class that its priority is of.
+    /// Its priority class.
     pub priority_class: Option<String>,
-    /// Whether the scheduler places it, as one of the `PodGroup` that is made for its group.
+    /// Whether the scheduler places it as part of the `PodGroup` created for its group.
     pub in_pod_group: bool,
-    /// How far it is.
+    /// Its stage.
     pub stage: PodStage,
-    /// The fabric that it carries: a gated pod as an annotation, a released one as
-    /// its affinity.
+    /// The fabric chosen for it: an annotation of a gated pod, the node affinity of a
+    /// released one.
     pub chosen: Option<String>,
-    /// Whether it makes way, as its job moves.
+    /// Whether it is marked for eviction because its job moves.
     pub moves: bool,
-    /// Whether somebody makes it again.
+    /// Whether a controller creates it again.
     pub is_controlled: bool,
-    /// Whether the scheduler has tried it and found no node.
+    /// Whether the scheduler has found no node for it.
     pub is_unschedulable: bool,
     /// Whether its condition says that it waits for a fabric.
-    pub is_told_to_wait: bool,
-    /// Gates of others.
+    pub has_waiting_condition: bool,
+    /// Scheduling gates of other controllers.
     pub other_gates: Vec<String>,
-    /// The claims that were made for it, by name.
+    /// Names of the claims that were created for it.
     pub claims: Vec<String>,
-    /// What it needs.
+    /// Its requirements.
     pub requirements: Arc<PodRequirements>,
-    /// Who says how many the group has.
+    /// The object that defines the size of the group.
     pub owner: Option<Owner>,
-    /// How many it says itself.
+    /// The size of the group according to the pod itself.
     pub said_size: Option<usize>,
 }
 
 impl Member {
-    /// Reads a pod: `None` where it is of no group.
+    /// Reads a pod; `None` if it belongs to no group.
     pub fn of(pod: &Pod) -> Option<(GroupKey, Self)> {
         let metadata = &pod.metadata;
         let annotations = metadata.annotations.as_ref()?;
@@ -121,7 +122,7 @@ impl Member {
             is_unschedulable: has_condition(pod, |it| {
                 it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable")
             }),
-            is_told_to_wait: has_condition(pod, |it| {
+            has_waiting_condition: has_condition(pod, |it| {
                 it.type_ == CONDITION_FABRIC && it.status == "False"
             }),
             other_gates: others.into_iter().map(str::to_owned).collect(),
@@ -142,12 +143,12 @@ impl Member {
         Some((key, member))
     }
 
-    /// Whether its gate is lifted.
+    /// Whether its gate has been removed.
     pub fn is_released(&self) -> bool {
         matches!(self.stage, PodStage::Released | PodStage::Bound(_))
     }
 
-    /// Whether its claims are allocated, as far as the view knows.
+    /// Whether the view has allocations for all its claims.
     pub fn has_devices(&self, namespace: &str, view: &ClusterView) -> bool {
         has_devices(&self.claims, namespace, view)
     }
@@ -162,13 +163,13 @@ pub(super) fn has_devices(claims: &[String], namespace: &str, view: &ClusterView
     !claims.is_empty() && claims.iter().all(allocated)
 }
 
-/// Names of the claims that were made from the pod's templates.
+/// Names of the claims that were created from the pod's templates.
 pub(super) fn made_claims(pod: &Pod) -> Vec<String> {
     let status = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref());
     status.into_iter().flatten().filter_map(|it| it.resource_claim_name.clone()).collect()
 }
 
-/// The one fabric that the pod's node affinity asks for in every term.
+/// The single fabric that every term of the pod's node affinity requires.
 fn affinity(pod: &Pod) -> Option<String> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
@@ -192,38 +193,38 @@ fn has_condition(pod: &Pod, is_it: impl Fn(&PodCondition) -> bool) -> bool {
 /// The pods of one job.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Where it is.
+    /// Its identity.
     pub key: GroupKey,
     /// Its pods, by name.
     pub members: Vec<Member>,
-    /// How many it has, where anything says so.
+    /// Its size, if known.
     pub size: Option<Size>,
 }
 
 impl Group {
-    /// Its pods in a state.
+    /// Its gated pods.
     pub fn gated(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members.iter().filter(|member| member.stage == PodStage::Gated)
     }
 
-    /// Its pods whose gates are lifted.
+    /// Its pods without the gate.
     pub fn released(&self) -> impl Iterator<Item = &Member> + Clone {
         self.members.iter().filter(|member| member.is_released())
     }
 
-    /// Pods that are there, or were and are not made again. The size of a Job counts
-    /// without those that have ended.
+    /// Pods that exist, plus those that have ended and are not created again. For a Job,
+    /// the latter do not count, as its size does not include them.
     pub fn present(&self) -> usize {
         let of_job = |member: &&Member| member.owner.as_ref().is_some_and(|it| it.kind == "Job");
         self.members.iter().filter(|it| it.stage != PodStage::Succeeded || !of_job(it)).count()
     }
 
-    /// Whether the scheduler places it, as the `PodGroup` that is made for it.
+    /// Whether the scheduler places it as the `PodGroup` created for it.
     pub fn is_pod_group(&self) -> bool {
         self.members.iter().any(|member| member.in_pod_group)
     }
 
-    /// Whether there is anything to decide: not of a group that runs as a whole.
+    /// Whether there is anything to decide: not if the whole group runs.
     pub fn is_open(&self) -> bool {
         let open = |member: &Member| match member.stage {
             PodStage::Gated | PodStage::Released => true,
@@ -243,14 +244,14 @@ impl Group {
         most(bound).or_else(|| most(self.released().filter_map(|member| member.chosen.clone())))
     }
 
-    /// The fabric that all gated pods carry which carry one.
+    /// The chosen fabric, if all gated pods that have one agree.
     pub fn reserved(&self) -> Option<&str> {
         let mut chosen = self.gated().filter_map(|member| member.chosen.as_deref());
         let first = chosen.next()?;
         chosen.all(|other| other == first).then_some(first)
     }
 
-    /// Its highest priority, and when its first gated pod was made: who comes first.
+    /// Sort key: highest priority first, then the creation time of the first gated pod.
     pub fn rank(&self) -> (std::cmp::Reverse<i32>, Option<Timestamp>) {
         let priority = self.members.iter().map(|member| member.priority).max().unwrap_or_default();
         (std::cmp::Reverse(priority), self.gated().map(|member| member.created).min())
@@ -260,6 +261,6 @@ impl Group {
 fn most(fabrics: impl Iterator<Item = String>) -> Option<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     fabrics.for_each(|fabric| *counts.entry(fabric).or_default() += 1);
-    // Of equal ones the first by name, for everybody the same.
+    // The first one by name wins ties, so that every replica decides the same.
     counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(fabric, _)| fabric)
 }

@@ -1,12 +1,12 @@
-//! Pods that must be apart, or near: required pod affinity and anti-affinity, as
-//! far as a pod says so itself (`plugins/interpodaffinity`). What pods that run
-//! already say against newcomers is not looked at.
+//! Required pod affinity and anti-affinity, as far as the pod itself requires it
+//! (`plugins/interpodaffinity`). Anti-affinity of running pods against new ones is
+//! ignored.
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::sync::Arc;
 
-/// Labels of a pod; pods share the texts.
+/// Labels of a pod. Pods share the strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
 
@@ -23,14 +23,14 @@ impl FromIterator<(Arc<str>, Arc<str>)> for Labels {
     }
 }
 
-/// Pods within one domain of nodes.
+/// A term: pods within one domain of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
-    /// Label of nodes whose values are the domains.
+    /// The node label whose values are the domains.
     pub topology_key: String,
-    /// Empty: the pod's own.
+    /// Empty means the pod's own namespace.
     namespaces: Vec<String>,
-    /// Whether pods of every namespace count.
+    /// Whether pods in every namespace count.
     everywhere: bool,
     requirements: Vec<Requirement>,
 }
@@ -43,7 +43,7 @@ struct Requirement {
 }
 
 impl Term {
-    /// The required terms of a pod: those apart, those near.
+    /// The required terms of a pod: anti-affinity, then affinity.
     pub fn of(spec: &PodSpec) -> (Vec<Self>, Vec<Self>) {
         let Some(affinity) = &spec.affinity else { return Default::default() };
         let read = |terms: Option<&Vec<PodAffinityTerm>>| -> Vec<Self> {
@@ -62,7 +62,7 @@ impl Term {
         )
     }
 
-    /// A term without a selector matches no pod.
+    /// Parses a term. A term without a selector matches no pod.
     fn read(wire: &PodAffinityTerm) -> Option<Self> {
         Some(Self {
             topology_key: wire.topology_key.clone(),
@@ -72,7 +72,7 @@ impl Term {
         })
     }
 
-    /// Whether it means a pod, asked by one of namespace `own`.
+    /// Whether the term of a pod in namespace `own` selects another pod.
     pub fn matches(&self, own: &str, namespace: &str, labels: &Labels) -> bool {
         let here = if self.namespaces.is_empty() {
             own == namespace
@@ -98,7 +98,7 @@ fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
 }
 
 impl Requirement {
-    /// `Requirement.Matches` in `k8s.io/apimachinery/pkg/labels`.
+    /// As `Requirement.Matches` in `k8s.io/apimachinery/pkg/labels`.
     fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
         let is_in = value.is_some_and(|value| self.values.iter().any(|own| own == value));

@@ -1,23 +1,24 @@
-//! The fabric controller: the pods of a job run on one fabric.
+//! The fabric controller: places all pods of a job on one fabric.
 //!
-//! A *fabric* is a network within which NICs reach each other, and a label of nodes. A
+//! A *fabric* is a network on which NICs reach each other, and a label of nodes. A
 //! *group* is the pods of one job that must share a fabric. Required pod affinity cannot
-//! keep that promise: the first pod picks a fabric that has no room for the last. So
-//! admission creates such pods with a scheduling gate, and this controller chooses a fabric
-//! for the whole group.
+//! guarantee that: the first pod may pick a fabric that has no room for the last one. So
+//! admission creates such pods with a scheduling gate, and this controller chooses a
+//! fabric for the whole group.
 //!
-//! Facts are pods and nodes ([`pods`], [`nodes`]) and the objects that say how many pods a
-//! job has ([`size`]). From them come the groups ([`group`]) and the room of each fabric
-//! ([`capacity`]), which replays the scheduler's allocator. [`decide()`] is a plain function
-//! of these; [`release`] says what is written, and when it may be. Only `server` does IO.
+//! Facts are pods and nodes ([`pods`], [`nodes`]) and the objects that define how many
+//! pods a job has ([`size`]). From these it derives the groups ([`group`]) and the
+//! capacity of each fabric ([`capacity`]), which replays the scheduler's allocator.
+//! [`decide()`] is a pure function of these; [`release`] defines what is written, and
+//! when it is safe. Only `server` does IO.
 //!
-//! With `--pod-groups`, kube-scheduler chooses instead: admission names a `PodGroup` in the
-//! pods, and this controller makes it, with a topology constraint ([`pod_groups`]).
+//! With `--pod-groups`, kube-scheduler chooses instead: admission names a `PodGroup` in
+//! the pods, and this controller creates it with a topology constraint ([`pod_groups`]).
 //!
-//! **The pods hold all state.** A gated pod carries the fabric that was chosen as an
-//! annotation, a released one as its node affinity. A gate is lifted only from a list of all
-//! pods of the group that is newer than the annotations and contradicts none of them, and
-//! only with the resource version of that list: see [`release`].
+//! **The pods hold all state.** A gated pod has the chosen fabric as an annotation, a
+//! released one as its node affinity. A gate is removed only after listing all pods of
+//! the group, if that list is newer than the annotations and contradicts none of them,
+//! and only with the resource version of that list: see [`release`].
 
 pub mod amounts;
 pub mod capacity;

@@ -1,8 +1,9 @@
-//! What a node's machine is, as labels of the node: for node selectors and autoscalers. From the
-//! NodeTopology and the published devices, so that no driver needs the right to write nodes.
+//! Labels on nodes that describe their machines, for node selectors and autoscalers. They
+//! come from the NodeTopology and the published devices, so that no driver needs
+//! permission to write nodes.
 //!
-//! A label is written when it differs and is never taken away: a machine whose driver is away
-//! is the same machine.
+//! A label is written if it differs and is never removed: a machine whose driver is down
+//! is still the same machine.
 
 use crate::node_label::label_value;
 use cluster_model::names::attribute;
@@ -13,8 +14,8 @@ use dra_allocator::AttributeValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The nodes whose labels differ from what is known of their machines, and the labels to merge
-/// into each.
+/// The nodes whose machine labels are missing or differ, and the labels to merge into
+/// each.
 pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
     let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
     let due = nodes.filter_map(|name| {
@@ -31,7 +32,7 @@ pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
     due.collect()
 }
 
-/// The labels of a node; `None` where it has no graph.
+/// The machine labels of a node; `None` if it has no topology.
 fn wanted(view: &ClusterView, node: &str) -> Option<Vec<(&'static str, String)>> {
     let graph = view.topology(node)?;
     let (mut machine, mut rails) = (None, BTreeSet::new());

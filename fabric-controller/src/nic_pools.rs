@@ -1,19 +1,19 @@
-//! Addresses of `NicPool`s: which are free again because their claims are gone, and how much of
-//! each pool is taken. Pure.
+//! Addresses of `NicPool`s: which ones are free again because their claims are gone, and
+//! how many of each pool are taken. Pure.
 
 use cluster_model::network_config::IpPrefix;
 use cluster_model::nic_pool::{NicAddress, NicAddressSpec, NicPool, NicPoolStatus};
 use cluster_model::view::{ClusterView, ObjectKey};
 use std::collections::BTreeMap;
 
-/// The pools and addresses that watches have brought, by name.
+/// The pools and addresses from the watches, by name.
 #[derive(Clone, Debug, Default)]
 pub struct NicPools {
     pools: BTreeMap<String, NicPool>,
     addresses: BTreeMap<String, HeldAddress>,
 }
 
-/// An address that a claim has.
+/// An address that is reserved for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldAddress {
     /// UID of the object.
@@ -28,7 +28,7 @@ impl NicPools {
         self.pools.insert(pool.metadata.name.clone().unwrap_or_default(), pool);
     }
 
-    /// Removes a pool. Its addresses stay until their claims go.
+    /// Removes a pool. Its addresses stay until their claims are deleted.
     pub fn delete_pool(&mut self, name: &str) {
         self.pools.remove(name);
     }
@@ -44,8 +44,8 @@ impl NicPools {
         self.addresses.remove(name);
     }
 
-    /// The addresses whose claims the view does not know. It may be behind: a claim can be newer
-    /// than the view.
+    /// The addresses whose claims are not in the view. The claim may still exist, because
+    /// the view may be outdated.
     pub fn without_claim(&self, view: &ClusterView) -> Vec<(String, HeldAddress)> {
         let is_gone = |held: &HeldAddress| {
             let claim = &held.spec.claim;
@@ -56,7 +56,7 @@ impl NicPools {
         gone.map(|(name, held)| (name.clone(), held.clone())).collect()
     }
 
-    /// The pools whose status is not what it must be, with what it must be.
+    /// The pools whose status differs from the wanted one, which is returned too.
     pub fn due_statuses(&self) -> Vec<(String, NicPoolStatus)> {
         let mut taken: BTreeMap<&str, Vec<IpPrefix>> = BTreeMap::new();
         for held in self.addresses.values() {

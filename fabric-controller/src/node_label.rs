@@ -1,6 +1,6 @@
-//! The fabric of a node as a label of it: copied from its NodeTopology, so that no driver
-//! needs the right to write nodes; where that knows none, the NVLink domain of the node's
-//! GPUs. A label that an operator has set stays.
+//! A node's fabric as a label: copied from its NodeTopology, so that no driver needs
+//! permission to write nodes, otherwise the NVLink domain of its GPUs. A label that an
+//! operator has set stays.
 
 use cluster_model::names::label::{NODE_FABRIC, NODE_FABRIC_FROM, NVLINK_CLIQUE};
 use cluster_model::view::ClusterView;
@@ -8,23 +8,23 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// Length of a label's value.
+/// Longest label value.
 const LABEL_MAX: usize = 63;
 
-/// Digits of the hash of a fabric that is no label value itself.
+/// Hex digits of the hash of a fabric whose name is not a valid label value.
 const DIGITS: usize = 16;
 
-/// What the label was copied from, by which ours are known from an operator's.
+/// The source of the label. It distinguishes the controller's labels from an operator's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FabricSource {
-    /// What the driver publishes.
+    /// The topology that the driver publishes.
     NodeTopology,
-    /// What NVIDIA's GPU feature discovery says of the node.
+    /// The label of NVIDIA's GPU feature discovery.
     NvlinkClique,
 }
 
 impl FabricSource {
-    /// As a label's value.
+    /// Its name as a label value.
     const fn name(self) -> &'static str {
         match self {
             Self::NodeTopology => "NodeTopology",
@@ -33,8 +33,8 @@ impl FabricSource {
     }
 }
 
-/// The nodes whose labels differ from what is known of their fabric, and the labels to
-/// merge into each.
+/// The nodes whose fabric labels differ from the known fabric, and the labels to merge
+/// into each.
 pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
     let nodes = view.inventory().node_names().filter(|name| !view.is_remembered(name));
     let due = nodes.filter_map(|name| {
@@ -47,14 +47,14 @@ pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
     due.collect()
 }
 
-/// The fabric that is known, as a label's value, and who says so.
+/// The known fabric as a label value, and its source.
 fn wanted(published: Option<&str>, clique: Option<&str>) -> Option<(String, FabricSource)> {
     let published = published.map(|fabric| (label_value(fabric), FabricSource::NodeTopology));
     let clique = clique.filter(|clique| !clique.is_empty());
     published.or_else(|| clique.map(|clique| (label_value(clique), FabricSource::NvlinkClique)))
 }
 
-/// What changes in a node's labels.
+/// The changes to a node's labels.
 fn labels_for(
     wanted: Option<(String, FabricSource)>,
     label: Option<&str>,
@@ -74,7 +74,7 @@ fn labels_for(
     }
 }
 
-/// The fabric as the value of a label: itself, or its hash where it cannot be one.
+/// The fabric as a label value: its name, or a hash if the name is not a valid value.
 pub fn label_value(fabric: &str) -> String {
     let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_label = fabric.len() <= LABEL_MAX
@@ -112,7 +112,7 @@ mod tests {
             (None, None, Some("a"), None, None),
             (Some("a"), None, None, topology, set("a", "NodeTopology")),
             (None, None, None, topology, gone),
-            // The NVLink domain where nothing else is known.
+            // The NVLink domain if nothing else is known.
             (None, Some("c.1"), None, None, set("c.1", "gpu.clique")),
             (None, Some(""), None, None, None),
             (Some("a"), Some("c.1"), None, None, set("a", "NodeTopology")),

@@ -1,22 +1,21 @@
-//! What is known of nodes beside their labels, which the view has.
+//! Facts about nodes besides their labels, which the view has.
 
 use super::amounts::Amounts;
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use std::collections::BTreeMap;
 
-/// Taint of a node that is cordoned, which pods may tolerate
-/// (`plugins/nodeunschedulable`).
+/// Taint of a cordoned node, which pods may tolerate (`plugins/nodeunschedulable`).
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Name of the resource that counts pods.
+/// The resource that counts pods.
 const PODS: &str = "pods";
 
-/// What one node offers, and whom it keeps away.
+/// Resources and taints of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// What pods may use in all.
+    /// Total resources for pods.
     pub allocatable: Amounts,
-    /// How many pods may run.
+    /// The most pods that may run.
     pub pods: usize,
     /// Taints that keep pods away.
     taints: Vec<(Box<str>, Box<str>, Box<str>)>,
@@ -27,7 +26,7 @@ pub struct NodeInfo {
 pub struct Nodes(BTreeMap<String, NodeInfo>);
 
 impl Nodes {
-    /// Adds a node, or replaces the one of its name. Returns true if anything changed.
+    /// Adds or replaces a node. Returns true if anything changed.
     pub fn apply(&mut self, node: &Node) -> bool {
         let facts = NodeInfo::of(node);
         let name = node.metadata.name.clone().unwrap_or_default();
@@ -46,7 +45,7 @@ impl Nodes {
         self.0.get(name)
     }
 
-    /// Whether nothing is known of any.
+    /// Whether no node is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -60,7 +59,7 @@ impl NodeInfo {
         let cordoned = spec.and_then(|spec| spec.unschedulable) == Some(true);
         let cordon = cordoned.then(|| (UNSCHEDULABLE.into(), "".into(), "NoSchedule".into()));
         let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-        // The others only make a node less welcome.
+        // Other effects only make a node less preferred.
         let keeps_away = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
         let taint = |taint: &Taint| {
             let value = taint.value.as_deref().unwrap_or_default();
@@ -73,7 +72,7 @@ impl NodeInfo {
         }
     }
 
-    /// The first taint that nothing tolerates.
+    /// The first taint that no toleration covers.
     pub fn untolerated(&self, tolerations: &[Tolerated]) -> Option<&str> {
         let taints = self.taints.iter();
         let mut untolerated = taints.filter(|taint| !tolerations.iter().any(|it| it.covers(taint)));
@@ -81,17 +80,17 @@ impl NodeInfo {
     }
 }
 
-/// A toleration, as far as it lets a pod onto a node.
+/// A toleration, reduced to the fields that matter for scheduling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tolerated {
     key: Box<str>,
-    /// `None`: any.
+    /// `None` matches any value.
     value: Option<Box<str>>,
     effect: Box<str>,
 }
 
 impl Tolerated {
-    /// `None` for an operator that is not known: it tolerates nothing.
+    /// Parses a toleration. `None` if the operator is unknown: it tolerates nothing.
     pub fn of(wire: &Toleration) -> Option<Self> {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
         let value = match wire.operator.as_deref() {
@@ -102,7 +101,7 @@ impl Tolerated {
         Some(Self { key: text(&wire.key), value, effect: text(&wire.effect) })
     }
 
-    /// `ToleratesTaint` in `k8s.io/component-helpers/scheduling/corev1`.
+    /// As `ToleratesTaint` in `k8s.io/component-helpers/scheduling/corev1`.
     fn covers(&self, (key, value, effect): &(Box<str>, Box<str>, Box<str>)) -> bool {
         (self.effect.is_empty() || self.effect == *effect)
             && (self.key.is_empty() || self.key == *key)

@@ -1,11 +1,11 @@
-//! `PodGroup`s of Kubernetes, by which kube-scheduler puts groups on one fabric itself
+//! Kubernetes `PodGroup`s, with which kube-scheduler itself places groups on one fabric
 //! (`scheduling.k8s.io/v1beta1`, feature gates `GenericWorkload` and
 //! `TopologyAwareWorkloadScheduling`).
 //!
-//! Admission names the `PodGroup` in each pod, and the scheduler holds the pods until it is
-//! there and has so many pods as it says (`PreEnqueue` of its plugin `GangScheduling`). So one is
-//! made when the size of the group is known, and deleted when it has no pods any more. Its
-//! topology constraint cannot change once it is made.
+//! Admission names the `PodGroup` in each pod. The scheduler holds the pods until the
+//! `PodGroup` exists and has its minimum number of pods (`PreEnqueue` of its plugin
+//! `GangScheduling`). So a `PodGroup` is created when the size of the group is known, and
+//! deleted when the group has no more pods. Its topology constraint is immutable.
 
 use crate::group::{Group, GroupKey, PodStage};
 use crate::waiting::WaitingReason;
@@ -18,44 +18,45 @@ use k8s_openapi::api::scheduling::v1beta1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A `PodGroup` that was made for a group.
+/// A `PodGroup` that this controller created for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MadePodGroup {
-    /// Its identity.
+    /// Its UID.
     pub uid: String,
-    /// The version that this was read from.
+    /// Its resource version when it was read.
     pub version: String,
-    /// How many pods the scheduler places together; `None` where it places each when it can.
+    /// How many pods the scheduler places together; `None` if it places each pod as soon
+    /// as it can.
     pub min_count: Option<i32>,
 }
 
-/// Those of the cluster, by group.
+/// The `PodGroup`s of this controller, by group.
 #[derive(Clone, Debug, Default)]
 pub struct MadePodGroups(BTreeMap<GroupKey, MadePodGroup>);
 
-/// What is to be written.
+/// A write that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodGroupWrite {
-    /// It is missing.
+    /// Create a missing `PodGroup`.
     Create(Box<PodGroup>),
-    /// Pods wait, and the group has another size than it says.
+    /// Change the minimum: pods wait, and the group's size differs.
     SetMinCount {
-        /// The version that this was decided from.
+        /// The resource version that this was decided from.
         version: String,
         /// The new value.
         min_count: i32,
     },
-    /// The group has no pods any more.
+    /// Delete it, because the group has no more pods.
     Delete {
-        /// Its identity.
+        /// Its UID.
         uid: String,
-        /// The version that this was decided from.
+        /// The resource version that this was decided from.
         version: String,
     },
 }
 
 impl MadePodGroups {
-    /// Adds one, or replaces the one of its name. Others than those made here are left out.
+    /// Adds or replaces a `PodGroup`. Ignores those that this controller did not create.
     pub fn apply(&mut self, object: &PodGroup) {
         let Some(key) = key_of(object) else { return };
         let metadata = &object.metadata;
@@ -71,7 +72,7 @@ impl MadePodGroups {
         self.0.insert(key, made);
     }
 
-    /// Removes the one of this name.
+    /// Removes the `PodGroup` with this name.
     pub fn delete(&mut self, key: &ObjectKey) {
         let is_named = |group: &GroupKey| {
             group.namespace == key.namespace && pod_group(&group.label) == key.name
@@ -79,13 +80,13 @@ impl MadePodGroups {
         self.0.retain(|group, _| !is_named(group));
     }
 
-    /// The one that was made for a group.
+    /// The `PodGroup` of a group.
     pub fn get(&self, group: &GroupKey) -> Option<&MadePodGroup> {
         self.0.get(group)
     }
 }
 
-/// The group that a `PodGroup` was made for.
+/// The group that a `PodGroup` was created for.
 fn key_of(object: &PodGroup) -> Option<GroupKey> {
     let metadata = &object.metadata;
     let label = metadata.labels.as_ref()?.get(label::FABRIC_GROUP)?.clone();
@@ -94,8 +95,8 @@ fn key_of(object: &PodGroup) -> Option<GroupKey> {
     is_ours.then_some(GroupKey { namespace, label })
 }
 
-/// What is due now, from all groups that have pods. Those whose size could not be read have no
-/// waiting members, and nothing is made for them.
+/// The writes that are due, given all groups with pods. A group whose size could not be
+/// read has no waiting members, so nothing is created for it.
 pub fn due(groups: &[Group], made: &MadePodGroups) -> Vec<(GroupKey, PodGroupWrite)> {
     let there: BTreeSet<_> = groups.iter().map(|group| &group.key).collect();
     let unused = made.0.iter().filter(|(key, _)| !there.contains(key)).map(|(key, made)| {
@@ -117,8 +118,8 @@ pub fn due(groups: &[Group], made: &MadePodGroups) -> Vec<(GroupKey, PodGroupWri
     unused.chain(writes).collect()
 }
 
-/// Why a group waits that the scheduler does not know yet as a whole; then it is the scheduler
-/// that says why.
+/// Why a group waits that is not complete for the scheduler yet. Later the scheduler
+/// itself reports why.
 pub fn waiting(group: &Group) -> Option<WaitingReason> {
     if !is_waiting(group) {
         return None;
@@ -134,12 +135,12 @@ fn is_waiting(group: &Group) -> bool {
     group.gated().next().is_some()
 }
 
-/// How many pods must have a place before any gets one. `None` where nothing says how many there
-/// will be, and where one pod is created only when another runs.
+/// How many pods must have places before any gets one. `None` if the number of pods is
+/// unknown, and if pods are created only after others run.
 fn min_count(group: &Group) -> Option<i32> {
     let size = group.size.filter(|size| size.at_once)?;
     let ended = group.members.iter().filter(|member| member.stage == PodStage::Succeeded).count();
-    // Pods that have ended and still count to the size; the scheduler does not count them.
+    // Ended pods that still count towards the size. The scheduler does not count them.
     let counted = ended - (group.members.len() - group.present());
     i32::try_from(size.pods.saturating_sub(counted).max(1)).ok()
 }

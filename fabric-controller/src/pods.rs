@@ -38,16 +38,17 @@ pub struct BoundPod {
     requests: Arc<Amounts>,
     /// Its labels.
     pub labels: Labels,
-    /// The claims that were made for it, and what it needs, where it needs devices.
+    /// Names of the claims that were created for it, and its requirements, if it needs
+    /// devices.
     pub devices: Option<Box<(Vec<String>, Arc<PodRequirements>)>>,
 }
 
-/// What pods use of a node.
+/// What pods use on a node.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
-    /// CPU, memory and the like.
+    /// CPU, memory and other resources.
     pub amounts: Amounts,
-    /// How many pods.
+    /// Number of pods.
     pub pods: usize,
 }
 
@@ -64,18 +65,18 @@ impl Pods {
         true
     }
 
-    /// Takes in what a pod uses of its node, and nothing of its group.
+    /// Records what a pod uses on its node, but not its group.
     pub fn apply_usage(&mut self, pod: &Pod) {
         self.apply_bound(&ObjectKey::of(&pod.metadata), pod);
     }
 
-    /// Removes a pod. Returns true if it was of a group.
+    /// Removes a pod. Returns true if it belonged to a group.
     pub fn delete(&mut self, key: &ObjectKey) -> bool {
         self.delete_usage(key);
         self.leave_group(key)
     }
 
-    /// Removes what a pod used of its node.
+    /// Removes what a pod used on its node.
     pub fn delete_usage(&mut self, key: &ObjectKey) {
         let Some(node) = self.node_of.remove(key) else { return };
         let Some(on_node) = self.nodes.get_mut(&node) else { return };
@@ -131,7 +132,7 @@ impl Pods {
         true
     }
 
-    /// What is used of a node.
+    /// What is used on a node.
     pub fn usage(&self, node: &str) -> Option<&Usage> {
         self.nodes.get(node).map(|on_node| &on_node.usage)
     }
@@ -147,7 +148,7 @@ impl Pods {
         self.nodes.keys().map(|node| &**node)
     }
 
-    /// Every group, without its size.
+    /// All groups, without their sizes.
     pub fn groups(&self) -> Vec<Group> {
         let group = |(key, members): (&GroupKey, &BTreeMap<String, Member>)| Group {
             key: key.clone(),

@@ -1,5 +1,5 @@
-//! Where a group of pods like this one would go now, for a person who asks before
-//! making it.
+//! Previews where a group of pods like this one would be placed now, before the user
+//! creates it.
 
 use super::capacity::ClusterCapacity;
 use super::decide::{Action, Decision, PlacementPolicy, decide};
@@ -14,19 +14,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-/// The answer.
+/// The preview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
-    /// How many pods the group has; one where nobody says.
+    /// The size of the group; one if unknown.
     pub size: usize,
-    /// How many of them fit on each fabric now, by themselves.
+    /// For each fabric, how many of the pods fit there now, considered alone.
     pub places: Vec<(String, usize)>,
-    /// The fabric that it would take, or why it would wait.
+    /// The fabric that the group would get, or why it would wait.
     pub answer: Result<String, String>,
 }
 
-/// Asks for a group of the pod as admission has rewritten it, with its template. The
-/// view gets to know the template. `None` where the pod is of no group.
+/// Previews the group of a pod that admission has rewritten, with its template, which is
+/// added to the view. `None` if the pod belongs to no group.
 pub fn preview(
     pod: &Value,
     template: &ResourceClaimTemplate,
@@ -36,7 +36,7 @@ pub fn preview(
 ) -> Option<Preview> {
     let mut pod = pod.clone();
     let metadata = pod["metadata"].as_object_mut()?;
-    // As the API server would fill them in.
+    // The API server would fill these in.
     metadata.entry("namespace").or_insert_with(|| "default".into());
     metadata.insert("uid".to_owned(), "planned".into());
     metadata.insert("resourceVersion".to_owned(), "0".into());

@@ -1,16 +1,17 @@
-//! What is written into pods, and when it may be.
+//! What is written into pods, and when it is safe.
 //!
-//! 1. Every gated pod of the group is *marked*: the fabric as an annotation.
-//! 2. All pods of the group are listed, from the API server itself.
-//! 3. Gates are *lifted* from what that list shows, each with the resource version
-//!    that it shows, and only if one of these holds:
-//!    - no pod is released, and all gated ones carry this fabric;
+//! 1. Every gated pod of the group is *marked*: the fabric becomes an annotation.
+//! 2. All pods of the group are listed, directly from the API server.
+//! 3. The gates of the listed pods are *removed*, each with the resource version in that
+//!    list, and only if one of these holds:
+//!    - no pod is released, and all gated pods have this fabric;
 //!    - pods are released, and this is their fabric.
 //!
-//! So two controllers cannot split a group, whatever each of them remembers. Say one
-//! lifts pod `x` to fabric 1 after its list, another `y` to fabric 2 after a later
-//! list. That later list shows `x` with fabric 2, not released; so `x` was written
-//! after the first list, and the first lift is refused for its old version.
+//! So two controllers cannot split a group, whatever each of them remembers. Suppose that
+//! one releases pod `x` to fabric 1 after its list, and another releases pod `y` to
+//! fabric 2 after a later list. The later list shows `x` as gated with fabric 2. So `x`
+//! was written after the first list, and the first release fails because of its old
+//! version.
 
 use super::group::{Group, GroupKey, Member};
 use cluster_model::names::{GATE_FABRIC, annotation, label};
@@ -19,28 +20,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A write that lifts the gate of one pod.
+/// A write that removes the gate of one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lift {
     /// The pod.
     pub pod: String,
-    /// The strategic merge patch, with the version that it was decided from.
+    /// The strategic merge patch, with the resource version that it was decided from.
     pub patch: Value,
 }
 
-/// Why no gate may be lifted after all.
+/// Why no gate may be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Pods of the group are released to another fabric.
+    /// Pods of the group are already released to this other fabric.
     Elsewhere(String),
-    /// A gated pod does not carry the fabric yet.
+    /// This gated pod is not marked with the fabric yet.
     NotMarked(String),
     /// The group is being evicted.
     Evicting,
 }
 
-/// The gated pods that do not carry the fabric. None where pods are released: these
-/// say it.
+/// The gated pods that are not marked with the fabric. Empty if pods are released,
+/// because then their fabric is decisive.
 pub fn unmarked<'g>(group: &'g Group, fabric: &str) -> Vec<&'g Member> {
     if group.released().next().is_some() {
         return Vec::new();
@@ -48,12 +49,12 @@ pub fn unmarked<'g>(group: &'g Group, fabric: &str) -> Vec<&'g Member> {
     group.gated().filter(|member| member.chosen.as_deref() != Some(fabric)).collect()
 }
 
-/// The patch that marks a pod with its fabric: nobody else's of that name.
+/// The patch that marks exactly this pod, identified by UID, with its fabric.
 pub fn mark(member: &Member, fabric: &str) -> Pod {
     annotated(member, annotation::FABRIC_CHOSEN, fabric)
 }
 
-/// The patch that marks a released pod as about to be evicted.
+/// The patch that marks a released pod for eviction.
 pub fn mark_evicted(member: &Member) -> Pod {
     annotated(member, annotation::FABRIC_MOVES, "true")
 }
@@ -65,7 +66,7 @@ fn annotated(member: &Member, annotation: &str, value: &str) -> Pod {
     Pod { metadata, ..Pod::default() }
 }
 
-/// The gates that may be lifted, from a list of the group's pods as they are.
+/// The gates that may be removed, given a current list of the group's pods.
 pub fn lifts(
     group: &GroupKey,
     pods: &[Pod],
@@ -95,9 +96,9 @@ pub fn lifts(
     Ok(pods.iter().filter(is_due).filter_map(|pod| lift(pod, fabric)).collect())
 }
 
-/// Adds the fabric to every required term, as the API server allows it of a gated
-/// pod (`validateNodeAffinityMutation` in `pkg/apis/core/validation`), and takes
-/// our gate away, no other.
+/// Adds the fabric to every required term, which the API server allows for a gated pod
+/// (`validateNodeAffinityMutation` in `pkg/apis/core/validation`), and removes only this
+/// controller's gate.
 fn lift(pod: &Pod, fabric: &str) -> Option<Lift> {
     let metadata = &pod.metadata;
     let affinity = pod.spec.as_ref()?.affinity.as_ref();

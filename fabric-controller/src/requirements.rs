@@ -1,4 +1,4 @@
-//! What a pod needs of a node. Pods of one job mostly need the same.
+//! What a pod needs from a node. Pods of one job mostly have equal requirements.
 
 use super::amounts::{Amounts, requests};
 use super::interpod::{Labels, Term};
@@ -9,27 +9,27 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{Claim, ClaimName};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-/// What a pod needs; pods with equal ones are the same to a scheduler.
+/// A pod's requirements. Pods with equal requirements are equal for the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodRequirements {
     /// Its namespace.
     pub namespace: Box<str>,
     claims: Vec<ClaimSource>,
-    /// CPU, memory and the like.
+    /// CPU, memory and other resources.
     pub requests: Amounts,
-    /// The nodes that its own selectors leave.
+    /// The node constraints of the pod's own selectors and affinity.
     pub placement: Placement,
-    /// The taints that it bears.
+    /// The taints that it tolerates.
     pub tolerations: Vec<Tolerated>,
     /// Pods that it must not share a domain with.
     pub apart: Vec<Term>,
     /// Pods that it must share a domain with.
     pub near: Vec<Term>,
-    /// Its labels, where terms may ask for them.
+    /// Its labels, if terms may select them.
     pub labels: Option<Labels>,
 }
 
-/// Where a claim's content stands.
+/// The object that defines a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum ClaimSource {
     Template(Box<str>),
@@ -37,8 +37,8 @@ enum ClaimSource {
 }
 
 impl PodRequirements {
-    /// What a pod needs. The fabric that was written into a released pod is none
-    /// of its own needs.
+    /// Reads a pod's requirements. The fabric that this controller added to a released
+    /// pod is not one of them.
     pub fn of(pod: &Pod, fabric: Option<&str>) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let mut placement = Placement::of(pod);
@@ -65,23 +65,23 @@ impl PodRequirements {
         !self.claims.is_empty()
     }
 
-    /// The same of a pod whose devices are its own already.
+    /// The same for a pod that already has its devices.
     #[must_use]
     pub fn without_claims(&self) -> Self {
         Self { claims: Vec::new(), ..self.clone() }
     }
 
-    /// The claims as the allocator takes them.
+    /// The claims in the allocator's form.
     ///
     /// # Errors
-    /// Which is not known.
+    /// Names the object that is unknown.
     pub fn claims(&self, view: &ClusterView) -> Result<Vec<Claim>, String> {
         self.claims.iter().filter_map(|claim| claim.read(&self.namespace, view)).collect()
     }
 }
 
 impl ClaimSource {
-    /// `None` for a claim that is allocated.
+    /// Reads the claim; `None` if it is already allocated.
     fn read(&self, namespace: &str, view: &ClusterView) -> Option<Result<Claim, String>> {
         let (Self::Template(name) | Self::Claim(name)) = self;
         let key = ObjectKey { namespace: namespace.to_owned(), name: name.to_string() };
@@ -128,7 +128,7 @@ fn forget_fabric(placement: &mut Placement, fabric: &str) {
     let is_empty = |term: &dra_allocator::node::NodeSelectorTerm| {
         term.match_expressions.is_empty() && term.match_fields.is_empty()
     };
-    // The one term that was made for the fabric alone.
+    // The only term was created for the fabric.
     if selector.terms.iter().all(is_empty) {
         placement.affinity = None;
     }

@@ -1,4 +1,4 @@
-//! The controller as a program: watches, leadership, health and metrics.
+//! The controller's process: watches, leader election, health and metrics.
 
 mod args;
 pub(crate) mod metrics;
@@ -33,7 +33,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     let view = SharedView::default();
     let listed = |kind| readiness.wait_for(kind);
-    // Nothing is ready from here on, and not only from when the watches begin.
+    // Readiness waits from here on, not only from the start of the watches.
     let begun = listed("watches");
     let watches = async {
         futures::join!(watch::follow(client.clone(), view.clone(), listed), async { drop(begun) });

@@ -1,14 +1,15 @@
-//! How many pods a group has: who says so, and what that object says.
+//! Determines how many pods a group has: which object defines it, and what that object
+//! says.
 
 use cluster_model::names::{annotation, job_label, label, pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-/// The value of the annotation that means the pod's own job.
+/// Annotation value for the pod's own job.
 const SAME: &str = "same";
 
-/// Labels and annotations by which pods of several controllers name their job,
-/// and the object that it is.
+/// Labels and annotations with which pods of several controllers name their job, and the
+/// API version and kind of that job.
 const BY_LABEL: [(&str, &str, &str); 4] = [
     (job_label::JOB_SET, "jobset.x-k8s.io/v1alpha2", "JobSet"),
     (job_label::LEADER_WORKER_SET, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
@@ -16,12 +17,12 @@ const BY_LABEL: [(&str, &str, &str); 4] = [
     (job_label::VOLCANO_GROUP, "scheduling.volcano.sh/v1beta1", "PodGroup"),
 ];
 
-/// The object that says how many pods a group has.
+/// The object that defines how many pods a group has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// `batch/v1`.
+    /// For example `batch/v1`.
     pub api_version: String,
-    /// `Job`.
+    /// For example `Job`.
     pub kind: String,
     /// Its name.
     pub name: String,
@@ -30,15 +31,15 @@ pub struct Owner {
 /// How many pods a group has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Pods that are there at one time.
+    /// Number of pods at the same time.
     pub pods: usize,
-    /// Whether all are made at once; else one waits for another to run.
+    /// Whether all are created at once; otherwise some wait until others run.
     pub at_once: bool,
 }
 
 impl Owner {
-    /// Who says how many pods are in the group of a pod with this value of the
-    /// annotation. Nobody does of a named group: several jobs may be in it.
+    /// The object that defines the size of the group of a pod with this annotation value.
+    /// None for a named group, which may contain several jobs.
     pub fn of(pod: &Pod, asked: &str) -> Option<Self> {
         if asked != SAME {
             return None;
@@ -50,7 +51,7 @@ impl Owner {
         };
         let scheduling = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
         let named = scheduling.and_then(|group| group.pod_group_name.as_deref());
-        // What is made for the group says nothing of its own.
+        // The `PodGroup` that was created for the group defines nothing itself.
         if let Some(name) = named.filter(|_| !is_in_pod_group(pod)) {
             return Some(owner("scheduling.k8s.io/v1beta1", "PodGroup", name));
         }
@@ -79,7 +80,7 @@ impl Owner {
     }
 }
 
-/// Whether the pod names the `PodGroup` that is made for its group.
+/// Whether the pod names the `PodGroup` that is created for its group.
 pub(super) fn is_in_pod_group(pod: &Pod) -> bool {
     let group = pod.metadata.labels.as_ref().and_then(|labels| labels.get(label::FABRIC_GROUP));
     let named = pod.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref());
@@ -96,7 +97,7 @@ fn marked<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
 }
 
 impl Size {
-    /// What the object says; `None` where it says nothing.
+    /// Reads the size from the object; `None` if it defines none.
     pub fn of(owner: &Owner, object: &Value) -> Option<Self> {
         let spec = &object["spec"];
         let together = |pods| Some(Self { pods, at_once: true });
@@ -126,14 +127,14 @@ fn number(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|number| usize::try_from(number).ok())
 }
 
-/// Pods of a Job that run at a time (`wantActivePods` of the Job controller).
+/// How many pods of a Job run at the same time (`wantActivePods` of the Job controller).
 fn job(spec: &Value, done: usize) -> usize {
     let parallelism = number(&spec["parallelism"]).unwrap_or(1);
     let left = number(&spec["completions"]).map(|completions| completions.saturating_sub(done));
     left.map_or(parallelism, |left| left.min(parallelism))
 }
 
-/// Whether pods of a template are of the group: a launcher without NICs is not.
+/// Whether pods of the template belong to the group; a launcher without NICs does not.
 fn is_of_group(template: &Value) -> bool {
     template["metadata"]["annotations"].get(annotation::FABRIC).is_some()
 }
@@ -143,7 +144,7 @@ fn job_set(spec: &Value) -> Option<Size> {
     let of_group = jobs.iter().filter(|it| is_of_group(&it["template"]["spec"]["template"]));
     let pods = |it: &Value| number(&it["replicas"]).unwrap_or(1) * job(&it["template"]["spec"], 0);
     let pods = of_group.clone().map(pods).sum();
-    // Jobs may be made one after another, when those before them are ready.
+    // Jobs may be created one after another, when the earlier ones are ready.
     let in_order = spec["startupPolicy"]["startupPolicyOrder"] == "InOrder";
     let depends = of_group.clone().any(|it| it.get("dependsOn").is_some());
     Some(Size { pods, at_once: of_group.count() < 2 || !(in_order || depends) })
@@ -159,7 +160,7 @@ fn leader_worker_set(spec: &Value) -> Size {
     Size { pods: usize::from(leader) + workers, at_once: !waits }
 }
 
-/// `mpiReplicaSpecs`, `pytorchReplicaSpecs` and the like.
+/// Kinds with `mpiReplicaSpecs`, `pytorchReplicaSpecs` and similar fields.
 fn training_job(spec: &Value) -> Option<Size> {
     let sets = spec.as_object()?.iter().find(|(key, _)| key.ends_with("ReplicaSpecs"))?.1;
     let of_group = sets.as_object()?.values().filter(|set| is_of_group(&set["template"]));

@@ -1,18 +1,18 @@
-//! Equal values held once: labels, names and requests of many pods are the same.
+//! Stores equal values once. Labels, names and requests of many pods are equal.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Entries below which unused ones are not looked for.
+/// Number of values below which unused ones are not searched for.
 const TIDY_MIN: usize = 1_024;
 
-/// A set of values, of which each is held once however many have it.
+/// A set that stores each value once, however many owners it has.
 #[derive(Debug)]
 pub(crate) struct Interner<T: ?Sized> {
     values: HashSet<Arc<T>>,
-    /// The number of values at which unused ones are dropped.
+    /// The size at which unused values are dropped next.
     tidy_at: usize,
 }
 
@@ -29,7 +29,7 @@ impl<T: ?Sized> Default for Interner<T> {
 }
 
 impl<T: ?Sized + Eq + Hash> Interner<T> {
-    /// The one copy of a value, which becomes this where there is none.
+    /// Returns the stored copy of a value; stores this one if there is none.
     pub(crate) fn share<Q>(&mut self, value: Q) -> Arc<T>
     where
         Q: Borrow<T> + Into<Arc<T>>,

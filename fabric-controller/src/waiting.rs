@@ -1,44 +1,44 @@
-//! Why pods wait, for a person and for programs.
+//! Why pods wait, for people and programs.
 
 use std::fmt;
 
 /// Why the gated pods of a group wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitingReason {
-    /// Not all pods of the group are there.
+    /// Pods of the group are missing.
     NotWhole {
-        /// Those that are.
+        /// How many exist.
         have: usize,
-        /// Those that there will be.
+        /// How many there will be.
         want: usize,
     },
-    /// Gates of others hold pods of the group; they may yet say where it runs.
+    /// Pods of the group have gates of other controllers, which may still decide where
+    /// they run.
     OtherGates(Vec<String>),
     /// No node has a fabric.
     NoFabrics,
-    /// No fabric has room for all.
+    /// No fabric has room for all pods.
     NoRoom {
         /// The fabric with the most room now.
         best: String,
         /// How many of the pods fit there now.
         fit: usize,
-        /// How many must.
+        /// How many must fit.
         need: usize,
         /// How many fit on the largest fabric when nothing is in use.
         at_most: usize,
     },
-    /// There is room, and it is kept for a group that has waited for long.
+    /// A fabric has room, but is reserved for a group that has waited for a long time.
     KeptFree {
         /// The fabric with room.
         fabric: String,
     },
-    /// There is room, and the scheduler is just placing pods there that need
-    /// something else.
+    /// A fabric has room, but the scheduler is placing other kinds of pods there now.
     Settling {
         /// The fabric with room.
         fabric: String,
     },
-    /// The rest of the group runs on a fabric without room.
+    /// The other pods of the group run on a fabric without room.
     Full {
         /// Its fabric.
         fabric: String,
@@ -49,18 +49,18 @@ pub enum WaitingReason {
         /// Whether another fabric has room for the whole group.
         elsewhere: bool,
     },
-    /// The rest of the group makes way, so that all move together.
+    /// The other pods of the group are being evicted, so that all move together.
     Moving,
     /// The claims of the pods cannot be read.
     Unknown(String),
-    /// The API server drops the topology constraint of a `PodGroup`.
+    /// The API server would drop the topology constraint of a `PodGroup`.
     ConstraintDropped,
-    /// Admission has prepared the pods for the other way of placing groups.
+    /// Admission prepared the pods for the other placement method.
     OtherPlacement,
 }
 
 impl WaitingReason {
-    /// One word, for conditions, events and metrics.
+    /// A single word for conditions, events and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotWhole { .. } => "GroupNotWhole",

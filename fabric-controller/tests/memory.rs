@@ -1,5 +1,5 @@
-//! What a large cluster's pods take in memory: a hundred thousand, taken in one by one as a
-//! watch brings them.
+//! Memory use for the pods of a large cluster: a hundred thousand, added one by one as
+//! from a watch.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
@@ -13,10 +13,10 @@ static HEAP: PeakAlloc = PeakAlloc;
 
 const PODS: usize = 100_000;
 const NODES: usize = 5_000;
-/// Of all pods, and of the one that is being taken in.
+/// The limit for all pods, and the one that is being added.
 const BYTES_MAX: usize = 80 << 20;
 
-/// A pod of a Job, whose labels no other pod has all of, with the fields that kubelets fill.
+/// A pod of a Job with a unique set of labels and the fields that kubelets fill.
 fn pod(number: usize) -> Pod {
     let name = format!("train-{}-{}-x7k2p", number / 100, number % 100);
     let env: Vec<_> = (0..20).map(|i| json!({"name": format!("E{i}"), "value": "v"})).collect();

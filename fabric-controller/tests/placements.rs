@@ -1,5 +1,5 @@
-//! The choice of fabrics as a plain function: which gang goes where, who waits and
-//! why, and what holds for any gangs.
+//! The choice of fabrics as a pure function: which gang is placed where, which waits and
+//! why, and laws that hold for any gangs.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
 

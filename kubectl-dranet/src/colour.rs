@@ -1,20 +1,20 @@
-//! Colours on a terminal: how bad a line is.
+//! Colours severities on a terminal.
 
 use std::io::{IsTerminal as _, stdout};
 
-/// What lines begin with, and the colour of it (ECMA-48, SGR).
+/// Line prefixes and their colours (ECMA-48, SGR).
 const WORDS: [(&str, &str); 4] =
     [("error:", "31"), ("denied:", "31"), ("warning:", "33"), ("note:", "36")];
 
-/// Whether standard output shows colours: a terminal, and nobody has set `NO_COLOR`
-/// (<https://no-color.org>).
+/// Whether standard output should have colours: it is a terminal, and `NO_COLOR` is not
+/// set (<https://no-color.org>).
 pub fn is_wanted() -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
-/// Colours the first word of each line that says how bad something is.
+/// Colours the severity at the start of each line.
 pub fn paint(text: &str) -> String {
     text.split_inclusive('\n').map(line).collect()
 }

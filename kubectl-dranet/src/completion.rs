@@ -1,4 +1,4 @@
-//! `completion`, `man`, and what `kubectl_complete-dranet` asks.
+//! `completion`, `man`, and the completion for `kubectl_complete-dranet`.
 
 use crate::Output;
 use crate::args::{Args, CompletionArgs, ManArgs, Shell};
@@ -7,16 +7,16 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::{Shell as Script, generate};
 use std::fs;
 
-/// kubectl runs it with the words of the command line (`pkg/cmd/plugin_completion.go`), and
-/// takes what cobra's programs answer.
+/// kubectl runs this script with the words of the command line
+/// (`pkg/cmd/plugin_completion.go`), and expects answers in cobra's format.
 const FOR_KUBECTL: &str = "#!/usr/bin/env sh
 # Completes `kubectl dranet`: kubectl runs this file from the PATH.
 exec kubectl-dranet __complete -- \"$@\"
 ";
 
-/// `ShellCompDirectiveNoFileComp` of cobra: no file names besides.
+/// `ShellCompDirectiveNoFileComp` of cobra: no file names.
 const NO_FILES: &str = ":4";
-/// `ShellCompDirectiveDefault` of cobra: file names where nothing else is there.
+/// `ShellCompDirectiveDefault` of cobra: file names if there are no other completions.
 const FILES: &str = ":0";
 
 pub(crate) fn script(args: CompletionArgs) -> anyhow::Result<Output> {
@@ -29,7 +29,7 @@ pub(crate) fn script(args: CompletionArgs) -> anyhow::Result<Output> {
         Shell::Zsh => Script::Zsh,
     };
     let mut text = Vec::new();
-    // The program's own name: the one with a blank is kubectl's to complete.
+    // Completes the program's own name; `kubectl dranet` is completed by kubectl.
     let mut command = Args::command().bin_name("kubectl-dranet");
     generate(script, &mut command, "kubectl-dranet", &mut text);
     Ok(Output::from(String::from_utf8(text)?))
@@ -62,7 +62,7 @@ fn page(command: Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(text)?)
 }
 
-/// What may follow, a line each, as cobra's `__complete` answers.
+/// Possible next words, one per line, in the format of cobra's `__complete`.
 pub(crate) fn complete(words: &[String]) -> Output {
     let mut root = Args::command().disable_help_subcommand(true);
     root.build();
@@ -106,7 +106,8 @@ fn flags(command: &Command) -> Vec<String> {
     command.get_arguments().filter_map(line).collect()
 }
 
-/// The values of a flag that takes one; none where any text may follow.
+/// The allowed values of a flag that takes one, empty if it takes any text; `None` for
+/// other flags.
 fn values(command: &Command, flag: &str) -> Option<Vec<String>> {
     let is_it = |argument: &&clap::Arg| {
         let long = argument.get_long().map(|long| format!("--{long}"));

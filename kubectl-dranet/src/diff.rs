@@ -1,4 +1,4 @@
-//! `diff`: what changed from one snapshot to another.
+//! `diff`: what changed between two snapshots.
 
 mod change;
 
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Changes of one object that are told to a person.
-const TOLD: usize = 8;
+/// The most changes per object in human-readable output.
+const SHOWN_MAX: usize = 8;
 
-/// Texts of objects by kind and name.
+/// The JSON text of objects, by kind and name.
 type Objects = BTreeMap<(String, String), Box<str>>;
 
-/// One object that is not as it was.
+/// An object that differs.
 struct Different {
     kind: String,
     name: String,
@@ -80,7 +80,7 @@ fn different((kind, name): (String, String), what: What) -> Different {
     Different { kind, name, what }
 }
 
-/// What changed of an object; nothing of most.
+/// The difference of an object; `None` if it has not changed.
 fn compare(before: &str, after: &str) -> serde_json::Result<Option<What>> {
     if before == after {
         return Ok(None);
@@ -102,11 +102,11 @@ fn person(found: &[Different]) -> anyhow::Result<String> {
             What::Removed => writeln!(out, "- {name}")?,
             What::Changed(changes) => {
                 writeln!(out, "~ {name}")?;
-                for Change { path, before, after } in changes.iter().take(TOLD) {
+                for Change { path, before, after } in changes.iter().take(SHOWN_MAX) {
                     writeln!(out, "    {path}: {} -> {}", shown(before), shown(after))?;
                 }
-                if changes.len() > TOLD {
-                    writeln!(out, "    and {} more", counted(changes.len() - TOLD, "change"))?;
+                if changes.len() > SHOWN_MAX {
+                    writeln!(out, "    and {} more", counted(changes.len() - SHOWN_MAX, "change"))?;
                 }
             }
         }

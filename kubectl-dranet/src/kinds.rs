@@ -1,12 +1,12 @@
-//! The kinds of objects that commands read, and where the API server has them.
+//! The kinds of objects that commands read, and their API paths.
 
 /// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// `resource.k8s.io/v1`.
+    /// API version, for example `resource.k8s.io/v1`.
     pub(crate) version: &'static str,
     pub(crate) name: &'static str,
-    /// In URLs and in roles.
+    /// Plural name, for URLs and roles.
     pub(crate) plural: &'static str,
 }
 
@@ -45,15 +45,15 @@ pub(crate) const LINT_WEBHOOKS: Kind = kind(
 pub(crate) const DEFINITIONS: Kind =
     kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
 
-/// What every view is made from.
+/// The kinds that every view needs.
 pub(crate) const VIEW: [Kind; 6] = [NODES, SLICES, CLASSES, CLAIMS, TEMPLATES, GRAPHS];
 
-/// Which objects of a kind.
+/// Selects objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
     Namespace(String),
-    /// One object; of a kind without namespaces the namespace is empty.
+    /// One object. The namespace is empty for cluster-scoped kinds.
     Object {
         namespace: String,
         name: String,
@@ -87,7 +87,8 @@ impl Kind {
         Ask { kind: self, scope, without }
     }
 
-    /// `resourceslices.resource.k8s.io`, as roles and `kubectl auth can-i` name it.
+    /// The resource's name in roles and in `kubectl auth can-i`, for example
+    /// `resourceslices.resource.k8s.io`.
     pub(crate) fn resource(self) -> String {
         match self.version.split_once('/') {
             Some((group, _)) => format!("{}.{group}", self.plural),

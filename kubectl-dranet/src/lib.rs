@@ -1,7 +1,7 @@
-//! The person's view of the cluster: what `kubectl dranet` prints.
+//! The commands of `kubectl dranet`. Each command returns its text.
 //!
-//! It holds no logic of its own: the graph is topology-graph's, the plan is
-//! admission's, the prediction the allocator's. Each command returns its text.
+//! Nothing is decided here: topologies come from topology-graph, plans from admission,
+//! predictions from dra-allocator.
 
 pub mod args;
 mod bench;
@@ -44,23 +44,23 @@ mod version;
 use args::{Args, Command};
 use std::process::ExitCode;
 
-/// Exit code of an answer that is a denial, a pod that does not fit, or findings.
+/// Exit code for a denial, a pod that does not fit, or findings.
 const DENIED: u8 = 3;
 
-/// What a command prints, and what it found.
+/// A command's output and result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     /// The text for standard output.
     pub text: String,
-    /// Whether a pod that was asked about would be denied, does not fit or has less than was
-    /// promised, or the claim or the cluster has findings that count.
+    /// Whether a pod would be denied, does not fit or got less than was promised, or a
+    /// claim or the cluster has relevant findings.
     pub denied: bool,
-    /// What could not be read and would have counted, for standard error.
+    /// What could not be read although it matters, for standard error.
     pub notes: Vec<String>,
 }
 
 impl Output {
-    /// 0, or 3 where the answer is a denial or findings.
+    /// 0, or 3 for a denial or findings.
     pub fn exit_code(&self) -> ExitCode {
         if self.denied { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
     }

@@ -1,4 +1,4 @@
-//! `migrate`: what replaces device plugins and secondary networks.
+//! `migrate`: replacements for device plugins and secondary networks.
 
 use crate::Output;
 use crate::args::{MigrateArgs, MigrateFormat};
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<Output> {
     Ok(Output { text, denied: false, notes })
 }
 
-/// The documents, for `kubectl apply`; the values of the chart are a comment above.
+/// The documents for `kubectl apply`, after a comment with the chart's values.
 fn yaml(migration: &Migration) -> anyhow::Result<String> {
     let mut out = String::new();
     if migration.values.as_object().is_some_and(|values| !values.is_empty()) {

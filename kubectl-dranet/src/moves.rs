@@ -1,4 +1,4 @@
-//! Which claims would have to move for one more pod.
+//! Finds the claims that would have to move so that one more pod fits.
 
 use cluster_model::predict::STEPS_MAX;
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) node: String,
-    /// `namespace/claim`, with the pod that uses it where that is known.
+    /// `namespace/claim`, with the pod that uses it if known.
     pub(crate) claims: Vec<String>,
 }
 
-/// The node where the fewest claims would have to move, the first by name of several.
-/// Of a node no claim is named that could stay.
+/// The node on which the fewest claims would have to move; the first one by name wins
+/// ties. Lists no claim that could stay.
 pub(crate) fn fewest<'n>(
     view: &ClusterView,
     nodes: impl Iterator<Item = &'n str>,
@@ -50,7 +50,7 @@ fn on_node(view: &ClusterView, node: &str, claims: &[Claim]) -> Option<Vec<Strin
     if leaving.is_empty() || !fits(&without(&leaving)) {
         return None;
     }
-    // Those with the most devices are tried first to stay.
+    // Claims with the most devices are tried first to stay.
     let mut largest = leaving.clone();
     largest.sort_by_key(|claim| std::cmp::Reverse(held.get(*claim).map_or(0, Vec::len)));
     for claim in largest {

@@ -1,4 +1,4 @@
-//! `plan -o json`: one object for programs.
+//! `plan -o json`: a single object for programs.
 
 use crate::predicted::nodes;
 use admission::admit::{Planned, Verdict};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use topology_graph::PciAddress;
 
-/// The plan, and what every node would give for it now.
+/// The plan, and what each node would allocate for it now.
 pub(crate) fn planned(
     view: &ClusterView,
     verdict: &Verdict,
@@ -44,12 +44,12 @@ pub(crate) fn planned(
     pretty(&answer)
 }
 
-/// The pod as it was.
+/// A pod that is admitted without a new plan.
 pub(crate) fn unchanged(verdict: &Verdict) -> anyhow::Result<String> {
     pretty(&json!({ "pod": verdict.pod, "template": null, "warnings": verdict.warnings }))
 }
 
-/// The refusal.
+/// A denied pod.
 pub(crate) fn denied(denial: &Denial) -> anyhow::Result<String> {
     pretty(&json!({ "denied": {
         "annotation": denial.annotation(),
@@ -90,7 +90,7 @@ fn device(result: &DeviceResult) -> Value {
     })
 }
 
-/// Every GPU given with every NIC given, and how far they are apart.
+/// All combinations of an allocated GPU and an allocated NIC, and the path between them.
 fn pairs(view: &ClusterView, node: &str, results: &[&DeviceResult]) -> Vec<Value> {
     let Some(devices) = NodeDevices::of(view, node) else { return Vec::new() };
     let given = |all: Vec<&&Device>| -> Vec<(PciAddress, String)> {

@@ -1,4 +1,4 @@
-//! `pools`: the addresses of `NicPool`s, and which claims have them.
+//! `pools`: the addresses of `NicPool`s, and the claims that hold them.
 
 use crate::Output;
 use crate::args::{ListForm, PoolsArgs};
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-/// A pool and what is taken of it.
+/// A pool and its addresses in use.
 struct Pool {
     name: String,
     object: NicPool,
     status: NicPoolStatus,
-    /// By address.
+    /// Sorted by address.
     addresses: Vec<NicAddress>,
 }
 

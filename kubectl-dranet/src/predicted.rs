@@ -1,4 +1,4 @@
-//! What each node would give for a claim.
+//! Predicts what each node would allocate for a claim.
 
 use crate::text::node_list;
 use cluster_model::predict::{Prediction, predict_each};
@@ -7,20 +7,21 @@ use dra_allocator::{Claim, ClaimAllocation, ClaimName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// The nodes that are there.
+/// The existing nodes, without remembered ones.
 pub(crate) fn nodes(view: &ClusterView) -> impl Iterator<Item = &str> {
     let names = view.inventory().node_names().map(|name| &**name);
     names.filter(|name| !view.is_remembered(name))
 }
 
-/// The pools that an allocated claim has devices of: for devices of nodes, the nodes' names.
+/// The pools of an allocated claim's devices. Pools of node-local devices have the node's
+/// name.
 pub(crate) fn pools_of(view: &ClusterView, claim: &ObjectKey) -> BTreeSet<String> {
     let claim = ClaimName::new(claim.namespace.as_str(), claim.name.as_str());
     view.inventory().held_by(&claim).map(|device| device.pool.to_string()).collect()
 }
 
-/// A line for all nodes that would give the same devices of the claim now, or that give
-/// none for the same reason.
+/// One line per group of nodes that would allocate the same devices now, or none for the
+/// same reason.
 pub(crate) fn devices(view: &ClusterView, claim: &Claim) -> String {
     let claims = std::slice::from_ref(claim);
     let predictions = predict_each(view, nodes(view), claims, view.inventory().state(), &|| false);

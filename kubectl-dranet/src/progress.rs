@@ -1,11 +1,12 @@
-//! A line on standard error while something takes longer than a second, on a terminal only.
+//! Shows progress on standard error if something takes longer than a second, and only on
+//! a terminal.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::{Duration, Instant};
 
-/// Before that nothing is shown.
+/// Time before progress is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two lines.
+/// Time between updates.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// What is being read, and how much of it.
@@ -22,7 +23,7 @@ impl Progress {
         Self { is_terminal: stderr().is_terminal(), next, is_shown: false }
     }
 
-    /// So many objects of a kind have been read.
+    /// Reports that this many objects of a kind have been read.
     pub(crate) fn read(&mut self, what: &str, number: usize) {
         if !self.is_terminal || Instant::now() < self.next {
             return;
@@ -32,7 +33,7 @@ impl Progress {
         self.next = Instant::now() + PERIOD;
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             let _ = write!(stderr(), "\r\x1b[K");

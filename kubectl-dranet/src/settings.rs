@@ -1,5 +1,4 @@
-//! What the cluster's admission was set to: the flags of its Deployment, as they are what it
-//! runs with.
+//! Reads admission's settings in the cluster from the flags of its Deployment.
 
 use crate::args::PolicyArgs;
 use admission::fabric::FabricPlacement;
@@ -9,8 +8,8 @@ use serde_json::Value;
 /// Name of admission's Deployment and of its container (`deploy/chart`).
 pub(crate) const ADMISSION: &str = "admission";
 
-/// What admission decides by: its own flags, over which those of the command line go. Without
-/// its Deployment, the defaults of the chart.
+/// Admission's policy: its own flags, overridden by those of the command line. Without
+/// its Deployment, the chart's defaults.
 pub(crate) fn policy(args: &PolicyArgs, objects: &[Value]) -> Policy {
     let mut policy = of_cluster(objects);
     let PolicyArgs { gpu_class, nic_class, max_steps, network_namespaces, fabric_controller } =
@@ -30,7 +29,7 @@ pub(crate) fn policy(args: &PolicyArgs, objects: &[Value]) -> Policy {
     policy
 }
 
-/// The same without flags.
+/// The same without the command line.
 pub(crate) fn of_cluster(objects: &[Value]) -> Policy {
     let default = Policy { fabric: FabricPlacement::Gates, ..Policy::default() };
     let is_it =
@@ -45,12 +44,12 @@ pub(crate) fn of_cluster(objects: &[Value]) -> Policy {
     of_flags(&words)
 }
 
-/// Flags as admission reads them (`admission/src/server/args.rs`); others are passed over.
+/// Parses admission's flags (`admission/src/server/args.rs`); ignores others.
 fn of_flags(words: &[&str]) -> Policy {
     let mut policy = Policy::default();
     let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
-        // Admission takes the second only with the first.
+        // The second flag only has an effect with the first one.
         match word {
             "--fabric-controller" if policy.fabric == FabricPlacement::Off => {
                 policy.fabric = FabricPlacement::Gates;

@@ -1,5 +1,5 @@
-//! The pods that a command is about: those of a file, also as templates in workloads, or
-//! one of the cluster.
+//! The pods that a command is about: from a file, including pod templates in workloads,
+//! or one from the cluster.
 
 mod workload;
 
@@ -60,7 +60,7 @@ pub(crate) fn read(
     Ok((subjects, seen))
 }
 
-/// Puts the pods that name no namespace into this one.
+/// Sets the namespace of pods without one.
 pub(crate) fn put_into(subjects: &mut [Subject], namespace: &str) {
     for Subject { pod, .. } in subjects {
         if pod["metadata"].get("namespace").is_none_or(Value::is_null) {
@@ -69,7 +69,7 @@ pub(crate) fn put_into(subjects: &mut [Subject], namespace: &str) {
     }
 }
 
-/// The name may be written `pod/NAME`.
+/// Parses the pod's name, which may be written as `pod/NAME`.
 fn pod_name(name: &str) -> anyhow::Result<&str> {
     let name = ["pod/", "pods/", "po/"]
         .iter()

@@ -1,4 +1,4 @@
-//! Text that several commands print.
+//! Texts that several commands print.
 
 use anyhow::Context as _;
 use cluster_model::view::ClusterView;
@@ -17,14 +17,14 @@ pub(crate) fn document(value: &Value, is_yaml: bool) -> anyhow::Result<String> {
     if is_yaml { yaml(value) } else { Ok(serde_json::to_string_pretty(value)? + "\n") }
 }
 
-/// One document after the other.
+/// Documents one after the other.
 pub(crate) fn documents(values: &[Value], is_yaml: bool) -> anyhow::Result<String> {
     let texts: anyhow::Result<Vec<_>> =
         values.iter().map(|value| document(value, is_yaml)).collect();
     Ok(texts?.join(if is_yaml { "---\n" } else { "" }))
 }
 
-/// Nodes that are named one by one, of many.
+/// The most nodes that are named one by one.
 const NAMED: usize = 4;
 
 /// `node a`, `3 nodes (a, b, c)`, `9 nodes (a, b, c, d and 5 more)`.
@@ -39,7 +39,7 @@ pub(crate) fn node_list(names: &[&str]) -> String {
     }
 }
 
-/// The graphs of the nodes that are there, by shape.
+/// The topologies of the existing nodes, by shape.
 pub(crate) fn shapes(
     view: &ClusterView,
 ) -> anyhow::Result<BTreeMap<ShapeHash, Vec<&NodeTopology>>> {
@@ -52,7 +52,7 @@ pub(crate) fn shapes(
     Ok(shapes)
 }
 
-/// The matrix of each shape of node, with the nodes that have it.
+/// The matrix of each shape, with the nodes that have it.
 pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Result<String> {
     let shapes = shapes(view)?;
     let blocks: anyhow::Result<Vec<_>> =
@@ -60,7 +60,7 @@ pub(crate) fn matrices(view: &ClusterView, options: MatrixOptions) -> anyhow::Re
     Ok(blocks?.join("\n"))
 }
 
-/// One shape: its nodes, and the matrix with the names of the first.
+/// One shape: its nodes, and the matrix with the device names of the first node.
 fn shape_block(
     shape: ShapeHash,
     nodes: &[&NodeTopology],
@@ -77,7 +77,7 @@ fn shape_block(
     Ok(format!("{heading}\n\n{}", matrix_with(&topology, options)))
 }
 
-/// Each text on a line.
+/// The texts, one per line.
 pub(crate) fn lines(texts: impl Iterator<Item = String>) -> String {
     texts.fold(String::new(), |all, text| all + &text + "\n")
 }
@@ -88,10 +88,10 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// Characters of an expression that are shown.
+/// The most characters of an expression that are shown.
 const EXPRESSION: usize = 100;
 
-/// An expression on one line, cut where it is long.
+/// An expression on one line, cut if it is long.
 pub(crate) fn short(expression: &str) -> String {
     let line = expression.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(EXPRESSION) {
@@ -100,7 +100,7 @@ pub(crate) fn short(expression: &str) -> String {
     }
 }
 
-/// Rows below a heading, in columns as wide as their widest cell.
+/// A table with a heading; columns are as wide as their widest cell.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

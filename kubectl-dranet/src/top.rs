@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::Duration;
 
-/// Moves to the upper left corner, and clears what is below.
+/// Moves the cursor to the upper left corner and clears the screen.
 const AGAIN: &str = "\x1b[H\x1b[J";
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Output> {
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Output> {
     while let Source::Live(cluster) = &source {
         let Output { text, notes, .. } = shown(&source, args)?;
         let notes = text::lines(notes.iter().map(|note| format!("note: {note}")));
-        // Nobody looks any more.
+        // The reader has closed the output.
         if write!(stdout(), "{AGAIN}{text}{notes}").and_then(|()| stdout().flush()).is_err() {
             break;
         }

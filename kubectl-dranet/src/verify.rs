@@ -1,4 +1,4 @@
-//! `verify`: what running pods got.
+//! `verify`: checks the devices that running pods got.
 
 mod gpu_direct;
 
@@ -20,17 +20,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use topology_graph::{Level, PathKind, PciAddress};
 
-/// A pod that has GPUs and NICs.
+/// A pod with GPUs and NICs.
 struct Verified {
     pod: String,
     node: String,
     pairs: Vec<NamedPair>,
-    /// The farthest path that the pod's annotations allow; none where they promise nothing.
+    /// The farthest path that the pod's annotations allow; `None` if they guarantee
+    /// nothing.
     promised: Option<PathKind>,
-    /// The farthest path of the same claims on the same node with nothing in use; none where
-    /// it cannot be told.
+    /// The farthest path that the same claims would get on the same node if nothing were
+    /// in use; `None` if unknown.
     possible: Option<PathKind>,
-    /// What its NICs do not carry, NIC by NIC.
+    /// Degradations of its NICs.
     degraded: Vec<String>,
     claims: Vec<ObjectKey>,
 }
@@ -41,7 +42,7 @@ struct NamedPair {
     gpu_address: PciAddress,
     nic_address: PciAddress,
     path: PathKind,
-    /// Where it is asked for.
+    /// Present if requested.
     gpu_direct: Option<GpuDirect>,
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
     }
     verified.sort_by(|one, other| one.pod.cmp(&other.pod));
     let denied =
-        verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty() || pod.is_stopped());
+        verified.iter().any(|pod| pod.is_worse() || !pod.degraded.is_empty() || pod.is_blocked());
     let text = match args.output {
         ListForm::Text => person(&verified, false)? + &gpu_direct::person(&verified)?,
         ListForm::Wide => person(&verified, true)? + &gpu_direct::person(&verified)?,
@@ -91,19 +92,19 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
 }
 
 impl Verified {
-    /// Without the namespace.
+    /// The pod's name without the namespace.
     fn name(&self) -> &str {
         self.pod.split_once('/').map_or(&self.pod, |(_, name)| name)
     }
 
-    /// The farthest of its pairs.
+    /// The farthest path of its pairs.
     fn farthest(&self) -> Option<PathKind> {
         self.pairs.iter().map(|pair| pair.path).max()
     }
 
-    /// Whether a NIC cannot reach a GPU's memory, where that was asked for.
-    fn is_stopped(&self) -> bool {
-        self.pairs.iter().flat_map(|pair| &pair.gpu_direct).any(GpuDirect::is_stopped)
+    /// Whether GPUDirect is blocked for a pair, if that was checked.
+    fn is_blocked(&self) -> bool {
+        self.pairs.iter().flat_map(|pair| &pair.gpu_direct).any(GpuDirect::is_blocked)
     }
 
     fn is_worse(&self) -> bool {
@@ -112,7 +113,7 @@ impl Verified {
     }
 }
 
-/// What a pod got; nothing where it does not run or has no pair of GPU and NIC.
+/// Checks a pod; `None` if it does not run or has no GPU-NIC pair.
 fn verify(pod: &Pod, view: &ClusterView) -> Result<Option<Verified>, String> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_over = matches!(phase, Some("Succeeded" | "Failed"));
@@ -167,8 +168,8 @@ fn of_pod<'d>(
     of_pod.map(|(address, device)| (*address, *device)).collect()
 }
 
-/// What an annotation promises: its level, else a NUMA node. Preferred alignment promises
-/// nothing.
+/// The path that annotations guarantee: the configured level, otherwise a NUMA node.
+/// Preferred alignment guarantees nothing.
 fn promised(pod: &Pod) -> Option<PathKind> {
     let annotations = pod.metadata.annotations.as_ref()?;
     annotations.get(annotation::ALIGNED_NICS)?;
@@ -185,8 +186,8 @@ fn promised(pod: &Pod) -> Option<PathKind> {
     })
 }
 
-/// Adds the farthest path that the scheduler's choice would have with nothing in use. Pods
-/// whose claims ask for the same are looked at together, as nodes that are alike are asked once.
+/// Adds the farthest path that the scheduler's choice would have if nothing were in use.
+/// Pods with equal claims are handled together, so that equal nodes are computed once.
 fn add_possible(view: &ClusterView, verified: &mut [Verified]) {
     let mut alike: HashMap<String, Vec<usize>> = HashMap::new();
     for (index, pod) in verified.iter().enumerate() {
@@ -219,7 +220,7 @@ fn claims_of(view: &ClusterView, keys: &[ObjectKey]) -> Option<Vec<Claim>> {
     keys.iter().map(parse).collect()
 }
 
-/// The farthest pair of what would be allocated on a node.
+/// The farthest pair of the predicted allocation on a node.
 fn farthest(view: &ClusterView, node: &str, answer: &Prediction) -> Option<PathKind> {
     let Prediction::Fits { allocations, .. } = answer else { return None };
     let devices = NodeDevices::of(view, node)?;

@@ -1,4 +1,4 @@
-//! `version`: of this program, of the API server, and of the project's components.
+//! `version`: versions of this program, the API server and the project's components.
 
 use crate::Output;
 use crate::args::{Form, VersionArgs};
@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 struct Component {
     name: String,
     image: String,
-    /// Tag, else digest, of the image.
+    /// Tag of the image, otherwise its digest.
     version: String,
-    /// `2/3`.
+    /// Ready and wanted replicas, `2/3`.
     ready: String,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &VersionArgs) -> anyhow::Result<Output> {
     Ok(Output { notes, ..Output::from(text) })
 }
 
-/// The containers of a workload that is part of the project.
+/// The project's containers in a workload.
 fn of_workload(object: &Value) -> Vec<Component> {
     let labels = &object["metadata"]["labels"];
     let template = &object["spec"]["template"];
@@ -65,7 +65,7 @@ fn of_workload(object: &Value) -> Vec<Component> {
     containers.into_iter().flatten().map(component).collect()
 }
 
-/// The tag of an image, else its digest, else nothing.
+/// The tag of an image, otherwise its digest; empty if it has neither.
 fn version_of(image: &str) -> &str {
     let (name, digest) = image.split_once('@').map_or((image, ""), |(name, it)| (name, it));
     let last = name.rsplit('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Snapshots as `snapshot` writes them, and the commands that read and compare them.
+//! Snapshots written by `snapshot`, and the commands that read and compare them.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,7 +12,7 @@ use std::path::Path;
 const EXAMPLE: &str = "../deploy/examples/aks-gb300";
 const NODE: &str = "aks-gpu-45139532-vmss000081";
 
-/// The example with a pod that runs, and one that waits.
+/// The example cluster with a running pod and a pending one.
 fn cluster(folder: &Path) -> String {
     let mut objects =
         cluster_model::snapshot::objects(&Path::new(EXAMPLE).join("cluster.yaml")).unwrap();
@@ -65,7 +65,7 @@ fn run(args: &[&str]) -> (String, bool) {
     (output.text, output.denied)
 }
 
-/// Every command that reads a cluster.
+/// All commands that read a cluster.
 const COMMANDS: &[&[&str]] = &[
     &["graph"],
     &["plan", "pod/waits", "-n", "acme", "-o", "json"],
@@ -91,7 +91,7 @@ fn an_archive_gives_the_answers_of_what_it_was_taken_from() {
     run(&["snapshot", "--snapshot", &cluster, "-o", &archive]);
     for command in COMMANDS {
         let ask = |path: &str| {
-            // Environments are left out of archives.
+            // Archives contain no environment variables.
             let (text, denied) = run(&[command, &["--snapshot", path][..]].concat());
             (text.replace(path, "FILE"), denied)
         };
@@ -103,7 +103,7 @@ fn an_archive_gives_the_answers_of_what_it_was_taken_from() {
     assert_eq!(run(&["diff", &archive, &archive]).0, "no difference\n");
 }
 
-/// As a live cluster is read on without it.
+/// A live cluster is also read without the malformed object.
 #[test]
 fn a_malformed_object_of_an_archive_is_left_out_and_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ fn what_changed_is_told() {
     assert_eq!(json["objects"].as_array().unwrap().len(), 3, "{json}");
 }
 
-/// What a person reads of nodes, fabrics and the cluster.
+/// Human-readable output about nodes, fabrics and the cluster.
 #[test]
 fn tables_of_nodes_and_fabrics() {
     let folder = tempfile::tempdir().unwrap();

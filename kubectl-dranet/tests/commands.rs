@@ -46,7 +46,7 @@ fn busy(name: &str, devices: &[(&str, &str)]) -> String {
     format!("{claim}\n---\n")
 }
 
-/// What claims of the snapshot hold is not given again.
+/// Devices that claims of the snapshot hold are not allocated again.
 #[test]
 fn plan_as_json_with_devices_in_use() {
     let folder = tempfile::tempdir().unwrap();
@@ -142,9 +142,9 @@ fn lint_of_an_example() {
     insta::assert_json_snapshot!(json["claims"][0]);
 }
 
-/// The example, and what is added to it: a quota that its claims escape and one that
-/// they do not, nodes whose GPUs are a device plugin's, nodes that have one thing without
-/// the other, a pool without all of its slices, a NIC class of another name.
+/// The example plus: a quota that its claims escape and one that they do not, nodes whose
+/// GPUs belong to a device plugin, nodes with GPUs or NICs only, a pool without all of
+/// its slices, a NIC class of another name.
 #[test]
 fn doctor_of_a_cluster() {
     let folder = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn graph_of_a_snapshot() {
     insta::assert_snapshot!(kubectl_dranet(&["graph", "--snapshot", EXAMPLE]));
 }
 
-/// A machine that was captured gives the graph that the machine gives.
+/// A captured machine gives the same topology as the machine itself.
 #[test]
 fn a_capture_is_as_good_as_its_machine() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,7 +241,7 @@ fn a_capture_is_as_good_as_its_machine() {
     assert_eq!(captured, machine);
 }
 
-/// Through several switches, over NVLink, through one port, between NUMA nodes, to a
+/// Through several switches, over NVLink, through one port, between NUMA nodes, to the
 /// device itself; each device by another of its names.
 #[test]
 fn the_way_between_two_devices() {
@@ -276,7 +276,7 @@ fn the_way_between_two_devices() {
     insta::assert_snapshot!(text);
 }
 
-/// Sizes whose machines tell all by themselves have no description.
+/// Machine sizes that reveal their whole topology have no description.
 #[test]
 fn a_size_without_description_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ fn graphs_are_compared() {
     assert_eq!(kubectl_dranet(&args), "no difference\n");
 }
 
-/// The captures of hwloc are machines too.
+/// Captures of hwloc can be used as machines too.
 #[test]
 fn a_capture_of_hwloc_is_a_machine() {
     let capture = "../topology-graph/tests/captures/40intel64-2g2n4c+pcilocality.tar.bz2";
@@ -337,7 +337,8 @@ fn a_graph_in_every_form() {
     }
 }
 
-/// Where all nodes are alike none is named; else JSON and pictures show all shapes.
+/// If all nodes are equal, no node needs to be named; otherwise JSON and pictures show
+/// all shapes.
 #[test]
 fn the_graphs_of_all_shapes() {
     let node = "aks-gpu-45139532-vmss000081";
@@ -395,7 +396,8 @@ fn a_graph_looks_as_it_is_asked_for() {
     assert!(graph(&["-o", "svg"]).contains("prefers-color-scheme"));
 }
 
-/// With `-o yaml` only what could be applied is on standard output; the rest is a note.
+/// With `-o yaml`, standard output contains only objects to apply; everything else is a
+/// note.
 #[test]
 fn yaml_output_is_objects_alone() {
     let folder = tempfile::tempdir().unwrap();

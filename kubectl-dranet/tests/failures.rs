@@ -1,5 +1,5 @@
-//! What a person reads for each kind of failure: the cluster is the example's, with one thing
-//! wrong, and the text is a snapshot of its own.
+//! The text for each kind of failure: the example cluster with one problem. Each text is
+//! a snapshot.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,7 +14,7 @@ const NODE: &str = "aks-gpu-45139532-vmss000081";
 const GPU: &str = "gpu.nvidia.com";
 const NIC: &str = "dra.net";
 
-/// One thing that goes wrong.
+/// One problem.
 struct Failure {
     name: &'static str,
     objects: Vec<Value>,
@@ -60,7 +60,7 @@ fn template(devices: &Value) -> Value {
     })
 }
 
-/// Requests for one GPU and one NIC, that with a selector.
+/// Requests for one GPU and for one NIC with a selector.
 fn selected(expression: &str) -> Value {
     json!({ "requests": [
         { "name": "gpu", "exactly": { "deviceClassName": GPU } },
@@ -92,12 +92,12 @@ fn aligned(nics: &str) -> Value {
     annotated(&json!({ "dranet.io/aligned-nics": nics }))
 }
 
-/// The example with more objects.
+/// The example with additional objects.
 fn and(more: impl IntoIterator<Item = Value>) -> Vec<Value> {
     example().into_iter().chain(more).collect()
 }
 
-/// The example without the objects that a test says.
+/// The example without some objects.
 fn without(gone: impl Fn(&Value) -> bool) -> Vec<Value> {
     example().into_iter().filter(|object| !gone(object)).collect()
 }
@@ -112,7 +112,7 @@ fn slices(driver: &str, change: impl Fn(&mut Value)) -> Vec<Value> {
     objects
 }
 
-/// What admission refuses, by `plan`.
+/// Denials by admission, shown by `plan`.
 fn denials() -> Vec<Failure> {
     let plan = |name, annotations: Value| Failure {
         name,
@@ -211,7 +211,7 @@ fn denials() -> Vec<Failure> {
     ]
 }
 
-/// Claims written by hand that no node can meet, by `explain`.
+/// Hand-written claims that no node can satisfy, shown by `explain`.
 fn by_hand() -> Vec<Failure> {
     let of = |name, devices: Value| Failure {
         name,
@@ -244,7 +244,7 @@ fn by_hand() -> Vec<Failure> {
     ]
 }
 
-/// What else the scheduler does not place, by `explain`.
+/// Other reasons why the scheduler does not place a pod, shown by `explain`.
 fn pending() -> Vec<Failure> {
     let all_taken = (0..4).map(|gpu| (GPU, format!("gpu-{gpu}"))).collect::<Vec<_>>();
     let reserved = claim("shared", "other", &[(GPU, "gpu-0".to_owned())]);

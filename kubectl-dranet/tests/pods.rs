@@ -1,5 +1,5 @@
-//! What `explain`, `verify` and `capacity` say of pods on the example's node: four GPUs and
-//! four NICs, two of each on each NUMA node.
+//! `explain`, `verify` and `capacity` for pods on the example's node: four GPUs and four
+//! NICs, two of each on each NUMA node.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,7 +15,7 @@ const NODE: &str = "aks-gpu-45139532-vmss000081";
 const GPU: &str = "gpu.nvidia.com";
 const NIC: &str = "dra.net";
 
-/// A snapshot of the example with more objects.
+/// A snapshot of the example with additional objects.
 struct Cluster(TempDir);
 
 impl Cluster {
@@ -69,7 +69,7 @@ fn claim(name: &str, pod: &str, devices: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A pod that runs with a claim.
+/// A running pod with a claim.
 fn running(name: &str, claim: &str, annotations: &Value) -> Value {
     json!({
         "apiVersion": "v1",
@@ -84,7 +84,7 @@ fn running(name: &str, claim: &str, annotations: &Value) -> Value {
     })
 }
 
-/// A pod that waits, with annotations.
+/// A pending pod with annotations.
 fn waiting(annotations: &Value) -> Value {
     json!({
         "apiVersion": "v1",
@@ -100,7 +100,7 @@ fn file(folder: &Path, object: &Value) -> String {
     path.display().to_string()
 }
 
-/// One pod each on NUMA node 0 and on NUMA node 1, so that no two GPUs of a NUMA node are
+/// One pod on NUMA node 0 and one on NUMA node 1, so that no two GPUs of a NUMA node are
 /// free.
 fn half_used() -> Vec<Value> {
     vec![
@@ -168,7 +168,7 @@ fn explain_of_a_claim_written_by_hand() {
     insta::assert_snapshot!(cluster.text(&["explain", "-f", &pod]));
 }
 
-/// Each change of an annotation that is named makes the pod fit, on as many nodes as is said,
+/// Each suggested annotation change makes the pod fit, on the stated number of nodes,
 /// whichever devices are in use.
 #[test]
 fn a_change_that_explain_names_lets_the_pod_run() {
@@ -242,7 +242,7 @@ fn verify_tells_which_pairs_have_gpu_direct() {
     insta::assert_snapshot!(text);
 }
 
-/// The graph of the example's node.
+/// The topology of the example's node.
 fn graph() -> Value {
     let objects = cluster_model::snapshot::objects(&Path::new(EXAMPLE).join("cluster.yaml"));
     let mut objects = objects.unwrap().into_iter();

@@ -1,4 +1,4 @@
-//! `pools`: what of a NicPool is taken, and by which claims.
+//! `pools`: which addresses of a NicPool are taken, and by which claims.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

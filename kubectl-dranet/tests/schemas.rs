@@ -1,4 +1,4 @@
-//! The schemas of `-o json` in the documentation are those of what the commands print.
+//! The documented schemas of `-o json` match what the commands print.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,8 +17,8 @@ use tempfile::TempDir;
 const EXAMPLE: &str = "../deploy/examples/aks-gb300";
 const NODE: &str = "aks-gpu-45139532-vmss000081";
 
-/// Where the file in the documentation is not the schema of `T`: writes what it should be, and says
-/// where.
+/// If the documented schema differs from that of `T`, writes the expected one to a file
+/// and returns its path.
 fn difference<T: JsonSchema>(command: &str) -> Option<String> {
     let expected = serde_json::to_string_pretty(&schema_for!(T)).unwrap() + "\n";
     let name = format!("{command}.json");
@@ -53,7 +53,7 @@ fn every_schema_is_documented() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// The example with pods that run and wait, and a group.
+/// The example with running and pending pods, and a group.
 struct Cluster(TempDir);
 
 impl Cluster {
@@ -173,7 +173,7 @@ fn pod(name: &str, annotations: &Value, spec: &Value) -> Value {
     pod
 }
 
-/// Pods of every sort of answer.
+/// Pods with every kind of answer.
 fn asked() -> [Value; 5] {
     let aligned = |nics: &str| json!({ "dranet.io/aligned-nics": nics, "dranet.io/gpus": "1" });
     [

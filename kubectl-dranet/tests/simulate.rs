@@ -1,5 +1,5 @@
-//! Where `simulate` puts pods on GB300 nodes: four GPUs and four NICs each, two of each on each
-//! NUMA node.
+//! Where `simulate` places pods on GB300 nodes with four GPUs and four NICs each, two of
+//! each on each NUMA node.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,11 +12,11 @@ use tempfile::TempDir;
 const EXAMPLE: &str = "../deploy/examples/aks-gb300/cluster.yaml";
 const NODE: &str = "aks-gpu-45139532-vmss000081";
 
-/// A folder with a cluster and the pods that are asked about.
+/// A folder with a cluster and the pods to simulate.
 struct Asked(TempDir);
 
 impl Asked {
-    /// The example with its objects changed, and others beside.
+    /// The example with changed objects and additional ones.
     fn of(pods: &[Value], more: &[Value], change: impl Fn(&mut Value)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut objects = cluster_model::snapshot::objects(EXAMPLE.as_ref()).unwrap();
@@ -57,7 +57,7 @@ fn template(annotations: &Value, spec: &Value) -> Value {
     json!({ "metadata": { "annotations": annotations }, "spec": spec })
 }
 
-/// Pods with so many GPUs and NICs.
+/// A job of pods with this many GPUs and NICs.
 fn job(name: &str, pods: u32, (gpus, nics): (u32, u32)) -> Value {
     let asked = json!({
         "dranet.io/aligned-nics": nics.to_string(), "dranet.io/gpus": gpus.to_string(),
@@ -70,8 +70,8 @@ fn job(name: &str, pods: u32, (gpus, nics): (u32, u32)) -> Value {
     })
 }
 
-/// Two pairs fill a NUMA node; the third pod of two pairs has no place, and would have one on a
-/// second node.
+/// Two pairs fill a NUMA node. The third pod with two pairs has no place on this node,
+/// but would fit on a second one.
 #[test]
 fn pods_are_placed_one_after_another() {
     let asked = Asked::of(&[job("small", 2, (1, 1)), job("large", 3, (2, 2))], &[], |_| {});
@@ -80,8 +80,8 @@ fn pods_are_placed_one_after_another() {
     insta::assert_json_snapshot!(asked.json(&["--add-nodes", &format!("{NODE}=1")])["placed"][0]);
 }
 
-/// A pod breaks a NUMA node; the next of its kind goes beside it, and the larger ones to what is
-/// whole. Without scores the first node by name would do for each.
+/// The first pod breaks a NUMA node; the next one of its kind joins it, and larger ones
+/// get whole NUMA nodes. Without scores, each pod would get the first node by name.
 #[test]
 fn nodes_are_ranked_as_the_extender_ranks_them() {
     let pods = [job("a", 1, (1, 1)), job("b", 1, (4, 4)), job("c", 1, (1, 1)), job("d", 1, (2, 2))];
@@ -94,7 +94,7 @@ fn nodes_are_ranked_as_the_extender_ranks_them() {
     assert_eq!(answer["placed"][2]["equalNodes"], json!([node(0)]));
 }
 
-/// What keeps a pod from a node beside its devices.
+/// What keeps a pod off a node besides its devices.
 #[test]
 fn taints_and_requests_leave_nodes_out() {
     let node = |cpus: &str, taints: &Value| {
@@ -140,7 +140,7 @@ fn taints_and_requests_leave_nodes_out() {
     insta::assert_snapshot!(all.join("\n---\n"));
 }
 
-/// A group takes one fabric as a whole, or waits.
+/// A group is placed on one fabric as a whole, or waits.
 #[test]
 fn a_group_goes_to_one_fabric() {
     let fabric = |object: &mut Value| {
@@ -181,7 +181,7 @@ fn what_cannot_be_scheduled_is_told() {
     insta::assert_snapshot!(asked.run(&["--add-nodes", "p5.48xlarge=2"]));
 }
 
-/// Rules about other pods are named, and only where they can keep a pod out.
+/// Rules about other pods are reported as ignored, if they could keep a pod off a node.
 #[test]
 fn rules_about_other_pods_are_said_to_count_for_nothing() {
     let term = json!([{ "topologyKey": "kubernetes.io/hostname" }]);

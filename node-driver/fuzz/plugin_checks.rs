@@ -1,5 +1,5 @@
-//! What must hold of foreign bytes that preparation reads. The fuzz targets try it on
-//! bytes at random, the test `plugin_corpus` on those that are kept.
+//! Checks for parsers of untrusted input that preparation reads. The fuzz targets run
+//! them on random bytes, the test `plugin_corpus` on the stored corpus.
 
 use std::path::{Component, Path};
 
@@ -17,14 +17,14 @@ use node_driver::runtime::nri::ProtocolError;
 use node_driver::runtime::nri::session::{Incoming, Session};
 use node_driver::runtime::nri::trunk::{PLUGIN, TrunkReader};
 
-/// Any text is a network configuration or an error; what is one survives its text.
+/// The parser accepts or rejects any text; an accepted configuration round-trips.
 pub(crate) fn network_config(bytes: &[u8]) {
     let Ok(config) = NetworkConfig::from_json(bytes) else { return };
     let text = serde_json::to_vec(&config).expect("a configuration has a text");
     assert_eq!(NetworkConfig::from_json(&text).expect("its own text"), config);
 }
 
-/// Any text is a checkpoint or damaged; what is one survives its text.
+/// The parser accepts or rejects any text; an accepted checkpoint round-trips.
 pub(crate) fn checkpoint(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let Some(checkpoint) = Checkpoint::from_text(text) else { return };
@@ -46,11 +46,11 @@ pub(crate) fn claim(bytes: &[u8]) {
     }
 }
 
-/// What of the host containers are given.
+/// Host directories that containers may mount.
 const OWN: [&str; 2] = ["/var/lib/kubelet/plugins/dra.net/claims", "/run/dranet/ready"];
 
-/// Any plan that lies on the disk has a spec, and no path of it leads out of the
-/// directories that are this driver's, on the host or in the container.
+/// Any plan that can be parsed renders to a spec, and none of its paths leaves this
+/// driver's directories, on the host or in the container.
 pub(crate) fn cdi(bytes: &[u8]) {
     let Ok(plan) = serde_json::from_slice::<Plan>(bytes) else { return };
     if !is_safe_uid(&plan.claim.uid) {
@@ -85,8 +85,8 @@ pub(crate) fn cdi(bytes: &[u8]) {
     drop(serde_json::to_vec(&devices_file(&plan)).expect("a file has a text"));
 }
 
-/// Any bytes of a container runtime are calls or an error, however they are cut into
-/// reads, and every call has an answer that can be read.
+/// Any bytes from a container runtime are parsed as calls or rejected, however they are
+/// split into reads, and every call has an answer that can be parsed.
 pub(crate) fn nri_frames(bytes: &[u8]) {
     let whole = Session::default().receive(bytes);
     let mut session = Session::default();

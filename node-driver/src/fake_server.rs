@@ -1,5 +1,5 @@
-//! An API server in process, for tests: it keeps objects, gives versions and
-//! generated names, refuses stale updates, and counts what was written.
+//! An in-process API server for tests. It stores objects, assigns versions and generated
+//! names, refuses stale updates, and records writes.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 
-/// Something that someone else does just before a write arrives.
+/// A change by somebody else just before a write arrives.
 type Interference = Box<dyn FnOnce(&mut Objects) + Send>;
 
 /// The objects by path.
 pub(crate) type Objects = BTreeMap<String, Value>;
 
-/// The server; clones are the same server.
+/// The server. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct FakeServer {
     inner: Arc<Mutex<Inner>>,
@@ -34,13 +34,13 @@ struct Inner {
     version: u64,
     writes: Vec<String>,
     interferences: VecDeque<Interference>,
-    /// What happened to objects, for those who watch.
+    /// Past events, for watches.
     events: Vec<Event>,
-    /// Tells those who watch that there is more.
+    /// Tells watches that there are new events.
     news: Sender<()>,
 }
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Clone)]
 struct Event {
     version: u64,
@@ -48,7 +48,7 @@ struct Event {
     body: Value,
 }
 
-/// How long a test waits for what must come.
+/// How long a test waits for an expected state.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const NODES: &str = "/api/v1/nodes";
@@ -67,7 +67,7 @@ impl FakeServer {
         server
     }
 
-    /// The same without the custom resource.
+    /// Removes the custom resource.
     pub(crate) fn without_topologies(self) -> Self {
         self.inner().collections.retain(|collection| *collection != TOPOLOGIES);
         self
@@ -77,12 +77,12 @@ impl FakeServer {
         Client::new(self.router(), "default")
     }
 
-    /// The server, to be served on a socket.
+    /// The server's routes, to be served on a socket.
     pub(crate) fn router(&self) -> Router {
         Router::new().fallback(handle).with_state(self.clone())
     }
 
-    /// What was written so far, `POST /apis/…`; forgotten by asking.
+    /// Returns the writes so far, for example `POST /apis/…`, and clears the list.
     pub(crate) fn take_writes(&self) -> Vec<String> {
         std::mem::take(&mut self.inner().writes)
     }
@@ -98,7 +98,7 @@ impl FakeServer {
             .collect()
     }
 
-    /// Changes objects behind everybody's back; those who watch are told.
+    /// Changes objects from outside and notifies watches.
     pub(crate) fn edit(&self, edit: impl FnOnce(&mut Objects)) {
         let mut inner = self.inner();
         let before = inner.objects.clone();
@@ -116,7 +116,7 @@ impl FakeServer {
         }
     }
 
-    /// Waits until the objects of a collection are as wanted.
+    /// Waits until the objects of a collection satisfy the condition.
     pub(crate) async fn until(&self, collection: &str, wanted: impl Fn(&[Value]) -> bool) {
         let mut news = self.inner().news.subscribe();
         let seen = async {
@@ -173,7 +173,7 @@ async fn handle(
     }
 }
 
-/// The value of a query's key, with the escapes that a field selector has.
+/// The value of a query parameter, with the escapes of a field selector resolved.
 fn query(uri: &Uri, key: &str) -> Option<String> {
     let query = uri.query()?.replace("%3D", "=").replace("%2C", ",");
     let pair = query.split('&').find_map(|pair| pair.strip_prefix(&format!("{key}=")));
@@ -184,7 +184,7 @@ fn is_watch(uri: &Uri) -> bool {
     query(uri, "watch").is_some_and(|watch| watch == "true")
 }
 
-/// Whether an object is what the field selector asks for.
+/// Whether the object matches the field selector.
 fn is_selected(uri: &Uri, object: &Value) -> bool {
     let selector = query(uri, "fieldSelector").unwrap_or_default();
     selector.split(',').filter(|term| !term.is_empty()).all(|term| {
@@ -194,7 +194,7 @@ fn is_selected(uri: &Uri, object: &Value) -> bool {
 }
 
 impl Inner {
-    /// Gives the object the next version and tells those who watch.
+    /// Gives the object the next version and notifies watches.
     fn record(&mut self, kind: &str, path: &str, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -206,7 +206,7 @@ impl Inner {
         self.news.send_replace(());
     }
 
-    /// What happened after a version, and what happens from then on.
+    /// Events after a version, past and future, as a stream.
     fn watch(&self, uri: &Uri, server: FakeServer) -> Response {
         let seen: u64 =
             query(uri, "resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -226,7 +226,7 @@ impl Inner {
         Response::new(Body::from_stream(lines))
     }
 
-    /// Events after a version, one a line, and the version of the last.
+    /// Events after a version, one per line, and the version of the last one.
     fn since(&self, seen: u64, uri: &Uri) -> Option<(u64, String)> {
         let new = self.events.iter().filter(|event| event.version > seen);
         let new: Vec<_> = new
@@ -280,7 +280,7 @@ impl Inner {
         axum::Json(&self.objects[path]).into_response()
     }
 
-    /// The server takes the status of an object only by itself.
+    /// Updates the object's status and nothing else.
     fn replace_status(&mut self, path: &str, object: &Value) -> Response {
         let Some(there) = self.objects.get(path) else { return absent(path) };
         let mut object = object.clone();

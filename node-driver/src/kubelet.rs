@@ -1,10 +1,9 @@
-//! The kubelet's side: registration, the DRA services and the health streams,
-//! by gRPC over unix sockets.
+//! The kubelet plugin: registration, the DRA services and the health streams, by gRPC
+//! over Unix sockets.
 //!
-//! Follows `k8s.io/dynamic-resource-allocation/kubeletplugin` where it matters
-//! to the kubelet: the service is up before the registration socket appears,
-//! both appear by rename, and an instance with a suffix of its own runs beside
-//! the one that it replaces.
+//! Follows `k8s.io/dynamic-resource-allocation/kubeletplugin` where the kubelet depends
+//! on it: the service is up before the registration socket appears, both sockets appear
+//! by rename, and an instance with its own suffix runs beside the one that it replaces.
 
 pub mod args;
 mod authority;
@@ -45,24 +44,24 @@ pub use capabilities::{NEEDED, Needed};
 pub use registration::Registered;
 pub use socket::SocketError;
 
-/// The services that the kubelet may ask for, newest first: it takes the first
-/// that it knows of each kind.
+/// Services that the kubelet may use, newest first: it takes the first one of each kind
+/// that it knows.
 pub const SUPPORTED_VERSIONS: [&str; 4] =
     ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
 
-/// The plugin could not go on.
+/// The plugin cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
-    /// A socket.
+    /// A socket failed.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A server ended.
+    /// A gRPC server ended.
     #[error("failed to serve the kubelet")]
     Serve(#[from] tonic::transport::Error),
     /// The state of an earlier run could not be made consistent.
     #[error("failed to reconcile with what an earlier run left")]
     Reconcile(#[from] PrepareError),
-    /// The hook could not be put in its place.
+    /// The hook could not be installed.
     #[error(transparent)]
     Install(#[from] FileError),
     /// The kubelet refused the plugin.
@@ -73,26 +72,26 @@ pub enum PluginError {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// What is served.
+/// The plugin and what it serves.
 #[derive(Debug)]
 pub struct Plugin {
-    /// Where the sockets and everything else go.
+    /// The plugin's files and sockets.
     pub paths: Paths,
-    /// What tells this instance's sockets from another's, the pod's UID.
+    /// The UID of the driver's pod, which distinguishes this instance's sockets.
     pub instance: Option<String>,
-    /// The socket of the container runtime's NRI, where interfaces go by that.
+    /// The container runtime's NRI socket, if interfaces are attached by NRI.
     pub nri: Option<PathBuf>,
-    /// The machine's side.
+    /// The machine's part of preparation.
     pub node: Arc<Node>,
-    /// The claims.
+    /// Prepares and unprepares claims.
     pub preparer: Preparer,
     /// The devices' health.
     pub health: Watched,
-    /// What the process's readiness waits for.
+    /// Registrations that readiness waits for.
     pub awaited: Awaited,
 }
 
-/// The registrations without which no pod can be served.
+/// The registrations that are required to serve pods.
 #[derive(Debug)]
 pub struct Awaited {
     readiness: Readiness,
@@ -101,7 +100,7 @@ pub struct Awaited {
 }
 
 impl Awaited {
-    /// Makes readiness wait for the kubelet, and with NRI for the container runtime.
+    /// Makes readiness wait for the kubelet and, with NRI, for the container runtime.
     pub fn new(readiness: &Readiness, with_nri: bool) -> Self {
         Self {
             readiness: readiness.clone(),
@@ -112,7 +111,7 @@ impl Awaited {
 }
 
 impl Plugin {
-    /// Puts right what an earlier run left, then serves until told to stop.
+    /// Repairs what an earlier run left, then serves until told to stop.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PluginError> {
         let Self { paths, instance, nri, node, preparer, health, awaited } = self;
         let Awaited { readiness, kubelet, runtime } = awaited;
@@ -133,7 +132,7 @@ impl Plugin {
             RegistrationService::new(&paths.driver, endpoint.path(), registered.clone());
 
         let mut tasks: JoinSet<Result<(), PluginError>> = JoinSet::new();
-        // What hooks tell from now on is told here; what they told before is recorded.
+        // Messages of hooks from now on are handled; earlier ones are in the records.
         let hooks = hooks.publish()?;
         let recorded = Arc::clone(&node);
         tokio::task::spawn_blocking(move || recorded.take_over()).await??;
@@ -170,7 +169,8 @@ impl Plugin {
     }
 }
 
-/// Those under hidden names are let be: one that is bound may not listen yet.
+/// Removes sockets of ended instances. Hidden names are left alone: such a socket may be
+/// bound but not yet listening.
 fn remove_dead_sockets(paths: &Paths) {
     let is_of = |name: &str, stem: &str, end: &str| name.starts_with(stem) && name.ends_with(end);
     remove_dead(&paths.plugin(), |name| is_of(name, "dra", ".sock"));
@@ -199,7 +199,7 @@ async fn serve_dra(
 ) -> Result<(), PluginError> {
     let dra = DraService::new(preparer);
     let health = HealthService::new(health, stop.clone());
-    // The kubelet dials this one as `unix:…`, and its client then sends a plain authority.
+    // The kubelet dials this socket as `unix:…`; its client then sends a plain authority.
     let (incoming, _removal) = socket.into_incoming();
     Server::builder()
         .add_service(dra_v1::dra_plugin_server::DraPluginServer::new(dra.clone()))
@@ -229,8 +229,8 @@ async fn serve_registration(
     Ok(())
 }
 
-/// Is ready from when the kubelet has taken the plugin. A driver that the kubelet refuses
-/// serves nobody: it ends, and says why.
+/// Becomes ready when the kubelet has registered the plugin. If the kubelet refuses, the
+/// driver can serve no pod, so it ends with the reason.
 async fn follow(
     registered: Registered,
     kubelet: Wait,

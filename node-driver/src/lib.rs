@@ -1,9 +1,10 @@
-//! Finds the RDMA NICs of a node, publishes them and the node's topology, and gives them to
-//! the containers of claims.
+//! Finds the RDMA NICs of a node, publishes them and the node's topology, and prepares
+//! them for the containers of claims.
 //!
-//! The folders are the map. To publish: [`facts`] → [`decide`] → [`publish`]. To give to a
-//! container: the [`kubelet`] asks, [`prepare`] plans and writes, [`kernel`] moves interfaces,
-//! and the container [`runtime`] starts the hook or calls. `driver` runs all of it.
+//! One module per stage. Publishing: [`facts`] → [`decide`] → [`publish`]. Preparing a
+//! claim: the [`kubelet`] asks, [`prepare`] plans and writes, [`kernel`] moves
+//! interfaces, and the container [`runtime`] starts the hook or calls the NRI plugin.
+//! `driver` runs all of it.
 
 pub mod args;
 pub mod decide;

@@ -1,5 +1,5 @@
-//! For tests: machines whose ResourceSlices were published by upstream DRANET,
-//! and the facts behind them.
+//! Test data: machines whose ResourceSlices were published by upstream DRANET, and the
+//! facts behind them.
 
 use crate::decide::decision::Facts;
 use crate::facts::cloud::CloudMetadata;
@@ -13,7 +13,7 @@ use topology_graph::{HostRoot, fixture};
 /// The machines.
 pub(crate) const MACHINES: [&str; 4] = ["aks-gb300", "aks-mi300x", "eks-p4d", "oke-gb200"];
 
-/// Plants a machine into a directory of its own.
+/// Writes the machine's files into a directory of its own.
 pub(crate) fn plant(machine: &str) -> TempDir {
     let text = match machine {
         "aks-gb300" => fixture::machine("azure-gb300").unwrap().to_owned(),
@@ -42,10 +42,10 @@ pub(crate) fn cloud(machine: &str) -> CloudMetadata {
     serde_json::from_str(&text(machine, "cloud.json")).unwrap()
 }
 
-/// What upstream published on it.
+/// The devices that upstream published on it.
 pub(crate) fn published_by_upstream(machine: &str) -> Vec<Device> {
     let text = text(machine, "resourceslice-dranet.yaml");
-    // A list where `kubectl get -o yaml` wrote one.
+    // A list if `kubectl get -o yaml` wrote one.
     let slice: ResourceSlice = serde_saphyr::from_str::<List>(&text)
         .ok()
         .and_then(|list| list.items.into_iter().next())

@@ -1,4 +1,4 @@
-//! The node driver's process.
+//! Entry point of the node driver's binary.
 
 use node_driver::kernel::attach::hook;
 use node_driver::kubelet::command::Command;

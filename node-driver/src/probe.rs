@@ -1,9 +1,10 @@
 //! Readiness of this instance alone, for the probes of its pod.
 //!
-//! The driver is on the host's network, where two instances of an update cannot both
-//! listen on one port: a probe by HTTP asks whichever of them has it. So each instance
-//! has a socket that bears its pod's UID, and `node-driver probe` asks that one. It
-//! says what the instance still waits for, one a line, and nothing when it is ready.
+//! The driver uses the host's network, where two instances cannot listen on the same port
+//! during an update: an HTTP probe would reach whichever of them has it. So each instance
+//! has a socket named after its pod's UID, and `node-driver probe` asks that one. The
+//! answer lists what the instance is still waiting for, one per line; it is empty when
+//! the instance is ready.
 
 use crate::kubelet::SocketError;
 use crate::kubelet::socket::{Published, Socket, name};
@@ -59,7 +60,7 @@ pub(crate) async fn serve(socket: Published, readiness: Readiness, stop: Cancell
             stream = incoming.next() => stream,
         };
         let Some(Ok(mut stream)) = stream else { continue };
-        // A probe that went away meanwhile misses nothing.
+        // If the probe has gone, its answer is not needed.
         let _ = stream.write_all(readiness.waiting().join("\n").as_bytes()).await;
     }
 }
@@ -91,7 +92,7 @@ fn ask(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// As in an update: both are there, and the new one is not ready.
+    /// As during an update: both instances run, and the new one is not ready.
     #[tokio::test]
     async fn each_instance_answers_for_itself() {
         let run = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What publishes: slices and graph, statuses of claims, events and metrics.
+//! Publishes slices, the topology, claim statuses, events and metrics.
 
 pub mod claim_status;
 pub(crate) mod events;

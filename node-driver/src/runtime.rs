@@ -1,4 +1,4 @@
-//! What the container runtime is told and asks: CDI specs, and calls by NRI.
+//! The interface to the container runtime: CDI specs, and calls by NRI.
 
 pub mod cdi;
 pub mod nri;

@@ -1,5 +1,5 @@
-//! The driver that starts before its API server: it waits and says so, serves
-//! kubelet and operator, and publishes as soon as the server is there.
+//! The driver starts before its API server: it waits and says so, serves the kubelet and
+//! the operator, and publishes as soon as the server is there.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,10 +24,10 @@ use tonic::transport::Endpoint;
 use topology_graph::fixture::{machine, plant};
 
 const NODE: &str = "n1";
-/// Longest wait for what must come, on a busy machine.
+/// Longest wait for an expected event, on a busy machine.
 const SOON: Duration = Duration::from_mins(1);
 
-/// A socket that refuses whoever connects, until it listens.
+/// A socket that refuses connections until it listens.
 fn refusing() -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -49,7 +49,7 @@ fn kubeconfig(server: SocketAddr) -> String {
     config.to_string()
 }
 
-/// The program at work on a planted machine.
+/// The running program, on a machine made of files.
 struct Driver {
     child: Child,
     log: Lines<BufReader<ChildStderr>>,
@@ -81,7 +81,7 @@ impl Driver {
         Self { child, log }
     }
 
-    /// Waits for a line of the log.
+    /// Waits for a log line with this text.
     async fn says(&mut self, text: &str) {
         let mut seen = Vec::new();
         let said = async {
@@ -98,7 +98,7 @@ impl Driver {
     }
 }
 
-/// What the driver answers its operator.
+/// The answer of the readiness endpoint.
 async fn ready(operations: SocketAddr) -> String {
     let mut stream = TcpStream::connect(operations).await.unwrap();
     let question = b"GET /readyz HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n";
@@ -110,13 +110,13 @@ async fn ready(operations: SocketAddr) -> String {
 
 #[tokio::test]
 async fn a_driver_that_is_earlier_than_its_server_waits() {
-    // Short: paths of sockets have 107 bytes.
+    // A short path, because socket paths are limited to 107 bytes.
     let folder = tempfile::Builder::new().prefix("a").tempdir_in("/tmp").unwrap();
     let (socket, operations) = (refusing(), free());
     let server = FakeServer::with_node(NODE);
     let mut driver = Driver::start(folder.path(), socket.local_addr().unwrap(), operations);
     driver.says("API server not reached").await;
-    // A second time: it does not give up.
+    // It logs a second time, so it keeps trying.
     driver.says("API server not reached").await;
     assert!(driver.child.try_wait().unwrap().is_none(), "it goes on");
     let registration = folder.path().join("kubelet/plugins_registry/dra.net-reg.sock");
@@ -129,7 +129,7 @@ async fn a_driver_that_is_earlier_than_its_server_waits() {
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     let published = server.until(SLICES, |slices| slices.len() == 1);
     timeout(SOON, published).await.unwrap();
-    // What it says when it becomes ready.
+    // The log lists this condition when it is met.
     driver.says("the first publication").await;
     let answer = ready(operations).await;
     assert!(answer.contains("waiting for the registration with the kubelet"), "{answer}");
@@ -139,7 +139,7 @@ async fn a_driver_that_is_earlier_than_its_server_waits() {
     assert!(answer.contains(" 200 "), "{answer}");
 }
 
-/// As the kubelet tells a plugin that it has taken it.
+/// Registers the plugin as the kubelet does.
 async fn register(socket: &Path) {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
     let mut client = RegistrationClient::new(endpoint.connect().await.unwrap());

@@ -1,8 +1,9 @@
-//! What a plan makes of interfaces: in a pod's network namespace, and on the host again
-//! afterwards. The kernel itself, without a kubelet and a runtime; `ip` and `tc` tell what is.
+//! What a plan does to interfaces: in a pod's network namespace, and on the host
+//! afterwards. Uses the real kernel, without a kubelet and a runtime; `ip` and `tc` show
+//! the result.
 //!
-//! Every test makes the namespaces that it needs. They belong to a user namespace of this
-//! program's own, so that no root is needed where the machine lets users make such namespaces.
+//! Every test creates its own namespaces. They belong to a user namespace of this
+//! program, so no root is needed if the machine lets users create such namespaces.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -32,8 +33,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// Namespaces of the program's own, before any thread exists. The user is root in them: what
-/// a test starts has the rights of the test.
+/// Enters namespaces of the program's own, before any thread exists. The user is root in
+/// them, and processes that a test starts have the same privileges.
 fn enter() -> std::io::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     if unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).is_err() {

@@ -1,10 +1,9 @@
-//! The driver at work while interfaces come, go and change at random: at each
-//! quiet moment it has published what a fresh discovery finds.
+//! Runs the driver while interfaces are created, deleted and changed at random. At each
+//! quiet moment it must have published what a fresh discovery finds.
 //!
-//! The real program in a network namespace of the test's own, against an API
-//! server in process; nothing wakes it but what the kernel tells, as its slow
-//! tick is an hour. How many rounds: `DRANET_CAMPAIGN_ROUNDS` (16), from the seed
-//! `DRANET_CAMPAIGN_SEED` (1).
+//! The real program runs in a network namespace of the test, against an in-process API
+//! server. Only kernel notifications can wake it, because its rescan interval is an hour.
+//! Number of rounds: `DRANET_CAMPAIGN_ROUNDS` (16); seed: `DRANET_CAMPAIGN_SEED` (1).
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
@@ -28,7 +27,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Builder;
 
 const NODE: &str = "n1";
-/// Changes of one round, at most.
+/// The most changes per round.
 const CHANGES: u64 = 12;
 /// Longest time from the last change to the server's slice, on a busy machine.
 const QUIET: Duration = Duration::from_mins(1);
@@ -75,8 +74,8 @@ async fn published_is_what_a_fresh_discovery_finds() {
     assert!(links.changes() > rounds, "something changed");
 }
 
-/// Waits until the driver has published what another finds afresh, which knows
-/// nothing of it.
+/// Waits until the driver has published what an independent driver discovers from
+/// scratch.
 async fn settle(round: u64, server: &FakeServer, fresh: &FakeServer, config: &Path, links: &Links) {
     let begin = Instant::now();
     loop {
@@ -100,7 +99,7 @@ fn devices(server: &FakeServer) -> Value {
     devices.cloned().collect()
 }
 
-/// A driver that goes on until it is dropped.
+/// A driver that runs until it is dropped.
 async fn driver(server: &FakeServer, folder: &Path) -> Child {
     let config = kubeconfig(server, folder).await;
     let child = command(&config)
@@ -121,7 +120,7 @@ fn command(config: &Path) -> Command {
     command
 }
 
-/// Serves on a port of this namespace, and says where in a kubeconfig.
+/// Serves on a port of this namespace, and writes a kubeconfig with it.
 async fn kubeconfig(server: &FakeServer, folder: &Path) -> std::path::PathBuf {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -145,11 +144,12 @@ struct Running {
 }
 
 impl Running {
-    /// What it did and cost.
+    /// Prints what the driver did, and its cost.
     fn report(&self, server: &FakeServer, links: &Links) {
         let writes = server.take_writes().len();
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id().unwrap())).unwrap();
-        // `proc_pid_stat(5)`: after the name, times 12 and 13 in hundredths of a second.
+        // `proc_pid_stat(5)`: after the name, fields 12 and 13 are times in hundredths of
+        // a second.
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
         let ticks: u64 = fields[11..13].iter().map(|text| text.parse::<u64>().unwrap()).sum();
         report(&format!(

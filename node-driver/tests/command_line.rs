@@ -1,5 +1,5 @@
-//! What a person sees who gives the program something that it cannot use: one
-//! line with the cause and its place, and an exit code that is no success.
+//! What a user sees after unusable input: one line with the cause and its place, and a
+//! non-zero exit code.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// A root that has a sysfs, and nothing in it.
+/// A root with a sysfs that contains nothing.
 fn empty_machine(folder: &Path) -> &str {
     fs::create_dir_all(folder.join("sys/devices")).unwrap();
     folder.to_str().unwrap()
@@ -67,7 +67,7 @@ fn a_server_that_is_away_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let root = empty_machine(folder.path());
     let config = folder.path().join("config");
-    // Port 1 of the loopback interface: nobody listens there.
+    // Nobody listens on port 1 of the loopback interface.
     let text = "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}], \
                 clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], \
                 contexts: [{name: c, context: {cluster: c, user: u}}]}";

@@ -1,9 +1,9 @@
-//! What the kernel tells of links, addresses and routes, in a network namespace
-//! of the test's own.
+//! What the kernel reports about links, addresses and routes, in a network namespace of
+//! the test.
 //!
-//! The namespace is entered before any thread exists, hence no harness of
-//! libtest's. It belongs to a user namespace of its own, so that no root is
-//! needed where the machine lets users make such namespaces.
+//! The namespace is entered before any thread exists, so libtest's harness cannot be
+//! used. It belongs to its own user namespace, so no root is needed if the machine lets
+//! users create such namespaces.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -21,10 +21,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::runtime::Builder;
 
-/// A second is what everything from the kernel to the API may take.
+/// Longest time from a change in the kernel to its notification.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long the kernel may take to follow a link up or down.
+/// How long the kernel may take to set a link up or down.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         trial("every_change_is_heard", every_change_is_heard),
         trial("the_way_to_the_api_server_is_an_uplink", the_way_to_the_api_server_is_an_uplink),
     ];
-    // All tests are in one namespace, and each begins with an empty one.
+    // All tests share one namespace; each starts with it empty.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -48,7 +48,7 @@ fn refuse(text: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A test with a socket to change the namespace, which is emptied before.
+/// A test with a socket to change the namespace, which is emptied first.
 fn trial(name: &str, body: impl AsyncFnOnce(Namespace) + Send + 'static) -> Trial {
     Trial::test(name, move || {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Failed::from)?;
@@ -88,7 +88,7 @@ impl Namespace {
 
     async fn empty(&self) {
         let (kernel, _changes) = Kernel::open().unwrap();
-        // One end of a pair takes the other with it.
+        // Deleting one end of a pair deletes the other one too.
         while let Some(link) =
             kernel.read().await.unwrap().interfaces.into_iter().find(|link| link.kind.is_some())
         {
@@ -97,8 +97,8 @@ impl Namespace {
     }
 }
 
-/// Reads until the interface's state is this: the kernel follows a link up and
-/// down in its own time, and tells when it has.
+/// Reads until the interface has this state: the kernel sets a link up or down
+/// asynchronously, and notifies when it has.
 async fn read_until(interface: &str, state: &str) -> NetworkFacts {
     let (kernel, mut changes) = Kernel::open().unwrap();
     loop {
@@ -149,7 +149,8 @@ async fn links_addresses_and_routes(namespace: Namespace) {
     assert_eq!(facts.default_routes, [route]);
     assert!(facts.uplinks().contains(&left));
     assert!(!facts.uplinks().contains(&bridge));
-    // The other end of the uplink's pair is what that is made on, in the bridge or not.
+    // The other end of the uplink's pair is its lower interface, whether in the bridge or
+    // not.
     let withheld = facts.withheld();
     let uplink = Some(&Withheld::Uplink);
     assert_eq!((withheld.get(&left), withheld.get(&right)), (uplink, uplink));
@@ -178,7 +179,7 @@ async fn every_change_is_heard(namespace: Namespace) {
     assert_eq!(kernel.read().await.unwrap().interface("right"), None);
 }
 
-/// Without a default route, and after the way has changed.
+/// Without a default route, and after the route has changed.
 async fn the_way_to_the_api_server_is_an_uplink(namespace: Namespace) {
     let [server, unreachable] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(192, 0, 2, 1)];
     let servers = BTreeSet::from([server, unreachable].map(IpAddr::V4));
@@ -211,7 +212,7 @@ async fn the_way_to_the_api_server_is_an_uplink(namespace: Namespace) {
     }
 }
 
-/// Waits for a change, and forgets what else was told of it: the kernel tells
+/// Waits for a change, and discards further notifications of it. The kernel notifies
 /// before it answers the request that made the change.
 async fn heard(changes: &mut Changes, what: &str) {
     let told = tokio::time::timeout(HEARD_WITHIN, changes.next()).await;

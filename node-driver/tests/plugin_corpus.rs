@@ -1,5 +1,4 @@
-//! The inputs from which the fuzz targets of preparation begin, each checked as they
-//! check it.
+//! Checks the corpora of preparation's fuzz targets with the targets' own checks.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,7 +8,7 @@ use std::path::Path;
 #[path = "../fuzz/plugin_checks.rs"]
 mod checks;
 
-/// How many inputs of a target held.
+/// Checks all inputs of a target; returns their number.
 fn held(target: &str, check: fn(&[u8])) -> usize {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let files = fs::read_dir(seeds).unwrap().map(|entry| entry.unwrap().path());

@@ -1,4 +1,4 @@
-//! The inputs from which the fuzz targets begin, each checked as they check it.
+//! Checks the corpora of the fuzz targets with the targets' own checks.
 
 #![expect(clippy::unwrap_used, reason = "a test's setup may panic")]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 #[path = "../fuzz/publication_checks.rs"]
 mod publication_checks;
 
-/// How many inputs of a target held.
+/// Checks all inputs of a target; returns their number.
 fn held(target: &str, check: fn(&[u8])) -> usize {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let files = fs::read_dir(seeds).unwrap().map(|entry| entry.unwrap().path());

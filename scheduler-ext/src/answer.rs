@@ -1,4 +1,4 @@
-//! The answer to one request, and what each of its scores was made from.
+//! The answer to one request, and the inputs of each score.
 
 use crate::forecast::Forecast;
 use crate::score::{NEUTRAL, Outcome, rank};
@@ -8,60 +8,61 @@ use std::sync::Arc;
 /// The answer to a request.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// Every node of the request; none where the pod asks for no device that is predicted.
+    /// Every node of the request; empty if the pod requests no device that is predicted.
     pub nodes: Vec<Scored>,
-    /// How many nodes had a forecast in memory.
+    /// For how many nodes the forecast was already in memory.
     pub hits: usize,
 }
 
-/// A node's score and where it comes from.
+/// A node's score and its inputs.
 #[derive(Clone, Debug)]
 pub struct Scored {
     /// The node.
     pub node: String,
-    /// 0 to 10.
+    /// From 0 to 10.
     pub score: i64,
-    /// Why.
+    /// The reason for the score.
     pub reason: Reason,
-    /// What the forecast was made from; none where nothing is known.
+    /// The inputs of the forecast; none if the outcome is unknown.
     pub basis: Option<Basis>,
 }
 
-/// Why a node has its score.
+/// The reason for a node's score.
 #[derive(Clone, Debug)]
 pub enum Reason {
-    /// From the allocation that the scheduler would make.
+    /// The allocation that the scheduler will make.
     Predicted(Outcome, Arc<Forecast>),
-    /// From one of several that it may make.
+    /// One of several allocations that the scheduler may make.
     Likely(Outcome, Arc<Forecast>),
-    /// Nothing is known, for this reason.
+    /// The outcome is unknown, for this reason.
     Unknown(Arc<str>),
 }
 
-/// What a forecast was made from: the same basis gives the same forecast.
+/// The inputs of a forecast. The same basis gives the same forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Basis {
-    /// The node as the view had it.
+    /// The version of the node in the view.
     pub node: NodeVersion,
-    /// What was assumed of it.
+    /// The pods that were assumed to be on the node.
     pub assumed: Assumed,
     /// The version of the mix of expected pods.
     pub mix: u64,
-    /// Whether the scheduler has no choice but this.
+    /// Whether the scheduler has only this choice.
     pub is_exact: bool,
 }
 
-/// What is assumed of a node; the default where no pod is assumed to be there.
+/// The pods assumed to be on a node. The default means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assumed {
-    /// Changes whenever it does, and never comes again, except for 0: nothing is assumed.
+    /// Changes whenever the assumption changes, and is never reused, except for 0: no
+    /// assumption.
     pub version: u64,
-    /// Pods that are assumed to be there.
+    /// Number of pods that are assumed to be there.
     pub pods: u32,
 }
 
 impl Answer {
-    /// Ranks the nodes by what is known of each.
+    /// Ranks the nodes by their outcomes.
     pub fn rank(known: impl Iterator<Item = (String, Option<Basis>, Reason)>, hits: usize) -> Self {
         let known: Vec<_> = known.collect();
         let outcomes: Vec<_> = known.iter().map(|(_, _, reason)| reason.outcome()).collect();
@@ -69,7 +70,7 @@ impl Answer {
         Self { nodes: known.into_iter().zip(rank(&outcomes)).map(scored).collect(), hits }
     }
 
-    /// The nodes of several answers to one question, ranked together.
+    /// Joins partial answers to one question, and ranks their nodes together.
     #[must_use]
     pub fn join(parts: Vec<Self>) -> Self {
         let hits = parts.iter().map(|part| part.hits).sum();
@@ -77,7 +78,7 @@ impl Answer {
         Self::rank(nodes.map(|scored| (scored.node, scored.basis, scored.reason)), hits)
     }
 
-    /// The neutral score for every node, for one reason.
+    /// Gives every node the neutral score, for one reason.
     pub fn neutral(nodes: &[String], reason: &Arc<str>) -> Self {
         let scored = |node: &String| Scored {
             node: node.clone(),
@@ -88,8 +89,8 @@ impl Answer {
         Self { nodes: nodes.iter().map(scored).collect(), hits: 0 }
     }
 
-    /// The node with the highest score, if no other has it: the scheduler decides
-    /// between equal nodes by its own plugins.
+    /// The node with the highest score, if it is the only one with it. Among nodes with
+    /// equal scores the scheduler's own plugins decide.
     pub fn first(&self) -> Option<&Scored> {
         let known = || self.nodes.iter().filter(|scored| scored.reason.outcome().is_some());
         let best = known().map(|scored| scored.score).max()?;
@@ -99,7 +100,7 @@ impl Answer {
 }
 
 impl Scored {
-    /// The forecast, with what it was made from.
+    /// The forecast and its inputs.
     pub fn forecast(&self) -> Option<(Basis, &Arc<Forecast>)> {
         match &self.reason {
             Reason::Predicted(_, forecast) | Reason::Likely(_, forecast) => {
@@ -111,7 +112,7 @@ impl Scored {
 }
 
 impl Reason {
-    /// What is predicted, where something is.
+    /// The predicted outcome, if known.
     pub fn outcome(&self) -> Option<Outcome> {
         match self {
             Self::Predicted(outcome, _) | Self::Likely(outcome, _) => Some(*outcome),

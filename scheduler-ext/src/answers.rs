@@ -1,4 +1,4 @@
-//! What was forecast before, kept until something changes.
+//! Caches forecasts until their inputs change.
 
 use crate::answer::{Assumed, Basis};
 use crate::forecast::{Forecast, Question};
@@ -16,30 +16,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle, available_parallelism};
 use topology_graph::ShapeHash;
 
-/// The most questions whose answers are kept: some two megabytes each with 5,000 nodes.
+/// The most questions whose answers are kept; each takes some two megabytes with 5,000
+/// nodes.
 const QUESTIONS_MAX: u64 = 32;
 
-/// The fewest nodes for which a thread is worth its start.
+/// The fewest nodes that justify another thread.
 const PART_MIN: usize = 32;
 
-/// The answers to the questions of late, and the machines they were made from.
+/// The answers to recent questions, and the machines that they were made from.
 #[derive(Debug)]
 pub struct Answers {
     questions: moka::sync::Cache<String, Arc<Known>>,
     machines: Mutex<Machines>,
 }
 
-/// One question and what nodes answered to it.
+/// One question, and the nodes' answers to it.
 #[derive(Debug)]
 struct Known {
     claims: Vec<Claim>,
     nodes: Mutex<HashMap<String, (Basis, Entry)>>,
 }
 
-/// The answer of a node: a forecast, or the reason why there is none.
+/// A node's answer: a forecast, or the reason why there is none.
 pub type Entry = Result<Arc<Forecast>, Arc<str>>;
 
-/// Machines by node, as long as their devices do not change.
+/// Machines by node, valid until their devices change.
 #[derive(Debug, Default)]
 struct Machines {
     nodes: HashMap<String, (u64, Arc<Machine>)>,
@@ -47,27 +48,27 @@ struct Machines {
     no_graph: Arc<Cells>,
 }
 
-/// The answers of the nodes of one request.
+/// The nodes' answers to one request.
 #[derive(Debug)]
 pub struct Answered {
-    /// Of each node in their order; none where the time was over before.
+    /// For each node in order; `None` if there was no time left.
     pub nodes: Vec<Option<(Basis, Entry)>>,
-    /// How many of them were known before.
+    /// How many answers were already known.
     pub hits: usize,
 }
 
-/// What answers are made from, beside the question.
+/// Inputs of the answers, besides the question.
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
     /// The cluster.
     pub view: &'a ClusterView,
-    /// What is in use, with what is assumed to be.
+    /// Devices that are in use or assumed to be.
     pub in_use: &'a AllocatedState,
-    /// The nodes of which something is assumed.
+    /// Nodes with assumed pods.
     pub assumed: &'a HashMap<String, Assumed>,
     /// The version of the mix of expected pods.
     pub mix: u64,
-    /// True when there is no more time.
+    /// Returns true if there is no time left.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -88,7 +89,7 @@ impl Answers {
     /// The answers of these nodes.
     ///
     /// # Errors
-    /// What the allocator does not understand of a claim.
+    /// Describes what the allocator does not support in a claim.
     pub fn of(
         &self,
         question: Question<'_>,
@@ -126,7 +127,7 @@ impl Answers {
         lock(&self.machines).of(view, node)
     }
 
-    /// Asks the nodes, a part of them on each processor.
+    /// Predicts the nodes' outcomes, in parallel parts.
     fn ask<'n>(
         &self,
         question: Question<'_>,
@@ -166,7 +167,7 @@ impl Answers {
                     let machine = self.machine(view, node);
                     Ok(Arc::new(Forecast::of(question, &machine, &allocations, in_use, &mut costs)))
                 }
-                // The scheduler found room where the view has none: the view is behind.
+                // The scheduler found room, but the view has none: the view is outdated.
                 Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
             };
             answers.insert(node, (basis, entry));
@@ -212,7 +213,7 @@ fn basis(node: &str, facts: Facts<'_>) -> Basis {
     Basis { node: view.node_version(node), assumed, mix, is_exact: false }
 }
 
-/// All of the question that the answer depends on; names of claims and the
+/// The part of the question that determines the answer. Names of claims and the
 /// configuration of devices do not matter.
 fn key(question: Question<'_>) -> String {
     let Question { claims, held, mix: _ } = question;
@@ -229,7 +230,7 @@ fn key(question: Question<'_>) -> String {
     key
 }
 
-/// What is kept is whole at any moment, so that a panic elsewhere spoils nothing.
+/// A poisoned lock is harmless: the value is always complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

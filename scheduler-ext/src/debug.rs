@@ -1,6 +1,6 @@
-//! What a person asks: why a pod's nodes have their points, and what is on a node.
+//! Debug pages: why a pod's nodes have their scores, and what is on a node.
 //!
-//! Open on loopback, else to whoever has the operations token.
+//! Open on loopback; elsewhere the operations token is required.
 
 use crate::pages::{Page, PodPage};
 use crate::prioritize::Ranker;
@@ -11,18 +11,18 @@ use cluster_model::view::ObjectKey;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Who may ask.
+/// Who has access to the debug pages.
 #[derive(Clone, Debug)]
 pub(crate) enum Access {
-    /// Whoever reaches the socket, which is on loopback.
+    /// Everyone who reaches the socket, which is on loopback.
     Loopback,
-    /// Whoever has the token in the file.
+    /// Requests with the token in this file.
     Token(PathBuf),
     /// Nobody.
     Closed,
 }
 
-/// Why somebody may not.
+/// Why access is refused.
 type Refusal = (StatusCode, &'static str);
 
 /// The query of `/debug/explain`.
@@ -33,7 +33,7 @@ pub(crate) struct ExplainQuery {
 }
 
 impl Access {
-    /// Lets the request pass, or says why not.
+    /// Checks access; returns the reason if it is refused.
     pub(crate) async fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match self {
             Self::Loopback => Ok(()),
@@ -56,13 +56,13 @@ impl Access {
     }
 }
 
-/// In a time that tells nothing of where they differ; an empty token opens nothing.
+/// Compares in constant time. An empty token never matches.
 fn is_same(given: &[u8], token: &[u8]) -> bool {
     let differs = given.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
     !token.is_empty() && given.len() == token.len() && differs == 0
 }
 
-/// The table of a pod's last answer.
+/// The table of a pod's latest answer.
 pub(crate) fn explain(query: &ExplainQuery, ranker: &Ranker, headers: &HeaderMap) -> Response {
     let Some((namespace, name)) = query.pod.split_once('/') else {
         return (StatusCode::BAD_REQUEST, "ask with ?pod=NAMESPACE/NAME\n").into_response();
@@ -78,7 +78,7 @@ pub(crate) fn explain(query: &ExplainQuery, ranker: &Ranker, headers: &HeaderMap
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
-/// A page as JSON, or as HTML for whoever accepts that.
+/// A page as HTML if the client accepts it, otherwise as JSON.
 pub(crate) fn respond<P: Page>(page: &P, headers: &HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     if accept.is_some_and(|accept| accept.contains("text/html")) {
@@ -88,7 +88,7 @@ pub(crate) fn respond<P: Page>(page: &P, headers: &HeaderMap) -> Response {
     }
 }
 
-/// Why there is no page of a node.
+/// The response for a node without a page.
 pub(crate) fn no_node(name: &str) -> Response {
     let text = format!("node `{name}` has published no GPU and no NIC\n");
     (StatusCode::NOT_FOUND, text).into_response()

@@ -1,5 +1,4 @@
-//! What became of pods, told to people: a log line, and an event where it is worse
-//! than they will like.
+//! Reports the outcome of pods: a log line, and an event if the alignment is poor.
 
 use crate::expected::PodName;
 use crate::in_flight::Landed;
@@ -20,7 +19,7 @@ impl Events {
         Self(Recorder::new(client, reporter))
     }
 
-    /// Tells of a pod whose pairs are farther apart than one NUMA node.
+    /// Sends an event on a pod with a pair that is farther apart than one NUMA node.
     pub(crate) async fn misaligned(&self, bound: &BoundPod) {
         let Some(event) = bound.path.and_then(event) else { return };
         let PodName { key, uid } = &bound.pod;
@@ -33,7 +32,7 @@ impl Events {
             ..ObjectReference::default()
         };
         if let Err(error) = self.0.publish(&event, &pod).await {
-            tracing::warn!(pod = %key, %error, "Event not written");
+            tracing::warn!(pod = %key, %error, "Failed to send an event");
         }
     }
 }
@@ -55,7 +54,7 @@ fn event(path: PathKind) -> Option<Event> {
     })
 }
 
-/// Logs a pod that got other devices than were forecast.
+/// Logs a pod that got other devices than forecast.
 pub(crate) fn log(landed: &Landed) {
     let Some(of) = landed.forecast.as_ref().filter(|of| !of.is_right) else { return };
     let predicted = names(&of.forecast.taken);

@@ -1,4 +1,5 @@
-//! What is expected of the cluster: the pods that it runs, and the room on its fabrics.
+//! Expectations about the cluster: the pods that it runs, and the free capacity of its
+//! fabrics.
 
 use crate::score::{Demand, Mix, Room};
 use cluster_model::predict::OpenClaim;
@@ -6,7 +7,7 @@ use cluster_model::view::{NodeVersion, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Millionths of all pods from which on a shape is common.
+/// Share of all pods, in millionths, from which a shape is common.
 const COMMON: u32 = 10_000;
 
 /// A pod.
@@ -18,27 +19,27 @@ pub struct PodName {
     pub uid: String,
 }
 
-/// What is expected.
+/// The current expectations.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
-    /// What was configured, for as long as little is learned.
+    /// The configured mix, used until enough is learned.
     pub(crate) prior: Mix,
     pub(crate) mix: Mix,
     pub(crate) mix_version: u64,
-    /// What is free, by node.
+    /// Free capacity by node.
     pub(crate) rooms: HashMap<String, (NodeVersion, NodeRoom)>,
     pub(crate) fabrics: BTreeMap<String, FabricRoom>,
-    /// Whether the cluster was looked at.
+    /// Whether the cluster has been scanned.
     pub(crate) is_known: bool,
-    /// The claim that most claims are equal to.
+    /// The most common claim.
     pub(crate) standard: Option<Arc<OpenClaim>>,
 }
 
-/// What is free on a node, and who has the rest.
+/// What is free on a node, and which pods have the rest.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeRoom {
     pub(crate) room: Room,
-    /// The pods that have GPUs or NICs there.
+    /// The pods with GPUs or NICs there.
     pub(crate) pods: Arc<BTreeSet<PodName>>,
     /// Whether nothing is in use.
     pub(crate) is_whole: bool,
@@ -49,14 +50,14 @@ pub(crate) struct NodeRoom {
 pub struct FabricRoom {
     /// Nodes on which nothing is in use.
     pub whole_nodes: u32,
-    /// How many more pods of each common shape find each GPU with its NICs in one cell, by
-    /// level: those of [`topology_graph::Level::ALL`] and then the whole node. Of gangs
-    /// there is one level: how many more find enough whole nodes on the fabric.
+    /// How many more pods of each common shape could have each GPU and its NICs in one
+    /// cell, by level: those of [`topology_graph::Level::ALL`], then the whole node.
+    /// Gangs have a single level: how many more find enough whole nodes on the fabric.
     pub pods: BTreeMap<Demand, Vec<u32>>,
 }
 
 impl FabricRoom {
-    /// What is free on these nodes.
+    /// Sums up what is free on these nodes.
     pub(crate) fn of<'n>(nodes: impl Iterator<Item = &'n NodeRoom>, mix: &Mix) -> Self {
         let mut all = Self::default();
         for node in nodes {
@@ -77,12 +78,12 @@ impl FabricRoom {
 }
 
 impl Expected {
-    /// As configured.
+    /// Starts with the configured mix.
     pub fn new(prior: Mix) -> Self {
         Self { mix: prior.clone(), prior, ..Self::default() }
     }
 
-    /// The shapes of pods with their shares.
+    /// The shapes of pods and their shares.
     pub fn mix(&self) -> &Mix {
         &self.mix
     }
@@ -97,7 +98,7 @@ impl Expected {
         self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes)
     }
 
-    /// The claim that most claims with GPUs or NICs are equal to; none where there is none.
+    /// The most common claim with GPUs or NICs; `None` if there is none.
     pub fn standard(&self) -> Option<&Arc<OpenClaim>> {
         self.standard.as_ref()
     }
@@ -107,7 +108,7 @@ impl Expected {
         self.rooms.get(node).map(|(_, of)| &of.room)
     }
 
-    /// What is free on each fabric; of nodes without one under the empty name.
+    /// What is free on each fabric. Nodes without a fabric are under the empty name.
     pub fn fabrics(&self) -> &BTreeMap<String, FabricRoom> {
         &self.fabrics
     }

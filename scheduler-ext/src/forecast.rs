@@ -1,4 +1,4 @@
-//! What an allocation on a node means: for the pod, and for pods still to come.
+//! The consequences of an allocation on a node, for the pod and for future pods.
 
 use crate::machine::Machine;
 use crate::score::{Cost, Costs, Gets, Mix};
@@ -6,31 +6,31 @@ use cluster_model::predict::OpenClaim;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{AllocatedState, ClaimAllocation, ClaimName, DeviceId, DeviceResult};
 
-/// What the scheduler would do with a pod on a node, and what follows.
+/// What the scheduler would allocate for a pod on a node, and the consequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// What the pod gets.
     pub gets: Gets,
-    /// What the node loses; its fabric is not counted.
+    /// What the node loses, without its fabric.
     pub cost: Cost,
-    /// The devices that are newly taken; none of those with admin access.
+    /// The newly allocated devices, except those with admin access.
     pub taken: Vec<DeviceId>,
 }
 
-/// What is asked of every node.
+/// The question that is asked for every node.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The claims that are open.
+    /// The claims without an allocation.
     pub claims: &'a [OpenClaim],
-    /// The devices of the pod's other claims, wherever they are.
+    /// The devices of the pod's other claims, on any node.
     pub held: &'a [DeviceId],
-    /// The pods that are expected.
+    /// The mix of expected pods.
     pub mix: &'a Mix,
 }
 
 impl Forecast {
-    /// What these allocations, claim by claim of the question, mean on a machine where
-    /// `in_use` was in use before. `costs` holds those of machines of before.
+    /// The consequences of these allocations, one for each open claim, on a machine where
+    /// `in_use` was in use before. `costs` caches costs of earlier machines.
     pub fn of(
         question: Question<'_>,
         machine: &Machine,
@@ -53,7 +53,7 @@ impl Forecast {
     }
 }
 
-/// The places of the chosen alternatives, one for each request that has several.
+/// Sum of the indices of the chosen alternatives, over all requests that have several.
 fn alternative(claims: &[OpenClaim], allocations: &[ClaimAllocation]) -> u32 {
     let of_claim = |(claim, allocation): (&OpenClaim, &ClaimAllocation)| -> u32 {
         let mut seen: Vec<&DeviceResult> = Vec::new();
@@ -67,7 +67,7 @@ fn alternative(claims: &[OpenClaim], allocations: &[ClaimAllocation]) -> u32 {
     claims.iter().zip(allocations).map(of_claim).sum()
 }
 
-/// The devices that claims hold, in the order of their names.
+/// The devices that the claims hold, sorted.
 pub fn held_devices(view: &ClusterView, claims: &[ObjectKey]) -> Vec<DeviceId> {
     let held = |key: &ObjectKey| {
         let claim = ClaimName::new(key.namespace.as_str(), key.name.as_str());

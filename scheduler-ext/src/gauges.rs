@@ -1,4 +1,5 @@
-//! What is measured when `/metrics` is read: the room on fabrics and the age of the view.
+//! Gauges that are computed when `/metrics` is read: free capacity of fabrics, and age of
+//! the view.
 
 use crate::expected::Expected;
 use crate::learn;
@@ -12,11 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The gauges and where their values come from.
+/// The gauges and the sources of their values.
 pub(crate) struct Gauges {
     /// The cluster.
     pub(crate) view: SharedView,
-    /// What is known of its fabrics.
+    /// Returns the current expectations.
     pub(crate) expected: Box<dyn Fn() -> Arc<Expected> + Send + Sync>,
 }
 
@@ -57,7 +58,7 @@ impl fmt::Debug for Gauges {
     }
 }
 
-/// Every sample of the room on fabrics.
+/// All samples of free capacity on fabrics.
 fn room(expected: &Expected) -> Vec<(RoomLabels, i64)> {
     let mut samples = Vec::new();
     for (fabric, room) in expected.fabrics() {

@@ -1,8 +1,8 @@
-//! Pods that were asked about and are not bound yet.
+//! Pods that the scheduler asked about and that are not bound yet.
 //!
-//! The scheduler allocates in its memory and writes the claim later; for that moment
-//! nobody else knows. So the node that was ranked first is assumed to be the pod's,
-//! until the claim's status says what it really got or a short time has passed.
+//! The scheduler allocates in memory and writes the claim later. In between, nobody else
+//! knows. So the extender assumes that the pod is on the node that it ranked first, until
+//! the claim's status shows the real allocation or a short time has passed.
 
 use crate::answer::{Answer, Assumed, Basis};
 use crate::forecast::{Forecast, held_devices};
@@ -12,30 +12,31 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an assumption holds: the scheduler writes a claim within milliseconds of
-/// its choice; a pod that is not bound by then failed, or waits for devices to bind.
+/// How long an assumption is valid. The scheduler writes a claim within milliseconds of
+/// its choice. A pod that is not bound by then has failed, or waits for devices to become
+/// ready.
 pub const ASSUMED_FOR: Duration = Duration::from_secs(5);
 
-/// How long a forecast is kept to be compared: the scheduler waits ten minutes for
+/// How long a forecast is kept for comparison. The scheduler waits up to ten minutes for
 /// devices that must be attached first (`bindingTimeout`).
 const KEPT_FOR: Duration = Duration::from_mins(10);
 
-/// The most pods that are kept; then the oldest go.
+/// The most pods that are kept; beyond it the oldest are dropped.
 const KEPT_MAX: usize = 5_000;
 
 /// The pods in flight.
 #[derive(Debug, Default)]
 pub struct InFlight {
     pods: BTreeMap<ObjectKey, Asked>,
-    /// Nodes on which a pod is assumed to be.
+    /// Nodes on which pods are assumed.
     nodes: HashMap<String, Assumed>,
-    /// The version that was given last.
+    /// The latest version.
     version: u64,
-    /// What became of assumptions since the last [`InFlight::settle`].
+    /// Assumptions that have ended since the last [`InFlight::settle`].
     ended: Assumptions,
 }
 
-/// How many assumptions ended, by what became of the pod.
+/// Number of ended assumptions, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assumptions {
     /// The pod is on the node.
@@ -46,57 +47,57 @@ pub struct Assumptions {
     pub expired: u64,
 }
 
-/// What became of pods in flight.
+/// The outcomes of pods in flight.
 #[derive(Clone, Debug, Default)]
 pub struct Settled {
     /// The pods that have their devices.
     pub landed: Vec<Landed>,
-    /// The assumptions that ended since it was last asked for.
+    /// Assumptions that have ended since the last call.
     pub assumptions: Assumptions,
 }
 
-/// The last answer about a pod.
+/// The latest answer about a pod.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its claims that exist and have no devices yet.
+    /// Its claims that exist without an allocation.
     pub claims: Vec<ObjectKey>,
     /// The answer.
     pub answer: Arc<Answer>,
-    /// The node on which the pod is assumed to be: the one that alone ranked first.
+    /// The node on which the pod is assumed: the only one with the highest score.
     pub first: Option<String>,
     /// When it was answered.
     pub at: Instant,
 }
 
-/// What became of a pod in flight.
+/// The outcome of a pod in flight.
 #[derive(Clone, Debug)]
 pub struct Landed {
     /// The pod.
     pub pod: ObjectKey,
-    /// The node that was assumed, where one was, and whether the pod is there.
+    /// The assumed node, if any, and whether the pod is there.
     pub assumed: Option<(String, bool)>,
-    /// The devices that it has.
+    /// The devices that it got.
     pub actual: Vec<DeviceId>,
-    /// What was forecast for its node; none where it was no candidate.
+    /// The forecast for its node; none if the node was not a candidate.
     pub forecast: Option<ForecastOf>,
 }
 
-/// A forecast for the node on which a pod landed.
+/// A forecast for the node that a pod was bound to.
 #[derive(Clone, Debug)]
 pub struct ForecastOf {
     /// The node.
     pub node: String,
     /// What was forecast.
     pub forecast: Arc<Forecast>,
-    /// Whether the pod has these devices.
+    /// Whether the pod got exactly these devices.
     pub is_right: bool,
-    /// Whether nothing else changed on the node in between, and the scheduler had no
-    /// choice: then it must be right.
+    /// Whether the forecast must be right: nothing else changed on the node in between,
+    /// and the scheduler had only one choice.
     pub is_certain: bool,
 }
 
 impl InFlight {
-    /// Records the answer about a pod; it replaces the one before.
+    /// Records the answer about a pod, replacing an earlier one.
     pub fn asked(&mut self, pod: ObjectKey, asked: Asked) {
         self.asked_again(&pod);
         if let Some(node) = &asked.first {
@@ -116,15 +117,15 @@ impl InFlight {
         }
     }
 
-    /// Forgets the last answer about a pod: the scheduler asks again, so that nothing came
-    /// of it.
+    /// Drops the latest answer about a pod. The scheduler asks again, so that answer had
+    /// no effect.
     pub fn asked_again(&mut self, pod: &ObjectKey) {
         if self.remove(pod) {
             self.ended.wrong += 1;
         }
     }
 
-    /// Takes out the pods whose claims have their devices, and ends what is too old.
+    /// Removes the pods whose claims have been allocated, and ends outdated assumptions.
     pub fn settle(&mut self, view: &ClusterView, now: Instant) -> Settled {
         let mut landed = Vec::new();
         let mut gone = Vec::new();
@@ -157,12 +158,12 @@ impl InFlight {
         Settled { landed, assumptions: std::mem::take(&mut self.ended) }
     }
 
-    /// The nodes on which pods are assumed to be.
+    /// The nodes on which pods are assumed.
     pub fn assumed(&self) -> &HashMap<String, Assumed> {
         &self.nodes
     }
 
-    /// What is in use with the devices of pods in flight.
+    /// Devices in use, including those of pods in flight.
     pub fn in_use(&self, held: &AllocatedState) -> AllocatedState {
         let mut in_use = held.clone();
         for asked in self.pods.values() {
@@ -176,13 +177,13 @@ impl InFlight {
         in_use
     }
 
-    /// Whether something was assumed of the pod.
+    /// Removes the pod. Returns true if it was assumed on a node.
     fn remove(&mut self, pod: &ObjectKey) -> bool {
         let first = self.pods.remove(pod).and_then(|asked| asked.first);
         self.release(first.as_deref())
     }
 
-    /// Ends what is assumed of a pod; its forecasts stay to be compared.
+    /// Ends the assumption about a pod, but keeps its forecasts for comparison.
     fn expire(&mut self, pod: &ObjectKey) -> bool {
         let first = self.pods.get_mut(pod).and_then(|asked| asked.first.take());
         self.release(first.as_deref())
@@ -209,7 +210,7 @@ impl Asked {
         !self.claims.is_empty() && self.claims.iter().all(allocated)
     }
 
-    /// Whether a claim was deleted: the pod comes no more.
+    /// Whether a claim was deleted, so that the pod will not be bound.
     fn is_gone(&self, view: &ClusterView) -> bool {
         self.claims.iter().any(|key| view.claim(key).is_none())
     }
@@ -237,8 +238,8 @@ impl Asked {
         Landed { pod: pod.clone(), assumed, actual, forecast }
     }
 
-    /// Whether a node changed by this pod's claims alone. What was assumed there may
-    /// have come otherwise.
+    /// Whether only this pod's claims changed the node. Other pods assumed there may have
+    /// been placed differently.
     fn nothing_else_changed(&self, node: &str, basis: Basis, view: &ClusterView) -> bool {
         let now = view.node_version(node);
         let own = self.claims.len() as u64;

@@ -1,8 +1,8 @@
-//! A look at the cluster in short steps: the pods that it runs, learned from its claims,
-//! and the room on its nodes and fabrics.
+//! Scans the cluster in short steps: learns the pods that it runs from its claims, and
+//! the free capacity of its nodes and fabrics.
 //!
-//! The view is locked for one step at a time, as a request waits behind a watch that
-//! waits behind whoever reads the view.
+//! The view is locked for only one step at a time, because a watch waits for readers of
+//! the view, and requests wait for the watch.
 
 use crate::expected::{Expected, FabricRoom, NodeRoom, PodName};
 use crate::machine::Machine;
@@ -15,57 +15,57 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use topology_graph::{Level, PathKind};
 
-/// How many claims the configured mix counts for beside what is learned.
+/// The weight of the configured mix, in claims.
 const PRIOR: u32 = 100;
 
-/// By how many millionths a share must differ before costs are counted anew.
+/// Difference in a share, in millionths, from which costs are computed again.
 const DIFFERENCE: u32 = 20_000;
 
-/// The most claims that one step looks at.
+/// The most claims per step.
 pub const CLAIMS_PER_STEP: usize = 200;
 
-/// The most nodes that one step looks at.
+/// The most nodes per step.
 pub const NODES_PER_STEP: usize = 50;
 
-/// The most different specs that are counted; a cluster has few.
+/// The most distinct specs that are counted; a cluster has few.
 const SPECS_MAX: usize = 100;
 
-/// A look at the cluster that is not over.
+/// A scan of the cluster in progress.
 #[derive(Debug)]
 pub struct Learning {
     before: Arc<Expected>,
     at: At,
-    /// Claims that hold GPUs or NICs, by what they hold.
+    /// Number of claims that hold GPUs or NICs, by what they hold.
     counts: BTreeMap<Demand, u32>,
-    /// What claims ask for that hold GPUs or NICs, with how many do.
+    /// Specs of claims that hold GPUs or NICs, and how many claims have each.
     claims: Vec<(OpenClaim, u32)>,
     rooms: HashMap<String, (NodeVersion, NodeRoom)>,
-    /// The nodes of each fabric; those on none under the empty name.
+    /// The nodes of each fabric. Nodes without a fabric are under the empty name.
     fabrics: BTreeMap<String, Vec<String>>,
-    /// Pods that have devices since the last look.
+    /// Pods that got devices since the last scan.
     bound: Vec<BoundPod>,
 }
 
-/// A pod that has GPUs or NICs since a short time.
+/// A pod that has recently got GPUs or NICs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundPod {
     /// The pod.
     pub pod: PodName,
-    /// The farthest path among its pairs; none where it has no pair.
+    /// The farthest path among its pairs; none if it has no pair.
     pub path: Option<PathKind>,
 }
 
-/// Where a look is.
+/// The position of a scan.
 #[derive(Debug)]
 enum At {
     /// The last claim that was counted.
     Claims(Option<ObjectKey>),
-    /// The nodes that are left.
+    /// The remaining nodes.
     Nodes(Vec<Arc<str>>),
 }
 
 impl Learning {
-    /// A look that begins.
+    /// Starts a scan.
     pub fn new(before: Arc<Expected>) -> Self {
         Self {
             before,
@@ -78,9 +78,9 @@ impl Learning {
         }
     }
 
-    /// Looks at up to [`CLAIMS_PER_STEP`] claims or [`NODES_PER_STEP`] nodes more; true
-    /// while there are others left. What comes and goes between two steps may be missed
-    /// until the next look.
+    /// Processes up to [`CLAIMS_PER_STEP`] claims or [`NODES_PER_STEP`] nodes. Returns
+    /// true while others remain. Changes between two steps may be missed until the next
+    /// scan.
     pub fn step(&mut self, view: &ClusterView, machine: &dyn Fn(&str) -> Arc<Machine>) -> bool {
         match &mut self.at {
             At::Claims(last) => {
@@ -140,8 +140,8 @@ impl Learning {
         self.fabrics.entry(fabric.to_owned()).or_default().push(node.to_owned());
     }
 
-    /// What is expected after the look, and the pods that were bound since the one before;
-    /// none after the first.
+    /// The expectations after the scan, and the pods that were bound since the previous
+    /// scan; none after the first scan.
     pub fn finish(self) -> (Expected, Vec<BoundPod>) {
         let Self { before, at: _, counts, claims, rooms, fabrics, bound } = self;
         let learned = learned(&counts, &before.prior, &before.mix);
@@ -157,7 +157,7 @@ impl Learning {
         });
         let fabrics = fabrics.collect();
         let mix_version = before.mix_version + u64::from(differs);
-        // Of equally common ones the first by name.
+        // The first one by name wins ties.
         let standard = claims.into_iter().rev().max_by_key(|(_, count)| *count);
         let standard = standard.map(|(claim, _)| Arc::new(claim));
         let bound = if before.is_known { bound } else { Vec::new() };
@@ -167,7 +167,7 @@ impl Learning {
     }
 }
 
-/// The pods that have GPUs or NICs of a machine, with those.
+/// The pods with GPUs or NICs of a machine, and those devices.
 fn pods(view: &ClusterView, machine: &Machine) -> BTreeMap<PodName, Vec<DeviceId>> {
     let mut pods: BTreeMap<PodName, Vec<DeviceId>> = BTreeMap::new();
     for device in machine.devices() {
@@ -182,11 +182,12 @@ fn pods(view: &ClusterView, machine: &Machine) -> BTreeMap<PodName, Vec<DeviceId
     pods
 }
 
-/// The mix of a cluster where so many claims of each shape hold GPUs or NICs, with the
-/// configured mix beside them; none where it is nearly what it was before.
+/// The mix of a cluster in which this many claims of each shape hold GPUs or NICs,
+/// combined with the configured mix. `None` if it is almost the same as before.
 pub fn learned(counts: &BTreeMap<Demand, u32>, prior: &Mix, before: &Mix) -> Option<Mix> {
     let claims: u32 = counts.values().sum();
-    // Claims do not tell which pods are a gang: the share of gangs stays as configured.
+    // Claims do not show which pods form a gang, so the share of gangs stays as
+    // configured.
     let claims_for = |demand: &Demand| if demand.nodes > 1 { claims + PRIOR } else { PRIOR };
     // Shares are millionths, counts thousandths of a claim.
     let prior = prior.shares().iter().map(|(demand, share)| {
@@ -198,7 +199,7 @@ pub fn learned(counts: &BTreeMap<Demand, u32>, prior: &Mix, before: &Mix) -> Opt
     before.differs(&mix, DIFFERENCE).then_some(mix)
 }
 
-/// Counts a claim among those that ask for the same, which share one value in the view.
+/// Counts a claim together with equal ones, which share their spec in the view.
 fn count(counts: &mut Vec<(OpenClaim, u32)>, key: &ObjectKey, claim: &KnownClaim) {
     let Some(spec) = &claim.spec else { return };
     let known = counts.iter_mut().find(|(known, _)| Arc::ptr_eq(&known.spec, spec));
@@ -213,12 +214,12 @@ fn count(counts: &mut Vec<(OpenClaim, u32)>, key: &ObjectKey, claim: &KnownClaim
     }
 }
 
-/// The names of the levels of a node's room, near to far.
+/// Names of the levels of a node's room, near to far.
 pub fn levels() -> impl Iterator<Item = String> {
     Level::ALL.iter().map(ToString::to_string).chain(["node".to_owned()])
 }
 
-/// What a claim has.
+/// The demand that a claim's devices correspond to.
 fn demand<'d>(devices: impl Iterator<Item = &'d DeviceId>) -> Demand {
     let mut demand = Demand { gpus: 0, nics: 0, nodes: 1 };
     for device in devices {

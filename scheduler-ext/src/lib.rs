@@ -1,15 +1,15 @@
-//! The scheduler extender: ranks nodes by what a pod gets there, and then by what is
-//! left for others.
+//! The scheduler extender: ranks nodes first by what a pod gets there, then by what is
+//! left for other pods.
 //!
-//! It only prioritizes. Alignment is in the claim and holds without it; with it
-//! down pods still schedule, only less well placed. `SCORES.md` says what a point is
+//! It only prioritizes. Alignment is part of the claim and needs no extender; without it
+//! pods are still scheduled, only less well placed. `SCORES.md` explains what a point is
 //! worth.
 //!
-//! Bottom up: [`score`] is the pure decision; [`machine`] and [`forecast`] make its
-//! values from devices and allocations; [`answer`] holds them with what they were made
-//! from; [`expected`], [`in_flight`] and [`answers`] are what is remembered, [`learn`]
-//! looks at the cluster; [`prioritize`] puts them together for one request. Without the feature
-//! `server` this is all: kubectl-dranet and simulator score by it.
+//! Bottom up: [`score`] is the pure decision. [`machine`] and [`forecast`] derive its
+//! inputs from devices and allocations. [`answer`] holds scores with their inputs.
+//! [`expected`], [`in_flight`] and [`answers`] are the memory; [`learn`] scans the
+//! cluster. [`prioritize`] combines them for one request. This is everything without the
+//! feature `server`; kubectl-dranet and simulator use it for their scores.
 
 pub mod answer;
 pub mod answers;

@@ -1,4 +1,4 @@
-//! The GPUs and NICs of a node in the hierarchy of its cells.
+//! The GPUs and NICs of a node, and the hierarchy of cells that contain them.
 
 use cluster_model::names::{self, attribute};
 use cluster_model::node_devices::{self, Role, is_true, text};
@@ -10,14 +10,14 @@ use topology_graph::{Level, PathKind, PciAddress, Topology};
 
 use crate::score::{Free, Room};
 
-/// The cells of a graph: what all nodes of a shape have in common. Without a graph
-/// there are none.
+/// The cells of a topology, which all nodes of a shape share. Without a topology there
+/// are none.
 #[derive(Debug, Default)]
 pub struct Cells {
     topology: Option<Arc<Topology>>,
-    /// Number of the cell of each device, by level.
+    /// Index of each device's cell, by level.
     places: HashMap<PciAddress, [Option<usize>; LEVELS]>,
-    /// How many cells each level has.
+    /// Number of cells per level.
     counts: [usize; LEVELS],
     /// The farthest paths that were looked for: nodes of a shape are asked about the same
     /// devices again and again.
@@ -27,7 +27,7 @@ pub struct Cells {
 /// GPUs and NICs.
 type Addresses = (Box<[PciAddress]>, Box<[PciAddress]>);
 
-/// How many paths a shape remembers, some hundred bytes each.
+/// The most cached paths per shape, some hundred bytes each.
 const PATHS_MAX: usize = 4096;
 
 const LEVELS: usize = Level::ALL.len();
@@ -37,7 +37,7 @@ const LEVELS: usize = Level::ALL.len();
 pub struct Machine {
     cells: Arc<Cells>,
     parts: Vec<Part>,
-    /// With nothing in use.
+    /// Free devices with nothing in use.
     whole: Room,
 }
 
@@ -47,9 +47,9 @@ struct Part {
     id: DeviceId,
     address: Option<PciAddress>,
     kind: Kind,
-    /// By level; none where the graph does not say.
+    /// Its cells by level; `None` if the topology does not know.
     cells: [Option<usize>; LEVELS],
-    /// Whether a new pod could get it if nobody had it.
+    /// Whether a new pod could get it if it were free.
     is_usable: bool,
     is_degraded: bool,
 }
@@ -57,14 +57,14 @@ struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Gpu,
-    /// For RDMA, which is what GPUs are paired with.
+    /// A NIC for RDMA, which GPUs are paired with.
     Nic,
-    /// For storage and management.
+    /// A NIC for storage or management.
     OtherNic,
 }
 
 impl Cells {
-    /// The cells of a graph.
+    /// Computes the cells of a topology.
     pub fn of(topology: Arc<Topology>) -> Self {
         let mut places: HashMap<PciAddress, [Option<usize>; LEVELS]> = HashMap::new();
         let mut counts = [0; LEVELS];
@@ -80,7 +80,7 @@ impl Cells {
         Self { topology: Some(topology), places, counts, paths: Mutex::default() }
     }
 
-    /// The farthest path among the pairs of these devices; unknown without a graph.
+    /// The farthest path among the pairs of these devices; unknown without a topology.
     fn farthest_path(&self, gpus: Vec<PciAddress>, nics: Vec<PciAddress>) -> Option<PathKind> {
         let Some(topology) = &self.topology else { return Some(PathKind::Unknown) };
         let devices = (gpus.into(), nics.into());
@@ -99,7 +99,7 @@ impl Cells {
 }
 
 impl Machine {
-    /// The devices of a node in the cells of its graph.
+    /// Places the devices of a node in the cells of its topology.
     pub fn of<'d>(devices: impl Iterator<Item = (Role, &'d Device)>, cells: Arc<Cells>) -> Self {
         let devices: Vec<_> = devices.collect();
         let has_rdma = devices.iter().any(|(_, device)| is_rdma(device));
@@ -126,8 +126,8 @@ impl Machine {
         machine
     }
 
-    /// What is free, level by level, where `in_use` is in use. A NIC that pods share
-    /// is not free.
+    /// Free devices at each level, given what is in use. A NIC that pods share does not
+    /// count as free.
     pub fn room(&self, in_use: &AllocatedState) -> Room {
         self.room_of(|part| !in_use.is_taken(&part.id))
     }
@@ -168,8 +168,9 @@ impl Machine {
         &self.whole
     }
 
-    /// The farthest path among the pairs of these devices; none without a GPU or without
-    /// a NIC for RDMA. Pairs are those that containers are told of: the best plan for all.
+    /// The farthest path among the pairs of these devices; `None` without a GPU or
+    /// without an RDMA NIC. The pairs are those that containers are told: the best
+    /// assignment overall.
     pub fn farthest_path(&self, devices: &[DeviceId]) -> Option<PathKind> {
         let places = |kind| {
             let parts = self.parts.iter().filter(move |part| part.kind == kind);
@@ -188,7 +189,7 @@ impl Machine {
         self.cells.farthest_path(gpus, nics)
     }
 
-    /// How many of these devices are NICs that do not carry what they could.
+    /// How many of these devices are degraded NICs.
     pub fn degraded(&self, devices: &[DeviceId]) -> u32 {
         let degraded = self.parts.iter().filter(|part| part.is_degraded);
         let taken = degraded.filter(|part| part.is_among(devices)).count();
@@ -197,7 +198,7 @@ impl Machine {
 }
 
 impl Part {
-    /// Devices of a node differ in their names mostly: these are compared first.
+    /// Compares names first: devices of a node mostly differ in their names.
     fn is_among(&self, devices: &[DeviceId]) -> bool {
         devices.iter().any(|device| device.device == self.id.device && *device == self.id)
     }
@@ -213,7 +214,7 @@ impl Kind {
     }
 }
 
-/// What is remembered is whole at any moment, so that a panic elsewhere spoils nothing.
+/// A poisoned lock is harmless: the value is always complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -222,7 +223,7 @@ fn is_rdma(nic: &Device) -> bool {
     is_true(nic, attribute::dranet::RDMA)
 }
 
-/// Its link runs below what it could, or its port carries no data.
+/// Whether the NIC's PCIe link runs below its capability, or its port is down.
 fn is_degraded(device: &Device) -> bool {
     let port = text(device, attribute::PORT_STATE);
     is_true(device, attribute::DEGRADED) || port.is_some_and(|state| state != names::PORT_ACTIVE)

@@ -1,4 +1,4 @@
-//! What the extender counts.
+//! Metrics of the extender.
 
 use crate::answer::{Answer, Reason};
 use crate::in_flight::{Assumptions, Landed};
@@ -22,16 +22,16 @@ struct ScoreLabels {
     score: Score,
 }
 
-/// How a forecast compares with what came.
+/// How a forecast compares with the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Result {
-    /// The devices are those that were forecast.
+    /// The pod got the forecast devices.
     Same,
-    /// They are others, and the node had changed in between.
+    /// The pod got other devices, and the node had changed in between.
     Changed,
-    /// They are others, and nothing explains it.
+    /// The pod got other devices without an explanation.
     Different,
-    /// The pod went to a node that was no candidate.
+    /// The pod went to a node that was not a candidate.
     Elsewhere,
 }
 
@@ -47,11 +47,11 @@ struct PathLabels {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Assumption {
-    /// The pod is on the node.
+    /// The pod is on the assumed node.
     Right,
     /// The pod is on another node, its claim was deleted, or the scheduler asked again.
     Wrong,
-    /// The pod had no devices in time.
+    /// The pod got no devices in time.
     Expired,
 }
 
@@ -60,7 +60,7 @@ struct AssumptionLabels {
     assumption: Assumption,
 }
 
-/// The counters of the extender.
+/// The metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     nodes: Family<ScoreLabels, Counter>,

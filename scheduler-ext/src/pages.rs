@@ -1,4 +1,4 @@
-//! What a person sees of a pod's answer and of a node: values that are JSON, and HTML.
+//! Pages about a pod's answer and about a node, as JSON and HTML.
 
 use crate::answer::{Answer, Reason, Scored};
 use crate::expected::Expected;
@@ -14,7 +14,7 @@ pub trait Page: Serialize {
     fn html(&self) -> String;
 }
 
-/// Every node of a pod's last answer, best first.
+/// All nodes of a pod's latest answer, best first.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct PodPage {
@@ -23,7 +23,7 @@ pub struct PodPage {
     pod: String,
 }
 
-/// A node: its devices, what it would be for a standard pod, and what it was for others.
+/// A node: its devices, its score for a standard pod, and its scores for recent pods.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePage {
@@ -32,31 +32,31 @@ pub struct NodePage {
     devices: Vec<Device>,
     standard_pod: StandardPod,
     room: Vec<Room>,
-    /// Its scores for the pods that the scheduler asked about last.
+    /// Its scores for the pods that the scheduler asked about most recently.
     pods: Vec<Row>,
 }
 
-/// A pod with the claim that is most common in the cluster.
+/// A pod with the most common claim of the cluster.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StandardPod {
-    /// A claim in the cluster that asks for the same.
+    /// An existing claim with the same requests.
     claim: Option<String>,
-    /// The score among all nodes of the cluster.
+    /// The score compared with all nodes of the cluster.
     score: Option<Row>,
-    /// Nodes with a higher score.
+    /// Number of nodes with a higher score.
     better_nodes: usize,
-    /// Nodes that were compared.
+    /// Number of nodes compared.
     nodes: usize,
 }
 
-/// How many more pods of a shape fit.
+/// How many more pods of a shape fit on the node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Room {
     /// GPUs and NICs, `2x2`.
     shape: String,
-    /// By level, near to far: how many find each GPU with its NICs in one cell of it.
+    /// By level, near to far: how many pods could have each GPU and its NICs in one cell.
     pods: Vec<(String, u32)>,
 }
 
@@ -64,7 +64,7 @@ struct Room {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
-    /// The node, or the pod where the question is for a node.
+    /// The node or, on a node's page, the pod.
     of: String,
     score: i64,
     /// `predicted`, `likely` or `unknown`.
@@ -74,7 +74,7 @@ struct Row {
     degraded: Option<u32>,
     /// In thousandths of a device.
     loss: Option<u64>,
-    /// Whole nodes of the node's fabric, where gangs are expected.
+    /// Whole nodes on the node's fabric, if gangs are expected.
     whole_nodes: Option<u32>,
     left: Option<u32>,
     /// As `loss`, for pods that want all their devices in one cell.
@@ -103,8 +103,8 @@ impl PodPage {
 }
 
 impl NodePage {
-    /// The page of a node; none where it has published no GPU and no NIC. `standard` is
-    /// the answer about a standard pod, `last` what the node had in other answers.
+    /// The page of a node; `None` if it has published neither GPUs nor NICs. `standard`
+    /// is the answer for a standard pod, `last` the node's scores in recent answers.
     pub fn of(
         name: &str,
         view: &ClusterView,

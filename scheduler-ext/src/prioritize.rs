@@ -1,7 +1,7 @@
-//! The answer to one request: what is known of the pod, forecasts, points.
+//! Answers one request: reads the pod's claims, makes forecasts, and assigns points.
 //!
-//! Constraints in the claim keep every choice aligned as it asks; this only decides
-//! where.
+//! Constraints in the claim keep every choice aligned as requested. The extender only
+//! decides where.
 
 use crate::answer::{Answer, Basis, Reason, Scored};
 use crate::answers::{Answers, Facts};
@@ -17,26 +17,26 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What the extender remembers from one request to the next.
+/// State that is kept across requests.
 #[derive(Debug, Default)]
 pub struct Ranker {
     answers: Answers,
     in_flight: Mutex<InFlight>,
     expected: Mutex<Arc<Expected>>,
-    /// The last answers, newest last.
+    /// Recent answers, newest last.
     recent: Mutex<VecDeque<(ObjectKey, Arc<Answer>)>>,
 }
 
-/// Nodes in the answers that are kept for people, some hundred bytes each. kube-scheduler asks
-/// for at most a tenth of a large cluster at a time.
+/// The most nodes in the answers that are kept for debug pages, some hundred bytes each.
+/// kube-scheduler asks about at most a tenth of a large cluster at a time.
 const RECENT_NODES_MAX: usize = 50_000;
-/// Answers that are kept for people.
+/// The most answers that are kept for debug pages.
 const RECENT_MAX: usize = 100;
 
 impl Ranker {
-    /// Scores every node for a pod. Empty where the pod has no claim to predict, which
-    /// the scheduler takes as no opinion. `stop` is true when there is no more time;
-    /// what is not known then is neutral.
+    /// Scores every node for a pod. Empty if the pod has no claim to predict, which the
+    /// scheduler treats as no preference. `stop` returns true when there is no time left;
+    /// the remaining nodes get the neutral score.
     pub fn prioritize(
         &self,
         pod: &Pod,
@@ -62,8 +62,8 @@ impl Ranker {
         answer
     }
 
-    /// What these nodes would be for a pod with the claim that is most common in the
-    /// cluster; nothing is assumed from it. The scores are those among `nodes`.
+    /// Scores these nodes for a pod with the most common claim of the cluster, compared
+    /// with each other. Assumes nothing from the result.
     pub fn standard(&self, nodes: &[String], view: &ClusterView) -> Answer {
         let Some(claim) = self.expected().standard().cloned() else {
             return Answer::neutral(nodes, &"no claim of the cluster holds devices".into());
@@ -72,7 +72,8 @@ impl Ranker {
         self.answer(&claims, nodes, view, None, &|| false)
     }
 
-    /// The answer for these claims; what is assumed of `pod` ends, as it asks again.
+    /// Answers for these claims. An assumption about `pod` ends, because the scheduler
+    /// asks again.
     fn answer(
         &self,
         claims: &PodClaims,
@@ -109,7 +110,7 @@ impl Ranker {
         Answer::rank(known, answered.hits)
     }
 
-    /// Keeps an answer for people to look at.
+    /// Keeps an answer for debug pages.
     pub fn keep(&self, pod: ObjectKey, answer: Arc<Answer>) {
         let mut recent = lock(&self.recent);
         recent.retain(|(known, _)| *known != pod);
@@ -121,13 +122,13 @@ impl Ranker {
         }
     }
 
-    /// The last answer about a pod, where it is kept.
+    /// The latest answer about a pod, if it is still kept.
     pub fn last_answer(&self, pod: &ObjectKey) -> Option<Arc<Answer>> {
         let recent = lock(&self.recent);
         recent.iter().find(|(known, _)| known == pod).map(|(_, answer)| answer.clone())
     }
 
-    /// What a node had in the answers that are kept, newest first.
+    /// The node's scores in the kept answers, newest first.
     pub fn last_answers_on(&self, node: &str) -> Vec<(ObjectKey, Scored)> {
         let recent = lock(&self.recent);
         let of = |(pod, answer): &(ObjectKey, Arc<Answer>)| {
@@ -137,43 +138,43 @@ impl Ranker {
         recent.iter().rev().filter_map(of).collect()
     }
 
-    /// What became of the pods in flight.
+    /// The outcomes of pods in flight.
     pub fn settle(&self, view: &ClusterView, now: Instant) -> Settled {
         lock(&self.in_flight).settle(view, now)
     }
 
-    /// Looks again at what the cluster runs and what is free on its fabrics.
+    /// Scans the whole cluster again.
     pub fn learn(&self, view: &ClusterView) {
         let mut learning = self.learning();
         while self.look(&mut learning, view) {}
         self.expect(learning);
     }
 
-    /// Begins a look at the cluster in steps, so that nobody waits for all of it.
+    /// Starts a scan in steps, so that nobody has to wait for all of it.
     pub fn learning(&self) -> Learning {
         Learning::new(self.expected())
     }
 
-    /// The next step of a look at the cluster; true while there are more.
+    /// The next step of a scan; returns true while there are more.
     pub fn look(&self, learning: &mut Learning, view: &ClusterView) -> bool {
         learning.step(view, &|node| self.answers.machine(view, node))
     }
 
-    /// Takes what was learned; returns the pods that were bound since the last look.
+    /// Stores what was learned. Returns the pods that were bound since the last scan.
     pub fn expect(&self, learning: Learning) -> Vec<BoundPod> {
         let (after, bound) = learning.finish();
         *lock(&self.expected) = Arc::new(after);
         bound
     }
 
-    /// The pods that are expected, and the fabrics.
+    /// The current expectations.
     pub fn expected(&self) -> Arc<Expected> {
         lock(&self.expected).clone()
     }
 }
 
 impl Ranker {
-    /// One that starts with this expectation.
+    /// Starts with these expectations.
     pub fn new(expected: Expected) -> Self {
         Self { expected: Mutex::new(Arc::new(expected)), ..Self::default() }
     }
@@ -195,7 +196,7 @@ fn known(
     }
 }
 
-/// What is kept is whole at any moment, so that a panic elsewhere spoils nothing.
+/// A poisoned lock is harmless: the value is always complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,16 @@
-//! The score of a node, as a pure function of what the pod gets there and of what
-//! the node and its fabric can serve afterwards.
+//! The score of a node, as a pure function of what the pod gets there and of what the
+//! node and its fabric can serve afterwards.
 //!
-//! The order is strict: first what the pod gets ([`Gets`]), then what is lost for
-//! pods that are still to come ([`Cost`]). [`rank`] turns both into 0 to 10 points
-//! for the candidates of one request.
+//! The order is strict: first what the pod gets ([`Gets`]), then what is lost for future
+//! pods ([`Cost`]). [`rank`] converts both to 0 to 10 points for the candidates of one
+//! request.
 //!
-//! What is lost follows two papers. `HiveD` (OSDI '20) keeps a hierarchy of cells and
-//! keeps large ones whole; FGD (ATC '23) takes the node on which the pods that this
-//! cluster really runs lose least. Here the loss of FGD is counted at each level of
-//! the hierarchy of `HiveD`, and of the room that there will be: FGD counts a node with
-//! one GPU in use as lost for a pod that needs all of it, but it is the next that could
-//! have room for it.
+//! The loss follows two papers. `HiveD` (OSDI '20) keeps a hierarchy of cells and keeps
+//! large cells whole. FGD (ATC '23) chooses the node on which the pods that the cluster
+//! really runs lose least. Here, FGD's loss is computed at each level of `HiveD`'s
+//! hierarchy, and from the expected future room. FGD counts a node with one GPU in use as
+//! lost for a pod that needs all of it, although it may be the next one with room for
+//! that pod.
 //!
 //! ```
 //! use scheduler_ext::score::{Cost, Demand, Free, Gets, Mix, Outcome, Room, rank};

@@ -1,5 +1,5 @@
-//! The score over whole clusters: nodes as their drivers publish them, pods as they reach the
-//! extender, and the extender's own memory.
+//! Scores in whole clusters: nodes as their drivers publish them, pods as they reach the
+//! extender, and the extender's memory.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 

@@ -7,7 +7,7 @@ use clap::Parser;
 use crate::claims::Alignment;
 use crate::communication::Published;
 
-/// The loads that are compared where none is given.
+/// The loads that are compared by default.
 pub const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
 /// The load of `-o json` where none is given.
 pub const LOAD: f64 = 0.85;
@@ -48,8 +48,8 @@ pub struct Args {
     /// before at its end, and ties broken by other seeds
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub repeats: u64,
-    /// Minutes after which no further replay begins; those that have ended are averaged, each
-    /// policy's the same. 0: no limit
+    /// Minutes after which no further replay begins. The replays that all policies have finished
+    /// are averaged. 0: no limit
     #[arg(long, value_name = "MINUTES", default_value_t = 0)]
     pub time_limit: u64,
     /// Seed of the first replay; the others count on from it
@@ -73,7 +73,7 @@ pub enum Output {
 }
 
 impl Args {
-    /// The loads to compare; `None` is the trace as it is.
+    /// The loads to compare; `None` keeps the times of the trace.
     pub fn loads(&self) -> Vec<Option<f64>> {
         match (self.load.as_slice(), self.nodes, self.output) {
             ([], Some(_), _) => vec![None],

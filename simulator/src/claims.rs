@@ -1,5 +1,5 @@
-//! The claims of pods, as admission writes them for these machines, and what they get on a
-//! node by Kubernetes' allocator.
+//! The claims of pods, as admission writes them for these machines, and their allocation
+//! on a node by Kubernetes' algorithm.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use crate::machine::{Device, Devices, Machine};
 /// The namespace of all pods.
 pub const NAMESPACE: &str = "default";
 
-/// Subrequests of a request, at most (`FirstAvailableDeviceRequestMaxSize`).
+/// The most subrequests of a request (`FirstAvailableDeviceRequestMaxSize`).
 const SUBREQUESTS_MAX: i64 = 8;
 
-/// How binding the alignment of NICs is.
+/// Whether the alignment of NICs is mandatory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Alignment {
-    /// Any devices serve where no aligned ones are free.
+    /// The pod gets any devices if no aligned ones are free.
     Preferred,
     /// A pod waits for aligned devices.
     Required,
 }
 
-/// A claim cannot be made or allocated.
+/// A claim could not be created or allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Admission refuses the pod.
+    /// Admission denies the pod.
     #[error("admission refuses a pod with {gpus} GPUs and as many NICs")]
     Refused {
         /// GPUs of the pod.
         gpus: u32,
-        /// Why.
+        /// The reason.
         source: AdmitError,
     },
     /// Admission plans no claim.
@@ -51,12 +51,12 @@ pub enum ClaimError {
         /// GPUs of the pod.
         gpus: u32,
     },
-    /// The allocator does not understand the claim, or fails on it.
+    /// The allocator does not support the claim, or fails on it.
     #[error("failed to allocate the claim of a pod with {gpus} GPUs: {why}")]
     Allocate {
         /// GPUs of the pod.
         gpus: u32,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The objects of the machines cannot be indexed.
@@ -70,22 +70,23 @@ impl From<ViewError> for ClaimError {
     }
 }
 
-/// The machines of a cluster and the claim of each number of GPUs: the same for every policy.
+/// The machines of a cluster and the claim for each number of GPUs, equal for all
+/// policies.
 #[derive(Debug)]
 pub struct Claims {
     /// The kinds of machines.
     pub machines: Vec<Machine>,
-    /// One node of each kind, [`kind_node`].
+    /// One node of each kind; see [`kind_node`].
     view: ClusterView,
     planned: BTreeMap<u32, Planned>,
 }
 
-/// The claim of pods with some number of GPUs.
+/// The claim for pods with a number of GPUs.
 #[derive(Debug)]
 pub struct Planned {
-    /// What it asks for.
+    /// The claim's spec.
     pub spec: Arc<ResourceClaimSpec>,
-    /// The labels of claims that are made from the template.
+    /// The labels of claims from the template.
     pub labels: BTreeMap<String, String>,
     claims: Vec<Claim>,
 }
@@ -95,33 +96,33 @@ pub struct Planned {
 pub struct Placement {
     /// The devices.
     pub devices: Devices,
-    /// The score of the plugin `DynamicResources` before it is normalised: eight less the index
-    /// of the chosen subrequest, summed over all requests that have subrequests.
+    /// The raw score of the plugin `DynamicResources`: eight minus the index of the
+    /// chosen subrequest, summed over all requests with subrequests.
     pub tiers: i64,
-    /// The path of each GPU to its NIC, nearest plan.
+    /// The path of each GPU to its NIC, in the nearest assignment.
     pub pairs: Vec<PathKind>,
-    /// The allocation on the node that stands for the kind, [`kind_node`].
+    /// The allocation on the representative node; see [`kind_node`].
     pub allocations: Vec<ClaimAllocation>,
 }
 
-/// Places claims on nodes, and remembers the answers by the state of the node.
+/// Places claims on nodes, and caches results by the node's state.
 #[derive(Debug)]
 pub struct Placer {
     claims: Arc<Claims>,
     known: HashMap<(usize, Devices, u32), Option<Arc<Placement>>, RandomState>,
 }
 
-/// What a claim asks for, and the labels that it gets.
+/// The spec of a claim, and its labels.
 type Template = (ResourceClaimSpec, BTreeMap<String, String>);
 
-/// The name of the node that stands for a kind.
+/// The name of the node that represents a kind.
 pub fn kind_node(kind: usize) -> String {
     format!("kind-{kind}")
 }
 
 impl Claims {
-    /// The claims for pods of 1 GPU up to the most that a machine has. Those that admission
-    /// refuses are errors only for those who ask for them.
+    /// Prepares claims for pods of 1 GPU up to the most of any machine. Denials by
+    /// admission are only errors when the claim is used.
     pub fn new(machines: Vec<Machine>) -> Result<Self, ClaimError> {
         let mut view = ClusterView::default();
         for (kind, machine) in machines.iter().enumerate() {
@@ -134,7 +135,7 @@ impl Claims {
         Ok(Self { machines, view, planned: BTreeMap::new() })
     }
 
-    /// Makes the claims of pods with these numbers of GPUs.
+    /// Plans the claims of pods with these numbers of GPUs.
     pub fn plan(
         mut self,
         gpus: impl IntoIterator<Item = u32>,
@@ -156,12 +157,12 @@ impl Claims {
         self.planned.get(&gpus).ok_or(ClaimError::NoClaim { gpus })
     }
 
-    /// One node of each kind, [`kind_node`], and nothing in use.
+    /// One unused node of each kind; see [`kind_node`].
     pub fn view(&self) -> &ClusterView {
         &self.view
     }
 
-    /// The state of the node that stands for a kind where these devices are in use.
+    /// The allocation state of a kind's representative node with these devices in use.
     pub fn state(&self, kind: usize, busy: Devices) -> AllocatedState {
         let node = kind_node(kind);
         let id = |device: &Device| {
@@ -175,8 +176,8 @@ impl Claims {
         self.planned.keys().copied()
     }
 
-    /// Each GPU with a NIC of its own; where admission finds that too much for a claim, all
-    /// GPUs and NICs together, as it tells the user to ask.
+    /// A claim with a NIC of its own for each GPU. If admission says that this is too
+    /// large for a claim, all GPUs and NICs together, as its denial suggests.
     fn write(&self, gpus: u32, alignment: Alignment) -> Result<Template, ClaimError> {
         let driver = self.machines.first().map(|machine| machine.gpu_driver);
         let resource = driver.and_then(|driver| driver.extended_resources.first());
@@ -226,7 +227,7 @@ fn text(error: &AllocateError) -> String {
     error.to_string()
 }
 
-/// The pod as its user writes it.
+/// The pod as a user writes it.
 fn annotated_pod(resource: &str, gpus: u32, alignment: Alignment) -> Value {
     let policy = match alignment {
         Alignment::Preferred => "preferred",
@@ -265,7 +266,7 @@ fn placement(
     Some(Placement { devices, tiers, pairs: pairs(machine, devices), allocations })
 }
 
-/// Eight less the index of the subrequest that was chosen (`computeScore` in
+/// Eight minus the index of the chosen subrequest (`computeScore` in
 /// `pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go`).
 fn tier(request: &DeviceRequest, chosen: &[&str]) -> i64 {
     let subrequests = request.first_available.as_deref().unwrap_or_default();
@@ -277,8 +278,8 @@ fn tier(request: &DeviceRequest, chosen: &[&str]) -> i64 {
     taken.map(|(index, _)| SUBREQUESTS_MAX - index).sum()
 }
 
-/// The path of each GPU to its NIC in the best plan; GPUs that the plan leaves out go with the
-/// NICs that are left.
+/// The path of each GPU to its NIC in the best assignment. GPUs without an assigned NIC
+/// get the remaining NICs.
 fn pairs(machine: &Machine, devices: Devices) -> Vec<PathKind> {
     let (gpus, nics): (Vec<_>, Vec<_>) =
         machine.of(devices).partition(|device| device.driver == machine.gpu_driver.driver);
@@ -292,7 +293,7 @@ fn pairs(machine: &Machine, devices: Devices) -> Vec<PathKind> {
 }
 
 impl Placer {
-    /// One that remembers nothing yet.
+    /// Starts with an empty cache.
     pub fn new(claims: Arc<Claims>) -> Self {
         Self { claims, known: HashMap::default() }
     }
@@ -302,8 +303,8 @@ impl Placer {
         &self.claims
     }
 
-    /// What a pod with this many GPUs gets on a node of a kind on which these devices are in
-    /// use; nothing where it does not fit.
+    /// What a pod with this many GPUs gets on a node of a kind with these devices in use;
+    /// `None` if it does not fit.
     pub fn place(
         &mut self,
         kind: usize,

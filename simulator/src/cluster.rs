@@ -8,7 +8,7 @@ use crate::machine::{Devices, Machine};
 pub struct Node {
     /// Its kind: the index of its machine.
     pub kind: usize,
-    /// The network that its NICs are on, from 0.
+    /// The fabric of its NICs, from 0.
     pub fabric: usize,
     /// The devices that pods hold.
     pub busy: Devices,
@@ -17,7 +17,7 @@ pub struct Node {
 /// The nodes of a cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// The nodes; those of one fabric lie together.
+    /// The nodes; those of a fabric are adjacent.
     pub nodes: Vec<Node>,
     /// GPUs by kind of machine.
     gpu_masks: Vec<Devices>,
@@ -26,8 +26,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// An idle cluster of `count` nodes, the kinds of machines in turn, with as few fabrics of at
-    /// most `fabric_nodes` nodes as there can be; fabrics differ by one node at most.
+    /// An idle cluster of `count` nodes that cycle through the kinds of machines. It has
+    /// as few fabrics of at most `fabric_nodes` nodes as possible; their sizes differ by
+    /// at most one node.
     pub fn new(machines: &[Machine], count: usize, fabric_nodes: usize) -> Self {
         let fabrics = count.div_ceil(fabric_nodes.max(1)).max(1);
         let node = |index: usize| Node {
@@ -46,7 +47,7 @@ impl Cluster {
         self.gpus
     }
 
-    /// GPUs that nobody holds.
+    /// GPUs that no pod holds.
     pub fn idle_gpus(&self) -> u64 {
         self.idle
     }
@@ -62,15 +63,15 @@ impl Cluster {
         self.gpu_masks[self.nodes[node].kind].count_ones()
     }
 
-    /// How many fabrics there are.
+    /// The number of fabrics.
     pub fn fabrics(&self) -> usize {
         self.nodes.last().map_or(0, |node| node.fabric + 1)
     }
 
-    /// Gives devices of a node to a pod.
+    /// Assigns devices of a node to a pod.
     ///
     /// # Panics
-    /// Where one of them is in use: a device is never held twice.
+    /// If a device is already in use.
     pub fn take(&mut self, node: usize, devices: Devices) {
         let mask = self.gpu_masks[self.nodes[node].kind];
         let busy = &mut self.nodes[node].busy;
@@ -82,7 +83,7 @@ impl Cluster {
     /// Frees devices of a node.
     ///
     /// # Panics
-    /// Where one of them is not in use.
+    /// If a device is not in use.
     pub fn free(&mut self, node: usize, devices: Devices) {
         let mask = self.gpu_masks[self.nodes[node].kind];
         let busy = &mut self.nodes[node].busy;
@@ -102,7 +103,7 @@ pub fn fabric_name(fabric: usize) -> String {
     format!("fabric-{fabric:03}")
 }
 
-/// The pods of a job: their GPUs. Whole machines, and one pod with the rest.
+/// The GPUs of a job's pods: whole machines, and one pod with the remainder.
 pub fn pods(gpus: u32, claims: &Claims) -> Vec<u32> {
     let most = claims.machines.iter().map(|machine| machine.gpus).min().unwrap_or(1).max(1);
     let whole = std::iter::repeat_n(most, (gpus / most) as usize);

@@ -1,7 +1,7 @@
-//! How much longer a job runs when its devices are far apart.
+//! Models how much longer a job runs if its devices are far apart.
 //!
-//! A share of a job's time is communication, as fast as the published bandwidths of collective
-//! operations say: those of GB300 from "Azure/AKS" issue 5697, those of MI300X from the AKS
+//! Part of a job's time is communication. Its speed follows published bandwidths of
+//! collective operations: for GB300 from "Azure/AKS" issue 5697, for MI300X from the AKS
 //! examples of kubernetes-sigs/dranet.
 
 use topology_graph::PathKind;
@@ -9,20 +9,22 @@ use topology_graph::PathKind;
 /// Bandwidths of collective operations in GB/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bandwidths {
-    /// Where a GPU and its NIC are on different NUMA nodes.
+    /// If a GPU and its NIC are on different NUMA nodes.
     pub unaligned: f64,
-    /// Where each GPU and its NIC are on one NUMA node.
+    /// If each GPU and its NIC are on one NUMA node.
     pub aligned: f64,
-    /// Where a pod has a whole machine, and each GPU and its NIC are on one NUMA node.
+    /// If a pod has a whole machine, and each GPU and its NIC are on one NUMA node.
     pub whole: f64,
 }
 
 /// Published measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Published {
-    /// Azure ND GB300 v6: NCCL `all_reduce` over one NIC unaligned, one aligned, two aligned.
+    /// Azure ND GB300 v6: NCCL `all_reduce` over one unaligned NIC, one aligned NIC, two
+    /// aligned NICs.
     Gb300,
-    /// Azure ND MI300X v5: RCCL over four NICs of the other NUMA node, of the same, all eight.
+    /// Azure ND MI300X v5: RCCL over four NICs of the other NUMA node, four of the same,
+    /// all eight.
     Mi300x,
 }
 
@@ -39,15 +41,15 @@ impl Published {
 /// The model of a job's run time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Communication {
-    /// The share of a job's time that is communication when it is as fast as it can be.
+    /// The share of a job's time that is communication at full speed.
     pub share: f64,
-    /// How fast it is.
+    /// Its bandwidths.
     pub bandwidths: Bandwidths,
 }
 
 impl Communication {
-    /// How many times as long as with aligned devices a pod runs with these paths between its
-    /// GPUs and NICs. The slowest pair holds up all others.
+    /// The factor by which a pod with these GPU-NIC paths runs longer than with aligned
+    /// devices. The slowest pair holds up all others.
     pub fn slowdown(&self, pairs: &[PathKind], takes_whole_machine: bool) -> f64 {
         if pairs.iter().all(|path| path.satisfies(PathKind::Node)) {
             return 1.0;

@@ -1,4 +1,4 @@
-//! The comparison: every policy on the same jobs, the same claims and the same cluster.
+//! Compares all policies on the same jobs, claims and cluster.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -29,10 +29,11 @@ pub enum CompareError {
     /// A machine cannot be read.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A claim cannot be made or placed.
+    /// A claim could not be planned or placed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// The machines have GPUs of several drivers, and a claim names one.
+    /// The machines have GPUs of several drivers, but a claim can request only one
+    /// driver's.
     #[error(
         "machines `{0}` and `{1}` have GPUs of different drivers; one claim cannot be for both"
     )]
@@ -49,19 +50,19 @@ pub enum CompareError {
     },
 }
 
-/// The claims, the cluster and the jobs of one load.
+/// The claims, the cluster and the jobs for one load.
 #[derive(Debug)]
 pub struct Scene {
-    /// The load, where one was given.
+    /// The load, if one was given.
     pub load: Option<f64>,
     /// The claims of the pods.
     pub claims: Arc<Claims>,
     /// The idle cluster.
     pub cluster: Cluster,
-    /// The jobs, once for each replay: the trace begun at moments that divide its span equally,
-    /// the first as it is.
+    /// The jobs of each replay: the trace begun at equally spaced moments, the first at
+    /// its own beginning.
     pub workloads: Vec<Workload>,
-    /// How long jobs run.
+    /// The model of run times.
     pub communication: Communication,
 }
 
@@ -133,7 +134,7 @@ impl Scene {
         }
     }
 
-    /// Replays one of the workloads under a policy. The placer is one for these claims.
+    /// Replays one of the workloads under a policy. The placer must be for these claims.
     pub fn replay(
         &self,
         workload: &Workload,
@@ -147,25 +148,25 @@ impl Scene {
         replay(workload, cluster, &mut *policy, &mut draw, placer, self.communication)
     }
 
-    /// How many jobs no fabric can hold.
+    /// The number of jobs that are too large for any fabric.
     pub fn too_large(&self) -> usize {
         self.workloads.first().map_or(0, |workload| workload.too_large)
     }
 }
 
-/// Who waits for a comparison.
+/// Watches a comparison, and may end it early.
 pub trait Observer: Sync {
-    /// So many of all replays have ended.
+    /// Called after each replay with the number of finished replays and of all.
     fn ended(&self, replays: usize, all: usize);
-    /// Whether to begin another replay. What has been begun is finished.
+    /// Returns false if no further replay shall begin. Running replays finish.
     fn goes_on(&self) -> bool;
 }
 
-/// Waits as long as it takes, and shows nothing.
+/// An observer that shows nothing and sets no limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Patient;
+pub struct NoLimit;
 
-impl Observer for Patient {
+impl Observer for NoLimit {
     fn ended(&self, _: usize, _: usize) {}
 
     fn goes_on(&self) -> bool {
@@ -173,10 +174,10 @@ impl Observer for Patient {
     }
 }
 
-/// Replays every scene, all of the same claims and with as many workloads, under every policy, on
-/// all processors. The n-th replays of a scene draw by the n-th seed from `seed` on. If the
-/// observer ends the comparison early, the replays that all scenes and policies have made are
-/// compared, one of each at least.
+/// Replays all scenes under every policy, on all processors. The scenes must have the same claims
+/// and equally many workloads. The n-th replay of a scene uses the n-th seed from `seed`. If the
+/// observer ends the comparison early, only the replays that finished for all scenes and policies
+/// are compared: at least one of each.
 pub fn compare(
     scenes: &[Scene],
     seed: u64,
@@ -196,7 +197,7 @@ pub fn compare(
         let record = scene.replay(workload, *kind, seed.wrapping_add(*index as u64), placer)?;
         Ok(Measures::of(kind.name(), workload, &record))
     })?;
-    // In the order of the replays, whatever the order in which they were made.
+    // The order of execution must not change the result.
     let mut rounds: Vec<_> = order.into_iter().zip(measures.chunks_exact(round)).collect();
     rounds.sort_by_key(|(index, _)| *index);
     let comparison = |scene: usize| {
@@ -209,16 +210,16 @@ pub fn compare(
     Ok((0..scenes.len()).map(comparison).collect())
 }
 
-/// The numbers below `count`, so that the first few lie everywhere among them: those of the
-/// van der Corput sequence.
+/// The numbers below `count` in the order of the van der Corput sequence: any first few of them
+/// are spread evenly over the range.
 fn spread(count: usize) -> Vec<usize> {
     let bits = count.next_power_of_two().trailing_zeros();
     let reversed = |index: usize| index.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0);
     (0..count.next_power_of_two()).map(reversed).filter(|index| *index < count).collect()
 }
 
-/// Answers in the order of the questions; each thread has a memory of its own. The first
-/// `at_least` questions are answered in any case, the others until the observer ends it.
+/// Computes answers in the order of the questions. Each thread has its own memory. The first
+/// `at_least` questions are always answered, the others until the observer ends it.
 fn in_parallel<Q: Sync, A: Send, M>(
     questions: &[Q],
     at_least: usize,
@@ -245,7 +246,7 @@ fn in_parallel<Q: Sync, A: Send, M>(
         joined.flatten().collect()
     });
     answers.sort_by_key(|(index, _)| *index);
-    // One that was not begun may stand before one that was.
+    // Another thread may have begun a later question before the end.
     let without_gap = answers.into_iter().enumerate().take_while(|(n, (index, _))| n == index);
     without_gap.map(|(_, (_, answer))| answer).collect()
 }

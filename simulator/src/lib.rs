@@ -1,11 +1,12 @@
 //! Replays traces of jobs on a simulated cluster and compares scheduling policies.
 //!
-//! Facts are a trace ([`trace`]) and machines as their drivers publish them ([`machine`]). From
-//! them come the claims, written by admission and allocated by dra-allocator ([`claims`]), the
-//! nodes ([`cluster`]) and the jobs ([`workload`]). [`replay`] runs them under a [`policy`],
-//! one of [`policies`], which score nodes as kube-scheduler does. [`measures`], [`report`] and [`plot`] say what came
-//! of it. The library opens the files that it is given and temporary ones; it knows no clock, no
-//! network, and equal seeds give equal results.
+//! Inputs are a trace ([`trace`]) and machines as their drivers publish them
+//! ([`machine`]). From these come the claims, written by admission and allocated by
+//! dra-allocator ([`claims`]), the nodes ([`cluster`]) and the jobs ([`workload`]).
+//! [`replay`] runs the jobs under a [`policy`], one of [`policies`], which score nodes as
+//! kube-scheduler does. [`measures`], [`report`] and [`plot`] present the results. The
+//! library uses only its input files and temporary files, no clock and no network; equal
+//! seeds give equal results.
 
 pub mod args;
 pub mod claims;

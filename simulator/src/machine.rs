@@ -1,7 +1,7 @@
 //! Kinds of machines and the objects that their drivers publish.
 //!
-//! A machine is one of topology-graph's fixtures. NICs and the graph are what node-driver
-//! publishes for it; GPUs are published as their DRA driver does.
+//! A machine is one of topology-graph's fixtures. Its NICs and topology are published as
+//! by node-driver; its GPUs as by their DRA driver.
 
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{self, attribute, label};
@@ -16,7 +16,7 @@ use topology_graph::{
     Gpu, HostRoot, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, fixture, read,
 };
 
-/// Devices of a machine, at most: each is a bit of [`Devices`].
+/// The most devices of a machine: each is a bit of [`Devices`].
 const DEVICES_MAX: usize = 64;
 
 /// Processors per GPU of a node.
@@ -57,26 +57,26 @@ pub struct Machine {
     slices: Vec<(&'static str, Value)>,
 }
 
-/// There is no such machine, or it is none for jobs with GPUs and NICs.
+/// The machine is unknown, or cannot run jobs with GPUs and NICs.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// topology-graph has no such fixture.
     #[error("there is no machine `{name}`; machines: {}", known.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// It lacks GPUs or NICs, or has more than can be told apart.
+    /// It lacks GPUs or NICs, or has more than a set can hold.
     #[error("machine `{name}` cannot run the jobs: {why}")]
     Unfit {
         /// The machine.
         name: String,
-        /// What it lacks.
+        /// The reason.
         why: String,
     },
-    /// Its description cannot be made into files.
+    /// Its description could not be converted into files.
     #[error("failed to plant machine `{name}`")]
     Plant {
         /// The machine.
@@ -84,7 +84,7 @@ pub enum MachineError {
         /// Why.
         source: fixture::PlantError,
     },
-    /// Its files cannot be written or read.
+    /// Its files could not be written or read.
     #[error("failed to read machine `{name}`: {why}")]
     Read {
         /// The machine.
@@ -134,7 +134,7 @@ impl Machine {
         })
     }
 
-    /// The GPUs in a set.
+    /// The number of GPUs in a set.
     pub fn gpus_in(&self, devices: Devices) -> u32 {
         (devices & ((1 << self.gpus) - 1)).count_ones()
     }
@@ -197,13 +197,13 @@ impl Machine {
         self.slices.iter().map(slice).collect()
     }
 
-    /// Its graph as an object.
+    /// Its topology as an object.
     pub fn node_topology(&self, node: &str, fabric: &str) -> NodeTopology {
         let spec = NodeTopologySpec { fabric: Some(fabric.to_owned()), ..self.spec.clone() };
         NodeTopology::new(node, spec)
     }
 
-    /// The classes that claims on such machines name.
+    /// The device classes that claims on such machines use.
     pub fn classes(&self) -> [DeviceClass; 2] {
         let driver = self.gpu_driver;
         let is_driver = format!("device.driver == \"{}\"", driver.driver);
@@ -242,7 +242,7 @@ fn snapshot(name: &str) -> Result<Snapshot, MachineError> {
     read(&HostRoot::at(root.path())).map_err(|error| failed(error.to_string()))
 }
 
-/// What the cloud tells its machines of; the driver finds the overlay by it.
+/// The cloud's metadata for the machine, from which the driver selects the overlay.
 fn cloud(name: &str) -> CloudMetadata {
     let size = fixture::vm_size(name).filter(|_| name.starts_with("azure"));
     let size = size.and_then(Text::new).map(|size| (attribute::AZURE_VM_SIZE, size));
@@ -262,7 +262,7 @@ fn published(driver: &str, devices: &Value) -> Vec<Device> {
     devices.as_array().into_iter().flatten().filter_map(device).collect()
 }
 
-/// The devices with GPU UUIDs that no other node has.
+/// The devices with GPU UUIDs that are unique to the node.
 fn own(devices: &Value, node: &str) -> Value {
     let mut devices = devices.clone();
     for device in devices.as_array_mut().into_iter().flatten() {
@@ -280,7 +280,7 @@ fn own(devices: &Value, node: &str) -> Value {
     devices
 }
 
-/// The GPUs as their driver publishes them: NVIDIA's from v0.5.0, AMD's v1.0.
+/// The GPUs as published by NVIDIA's driver from v0.5.0 and AMD's v1.0.
 fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> Value {
     let device = |(index, gpu): (usize, &Gpu)| {
         let function = snapshot.pci.iter().find(|function| function.address == gpu.address);

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(error) => error,
     };
-    // Nothing is left to do where the error cannot be written.
+    // If the error cannot be written, nothing is left to do.
     let _ = writeln!(io::stderr(), "error: {error:#}");
     ExitCode::FAILURE
 }

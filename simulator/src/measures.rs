@@ -1,4 +1,4 @@
-//! What is compared of the policies.
+//! The measures by which policies are compared.
 
 use std::collections::BTreeMap;
 
@@ -13,37 +13,38 @@ use crate::workload::{MILLIS, Millis, Workload};
 pub struct Measures {
     /// The policy.
     pub name: String,
-    /// How long jobs wait, on average.
+    /// Average waiting time of jobs.
     pub wait_mean_s: f64,
-    /// How long the job waits that waits longer than 99 % of all.
+    /// 99th percentile of the waiting time of jobs.
     pub wait_p99_s: f64,
-    /// The share of pods that take a whole machine, gangs included, that start when they are
-    /// tried first; 1 where there are none.
+    /// The share of pods with a whole machine, including gangs, that start at their first
+    /// attempt; 1 if there are none.
     pub first_try_8gpu: f64,
-    /// The share of GPUs by the path to their NIC.
+    /// The share of GPUs per kind of path to their NIC.
     pub pairs: BTreeMap<String, f64>,
-    /// The share of all GPU time until the last submission in which a GPU is idle and a job waits.
+    /// The share of all GPU time, up to the last submission, in which a GPU is idle while
+    /// a job waits.
     pub idle_gpu_share_while_waiting: f64,
-    /// How long jobs run, on average.
+    /// Average run time of jobs.
     pub job_mean_s: f64,
 }
 
 /// A comparison of policies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The policies, ours last; averages over all replays.
+    /// Averages over all replays for each policy, `scheduler-ext` last.
     pub policies: Vec<Measures>,
-    /// Of each policy the replays. The n-th are of the same jobs and the same seed.
+    /// The replays of each policy. Equal indices mean the same jobs and seed.
     #[serde(skip)]
     pub replays: Vec<Vec<Measures>>,
 }
 
-/// How much more one policy has of a measure than another.
+/// The difference of one policy from another in a measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// In shares of the other's average.
+    /// Relative to the other policy's average.
     pub mean: f64,
-    /// Its standard error, from the differences of replays of the same jobs.
+    /// Its standard error, from the differences between paired replays.
     pub error: f64,
 }
 
@@ -54,13 +55,13 @@ impl Comparison {
         Self { policies, replays }
     }
 
-    /// How many replays of each policy are averaged.
+    /// Number of replays of each policy that are averaged.
     pub fn replays(&self) -> u64 {
         self.replays.first().map_or(0, |replays| replays.len() as u64)
     }
 
-    /// How much more the policy of one index has than that of another; nothing where there are
-    /// not two replays, or the other has nothing.
+    /// The difference of one policy from another, by index; `None` with fewer than two
+    /// replays, or if the other's average is zero.
     pub fn difference(
         &self,
         policy: usize,
@@ -136,7 +137,8 @@ impl Measures {
     }
 }
 
-/// The least value that at least so many percent do not exceed; 0 of nothing.
+/// The smallest value that at least this percentage of values does not exceed; 0 if there
+/// are none.
 fn percentile(sorted: &[Millis], percent: usize) -> Millis {
     let rank = (sorted.len() * percent).div_ceil(100);
     rank.checked_sub(1).and_then(|index| sorted.get(index)).copied().unwrap_or(0)
@@ -168,7 +170,8 @@ mod tests {
             job_mean_s: 0.0,
         };
         let of = |waits: [f64; 3]| waits.map(replay).to_vec();
-        // What differs between replays does not count, only what differs within a pair.
+        // Only differences within a pair of replays count, not differences between
+        // replays.
         let comparison = Comparison::of(vec![of([100.0, 200.0, 300.0]), of([101.0, 202.0, 303.0])]);
         let difference = comparison.difference(1, 0, |it| it.wait_mean_s).unwrap();
         assert!((difference.mean - 0.01).abs() < 1e-12, "{difference:?}");

@@ -1,5 +1,5 @@
-//! The comparison as a chart: one panel for each measure, in it a group of bars for each load.
-//! It is light or dark as the reader's screen is.
+//! Draws the comparison as a chart: one panel per measure, with a group of bars per load.
+//! It follows the reader's light or dark colour scheme.
 
 use std::error::Error;
 
@@ -13,13 +13,13 @@ use crate::report::{ROWS, Row};
 
 /// Pixels of a panel.
 const PANEL: (u32, u32) = (430, 270);
-/// Panels beside each other.
+/// Panels per row.
 const COLUMNS: usize = 3;
 /// Height of the title in pixels.
 const TITLE: u32 = 34;
-/// Width of all bars of a load, where 1 is the distance between loads.
+/// Width of a load's group of bars, where 1 is the distance between loads.
 const GROUP: f64 = 0.8;
-/// Colours that people with colour blindness can tell apart (Okabe and Ito), by policy.
+/// One colour per policy, distinguishable with colour blindness (Okabe and Ito).
 const COLOURS: [RGBColor; Kind::ALL.len()] = [
     RGBColor(0x99, 0x99, 0x99),
     RGBColor(0xe6, 0x9f, 0x00),
@@ -27,7 +27,7 @@ const COLOURS: [RGBColor; Kind::ALL.len()] = [
     RGBColor(0x00, 0x9e, 0x73),
 ];
 
-/// Where the reader's screen is dark: what is white is dark then, and what is black light.
+/// Dark colour scheme: swaps white and black.
 const DARK: &str = r##"
 <style>
 @media (prefers-color-scheme: dark) {
@@ -48,7 +48,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub fn svg(title: &str, scenes: &[Scene], comparisons: &[Comparison]) -> Result<String, PlotError> {
     let mut text = String::new();
     draw(title, scenes, comparisons, &mut text).map_err(|error| PlotError(error.to_string()))?;
-    // Rules of a style sheet go before the attributes that are drawn.
+    // The style sheet must come before the drawn elements.
     let head = text.find('>').map_or(0, |end| end + 1);
     text.insert_str(head, DARK);
     Ok(text)

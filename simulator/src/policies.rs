@@ -11,18 +11,18 @@ pub use kube::{KubeScheduler, Strategy};
 /// One of the policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// kube-scheduler as it comes.
+    /// kube-scheduler with its defaults.
     KubeScheduler,
     /// kube-scheduler with `scoringStrategy: MostAllocated`.
     MostAllocated,
     /// The score of "Beware of Fragmentation" (USENIX ATC '23).
     Fgd,
-    /// kube-scheduler as it comes, with the extender.
+    /// kube-scheduler with its defaults and the extender.
     SchedulerExt,
 }
 
 impl Kind {
-    /// All policies, ours last.
+    /// All policies, `scheduler-ext` last.
     pub const ALL: [Self; 4] =
         [Self::KubeScheduler, Self::MostAllocated, Self::Fgd, Self::SchedulerExt];
 

@@ -1,4 +1,4 @@
-//! Scheduling policies: how a node is chosen among those on which a pod fits.
+//! Scheduling policies: choose a node among those on which a pod fits.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub const POD_GIB_PER_GPU: i64 = 96;
 /// A pod to be scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// A number of its own.
+    /// A unique number.
     pub uid: u64,
     /// Its GPUs, each with a NIC.
     pub gpus: u32,
@@ -28,22 +28,22 @@ pub struct Candidate {
     pub placement: Arc<Placement>,
 }
 
-/// A way to choose.
+/// A scheduling policy.
 pub trait Policy {
-    /// The score of each candidate, as the scheduler sums them up: the highest wins, and equal
-    /// ones are drawn from at random.
+    /// The score of each candidate, as the scheduler would sum it up. The highest score
+    /// wins; ties are broken at random.
     fn scores(&mut self, pod: Pod, candidates: &[Candidate], cluster: &Cluster) -> Vec<i64>;
 
-    /// The pod was bound.
+    /// Called when the pod was bound.
     fn bound(&mut self, _pod: Pod, _chosen: &Candidate) -> Result<(), ClaimError> {
         Ok(())
     }
 
-    /// The pod has ended.
+    /// Called when the pod has ended.
     fn ended(&mut self, _pod: Pod) {}
 }
 
-/// The candidates with the highest score.
+/// Indices of the candidates with the highest score.
 pub fn best(scores: &[i64]) -> Vec<usize> {
     let highest = scores.iter().max();
     (0..scores.len()).filter(|index| scores.get(*index) == highest).collect()

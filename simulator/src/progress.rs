@@ -1,4 +1,4 @@
-//! How far a comparison is, on standard error, and the time that it may take.
+//! Progress of a comparison on standard error, and its time limit.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::Mutex;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use simulator::compare::Observer;
 
-/// Between two lines that replace each other on a terminal.
+/// Time between two updates on a terminal.
 const ON_TERMINAL: Duration = Duration::from_secs(1);
-/// Between two lines of a log.
+/// Time between two lines elsewhere.
 const IN_LOG: Duration = Duration::from_mins(1);
 
-/// Shows the progress, and ends the comparison when its time is over.
+/// Shows progress, and ends the comparison at its time limit.
 #[derive(Debug)]
 pub(crate) struct Progress {
     begin: Instant,
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock. The limit is in seconds.
+    /// Starts the clock. `limit` is in seconds.
     pub(crate) fn start(limit: Option<u64>) -> Self {
         let begin = Instant::now();
         let limit = limit.map(Duration::from_secs);
@@ -35,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// Whether a line is due.
+    /// Returns true if a line is due.
     fn is_due(&self) -> bool {
         let period = if self.is_terminal { ON_TERMINAL } else { IN_LOG };
         let Ok(mut last) = self.last.try_lock() else { return false };
@@ -54,7 +54,7 @@ impl Observer for Progress {
         }
         let line = line(replays, all, self.begin.elapsed(), self.limit);
         let (before, after) = if self.is_terminal { ("\r\x1b[K", "") } else { ("", "\n") };
-        // Nothing depends on it.
+        // A replay must not fail because standard error is closed.
         let _ = write!(stderr(), "{before}{line}{after}");
     }
 
@@ -63,7 +63,7 @@ impl Observer for Progress {
     }
 }
 
-/// Replays that have ended, and the minutes that the rest will take.
+/// The number of finished replays, and an estimate of the remaining minutes.
 fn line(replays: usize, all: usize, took: Duration, limit: Option<Duration>) -> String {
     let rest = u32::try_from(all.saturating_sub(replays)).unwrap_or(u32::MAX);
     let each = took / u32::try_from(replays).unwrap_or(u32::MAX).max(1);

@@ -1,14 +1,15 @@
-//! The replay: jobs are submitted, wait in one queue, run, and end.
+//! Replays a workload: jobs are submitted, wait in one queue, run, and end.
 //!
-//! The queue is first in, first out, with backfill as in EASY (Lifka, "The ANL/IBM SP scheduling
-//! system", 1995): whenever jobs were submitted or have ended, all waiting jobs are tried in the
-//! order of their submission. The first that does not fit gets a reservation: the nodes on which
-//! it can start soonest as running jobs end. A later job takes such a node only if it ends before
-//! that. The queue knows how long jobs run; no policy changes its order.
+//! The queue is first in, first out, with backfill as in EASY (Lifka, "The ANL/IBM SP
+//! scheduling system", 1995): whenever jobs were submitted or have ended, all waiting
+//! jobs are tried in the order of their submission. The first one that does not fit gets
+//! a reservation: the nodes on which it can start soonest as running jobs end. A later
+//! job may use such a node only if it ends before that. The queue knows how long jobs
+//! run; no policy changes its order.
 //!
-//! A gang takes the fabric that has room for all of its pods and keeps the least room, as
-//! admission's controller chooses; its pods are then scheduled one by one among the nodes of
-//! that fabric.
+//! A gang takes the fabric that has room for all of its pods with the least room left
+//! over, as the fabric controller chooses. Its pods are then scheduled one by one on
+//! nodes of that fabric.
 
 mod reservation;
 
@@ -24,10 +25,10 @@ use crate::policy::{Candidate, Pod, Policy, best};
 use crate::workload::{Millis, Task, Workload};
 use reservation::Reservation;
 
-/// Says on which of the best nodes a pod ends up.
+/// Decides which of the best nodes a pod is bound to.
 pub trait Binder {
-    /// The index of a candidate, one of `best`. The candidates are all nodes that are `allowed`
-    /// and on which the pod fits.
+    /// Returns the index of a candidate, one of `best`. The candidates are all nodes that
+    /// are `allowed` and on which the pod fits.
     fn bind(
         &mut self,
         pod: Pod,
@@ -35,16 +36,16 @@ pub trait Binder {
         candidates: &[Candidate],
         best: &[usize],
     ) -> usize;
-    /// The pod has ended.
+    /// Called when the pod has ended.
     fn ended(&mut self, _pod: Pod) {}
 }
 
-/// Draws one of the best at random, as kube-scheduler does.
+/// Draws one of the best candidates at random, as kube-scheduler does.
 #[derive(Clone, Debug)]
 pub struct Draw(fastrand::Rng);
 
 impl Draw {
-    /// Equal seeds draw equally.
+    /// Equal seeds give equal draws.
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
@@ -62,31 +63,32 @@ impl Binder for Draw {
     }
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// How long it waited.
     pub waited: Millis,
     /// How long it ran.
     pub ran: Millis,
-    /// Whether it started when it was tried first.
+    /// Whether it started at its first attempt.
     pub at_first_try: bool,
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// The jobs in the order of their submission.
     pub runs: Vec<Run>,
-    /// Pairs of a GPU and its NIC by the path between them.
+    /// Number of GPU-NIC pairs per kind of path.
     pub pairs: BTreeMap<PathKind, u64>,
-    /// Idle GPUs times the time in which at least one job waited, until the last submission.
+    /// Number of idle GPUs times the time in which at least one job waited, up to the
+    /// last submission.
     pub idle_while_waiting: u128,
-    /// All GPUs times the time until the last submission.
+    /// All GPUs times the time up to the last submission.
     pub gpu_time: u128,
 }
 
-/// A pod that runs.
+/// A running pod.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     pod: Pod,
@@ -103,12 +105,12 @@ struct Replay<'a> {
     communication: Communication,
     now: Millis,
     last_submission: Millis,
-    /// Jobs that wait, by their index.
+    /// Indices of the waiting jobs.
     queue: Vec<usize>,
-    /// Numbers of GPUs for which there was no room since the last job ended, and whether that
-    /// was so with the nodes of the reservation.
+    /// Numbers of GPUs that have not fitted since the last job ended, and whether nodes
+    /// of the reservation were allowed.
     hopeless: BTreeSet<(u32, bool)>,
-    /// Made for the first job that waits, since the last job ended.
+    /// The reservation of the first waiting job, valid until a job ends.
     reservation: Option<Reservation>,
     /// When running jobs end.
     ends: BinaryHeap<Reverse<(Millis, usize)>>,
@@ -198,8 +200,8 @@ impl Replay<'_> {
         self.binder.ended(bound.pod);
     }
 
-    /// Tries all waiting jobs. Room only gets less meanwhile: what does not fit once does not
-    /// fit again before a job ends.
+    /// Tries all waiting jobs. Room only shrinks meanwhile, so what does not fit once
+    /// does not fit again before a job ends.
     fn schedule(&mut self) -> Result<(), ClaimError> {
         let mut waiting = Vec::new();
         for job in std::mem::take(&mut self.queue) {
@@ -221,7 +223,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Nodes for the first job that waits.
+    /// Reserves nodes for the first waiting job.
     fn reserve(&mut self, job: usize) -> Result<Option<Reservation>, ClaimError> {
         let mut ends: Vec<_> = self.ends.iter().map(|Reverse(end)| *end).collect();
         ends.sort_unstable();
@@ -232,8 +234,7 @@ impl Replay<'_> {
         reservation::reserve(&self.tasks[job].pods, &self.cluster, frees, self.placer)
     }
 
-    /// Starts a job if there is room for all of its pods, on nodes of the reservation too where
-    /// it may borrow them.
+    /// Starts a job if all of its pods fit. `may_borrow` allows nodes of the reservation.
     fn start(&mut self, job: usize, may_borrow: bool) -> Result<bool, ClaimError> {
         let task = &self.tasks[job];
         let placed = match task.pods.as_slice() {
@@ -260,7 +261,7 @@ impl Replay<'_> {
         Ok(true)
     }
 
-    /// Schedules one pod, on a fabric where one is given.
+    /// Schedules one pod, on the given fabric if any.
     fn place(
         &mut self,
         gpus: u32,
@@ -306,7 +307,7 @@ impl Replay<'_> {
         Ok(candidates)
     }
 
-    /// Schedules all pods of a gang on one fabric, or none.
+    /// Schedules all pods of a gang on one fabric, or none of them.
     fn place_gang(
         &mut self,
         pods: &[u32],
@@ -330,7 +331,7 @@ impl Replay<'_> {
         Ok(None)
     }
 
-    /// The fabrics on which the whole machines of a gang fit, those with the least room first.
+    /// The fabrics with room for a gang's whole machines, least room first.
     fn fabrics_for(&mut self, pods: &[u32], may_borrow: bool) -> Result<Vec<usize>, ClaimError> {
         let Some(most) = pods.iter().max().copied() else { return Ok(Vec::new()) };
         let whole = pods.iter().filter(|gpus| **gpus == most).count();
@@ -344,8 +345,8 @@ impl Replay<'_> {
     }
 }
 
-/// Whether a pod may go to a node: one of the fabric that is asked for, and none of those that
-/// are reserved for others.
+/// Whether a pod may use a node: it must be on the requested fabric and not reserved for
+/// another job.
 fn is_allowed(
     node: usize,
     of: usize,

@@ -1,4 +1,5 @@
-//! The comparison as a Markdown table, and which rows ours does not win.
+//! Renders the comparison as a Markdown table, and finds the rows that `scheduler-ext`
+//! does not win.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,17 +8,17 @@ use crate::compare::Scene;
 use crate::measures::{Comparison, Measures};
 use crate::policies::Kind;
 
-/// Differences up to this share are ties.
+/// Relative differences up to this are ties.
 pub const TIE: f64 = 0.005;
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What is measured, with its unit.
+    /// The measure and its unit.
     pub title: &'static str,
-    /// Whether more is better.
+    /// Whether a larger value is better.
     pub more_is_better: bool,
-    /// The value of a policy.
+    /// Reads the value of a policy.
     pub value: fn(&Measures) -> f64,
     decimals: usize,
     /// 100 for percentages.
@@ -64,7 +65,7 @@ pub const ROWS: [Row; 5] = [
 ];
 
 impl Row {
-    /// Whether no other policy is better than ours by more than a tie.
+    /// Whether no other policy beats `scheduler-ext` by more than a tie.
     pub fn is_ours_first(&self, comparison: &Comparison) -> bool {
         let ours = Kind::SchedulerExt.name();
         let Some(own) = comparison.policies.iter().find(|it| it.name == ours) else { return false };
@@ -79,13 +80,13 @@ impl Row {
         })
     }
 
-    /// The value in the unit of the title.
+    /// The value in the title's unit.
     pub fn in_unit(&self, measures: &Measures) -> f64 {
         (self.value)(measures) * self.factor
     }
 
-    /// The value of a policy, and how much more it is than ours in percent, with the standard
-    /// error of that.
+    /// The value of a policy, and its difference from `scheduler-ext` in percent, with
+    /// the standard error.
     fn text(&self, comparison: &Comparison, policy: usize) -> String {
         let value = self.in_unit(&comparison.policies[policy]);
         let mut text = format!("{value:.*}", self.decimals);
@@ -141,7 +142,7 @@ fn line(text: &mut String, title: &str, values: impl Iterator<Item = impl AsRef<
     text.push('\n');
 }
 
-/// The rows in which another policy is better, in words.
+/// Titles of the rows in which another policy is better.
 pub fn losses(comparison: &Comparison) -> Vec<&'static str> {
     ROWS.iter().filter(|row| !row.is_ours_first(comparison)).map(|row| row.title).collect()
 }

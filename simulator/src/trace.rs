@@ -1,8 +1,8 @@
 //! Traces of jobs: CSV files with the columns `job_id`, `submission_time`, `duration` and
 //! `num_gpu`, as they are or compressed by gzip.
 //!
-//! Further columns are ignored. Times are in seconds; only differences between submission
-//! times count.
+//! Other columns are ignored. Times are in seconds; only differences between submission
+//! times matter.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,19 +27,18 @@ pub struct Job {
     pub id: String,
     /// When it is submitted, in seconds.
     pub submitted: f64,
-    /// How long it runs when its communication is as fast as it can be, in seconds.
+    /// How long it runs with communication at full speed, in seconds.
     pub duration: f64,
     /// How many GPUs it takes.
     pub gpus: u32,
 }
 
-/// The jobs of a trace in the order of their submission; jobs of one moment in the order of
-/// the file.
+/// The jobs of a trace in the order of submission, then in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     /// The jobs; each has at least one GPU.
     pub jobs: Vec<Job>,
-    /// How many jobs of the file have no GPU and are left out.
+    /// The number of jobs without a GPU, which are left out.
     pub without_gpu: usize,
 }
 
@@ -57,7 +56,7 @@ pub enum TraceError {
     /// It is not CSV, or lacks a column.
     #[error("failed to read a job; the columns must be job_id, submission_time, duration, num_gpu")]
     Csv(#[source] csv::Error),
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("job `{id}` in line {line}: {column} is {value}, must be {must}")]
     Value {
         /// The job.
@@ -66,12 +65,12 @@ pub enum TraceError {
         line: u64,
         /// The column.
         column: &'static str,
-        /// What stands there.
+        /// The value.
         value: String,
-        /// What may stand there.
+        /// What is allowed.
         must: &'static str,
     },
-    /// There is nothing to replay.
+    /// There are no jobs to replay.
     #[error("the trace has no job with a GPU")]
     Empty,
 }
@@ -142,8 +141,8 @@ impl Trace {
         self.jobs.iter().map(|job| f64::from(job.gpus) * job.duration).sum()
     }
 
-    /// The trace begun at another moment: the jobs before a share of its span come after all
-    /// others. Their order, the gaps between them and their durations stay.
+    /// The trace started at another moment: jobs in the first `share` of its span are
+    /// moved behind all others. Order, gaps and durations are unchanged.
     #[must_use]
     pub fn begun_at(&self, share: f64) -> Self {
         let (Some(first), span) = (self.jobs.first(), self.span()) else { return self.clone() };
@@ -156,7 +155,7 @@ impl Trace {
         Self { jobs, ..*self }
     }
 
-    /// How many jobs there are by their number of GPUs.
+    /// The number of jobs per number of GPUs.
     pub fn mix(&self) -> BTreeMap<u32, usize> {
         let mut mix = BTreeMap::new();
         for job in &self.jobs {

@@ -1,13 +1,14 @@
-//! A trace made into work for a cluster: its times stretched to a load, its jobs cut into pods.
+//! Converts a trace into work for a cluster: stretches its times to a load, and splits
+//! its jobs into pods.
 
 use crate::claims::Claims;
 use crate::cluster::{Cluster, pods};
 use crate::trace::Trace;
 
-/// A thousandth of a second: the unit of time in a replay.
+/// Milliseconds, the unit of time in a replay.
 pub type Millis = u64;
 
-/// Thousandths of a second in a second.
+/// Milliseconds per second.
 pub const MILLIS: f64 = 1000.0;
 
 /// A job as it is scheduled.
@@ -19,21 +20,21 @@ pub struct Task {
     pub duration: Millis,
     /// Its GPUs.
     pub gpus: u32,
-    /// The GPUs of its pods. Several pods are a gang: they start together on one fabric.
+    /// The GPUs of each pod. Several pods form a gang: they start together on one fabric.
     pub pods: Vec<u32>,
 }
 
-/// What is replayed.
+/// The jobs to replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// The jobs in the order of their submission.
     pub tasks: Vec<Task>,
-    /// How many jobs no fabric of the cluster can hold; they are left out.
+    /// The number of jobs that are too large for any fabric, which are left out.
     pub too_large: usize,
 }
 
-/// The number of nodes on which a trace makes this load: its GPU seconds in the time from the
-/// first submission to the last, divided by the GPUs.
+/// The number of nodes on which a trace produces this load: its GPU seconds per second
+/// between the first and the last submission, divided by the GPUs per node.
 pub fn nodes_for(trace: &Trace, load: f64, gpus_per_node: f64) -> usize {
     let nodes = demand(trace) / load / gpus_per_node;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -44,7 +45,8 @@ pub fn nodes_for(trace: &Trace, load: f64, gpus_per_node: f64) -> usize {
 /// GPUs that the jobs need on average.
 fn demand(trace: &Trace) -> f64 {
     let span = trace.span();
-    // All jobs at one moment: they make the load while the longest of them runs.
+    // If all jobs are submitted at once, they produce the load while the longest one
+    // runs.
     let longest = trace.jobs.iter().map(|job| job.duration).fold(0.0, f64::max);
     let span = if span > 0.0 { span } else { longest };
     if span > 0.0 { trace.work() / span } else { 0.0 }
@@ -53,8 +55,8 @@ fn demand(trace: &Trace) -> f64 {
 impl Workload {
     /// The jobs of a trace for a cluster.
     ///
-    /// With a load, the times between submissions are multiplied by one factor, so that the
-    /// trace makes that load; durations stay.
+    /// With a load, all times between submissions are scaled by the same factor so that
+    /// the trace produces that load; durations stay.
     pub fn new(trace: &Trace, claims: &Claims, cluster: &Cluster, load: Option<f64>) -> Self {
         #[allow(clippy::cast_precision_loss, reason = "numbers of GPUs are far below 2^52")]
         let gpus = cluster.gpus() as f64;
@@ -96,8 +98,8 @@ fn rooms(cluster: &Cluster) -> Vec<Vec<u32>> {
     rooms
 }
 
-/// Whether pods fit on idle nodes; both most GPUs first. All pods but the last are of one size,
-/// and no node holds two of them.
+/// Whether pods fit on idle nodes; both must be sorted by GPUs, most first. All pods but
+/// the last have the same size, and no node holds two of them.
 fn fits(pods: &[u32], nodes: &[u32]) -> bool {
     pods.len() <= nodes.len() && pods.iter().zip(nodes).all(|(pod, node)| pod <= node)
 }

@@ -1,6 +1,6 @@
-//! That the policy `scheduler-ext` is the extender: in every state of a replay it scores as the
-//! extender's own code does on a view of the whole cluster, which learns of every pod's claim as
-//! it would from a watch.
+//! The policy `scheduler-ext` equals the extender: in every state of a replay it gives
+//! the same scores as the extender's own code on a view of the whole cluster, which
+//! receives every pod's claim as from a watch.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
@@ -25,7 +25,7 @@ use simulator::policy::{Candidate, Pod, Policy};
 use simulator::replay::{Draw, replay};
 use simulator::trace::Trace;
 
-/// The policy, and the extender beside it that is asked the same.
+/// The policy, and the extender that is asked the same.
 struct Both {
     policy: SchedulerExt,
     kube: KubeScheduler,
@@ -34,7 +34,7 @@ struct Both {
     ranker: Ranker,
     now: Instant,
     asked: usize,
-    /// Requests to which the extender gave different points to different nodes.
+    /// Number of requests to which the extender gave different scores to different nodes.
     told_apart: usize,
 }
 

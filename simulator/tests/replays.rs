@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use simulator::args::Args;
 use simulator::claims::{ClaimError, Claims, Placer};
 use simulator::cluster::Cluster;
-use simulator::compare::{Observer, Patient, Scene, claims, compare, machines};
+use simulator::compare::{NoLimit, Observer, Scene, claims, compare, machines};
 use simulator::machine::Devices;
 use simulator::measures::{Comparison, Measures};
 use simulator::policies::Kind;
@@ -55,7 +55,7 @@ fn is(a: f64, b: f64) -> bool {
 
 #[test]
 fn a_full_cluster_makes_jobs_wait_in_their_order() {
-    // The third takes the node of the second at 50, the fourth that of the third at 60.
+    // The third job takes the second's node at 50, the fourth the third's node at 60.
     let trace = trace("a,0,100,8\nb,0,50,8\nc,10,10,8\nd,20,5,1\n");
     let scene = scene(&trace, "2");
     for kind in Kind::ALL {
@@ -71,8 +71,8 @@ fn a_full_cluster_makes_jobs_wait_in_their_order() {
 
 #[test]
 fn a_job_starts_before_its_turn_where_it_delays_nobody() {
-    // The gang can start at 100. The third ends before; the fourth does not, and waits until
-    // the gang has ended at 110.
+    // The gang can start at 100. The third job ends before that; the fourth does not, so
+    // it waits until the gang has ended at 110.
     let trace = trace("a,0,100,1\ngang,1,10,16\nc,2,50,4\nd,3,200,4\n");
     let scene = scene(&trace, "2");
     for kind in Kind::ALL {
@@ -80,7 +80,7 @@ fn a_job_starts_before_its_turn_where_it_delays_nobody() {
         assert!(is(measures.wait_mean_s, (99.0 + 107.0) / 4.0), "{measures:?}");
         assert!(is(measures.wait_p99_s, 107.0), "{measures:?}");
         assert!(is(measures.first_try_8gpu, 0.0), "{measures:?}");
-        // 15 GPUs are idle from 1 to 2, 11 from 2 to 3, of 16 for 3 seconds.
+        // Of 16 GPUs in 3 seconds, 15 are idle from 1 to 2 and 11 from 2 to 3.
         assert!(is(measures.idle_gpu_share_while_waiting, 26.0 / 48.0), "{measures:?}");
     }
 }
@@ -101,8 +101,8 @@ fn packing_leaves_a_node_whole_and_spreading_does_not() {
 
 #[test]
 fn a_gang_runs_on_one_fabric() {
-    // Eight nodes on two fabrics of four. Three nodes of the first are taken, so that six whole
-    // nodes are not on one fabric.
+    // Eight nodes on two fabrics of four. Three nodes of the first fabric are in use, so
+    // no fabric has six whole nodes.
     let trace = trace("a,0,100,24\ngang,1,10,40\nb,2,1,32\n");
     let scene = scene(&trace, "8");
     assert_eq!((scene.cluster.fabrics(), scene.too_large()), (2, 1));
@@ -116,7 +116,7 @@ fn equal_seeds_give_equal_comparisons() {
     let rows = (0..120).map(row).collect::<Vec<String>>().concat();
     let args = args(&["--nodes", "3", "--load", "0.9", "--repeats", "2"]);
     let scene = || Scene::new(&args, &trace(&rows), &CLAIMS, Some(0.9)).unwrap();
-    let run = |seed| compare(&[scene()], seed, &Patient).unwrap();
+    let run = |seed| compare(&[scene()], seed, &NoLimit).unwrap();
     let (once, again): (Vec<Comparison>, _) = (run(1), run(1));
     assert_eq!(once, again);
     let names: Vec<_> = once[0].policies.iter().map(|it| it.name.as_str()).collect();
@@ -140,7 +140,7 @@ fn an_early_end_compares_what_every_policy_has_replayed() {
     let trace = trace("a,0,100,8\nb,5,10,1\nc,20,50,8\nd,30,5,4\n");
     let args = args(&["--nodes", "1", "--repeats", "8"]);
     let scenes = [0.5, 0.9].map(|it| Scene::new(&args, &trace, &CLAIMS, Some(it)).unwrap());
-    let whole = compare(&scenes, 1, &Patient).unwrap();
+    let whole = compare(&scenes, 1, &NoLimit).unwrap();
     // The first round is eight replays in any case; 20 more are two rounds and a half.
     for (limit, replays) in [(0, vec![0]), (20, vec![0, 2, 4]), (1000, (0..8).collect())] {
         let some = compare(&scenes, 1, &Limit(limit.into())).unwrap();
@@ -173,7 +173,7 @@ fn the_json_has_the_fields_that_are_promised() {
     assert_eq!(names, promised);
 }
 
-/// Notes who holds what, and fails where a device has two holders.
+/// Records which pod holds which device, and fails if a device has two holders.
 struct Books {
     inner: Box<dyn Policy>,
     held: BTreeMap<u64, (usize, Devices)>,

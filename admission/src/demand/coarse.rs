@@ -1,14 +1,14 @@
-//! How blocks can be put together so that nothing is lost: whatever the cells
-//! of a machine have left, blocks of these sizes fit wherever single ones would.
+//! Finds how blocks can be merged without losing any placement: merged blocks fit on a
+//! machine wherever single blocks would, whatever is free in its cells.
 
 use std::collections::BTreeSet;
 
-/// The fewest sizes whose sum is `blocks` and of which every way to spread that
-/// many blocks over a machine's cells can be made; the larger first. Each
-/// machine is the room of its cells. `None` where only single blocks do.
+/// The fewest sizes that add up to `blocks` and can fill every spread of that many blocks
+/// over a machine's cells; larger sizes first. Each machine is given by the capacities of
+/// its cells. `None` if only single blocks can.
 pub(super) fn sizes(blocks: u32, machines: &[Vec<usize>]) -> Option<Vec<u32>> {
     let splits = machines.iter().flat_map(|rooms| splits(blocks as usize, rooms));
-    // Which cell has how many does not matter to the sizes.
+    // The order of the cells does not matter for the sizes.
     let splits: BTreeSet<Vec<usize>> = splits.map(sorted).collect();
     let all = partitions(blocks, blocks);
     let does = |sizes: &&Vec<u32>| splits.iter().all(|split| fills(sizes, &mut split.clone()));
@@ -21,7 +21,7 @@ fn sorted(mut split: Vec<usize>) -> Vec<usize> {
     split
 }
 
-/// Every way to spread `blocks` over cells with this much room.
+/// Every way to spread `blocks` over cells with these capacities.
 pub(super) fn splits(blocks: usize, rooms: &[usize]) -> Vec<Vec<usize>> {
     let Some((room, rest)) = rooms.split_first() else {
         return if blocks == 0 { vec![Vec::new()] } else { Vec::new() };
@@ -32,8 +32,8 @@ pub(super) fn splits(blocks: usize, rooms: &[usize]) -> Vec<Vec<usize>> {
     (0..=blocks.min(*room)).flat_map(with).collect()
 }
 
-/// Every way to write a number as a sum of parts no larger than `most`, the
-/// larger parts first.
+/// Every way to write a number as a sum of parts no larger than `most`, larger parts
+/// first.
 fn partitions(number: u32, most: u32) -> Vec<Vec<u32>> {
     if number == 0 {
         return vec![Vec::new()];
@@ -44,7 +44,7 @@ fn partitions(number: u32, most: u32) -> Vec<Vec<u32>> {
     (1..=number.min(most)).rev().flat_map(with).collect()
 }
 
-/// Whether the sizes fill the cells exactly.
+/// Whether the sizes can be distributed so that they fill the cells exactly.
 fn fills(sizes: &[u32], cells: &mut [usize]) -> bool {
     let Some((size, rest)) = sizes.split_first() else {
         return cells.iter().all(|left| *left == 0);
@@ -65,7 +65,7 @@ fn fills(sizes: &[u32], cells: &mut [usize]) -> bool {
 mod tests {
     use super::*;
 
-    /// Blocks, room of the cells of each machine, sizes.
+    /// Blocks, cell capacities of each machine, expected sizes.
     type Case = (u32, &'static [&'static [usize]], Option<&'static [u32]>);
 
     const CASES: &[Case] = &[

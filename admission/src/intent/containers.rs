@@ -1,8 +1,9 @@
-//! GPU limits of containers, and which of the pod's GPUs each container gets.
+//! Reads the GPU limits of containers, and decides which of the pod's GPUs each container
+//! gets.
 //!
-//! Follows how kube-scheduler sums resources of a pod (`resourcehelpers.PodRequests`):
-//! main containers and sidecars run together, an ordinary init container runs
-//! alone, beside the sidecars, and uses devices that the main ones get later.
+//! Follows how kube-scheduler sums a pod's resources (`resourcehelpers.PodRequests`):
+//! main containers and sidecars run together. An ordinary init container runs alone
+//! beside the sidecars, and uses devices that main containers get later.
 
 use super::{GpuResource, GpuResources, Share};
 use crate::denial::Denial;
@@ -11,12 +12,12 @@ use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// GPUs by limits.
+/// GPU limits of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
-    /// What the limits name; `None` where there are none.
+    /// The resource that the limits name; `None` if no container has GPU limits.
     pub(super) resource: Option<GpuResource>,
-    /// Who gets which.
+    /// The GPUs of each container.
     pub(super) shares: Vec<Share>,
 }
 
@@ -58,8 +59,8 @@ pub(super) fn limits(pod: &Pod, trigger: &str, resources: &GpuResources) -> Resu
     Ok(Limits { resource: resource.cloned(), shares: share_out(&counts) })
 }
 
-/// Sidecars first, then the main containers one after the other; each init
-/// container begins behind the sidecars and overlaps the main ones.
+/// Assigns GPUs to sidecars first, then to the main containers one after the other. Each
+/// init container starts after the sidecars' GPUs and overlaps the main containers'.
 fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
     let of = |kind| counts.iter().filter(move |(of, ..)| *of == kind);
     let mut next = 0_u32;
@@ -106,7 +107,7 @@ pub(super) fn first(pod: &Pod) -> Option<String> {
     main.next().map(|(_, container)| container.name.clone())
 }
 
-/// The limits of a container that mean GPUs, whole or not; zero asks for nothing.
+/// A container's limits on GPU resources, whole or not. Zero is no request.
 fn gpu_limits<'a>(
     container: &'a Container,
     resources: &'a GpuResources,
@@ -123,7 +124,7 @@ fn gpu_limits<'a>(
         .filter(move |(name, quantity)| is_gpu(name) && quantity.0 != "0")
 }
 
-/// The resource of this name, if it means whole GPUs.
+/// The resource of this name, if it stands for whole GPUs.
 fn known<'a>(
     container: &Container,
     name: &str,

@@ -1,4 +1,4 @@
-//! How many CPUs of its own the container with the devices asks for.
+//! Reads how many exclusive CPUs the container with the devices requests.
 
 use super::{AlignmentPolicy, Share};
 use crate::denial::Denial;
@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 /// Thousandths of a CPU.
 const MILLI: i64 = 1_000;
 
-/// The CPUs that a claim has to hold: the driver of CPUs needs one container, whose requests
-/// and limits are the same whole number.
+/// The CPUs that the claim must include. The CPU driver requires a single container whose
+/// requests and limits are the same whole number.
 pub(super) fn read(
     value: &str,
     pod: &Pod,
@@ -48,11 +48,11 @@ pub(super) fn read(
     })
 }
 
-/// The CPU limit of a container, where it is whole and the request is the same.
+/// The CPU limit of a container, if it is a whole number equal to the request.
 fn whole_cpus(container: &Container) -> Option<u32> {
     let resources = container.resources.as_ref()?;
     let limit = whole(resources.limits.as_ref()?.get("cpu")?)?;
-    // The API server copies a limit to a request that is missing.
+    // The API server sets a missing request to the limit.
     let request = resources.requests.as_ref().and_then(|requests| requests.get("cpu"));
     let is_same = request.is_none_or(|request| whole(request) == Some(limit));
     is_same.then_some(limit)

@@ -1,6 +1,6 @@
-//! Which extended resources in container limits mean whole GPUs: the known ones of
-//! device plugins, and those that a DeviceClass here stands for, by its
-//! `spec.extendedResourceName`, or by its own name (KEP-5004, `DRAExtendedResource`).
+//! Extended resources in container limits that stand for whole GPUs: those of known
+//! device plugins, and those that belong to a DeviceClass of the cluster, by its
+//! `spec.extendedResourceName` or by its own name (KEP-5004, `DRAExtendedResource`).
 
 use super::annotations;
 use crate::plan::selects;
@@ -11,27 +11,28 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a class's own name stands behind as an extended resource
+/// Prefix of the extended resource that has the class's own name
 /// (`ResourceDeviceClassPrefix` of `resource.k8s.io/v1`).
 const BY_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
-/// An extended resource of which one is one whole GPU.
+/// An extended resource of which one unit is one whole GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GpuResource {
-    /// Whose GPUs.
+    /// The GPUs' driver.
     pub driver: &'static GpuDriver,
     /// Its name in limits.
     pub name: String,
-    /// The class that it stands for, where it is no known one of a device plugin.
+    /// The DeviceClass that it belongs to; `None` for a known resource of a device
+    /// plugin.
     pub class: Option<String>,
 }
 
-/// The resources that count in a pod.
+/// The extended resources that count as GPUs in a pod.
 #[derive(Clone, Debug)]
 pub struct GpuResources(Vec<GpuResource>);
 
 impl Default for GpuResources {
-    /// The known ones.
+    /// The resources of known device plugins.
     fn default() -> Self {
         let of = |driver: &'static GpuDriver| {
             let names = driver.extended_resources.iter();
@@ -42,7 +43,8 @@ impl Default for GpuResources {
 }
 
 impl GpuResources {
-    /// The known ones, and those that the pod names and a class of GPUs stands for.
+    /// The resources of known device plugins, and those in the pod that belong to a class
+    /// of GPUs.
     pub fn of(pod: &Pod, view: &ClusterView) -> Self {
         let mut all = Self::default();
         for name in mentioned(pod) {
@@ -76,8 +78,8 @@ fn by_class(name: String, view: &ClusterView) -> Option<GpuResource> {
     Some(GpuResource { driver, name, class })
 }
 
-/// What the pod's containers are limited to, now or before the claim came. What
-/// Kubernetes itself names has no domain.
+/// Names of the pod's extended resources, in its limits now or before the rewrite.
+/// Kubernetes' own resources have no domain.
 fn mentioned(pod: &Pod) -> BTreeSet<String> {
     let spec = pod.spec.as_ref();
     let main = spec.into_iter().flat_map(|spec| &spec.containers);

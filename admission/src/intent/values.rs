@@ -1,4 +1,4 @@
-//! The values of our annotations, each checked by itself.
+//! Parses the values of annotations, each on its own.
 
 use super::{AlignmentPolicy, CLAIM_DEVICES_MAX, Fabric, Pairing, Share, containers};
 use crate::denial::Denial;
@@ -6,22 +6,22 @@ use cluster_model::names::annotation;
 use k8s_openapi::api::core::v1::Pod;
 use topology_graph::Level;
 
-/// As many NICs as GPUs.
+/// Value for as many NICs as GPUs.
 const PER_GPU: &str = "per-gpu";
 
-/// The fabric of the pod's own job.
+/// Value for the fabric of the pod's own job.
 pub(super) const SAME: &str = "same";
 
-/// Length of a label's value, which the name of a group could be.
+/// Longest label value, which the name of a group can become.
 const LABEL_MAX: usize = 63;
 
-/// The fewest pods that share anything.
+/// The smallest group of pods.
 const GROUP_MIN: u32 = 2;
 
-/// Length of a DNS subdomain, which the name of a class is.
+/// Longest DNS subdomain, which a class name is.
 const NAME_MAX: usize = 253;
 
-/// The trigger; `None` for `per-gpu`.
+/// Parses the number of NICs; `None` means `per-gpu`.
 pub(super) fn nics(value: &str) -> Result<Option<u32>, Denial> {
     if value == PER_GPU {
         return Ok(None);
@@ -38,7 +38,8 @@ pub(super) fn gpus(value: &str) -> Result<u32, Denial> {
     count(annotation::GPUS, value, "GPUs", &allowed)
 }
 
-/// NVMe devices, which a claim holds beside so many others.
+/// Parses the number of NVMe devices, which a claim includes beside so many other
+/// devices.
 pub(super) fn nvmes(
     value: &str,
     others: u32,
@@ -70,7 +71,7 @@ pub(super) fn nvmes(
     Ok(nvmes)
 }
 
-/// A claim has room for one device of the other kind beside them.
+/// Parses a count. The claim needs room for at least one device of the other kind.
 fn count(name: &'static str, value: &str, noun: &str, allowed: &str) -> Result<u32, Denial> {
     let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let why = match value.parse() {
@@ -102,8 +103,8 @@ pub(super) fn policy(value: Option<&str>) -> Result<AlignmentPolicy, Denial> {
     }
 }
 
-/// By default each GPU has its own NICs where they can be shared out evenly.
-/// With one GPU there is nothing to share out, and both mean the same.
+/// Parses the pairing. By default each GPU has its own NICs if they divide evenly. With
+/// one GPU both values mean the same.
 pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairing, Denial> {
     let even = nics.is_multiple_of(gpus);
     match value {
@@ -121,7 +122,7 @@ pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairi
     }
 }
 
-/// A rail is the number of one NIC.
+/// Parses the rail, which needs a pod with one NIC: a rail belongs to one NIC of a node.
 pub(super) fn same_rail(value: Option<&str>, nics: u32) -> Result<bool, Denial> {
     match value {
         None => Ok(false),
@@ -153,7 +154,7 @@ pub(super) fn class(name: &'static str, value: &str) -> Result<String, Denial> {
         .allowed("a name in lower case, for example \"gpu.nvidia.com\""))
 }
 
-/// The containers of the pod that a list names.
+/// Parses a list of container names of the pod.
 pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> {
     let there = containers::names(pod);
     let mut names: Vec<String> = Vec::new();
@@ -170,8 +171,8 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
     Ok(names)
 }
 
-/// Whose fabric, and a look at how many pods the group is said to have, which
-/// the fabric controller reads from the pod itself.
+/// Parses the fabric, and checks the size of the group, which the fabric controller reads
+/// from the pod itself.
 pub(super) fn fabric(value: Option<&str>, size: Option<&str>) -> Result<Option<Fabric>, Denial> {
     let Some(value) = value else {
         return size.map_or(Ok(None), |size| {

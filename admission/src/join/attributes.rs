@@ -1,18 +1,17 @@
 //! Joins by an attribute that GPUs and NICs have in common.
 //!
-//! *partner*: a NIC publishes, under the GPU driver's own attribute name, the
-//! UUID of the GPU that the graph pairs it with. *root* and *numa*: the standard
-//! attributes. *numa alias*: the GPU driver's own NUMA attribute, which the NIC
-//! publishes too.
+//! *partner*: a NIC publishes, under the GPU driver's own attribute name, the UUID of the
+//! GPU that the topology pairs it with. *root* and *numa*: the standard attributes. *numa
+//! alias*: the GPU driver's own NUMA attribute, which the NIC publishes too.
 //!
-//! `matchAttribute` looks names up fully qualified, so the plain `uuid` of
-//! driver `gpu.nvidia.com` and an explicit `gpu.nvidia.com/uuid` on a NIC are
-//! the same attribute (`lookupAttribute` in `structured/internal/…/allocator_*.go`).
+//! `matchAttribute` looks names up fully qualified, so the plain `uuid` of driver
+//! `gpu.nvidia.com` and an explicit `gpu.nvidia.com/uuid` on a NIC are the same attribute
+//! (`lookupAttribute` in `structured/internal/…/allocator_*.go`).
 //!
-//! Names are not enough: GPUs have been seen to publish the NUMA node of their
-//! own memory. So a join is taken on machines where "same value" and "near in
-//! the graph" are the same for every GPU and NIC, and where a value would tie
-//! devices that are not near, that shape is kept out by the claim.
+//! Equal names are not enough: GPUs have been seen to publish the NUMA node of their own
+//! memory. So a join is used on machines where "same value" and "near in the topology"
+//! agree for every GPU and NIC. If a value would tie devices that are not near, the claim
+//! excludes that machine shape.
 
 use super::form::{Apart, Form, Way};
 use super::{Candidate, Question};
@@ -23,18 +22,18 @@ use cluster_model::names::attribute;
 use std::collections::BTreeSet;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
-/// How an attribute and the graph agree on a machine.
+/// How an attribute and the topology agree on a machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Agreement {
-    /// Same value and near are the same.
+    /// Devices have the same value exactly if they are near.
     Exact,
-    /// What has the same value is near, but not all that is near has.
+    /// Devices with the same value are near, but not all near devices have it.
     Partial,
-    /// Devices with the same value are not near.
+    /// Some devices with the same value are not near.
     Wrong,
 }
 
-/// The attributes of a driver that may join, with the names of the joins, best first.
+/// The driver's attributes that can join, with the names of the joins, best first.
 pub(super) fn attributes(driver: &GpuDriver) -> Vec<(&'static str, &'static str)> {
     let partner = driver.uuid_attribute.map(|name| ("partner", name));
     let standard = [("root", attribute::PCIE_ROOT), ("numa", attribute::NUMA_NODE)];
@@ -42,7 +41,7 @@ pub(super) fn attributes(driver: &GpuDriver) -> Vec<(&'static str, &'static str)
     partner.into_iter().chain(standard).chain(alias).collect()
 }
 
-/// One candidate for each attribute that is right on some machine.
+/// One candidate for each attribute that is right on at least one machine.
 pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
     let attributes = attributes(question.driver).into_iter();
     attributes.filter_map(|(join, name)| candidate(question, nearness, join, name)).collect()
@@ -63,9 +62,9 @@ fn candidate(
     };
     let wrong = shapes(&|found| found == Agreement::Wrong);
     let right = shapes(&|found| found == Agreement::Exact);
-    // On machines that come later the attribute means what its name says; what it
-    // means beyond that holds on the machines that were looked at.
-    let only = !wrong.is_empty() || !says(join, nearness);
+    // On future machines the attribute means what its name says. Anything beyond that
+    // holds only for the known machines.
+    let only = !wrong.is_empty() || !implies(join, nearness);
     let serves: Vec<_> = machines
         .iter()
         .zip(&agreements)
@@ -91,9 +90,9 @@ fn candidate(
     })
 }
 
-/// The way by an attribute, where it says what is near on every machine on which
-/// anything that could serve is near; it is kept to their shapes where others
-/// have its values too.
+/// The way to select by an attribute, if it agrees with the topology on every machine
+/// that could serve. If other machines exist too, or the name alone does not imply the
+/// nearness, it is limited to the shapes on which it agrees.
 pub(super) fn way(
     question: Question<'_>,
     nearness: Nearness,
@@ -109,16 +108,16 @@ pub(super) fn way(
     if !right.iter().any(could) || other.iter().any(could) || !unlike {
         return None;
     }
-    let only = !other.is_empty() || !says(join, nearness);
+    let only = !other.is_empty() || !implies(join, nearness);
     let only = only.then(|| shapes.into_iter().collect());
     Some(Way::Attribute { join, name, only })
 }
 
-/// Whether a join says by its name that devices are this near.
-fn says(join: &str, nearness: Nearness) -> bool {
+/// Whether the join's name implies that devices are this near.
+fn implies(join: &str, nearness: Nearness) -> bool {
     match nearness {
         Nearness::Partner => join == "partner",
-        // One host bridge may have several root ports.
+        // A host bridge may have several root ports.
         Nearness::Level(Level::Switch | Level::RootPort) => false,
         Nearness::Level(Level::Root) => join == "root",
         Nearness::Level(Level::Numa) => matches!(join, "numa" | "numa-alias"),

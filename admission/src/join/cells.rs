@@ -1,8 +1,8 @@
-//! The cells join: no attribute says where both a GPU and a NIC are, so every
-//! cell of the graph is an alternative of its own, listed by bus ids.
+//! The cells join: no attribute locates both GPUs and NICs, so every cell of the topology
+//! is a separate alternative that lists PCI bus IDs.
 //!
-//! Bus ids mean different cells on different machines, so each alternative
-//! names the shape too; the NIC knows its own.
+//! Bus IDs mean different cells on different machines, so each alternative also names the
+//! machine shape, which the NICs publish.
 
 use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
 use super::{Candidate, Question};
@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
-/// One candidate over the cells of the shapes that serve.
+/// One candidate with the cells of the shapes that can serve.
 pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, driver, machines, .. } = question;
     let apart = apart(question, nearness)?;
@@ -52,8 +52,8 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Option<Cand
     })
 }
 
-/// The cells that can serve a block, by shape; the shapes with most nodes where
-/// not all fit into one request.
+/// The cells that can serve a block, by shape. If not all fit into one request, prefers
+/// the shapes with most nodes.
 pub(super) fn ways(question: Question<'_>, nearness: Nearness, most: usize) -> Vec<CellWay> {
     let mut by_shape: BTreeMap<ShapeHash, (usize, Vec<CellWay>)> = BTreeMap::new();
     for machine in question.machines {
@@ -62,7 +62,7 @@ pub(super) fn ways(question: Question<'_>, nearness: Nearness, most: usize) -> V
         let (count, known) = by_shape.entry(shape).or_default();
         *count += if served.is_empty() { 0 } else { machine.nodes.len() };
         for Cell { gpus, nics, .. } in served {
-            // Nodes of one shape may publish different parts of a cell.
+            // Nodes of one shape may publish different devices of a cell.
             match known.iter_mut().find(|cell| overlap(&cell.nics, &nics)) {
                 Some(cell) => {
                     extend(&mut cell.gpus, gpus);
@@ -83,8 +83,9 @@ pub(super) fn ways(question: Question<'_>, nearness: Nearness, most: usize) -> V
     ways
 }
 
-/// How the cells are kept apart: by kind, else by an anchor, where containers
-/// have no GPUs of their own and an attribute of NICs makes the same cells.
+/// How the alternatives are kept apart: by the kind of a device, otherwise by an anchor.
+/// An anchor needs containers without GPUs of their own, and an attribute on which NICs
+/// differ between cells.
 fn apart(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
     if question.driver.kind_attribute.is_some() {
         return Some(Apart::Kind);
@@ -92,18 +93,19 @@ fn apart(question: Question<'_>, nearness: Nearness) -> Option<Apart> {
     question.counts?;
     let nics_by = match nearness {
         Nearness::Level(Level::Numa) => attribute::NUMA_NODE,
-        // Of root ports themselves no attribute tells; often each has a root of its own.
+        // No attribute identifies root ports, but often each has its own root.
         Nearness::Level(Level::RootPort | Level::Root) => attribute::PCIE_ROOT,
         Nearness::Level(Level::Switch) => attribute::PCIE_SWITCH,
-        // One NIC is its own anchor; of several, nothing says whose they are.
+        // A single NIC is its own anchor; with several, nothing says which GPU they
+        // belong to.
         Nearness::Partner if question.demand.nics == 1 => attribute::PCI_BUS_ID,
         Nearness::Partner => return None,
     };
     Some(Apart::Anchor { nics_by })
 }
 
-/// The cells of a machine that can serve a block, with what keeps them apart on
-/// each of their NICs.
+/// The cells of a machine that can serve a block and whose NICs have the attribute that
+/// keeps cells apart.
 fn serving(machine: &Machine<'_>, question: Question<'_>, nearness: Nearness) -> Vec<Cell> {
     let mut cells = nearness.cells(machine);
     let Some(apart) = apart(question, nearness) else { return Vec::new() };
@@ -120,7 +122,7 @@ fn serving(machine: &Machine<'_>, question: Question<'_>, nearness: Nearness) ->
     }
     if let Apart::Anchor { nics_by } = apart
         && question.demand.nics > 1
-        && !tells_cells(machine, &cells, nics_by)
+        && !distinguishes_cells(machine, &cells, nics_by)
     {
         return Vec::new();
     }
@@ -128,9 +130,9 @@ fn serving(machine: &Machine<'_>, question: Question<'_>, nearness: Nearness) ->
     cells
 }
 
-/// Whether NICs have one value of the attribute where they are of one cell, and
-/// no NIC outside has it.
-fn tells_cells(machine: &Machine<'_>, cells: &[Cell], attribute: &str) -> bool {
+/// Whether all NICs of a cell have the same value of the attribute, and no NIC outside
+/// the cell has it.
+fn distinguishes_cells(machine: &Machine<'_>, cells: &[Cell], attribute: &str) -> bool {
     let nics = &machine.devices.nics;
     let cell_of = |nic: &PciAddress| cells.iter().position(|cell| cell.nics.contains(nic));
     nics.iter().all(|(nic, device)| {
@@ -147,7 +149,7 @@ fn overlap(one: &[PciAddress], other: &[PciAddress]) -> bool {
     one.iter().any(|address| other.contains(address))
 }
 
-/// Adds addresses to a sorted list, each once.
+/// Merges addresses into a sorted list without duplicates.
 pub(super) fn extend(known: &mut Vec<PciAddress>, more: Vec<PciAddress>) {
     known.extend(more);
     known.sort_unstable();

@@ -1,10 +1,10 @@
-//! The pinned cells join: a claim for the devices of named cells, the last resort where
-//! neither an attribute ties GPUs to NICs nor alternatives can be kept apart.
+//! The pinned cells join: a claim for the devices of named cells. It is the last resort
+//! if no attribute ties GPUs to NICs and alternatives cannot be kept apart.
 //!
-//! That is so beside an upstream DRANET on Azure, whose NICs carry the type of the machine
-//! and no attribute that a GPU has. A claim by bus ids is what people write there by hand. It
-//! is kept to one type of machine, since bus ids mean other cells elsewhere. Which of the
-//! cells a pod gets is chosen for each pod: see [`crate::pin`].
+//! This is the case beside an upstream DRANET on Azure: its NICs publish the machine
+//! type, but no attribute in common with GPUs. People there write claims by bus ID by
+//! hand. The claim is limited to one machine type, because bus IDs mean other cells
+//! elsewhere. The cells are chosen for each pod: see [`crate::pin`].
 
 use super::form::{Apart, Form, Way};
 use super::{Candidate, Question};
@@ -15,27 +15,27 @@ use cluster_model::node_devices::text;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Cell, PciAddress};
 
-/// Claims that are kept for one demand. Cells that differ are many where blocks are spread
-/// over them; each of these is measured.
+/// The most claims per demand. Blocks can be spread over cells in many ways, and each
+/// claim's cost is measured.
 const PINS_MAX: usize = 32;
 
-/// Attributes by which NICs say where they are, the standard one first.
+/// Attributes with a NIC's PCI address, the standard one first.
 const ADDRESS_ATTRIBUTES: [&str; 2] = [attribute::PCI_BUS_ID, attribute::dranet::PCI_ADDRESS];
 
-/// A cell of the nodes of one type of machine.
+/// A cell on the nodes of one machine type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PinnedCell {
-    /// Its name in the graph.
+    /// The cell's name in the topology.
     pub(crate) key: String,
-    /// The attribute of NICs that names the type of the machine, and its value.
+    /// The NIC attribute that names the machine type, and its value.
     pub(crate) machine: (&'static str, String),
-    /// The attribute of NICs that holds their bus ids.
+    /// The NIC attribute with the bus ID.
     pub(crate) address_attribute: &'static str,
     pub(crate) gpus: Vec<PciAddress>,
     pub(crate) nics: Vec<PciAddress>,
 }
 
-/// One candidate for each choice of cells on each type of machine.
+/// One candidate for each choice of cells on each machine type.
 pub(crate) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
     let types: BTreeSet<_> = question.machines.iter().filter_map(machine_type).collect();
     let all = types.into_iter().flat_map(|of| choices(question, nearness, &of));
@@ -47,7 +47,7 @@ pub(crate) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candida
         .collect()
 }
 
-/// Every choice of cells for the blocks on machines of a type: the cells block by block.
+/// Every choice of cells for the blocks on machines of a type: one cell per block.
 fn choices(
     question: Question<'_>,
     nearness: Nearness,
@@ -64,7 +64,7 @@ fn choices(
     spread.into_iter().rev().map(chosen).collect()
 }
 
-/// The cells of machines of a type. Nodes may publish different parts of a cell.
+/// The cells of machines of a type. Nodes may publish different devices of a cell.
 fn cells(
     question: Question<'_>,
     nearness: Nearness,
@@ -88,7 +88,8 @@ fn cells(
     cells.into_values().collect()
 }
 
-/// `None` where the same bus ids are not near each other on some machine of the type.
+/// The candidate for these cells; `None` if their devices are not near each other on some
+/// machine of the type.
 fn candidate(
     question: Question<'_>,
     nearness: Nearness,
@@ -112,7 +113,7 @@ fn candidate(
             && cells.iter().all(there)
     };
     let serves: Vec<_> = machines.iter().map(fits).collect();
-    // Blocks of one cell are asked for together where containers have the GPUs in common.
+    // Blocks in the same cell are merged if all containers share the GPUs.
     let sizes: Vec<_> = cells.iter().filter_map(|cell| u32::try_from(count(cell)).ok()).collect();
     let (demand, ways) = match counts {
         Some(_) => (demand.in_sizes(&sizes), cells.as_slice()),
@@ -135,8 +136,8 @@ fn candidate(
     })
 }
 
-/// The attribute that names the type of a machine on each of its NICs, and the type. `None`
-/// where NICs carry the shape of their node: then other joins list cells.
+/// The NIC attribute that names the machine type, and its value. `None` if NICs publish
+/// their node's shape: then other joins can list cells.
 fn machine_type(machine: &Machine<'_>) -> Option<(&'static str, String)> {
     let mut nics = machine.devices.nics.values();
     if nics.any(|nic| text(nic, attribute::SHAPE).is_some()) {
@@ -149,7 +150,7 @@ fn machine_type(machine: &Machine<'_>) -> Option<(&'static str, String)> {
     })
 }
 
-/// The attribute that holds the bus id of each NIC of a machine.
+/// The attribute with the bus ID that all NICs of a machine have.
 fn address_attribute(machine: &Machine<'_>) -> Option<&'static str> {
     ADDRESS_ATTRIBUTES.into_iter().find(|name| machine.nics_have(name))
 }
@@ -159,7 +160,7 @@ impl PinnedCell {
         Cell { key: self.key.clone(), gpus: self.gpus.clone(), nics: self.nics.clone() }
     }
 
-    /// What of the cell a machine has.
+    /// The cell's devices that the machine has.
     fn on(&self, machine: &Machine<'_>) -> Cell {
         let mut cell = self.as_cell();
         cell.gpus.retain(|gpu| machine.devices.gpus.contains_key(gpu));
@@ -167,7 +168,7 @@ impl PinnedCell {
         cell
     }
 
-    /// Returns true if each GPU and NIC of it that a machine has are in one cell there.
+    /// Returns true if all the cell's devices that the machine has are in one cell there.
     fn is_near_on(&self, machine: &Machine<'_>, nearness: Nearness) -> bool {
         let there = self.on(machine);
         let near = nearness.cells(machine);

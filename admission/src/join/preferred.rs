@@ -1,4 +1,4 @@
-//! Preferred alignment: the near ways first, then anything that fits.
+//! Preferred alignment: a claim tries near devices first, then any that fit.
 
 use super::attributes::{attributes, way};
 use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
@@ -14,11 +14,11 @@ use topology_graph::{Cell, Level, PciAddress};
 /// The GPUs and NICs of a cell.
 type Devices = (Vec<PciAddress>, Vec<PciAddress>);
 
-/// The farthest that still counts as near.
+/// The farthest level that still counts as near.
 pub(crate) const WEAKEST: Nearness = Nearness::Level(Level::Numa);
 
-/// Candidates that begin at this nearness, or at the best that there is, and go down to
-/// [`WEAKEST`], best first.
+/// Candidates that start at the requested nearness, or at the best available one, and go
+/// down to [`WEAKEST`], best first.
 pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Candidate> {
     let weakest = WEAKEST;
     let from = |nearness: &Nearness| asked.is_none_or(|asked| *nearness >= asked);
@@ -32,9 +32,9 @@ pub(crate) fn propose(question: Question<'_>, asked: Option<Nearness>) -> Vec<Ca
     tiers.chain(whole(question, weakest)).chain(spare).collect()
 }
 
-/// The ladders of these rungs that can be climbed here: those that reach as far as the weakest
-/// level first, then those with most rungs, then those that begin nearest. Which
-/// of them a claim can hold is seen later.
+/// The possible ladders of these levels: first those that reach the weakest level, then
+/// those with most levels, then those that start nearest. Whether a claim has room for a
+/// ladder is checked later.
 fn ladders(question: Question<'_>, rungs: &[Nearness], weakest: Nearness) -> Vec<Vec<Nearness>> {
     let rungs: Vec<_> = rungs
         .iter()
@@ -56,12 +56,12 @@ fn ladders(question: Question<'_>, rungs: &[Nearness], weakest: Nearness) -> Vec
     ladders.into_iter().map(|(_, _, ladder)| ladder).collect()
 }
 
-/// Whether all cells of a level are cells of a nearer one as well.
+/// Whether all cells of the farther level are also cells of the nearer one.
 fn adds_nothing(nearer: &[BTreeSet<Devices>], farther: &[BTreeSet<Devices>]) -> bool {
     nearer.iter().zip(farther).all(|(nearer, farther)| farther.is_subset(nearer))
 }
 
-/// The cells that can serve a block, machine by machine.
+/// The cells that can serve a block, for each machine.
 fn serving(question: Question<'_>, nearness: Nearness) -> Vec<BTreeSet<Devices>> {
     let of_machine = |machine: &Machine<'_>| {
         let cells = nearness.cells(machine).into_iter();
@@ -71,8 +71,8 @@ fn serving(question: Question<'_>, nearness: Nearness) -> Vec<BTreeSet<Devices>>
     question.machines.iter().map(of_machine).collect()
 }
 
-/// Plain counts, where every machine that has enough is taken whole: no other
-/// choice of devices is left, and what can be near is.
+/// Plain counts, if every machine with enough devices is used as a whole. There is no
+/// other choice of devices, so near devices are always included.
 fn whole(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, machines, .. } = question;
     let (gpus, nics) = (demand.all_gpus() as usize, demand.all_nics() as usize);
@@ -93,8 +93,8 @@ fn whole(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
     })
 }
 
-/// Plain counts of the NICs near a GPU and then of any, where the pod takes every
-/// GPU and a machine has NICs to spare: no other choice would be near.
+/// Plain counts, first of the NICs near a GPU and then of any NICs, if the pod takes all
+/// GPUs and the machine has spare NICs. No other choice would be near.
 fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, machines, .. } = question;
     let counts = question.counts.filter(|_| demand.blocks > 1 && all_have_kind(question))?;
@@ -121,7 +121,7 @@ fn whole_or_any(question: Question<'_>, nearness: Nearness) -> Option<Candidate>
     })
 }
 
-/// Plain counts, where no machine can ever be near: anything that fits.
+/// Plain counts of any devices, if no machine can serve near ones.
 pub(crate) fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate {
     let demand = question.counts.unwrap_or(question.demand);
     Candidate {
@@ -137,7 +137,7 @@ pub(crate) fn unaligned(question: Question<'_>, nearness: Nearness) -> Candidate
     }
 }
 
-/// The machines that have as many devices, wherever they are.
+/// The machines with enough devices, wherever they are.
 fn enough(question: Question<'_>) -> Vec<bool> {
     let (gpus, nics) = (question.demand.all_gpus() as usize, question.demand.all_nics() as usize);
     let machines = question.machines.iter().map(|machine| &machine.devices);
@@ -168,15 +168,16 @@ fn candidate(question: Question<'_>, ladder: &[Nearness]) -> Option<Candidate> {
     })
 }
 
-/// Ways are kept apart by the kind; a NIC without it could take none.
+/// Whether all NICs have a kind attribute. It keeps alternatives apart, so a NIC without
+/// it could not be allocated.
 fn all_have_kind(question: Question<'_>) -> bool {
     let mut nics = question.machines.iter().flat_map(|machine| machine.devices.nics.values());
     let is_nic = |kind| nics.all(|nic| text(nic, kind) == Some(NIC_KIND));
     question.driver.kind_attribute.is_some_and(is_nic)
 }
 
-/// By one attribute where it is right on all machines that could serve, else
-/// cell by cell. `None` where neither can say it for all of them.
+/// Selects by one attribute if it is right on all machines that could serve, otherwise
+/// cell by cell. `None` if neither works for all of them.
 fn ways_at(question: Question<'_>, nearness: Nearness, room: usize) -> Option<Vec<Way>> {
     let Question { demand, driver, machines, .. } = question;
     if nearness == Nearness::Partner && demand.gpus > 1 {

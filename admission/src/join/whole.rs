@@ -1,7 +1,6 @@
-//! Whole machines by plain counts: where the pod takes all GPUs of a node and all
-//! NICs, or all that are near a GPU, every GPU has its own NICs near it without
-//! any constraint, and the search is short where pairs would take millions of
-//! steps.
+//! Whole machines by plain counts. If the pod takes all GPUs of a node, and all NICs or
+//! all NICs near a GPU, then every GPU has its own near NICs without any constraint. The
+//! search is short; with pairs it would take millions of steps.
 
 use super::form::{Apart, CellWay, Form, WAYS_MAX, Way};
 use super::{Candidate, Question};
@@ -14,7 +13,7 @@ use cluster_model::node_devices::text;
 use std::collections::BTreeSet;
 use topology_graph::{PciAddress, ShapeHash};
 
-/// Without a list of devices, and with one where a node has NICs to spare.
+/// Candidates without a list of devices, and with one for nodes with spare NICs.
 pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candidate> {
     let Some(counts) = question.counts.filter(|_| question.demand.blocks > 1) else {
         return Vec::new();
@@ -23,7 +22,7 @@ pub(super) fn propose(question: Question<'_>, nearness: Nearness) -> Vec<Candida
     all.into_iter().chain(listed(question, counts, nearness)).collect()
 }
 
-/// All that a node has.
+/// The candidate for all devices of a node.
 fn all(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Candidate> {
     let machines = question.machines;
     let is_whole = |machine: &Machine<'_>| is_whole(machine, question.demand, nearness);
@@ -52,7 +51,7 @@ fn all(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Ca
             .to_owned(),
         nearness,
         demand: counts.clone(),
-        // Larger machines may come at any time: the claim says which it means.
+        // Larger machines may be added at any time, so the claim names the shapes.
         form: Form {
             ways: vec![Way::Any],
             only: Some(whole.difference(&wrong).copied().collect()),
@@ -62,14 +61,14 @@ fn all(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Ca
     })
 }
 
-/// All GPUs, and the NICs near them by their bus ids: one way for each shape.
+/// The candidate for all GPUs, and the NICs near them by bus ID: one way per shape.
 fn listed(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option<Candidate> {
     let Question { demand, machines, driver, .. } = question;
     if machines.iter().all(|machine| is_whole(machine, demand, nearness)) {
         return None;
     }
     let near: Vec<_> = machines.iter().map(|machine| near(machine, question, nearness)).collect();
-    // Several shapes are kept apart by the kind of a device.
+    // Only the kind of a device keeps several shapes apart.
     let most = if driver.kind_attribute.is_some() { WAYS_MAX } else { 1 };
     let ways = ways(&near, most);
     let serves: Vec<_> =
@@ -90,7 +89,7 @@ fn listed(question: Question<'_>, counts: &Demand, nearness: Nearness) -> Option
     })
 }
 
-/// What is listed for each shape, of the machines in their order.
+/// The list for each shape, in the order of the machines.
 pub(super) fn ways(near: &[Option<CellWay>], most: usize) -> Vec<CellWay> {
     let mut ways: Vec<CellWay> = Vec::new();
     for way in near.iter().flatten() {
@@ -102,7 +101,7 @@ pub(super) fn ways(near: &[Option<CellWay>], most: usize) -> Vec<CellWay> {
     ways
 }
 
-/// Whether the demand takes all that the machine has.
+/// Whether the demand takes all devices of the machine.
 fn is_whole(machine: &Machine<'_>, demand: &Demand, nearness: Nearness) -> bool {
     let devices = &machine.devices;
     devices.gpus.len() == demand.all_gpus() as usize
@@ -110,8 +109,8 @@ fn is_whole(machine: &Machine<'_>, demand: &Demand, nearness: Nearness) -> bool 
         && demand.fits(&nearness.cells(machine))
 }
 
-/// The GPUs and NICs of the machine's cells, where the demand takes all of them,
-/// and the NICs say what a list needs.
+/// The GPUs and NICs of the machine's cells, if the demand takes all of them and the NICs
+/// have the attributes that a list needs.
 pub(super) fn near(
     machine: &Machine<'_>,
     question: Question<'_>,

@@ -1,6 +1,6 @@
-//! The certificate of the webhook's own: kept in a Secret, and its authority
-//! written into the webhook configurations. The namespace owns these, so that who
-//! deletes it leaves no webhook behind that nobody answers.
+//! Maintains the webhook's own certificate in a Secret, and its authority in the webhook
+//! configurations. The namespace owns the configurations, so that deleting the namespace
+//! leaves no webhook behind that nobody serves.
 
 use super::{Leader, LeaderError, reading, writing};
 use crate::server::certificate::{data, held};
@@ -40,10 +40,11 @@ impl Leader {
         let mut secret = secrets.get(name).await.map_err(reading("Secret", name))?;
         if let Some(renewed) = held(&secret).renewed(names, Timestamp::now())? {
             secret.data = Some(data(&renewed));
-            // Refused where another has written it since: looked at again next time.
+            // Refused if another replica has written it since; the next round reads it
+            // again.
             let written = secrets.replace(name, &PostParams::default(), &secret).await;
             secret = written.map_err(writing("Secret", name))?;
-            tracing::info!(?names, "Certificate renewed");
+            tracing::info!(?names, "Renewed the certificate");
         }
         let authorities = held(&secret).authorities;
         let owner = self.owner().await?;
@@ -55,7 +56,7 @@ impl Leader {
         Ok(())
     }
 
-    /// The namespace, as the owner of what lies in none.
+    /// The namespace, as the owner of cluster-scoped objects.
     async fn owner(&self) -> Result<OwnerReference, LeaderError> {
         let namespaces: Api<Namespace> = Api::all(self.templates.client.clone());
         let failed = reading("Namespace", &self.namespace);
@@ -70,8 +71,7 @@ impl Leader {
     }
 }
 
-/// Makes a configuration trust the authorities and go with its owner, if it is there and
-/// does not.
+/// Adds the authorities and the owner to a configuration, if it exists and lacks them.
 async fn keep(
     api: &Api<DynamicObject>,
     name: &str,
@@ -94,11 +94,11 @@ async fn keep(
     });
     let params = PatchParams::default();
     api.patch(name, &params, &Patch::Strategic(patch)).await.map_err(writing(kind, name))?;
-    tracing::info!(configuration = name, "Authority and owner written");
+    tracing::info!(configuration = name, "Wrote authority and owner");
     Ok(())
 }
 
-/// What makes each webhook of a configuration trust the authorities that does not.
+/// The changes that make each webhook of a configuration trust the authorities.
 fn trusting(configuration: &Value, authorities: &str) -> Vec<Value> {
     let bundle = json!(ByteString(authorities.as_bytes().to_vec()));
     let webhooks = configuration["webhooks"].as_array().into_iter().flatten();

@@ -3,28 +3,28 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// A new template is left alone for so long: its pod comes after it.
+/// How long a new template is left alone: its pod is created after it.
 const NEW: SignedDuration = SignedDuration::from_mins(1);
 
-/// What is known of a template of ours.
+/// State of a managed template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TemplateUse {
-    /// When it was made.
+    /// When it was created.
     pub(super) created: Timestamp,
-    /// Since when nobody has referred to it, as it is written on it.
+    /// Since when nobody has referred to it, from its annotation.
     pub(super) unused_since: Option<Timestamp>,
-    /// Whether a pod or a claim refers to it now.
+    /// Whether a pod or a claim refers to it.
     pub(super) used: bool,
 }
 
-/// What to do about it.
+/// What to do with a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TemplateAction {
-    /// Write on it that nobody refers to it.
+    /// Record that nobody refers to it.
     Mark,
-    /// Take that away.
+    /// Remove that record.
     Keep,
-    /// Delete it, after a look at everything that could refer to it.
+    /// Delete it, after checking everything that could refer to it.
     Collect,
 }
 

@@ -1,6 +1,6 @@
-//! The memory of machines: each kind of each pool is written down when it is first seen, so
-//! that no pod is denied because its pool is scaled to zero. A pool that has not been seen
-//! for long is forgotten.
+//! Remembers machines: each machine shape of each node pool is stored when it is first
+//! seen, so that no pod is denied because a node pool is scaled to zero. A node pool that
+//! has not been seen for a long time is forgotten.
 
 use super::{Leader, LeaderError, reading, writing};
 use cluster_model::gpu_drivers;
@@ -44,7 +44,7 @@ impl Leader {
         }
     }
 
-    /// Looks beside the tasks that answer requests: thousands of nodes take a while.
+    /// Compares on a separate thread, because thousands of nodes take a while.
     async fn remember_once(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         let view = self.templates.view.clone();
         let present = tokio::task::spawn_blocking(move || present(&view.read())).await?;
@@ -60,7 +60,7 @@ impl Leader {
         Ok(())
     }
 
-    /// The ConfigMap with what is new and without what is forgotten.
+    /// The ConfigMap with new machines added and expired ones removed.
     async fn updated(
         &self,
         mut map: ConfigMap,
@@ -74,7 +74,7 @@ impl Leader {
             let packed =
                 packed.map_err(|source| LeaderError::Machine { node: node.clone(), source })?;
             entries.insert(key.clone(), ByteString(packed));
-            tracing::info!(node, key, "Machine remembered");
+            tracing::info!(node, key, "Remembered a machine");
         }
         let keys: BTreeSet<String> = entries.keys().cloned().collect();
         let annotations = map.metadata.annotations.get_or_insert_default();
@@ -87,7 +87,7 @@ impl Leader {
         Ok(map)
     }
 
-    /// A node's objects as they are; `None` where it has just gone.
+    /// Reads a node's current objects; `None` if the node is gone.
     async fn look_at(&self, name: &str) -> Result<Option<Remembered>, LeaderError> {
         let client = &self.templates.client;
         let nodes: Api<Node> = Api::all(client.clone());

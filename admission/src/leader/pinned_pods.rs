@@ -1,5 +1,6 @@
-//! Events on pods that wait for the cell that their claim is pinned to while another is free:
-//! a claim cannot be changed, and its pod neither, so only a person can help.
+//! Sends events on pods that wait for the cell that their claim is pinned to while
+//! another cell is free. Neither the claim nor the pod can be changed, so a person has to
+//! act.
 
 use super::waiting_pods::{UnschedulablePod, WaitingPods};
 use super::{Leader, LeaderError};
@@ -12,14 +13,14 @@ use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether another cell is free for the same pod.
+/// How often the same pod is checked again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Pods that are looked at in one round: each is read and planned.
+/// The most pods per round; each is read and planned.
 const AT_ONCE: usize = 16;
-/// Who reports, in events.
+/// Reporting controller of the events.
 const REPORTER: &str = "dranet-admission";
 
-/// When each pod, by its UID, was last looked at; `None` where it has its event.
+/// When each pod, by UID, was last checked; `None` if it already has its event.
 pub(super) type Looked = BTreeMap<String, Option<Instant>>;
 
 impl Leader {
@@ -37,7 +38,7 @@ impl Leader {
         }
     }
 
-    /// Returns true if another cell is free, and the event says so.
+    /// Returns true if another cell is free and the event was sent.
     async fn report(&self, waiting: &UnschedulablePod) -> Result<bool, LeaderError> {
         let Some(pod) = self.pod(&waiting.key).await? else { return Ok(false) };
         let (view, policy) = (self.templates.view.clone(), self.policy.clone());

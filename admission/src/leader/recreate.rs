@@ -1,5 +1,5 @@
-//! A missing template created again from a pod that refers to it, as exactly what it was:
-//! its name is the hash of its content.
+//! Recreates a missing template with exactly its former content, from a pod that refers
+//! to it. The template's name is the hash of its content.
 
 use crate::admit::admit;
 use crate::plan::Policy;
@@ -8,9 +8,9 @@ use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaimSpec, ResourceClaimTemplate};
 
-/// The template of this name: by deciding on the pod again as it first was, else
-/// from a namespace that has it. `None` where the cluster has changed since, and
-/// would be given another claim.
+/// The template of this name: by deciding on the original pod again, otherwise from
+/// another namespace that has it. `None` if the cluster has changed, so that a new
+/// decision gives another claim.
 pub(super) fn recreate(
     pod: &Pod,
     name: &str,
@@ -27,7 +27,8 @@ fn decided_again(pod: &Pod, view: &ClusterView, policy: &Policy) -> Option<Resou
     Some(admit(&pod, view, policy).ok()?.planned?.template)
 }
 
-/// Configuration stays in its namespace: the operator says which may have any.
+/// Templates with configuration are not copied, because the operator decides which
+/// namespaces may have any.
 fn from_elsewhere(name: &str, view: &ClusterView) -> Option<ResourceClaimTemplate> {
     let named = view.templates().filter(|(key, _)| key.name == name);
     let specs = named.filter_map(|(_, template)| template.spec.as_ref()?.spec.as_ref());

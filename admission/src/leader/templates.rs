@@ -1,5 +1,5 @@
-//! Collection of templates: those that nobody refers to are marked, and deleted an hour
-//! later; one that is missing and that a waiting pod refers to is created again.
+//! Collects templates: those without references are marked, and deleted an hour later. A
+//! missing template that a waiting pod refers to is recreated.
 
 use super::lifecycle::{TemplateAction, TemplateUse, due};
 use super::pinned_pods::Looked;
@@ -32,7 +32,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 const PAGE: u32 = 100;
 
 impl Leader {
-    /// Follows the pods that no node has yet: a pod that runs has its claim.
+    /// Watches pods without a node. Scheduled pods already have their claims.
     pub(super) async fn keep_templates(&self) {
         let waiting = WaitingPods::default();
         let pods: Api<Pod> = Api::all(self.templates.client.clone());
@@ -87,7 +87,7 @@ impl Leader {
             TemplateAction::Collect => (self.collect(due).await?, TemplateOutcome::Collected),
         };
         if done {
-            tracing::info!(template = %key, ?outcome, "Template written");
+            tracing::info!(template = %key, ?outcome, "Wrote a template");
             self.metrics.count_outcome(outcome);
         }
         Ok(())
@@ -107,7 +107,8 @@ impl Leader {
         written(self.templates.keep(key).await.map(drop), key)
     }
 
-    /// Looks at the cluster itself, not at memory: the view may be behind.
+    /// Whether the template is used, according to the API server. The view may be
+    /// outdated.
     async fn is_used_now(&self, key: &ObjectKey) -> Result<bool, LeaderError> {
         let client = &self.templates.client;
         let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &key.namespace);
@@ -131,8 +132,8 @@ impl Leader {
         }
     }
 
-    /// Deletes what was decided about, and nothing newer: a handler that still
-    /// answered with this template took its mark away, and with it the version.
+    /// Deletes exactly the version that was decided on. A handler that has meanwhile used
+    /// the template has removed its mark, which changed the version.
     async fn collect(&self, due: &Due) -> Result<bool, LeaderError> {
         let resource_version = Some(due.version.clone());
         let preconditions = Preconditions { resource_version, uid: None };
@@ -149,7 +150,7 @@ impl Leader {
         for (key, pod) in missing {
             if let Err(error) = self.recreate(&key, &pod, lost).await {
                 let error = Chain(&*error);
-                tracing::warn!(template = %key, %error, "Template not created again");
+                tracing::warn!(template = %key, %error, "Failed to recreate a template");
             }
         }
     }
@@ -167,13 +168,13 @@ impl Leader {
             return Ok(());
         };
         if self.templates.write(key, Some(&template)).await? == TemplateWrite::Created {
-            tracing::info!(template = %key, %pod, "Template created again");
+            tracing::info!(template = %key, %pod, "Recreated a template");
             self.metrics.count_outcome(TemplateOutcome::Healed);
         }
         Ok(())
     }
 
-    /// Says once that a template cannot be made again.
+    /// Logs, once, that a template cannot be recreated.
     fn lose(&self, key: &ObjectKey, pod: &ObjectKey, lost: &mut BTreeSet<ObjectKey>) {
         if lost.insert(key.clone()) {
             tracing::warn!(
@@ -185,7 +186,7 @@ impl Leader {
         }
     }
 
-    /// One pod as it is, with the right to list pods alone.
+    /// Reads one pod with only the permission to list pods.
     pub(super) async fn pod(&self, key: &ObjectKey) -> Result<Option<Pod>, LeaderError> {
         let client = self.templates.client.clone();
         let pods: Api<Pod> = Api::namespaced(client, &key.namespace);
@@ -195,15 +196,14 @@ impl Leader {
     }
 }
 
-/// What to do about a template, and the version that it was decided from.
+/// The action for a template, and the template's version at the decision.
 struct Due {
     key: ObjectKey,
     version: String,
     action: TemplateAction,
 }
 
-/// Somebody else's change, or nothing there any more, is no error: it is looked
-/// at again.
+/// A conflict or an absent object is no error: the template is checked again.
 fn written(outcome: kube::Result<()>, key: &ObjectKey) -> Result<bool, LeaderError> {
     match outcome {
         Ok(()) => Ok(true),
@@ -221,12 +221,12 @@ fn is_ours(template: &ResourceClaimTemplate) -> bool {
 fn template_use(template: &ResourceClaimTemplate, used: bool) -> Option<TemplateUse> {
     let created = template.metadata.creation_timestamp.as_ref()?.0;
     let unused_since = template.annotations().get(annotation::UNUSED_SINCE);
-    // What cannot be read is a mark of this moment: it is kept once more.
+    // An unreadable mark counts as new, so the template is kept for now.
     let unused_since = unused_since.map(|text| text.parse().unwrap_or(Timestamp::MAX));
     Some(TemplateUse { created, unused_since, used })
 }
 
-/// The templates that claims were made from or that waiting pods refer to.
+/// The templates that claims were created from or that waiting pods refer to.
 fn used(view: &ClusterView, waiting: &WaitingPods) -> BTreeSet<ObjectKey> {
     let of_claims = view.claims().filter_map(|(key, claim)| {
         let name = claim.labels.get(TEMPLATE_LABEL)?.clone();
@@ -235,7 +235,7 @@ fn used(view: &ClusterView, waiting: &WaitingPods) -> BTreeSet<ObjectKey> {
     of_claims.chain(waiting.templates().into_keys()).collect()
 }
 
-/// Templates of ours that are not there, each with a pod that waits for it.
+/// Missing templates, each with a pod that waits for it.
 fn missing(view: &ClusterView, waiting: &WaitingPods) -> BTreeMap<ObjectKey, ObjectKey> {
     let wanted = waiting.templates().into_iter();
     let alive = wanted.filter_map(|(template, pod)| Some((template, pod?)));

@@ -1,5 +1,5 @@
-//! The pods without a node that refer to templates of ours: of each only which templates, and
-//! whether the scheduler found no node for it.
+//! Pods without a node that refer to managed templates: stores only which templates, and
+//! whether the pod is unschedulable.
 
 use crate::rewrite;
 use crate::template;
@@ -9,26 +9,26 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Templates by the pods that wait for them.
+/// Waiting pods and their templates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitingPods(Arc<Mutex<BTreeMap<ObjectKey, WaitingPod>>>);
 
 #[derive(Debug)]
 struct WaitingPod {
-    /// Names in the pod's namespace.
+    /// Names of templates in the pod's namespace.
     templates: Vec<String>,
     is_deleted: bool,
-    /// Its UID, where the scheduler found no node for it.
+    /// The pod's UID, if it is unschedulable.
     unschedulable: Option<String>,
 }
 
-/// A pod for which the scheduler found no node.
+/// A pod that the scheduler found no node for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnschedulablePod {
-    /// Where it is.
+    /// Namespace and name.
     pub(super) key: ObjectKey,
     pub(super) uid: String,
-    /// Names of templates of ours, in its namespace.
+    /// Names of managed templates in its namespace.
     pub(super) templates: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ impl UnschedulablePod {
 }
 
 impl WaitingPods {
-    /// The pods for which the scheduler found no node.
+    /// The pods that the scheduler found no node for.
     pub(super) fn unschedulable(&self) -> Vec<UnschedulablePod> {
         let pods = self.lock();
         let unschedulable =
@@ -53,7 +53,8 @@ impl WaitingPods {
         unschedulable.collect()
     }
 
-    /// The templates that pods refer to, each with one of them that is not being deleted.
+    /// The templates that pods refer to, each with such a pod that is not being deleted,
+    /// if any.
     pub(super) fn templates(&self) -> BTreeMap<ObjectKey, Option<ObjectKey>> {
         let mut templates: BTreeMap<ObjectKey, Option<ObjectKey>> = BTreeMap::new();
         for (key, pod) in &*self.lock() {

@@ -1,4 +1,4 @@
-//! Configuration for our driver, read as the driver reads it.
+//! Checks configuration for this driver, parsed as the driver parses it.
 
 use super::{Check, Finding, Severity};
 use cluster_model::names;

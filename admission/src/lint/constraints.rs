@@ -1,8 +1,7 @@
-//! Constraints that can never hold here, and such that hold whatever is chosen.
+//! Finds constraints that can never hold in this cluster, and those that always hold.
 //!
-//! A constraint that binds some alternatives of a request and not others is left
-//! to the search: that it cannot hold may be its purpose, as a way to keep two
-//! alternatives apart.
+//! A constraint on only some alternatives of a request is left to the search: that it
+//! cannot hold may be intended, to keep two alternatives apart.
 
 use super::counts::needed;
 use super::supply::{NodeSupply, Supply, full_name};
@@ -14,14 +13,14 @@ use dra_allocator::claim::{Constraint, ConstraintKind};
 use dra_allocator::{AttributeValue, Device};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Values that a finding repeats of each request.
+/// The most values per request that a finding lists.
 const VALUES_SHOWN: usize = 3;
 
-/// A request that a constraint binds with all its alternatives.
+/// A request that a constraint covers with all its alternatives.
 struct Bound<'a> {
     name: &'a str,
     parts: Vec<usize>,
-    /// Devices that it needs at least.
+    /// The fewest devices that it needs.
     needed: usize,
 }
 
@@ -43,8 +42,8 @@ pub(super) fn check(supply: &Supply<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// The requests that are bound; `None` where a part of one is, or where a list
-/// or an empty request leaves nothing to compare.
+/// The requests that the constraint covers. `None` if it covers only a part of one, or if
+/// a list or an empty request leaves nothing to compare.
 fn bound<'a>(supply: &'a Supply<'_>, constraint: &Constraint) -> Option<Vec<Bound<'a>>> {
     let mut bound: Vec<Bound<'a>> = Vec::new();
     for index in supply.bound(constraint) {
@@ -158,7 +157,8 @@ fn distinct(
     })
 }
 
-/// Whether one value is on enough devices of every request, each device counted once.
+/// Whether one value is on enough devices for all requests together, each device counted
+/// once.
 fn can_hold(node: &NodeSupply<'_>, bound: &[Bound<'_>], attribute: &str) -> bool {
     let mut of_value: BTreeMap<&AttributeValue, Vec<&Device>> = BTreeMap::new();
     for device in chosen(node, bound) {
@@ -180,7 +180,7 @@ fn is_enough(node: &NodeSupply<'_>, bound: &[Bound<'_>]) -> bool {
     bound.iter().all(|it| of_request(node, it).count() >= it.needed)
 }
 
-/// Devices of a node that the bound requests could take, each once.
+/// The node's devices that the covered requests could take, each once.
 fn chosen<'a>(node: &NodeSupply<'a>, bound: &[Bound<'_>]) -> impl Iterator<Item = &'a Device> {
     let parts: Vec<_> = bound.iter().flat_map(|it| it.parts.iter().copied()).collect();
     taken_by(node, &parts).into_iter()
@@ -208,7 +208,7 @@ fn values(supply: &Supply<'_>, it: &Bound<'_>, attribute: &str) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// An attribute that would tie the same devices, where there is one.
+/// Suggests an attribute that would tie the same devices, if there is one.
 fn remedy(supply: &Supply<'_>, bound: &[Bound<'_>]) -> String {
     let Some(first) = bound.first().and_then(|it| everywhere(supply, it).next()) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! Requests that no node has the devices for, by themselves.
+//! Finds requests that no node has enough devices for, each considered alone.
 
 use super::selectors::place;
 use super::supply::{NodeSupply, Part, Supply};
@@ -20,10 +20,10 @@ fn never_enough(supply: &Supply<'_>, index: usize, part: &Part<'_>) -> Option<Fi
     if !checked || failing || most >= needed {
         return None;
     }
-    // Another alternative of the same request may still be met.
+    // Another alternative of the request may still be satisfiable.
     let severity = if part.subrequest.is_some() { Severity::Warning } else { Severity::Error };
     let what = match most {
-        0 => format!("selects no device here{}", blame(supply, part)),
+        0 => format!("selects no device here{}", first_failing_selector(supply, part)),
         most => format!(
             "asks for {needed} devices of one node, and no node has more than {most} that it \
              selects"
@@ -36,13 +36,13 @@ fn never_enough(supply: &Supply<'_>, index: usize, part: &Part<'_>) -> Option<Fi
     Some(Finding { check: Check::NeverEnough, severity, place: place(part), message })
 }
 
-/// The most devices that a part selects on one node.
+/// The most devices that a part selects on any node.
 fn most(supply: &Supply<'_>, part: usize) -> usize {
     let counts = supply.nodes.iter().map(|node: &NodeSupply<'_>| node.of_part(part).count());
     counts.max().unwrap_or_default()
 }
 
-/// Devices that a part needs at least.
+/// The fewest devices that a part needs.
 pub(super) fn needed(part: &Part<'_>) -> usize {
     match part.ask.mode {
         AllocationMode::ExactCount(count) => usize::try_from(count).unwrap_or_default(),
@@ -50,8 +50,8 @@ pub(super) fn needed(part: &Part<'_>) -> usize {
     }
 }
 
-/// The first selector that no device passes of those that came as far.
-fn blame(supply: &Supply<'_>, part: &Part<'_>) -> String {
+/// Names the first selector that no remaining device passes.
+fn first_failing_selector(supply: &Supply<'_>, part: &Part<'_>) -> String {
     let Some(class) = &part.class else { return String::new() };
     let mut left: Vec<_> = supply.nodes.iter().flat_map(|node| node.devices.clone()).collect();
     for selector in class.selectors.iter().chain(part.ask.selectors.iter().flatten()) {

@@ -1,6 +1,6 @@
-//! The scheduler's search for the whole claim, on nodes empty and half busy: can
-//! it succeed at all, does it stay within the budget, and which order of the
-//! requests would be cheaper.
+//! Runs the scheduler's search for the whole claim, on nodes that are empty or partly
+//! busy: can it succeed, does it stay within the budget, and which order of the requests
+//! would be cheaper.
 
 use super::counts::needed;
 use super::supply::{NodeSupply, Supply};
@@ -12,14 +12,14 @@ use dra_allocator::{AllocatedState, AttributeValue, Claim, Limits, NoFit, Outcom
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Kinds of nodes on which searches are run, the most frequent first.
+/// The most distinct nodes on which searches run, most frequent first.
 const NODES_MAX: usize = 16;
 
-/// How the searches of one claim end.
+/// The result of a claim's searches.
 enum Cost {
-    /// Within the budget; the most steps.
+    /// Within the budget: the most steps.
     Steps(u64),
-    /// Above it, on this node.
+    /// Over the budget on this node.
     Over(String),
 }
 
@@ -53,7 +53,7 @@ pub(super) fn check(supply: &Supply<'_>, max_steps: u64) -> Vec<Finding> {
     }
 }
 
-/// What comes of the claim on empty nodes.
+/// The result of the claim's search on empty nodes.
 enum Empty {
     Fits,
     Never,
@@ -64,7 +64,7 @@ fn empty(supply: &Supply<'_>, claim: &Claim, max_steps: u64) -> Empty {
     let mut failure = None;
     for node in nodes(supply) {
         match run(supply, claim, node.node, &AllocatedState::new(), max_steps).0 {
-            // A search that is too long is another finding.
+            // A search that is too long is a separate finding.
             Outcome::Allocated(_) | Outcome::OverBudget => return Empty::Fits,
             Outcome::NoFit(NoFit::NoSolution | NoFit::InvalidPools(_)) => {}
             Outcome::Failed(error) => failure = Some(error.to_string()),
@@ -73,7 +73,7 @@ fn empty(supply: &Supply<'_>, claim: &Claim, max_steps: u64) -> Empty {
     failure.map_or(Empty::Never, Empty::Fails)
 }
 
-/// Names the constraint without which it would fit.
+/// Names the constraint without which the claim would fit.
 fn never_together(supply: &Supply<'_>, max_steps: u64) -> String {
     let fits_without = |index: &usize| {
         let mut claim = supply.claim.clone();
@@ -90,7 +90,7 @@ fn never_together(supply: &Supply<'_>, max_steps: u64) -> String {
     }
 }
 
-/// An order of the requests that stays within the budget.
+/// Suggests an order of the requests that stays within the budget.
 fn cheaper(supply: &Supply<'_>, max_steps: u64) -> String {
     let orders = orders(&supply.claim.requests).into_iter().filter_map(|requests| {
         let claim = Claim { requests, ..supply.claim.clone() };
@@ -112,8 +112,8 @@ fn cheaper(supply: &Supply<'_>, max_steps: u64) -> String {
     }
 }
 
-/// Orders that are known to differ in cost: by class together, classes in turn,
-/// alternatives first; each from either end.
+/// Orders that often differ in cost: requests of a class together, classes in turn,
+/// alternatives first; each also reversed.
 fn orders(requests: &[Request]) -> Vec<Vec<Request>> {
     let class = |request: &Request| request.asks().first().map(|ask| ask.class.clone());
     let mut classes: Vec<Option<Arc<str>>> = Vec::new();
@@ -142,7 +142,7 @@ fn orders(requests: &[Request]) -> Vec<Vec<Request>> {
     orders
 }
 
-/// The most steps over nodes and states.
+/// The most steps over all nodes and states.
 fn worst(supply: &Supply<'_>, claim: &Claim, max_steps: u64) -> Cost {
     let mut worst = 0;
     for node in nodes(supply) {
@@ -175,8 +175,7 @@ fn nodes<'s, 'a>(supply: &'s Supply<'a>) -> impl Iterator<Item = &'s NodeSupply<
     nodes.into_iter().take(NODES_MAX)
 }
 
-/// States in which searches are long: of each driver's devices almost enough
-/// are free.
+/// States with long searches: almost enough devices of each driver are free.
 fn states(supply: &Supply<'_>, node: &NodeSupply<'_>) -> Vec<AllocatedState> {
     let mut drivers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, device) in node.devices.iter().enumerate() {
@@ -221,7 +220,7 @@ fn free_of_driver(
     free_sets(devices, &groups(supply, node, devices), wanted, of_one)
 }
 
-/// The devices by their values of the first attribute that is compared.
+/// Groups the devices by their value of the attribute that the first constraint compares.
 fn groups(supply: &Supply<'_>, node: &NodeSupply<'_>, devices: &[usize]) -> Vec<Vec<usize>> {
     let first = supply.claim.constraints.first().and_then(|it| it.kind.attribute());
     let mut groups: BTreeMap<Option<&AttributeValue>, Vec<usize>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Classes and CEL: what is not there, what is no expression, and what fails on
-//! a device that lacks an attribute.
+//! Checks classes and CEL selectors: unknown classes, expressions that do not compile,
+//! and expressions that fail on a device without an attribute.
 
 use super::supply::{Failing, Part, Supply, full_name, matches};
 use super::{Check, Finding, Severity, quoted};
@@ -38,7 +38,7 @@ fn invalid(part: &Part<'_>) -> Vec<Finding> {
     let own = part.ask.selectors.iter().flatten();
     let wrong = own.filter_map(|selector| match selector.compiled() {
         Err(CompileError::Invalid(why)) => Some((selector, why)),
-        // What is only not known here may be right.
+        // An expression that only this evaluator does not support may be valid.
         Ok(_) | Err(CompileError::Unsupported(_)) => None,
     });
     wrong
@@ -80,8 +80,8 @@ fn fails_now(supply: &Supply<'_>, failing: &Failing<'_>) -> Finding {
     }
 }
 
-/// Selectors of requests that would fail on a device without one of the
-/// attributes that all devices happen to have.
+/// Selectors that would fail on a future device without an attribute that all devices
+/// have now.
 fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, part) in supply.parts.iter().enumerate() {
@@ -106,8 +106,7 @@ fn fail_later(supply: &Supply<'_>) -> Vec<Finding> {
     findings
 }
 
-/// An attribute without which a device that comes as far as this selector would
-/// make it fail.
+/// An attribute whose absence would make the selector fail on a device that reaches it.
 fn unguarded(supply: &Supply<'_>, part: usize, selector: &Selector) -> Option<String> {
     let mut seen = BTreeSet::new();
     let devices = supply.nodes.iter().flat_map(|node| &node.devices);

@@ -1,4 +1,4 @@
-//! What the nodes have for each part of a claim: which devices pass its
+//! Determines what the nodes have for each part of a claim: which devices pass its
 //! selectors, and where a selector fails.
 
 use cluster_model::view::ClusterView;
@@ -8,7 +8,7 @@ use dra_allocator::{AttributeValue, Claim, Class, Device};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A request, or a subrequest of one.
+/// A request or subrequest.
 #[derive(Clone, Debug)]
 pub(super) struct Part<'a> {
     /// `request` or `request/subrequest`.
@@ -16,18 +16,18 @@ pub(super) struct Part<'a> {
     pub(super) request: &'a str,
     pub(super) subrequest: Option<&'a str>,
     pub(super) ask: &'a Ask,
-    /// Its class, where there is such a one.
+    /// Its class, if that exists.
     pub(super) class: Option<Arc<Class>>,
 }
 
-/// Nodes that the claim cannot tell apart, by the first of them.
+/// Nodes that are equal for the claim, represented by the first of them.
 #[derive(Debug)]
 pub(super) struct NodeSupply<'a> {
     pub(super) node: &'a str,
-    /// How many they are.
+    /// Number of nodes.
     pub(super) count: usize,
     pub(super) devices: Vec<&'a Device>,
-    /// For each part, which of the devices pass its selectors.
+    /// For each part and device, whether the device passes the part's selectors.
     pub(super) passing: Vec<Vec<bool>>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct NodeSupply<'a> {
 #[derive(Debug)]
 pub(super) struct Failing<'a> {
     pub(super) part: usize,
-    /// The class that it stands in; the claim where there is none.
+    /// The class that contains it; `None` if the claim does.
     pub(super) class: Option<Arc<str>>,
     pub(super) selector: Selector,
     pub(super) device: &'a Device,
@@ -43,19 +43,19 @@ pub(super) struct Failing<'a> {
     pub(super) error: RuntimeError,
 }
 
-/// The whole cluster for one claim.
+/// The cluster as one claim sees it.
 #[derive(Debug)]
 pub(super) struct Supply<'a> {
     pub(super) claim: &'a Claim,
     pub(super) view: &'a ClusterView,
     pub(super) parts: Vec<Part<'a>>,
     pub(super) nodes: Vec<NodeSupply<'a>>,
-    /// Each selector once.
+    /// Failing selectors, each once.
     pub(super) failing: Vec<Failing<'a>>,
 }
 
-/// All that the claim can see of a device: driver, parts that take it, and the
-/// values that constraints compare.
+/// Everything about a device that matters to the claim: driver, parts that can take it,
+/// and the values that constraints compare.
 type Likeness = (Arc<str>, Vec<bool>, Vec<Option<AttributeValue>>);
 
 impl<'a> Supply<'a> {
@@ -76,7 +76,7 @@ impl<'a> Supply<'a> {
         supply
     }
 
-    /// The parts that a constraint binds.
+    /// The parts that a constraint covers.
     pub(super) fn bound<'s>(
         &'s self,
         constraint: &'s Constraint,
@@ -92,8 +92,8 @@ impl<'a> Supply<'a> {
             .collect()
     }
 
-    /// Whether a device passes all selectors of a part, which end at the first
-    /// that it does not pass.
+    /// Whether a device passes all selectors of a part. Stops at the first one that it
+    /// does not pass.
     fn passes(&mut self, part: usize, node: &'a str, device: &'a Device) -> bool {
         let Some(class) = self.parts[part].class.clone() else { return false };
         let own = self.parts[part].ask.selectors.iter().flatten().map(|it| (None, it));
@@ -143,7 +143,7 @@ impl<'a> NodeSupply<'a> {
     }
 }
 
-/// Whether a device passes; `None` where that cannot be told here.
+/// Whether a device passes; `None` if this evaluator cannot decide.
 pub(super) fn matches(
     selector: &Selector,
     device: &Device,
@@ -155,8 +155,8 @@ pub(super) fn matches(
     }
 }
 
-/// The name of an attribute with its domain, which is the driver's where it is
-/// published without one.
+/// The fully qualified name of an attribute. If it is published without a domain, its
+/// domain is the driver's name.
 pub(super) fn full_name(device: &Device, name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("{}/{name}", device.id().driver) }
 }
@@ -178,7 +178,7 @@ fn parts<'a>(claim: &'a Claim, view: &ClusterView) -> Vec<Part<'a>> {
         .collect()
 }
 
-/// Every node that is known or has a slice of its own.
+/// All nodes that have a Node object or slices.
 fn node_names(view: &ClusterView) -> BTreeSet<&str> {
     let inventory = view.inventory();
     let of_slices = inventory.slices().filter_map(|slice| slice.node_name()).map(|name| &**name);

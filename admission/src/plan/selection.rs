@@ -1,4 +1,4 @@
-//! Which driver's GPUs and which classes a plan is made for.
+//! Selects the GPU driver and the device classes of a plan.
 
 use super::{Policy, Selected};
 use crate::denial::Denial;
@@ -11,7 +11,7 @@ use dra_allocator::Class;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The classes that the user, the operator or the cluster names.
+/// The classes from the user, the operator or the cluster.
 pub(super) fn select(
     intent: &Intent,
     view: &ClusterView,
@@ -36,7 +36,7 @@ pub(super) fn select(
     Ok(Selected { driver, gpu_class, nic_class })
 }
 
-/// The same where no device is published yet: by names alone.
+/// Selects by names alone, while no device is published.
 pub(super) fn unseen(
     intent: &Intent,
     view: &ClusterView,
@@ -99,7 +99,8 @@ fn gpus(
     Ok((driver, class))
 }
 
-/// A class that stands for the extended resource is best: quota then holds.
+/// The default GPU class. A class that stands for the extended resource is preferred,
+/// because its quota then still counts.
 fn default_class<'a>(
     intent: &Intent,
     view: &'a ClusterView,
@@ -117,14 +118,14 @@ fn default_class<'a>(
     resources.iter().find_map(standing_for).unwrap_or(driver.driver)
 }
 
-/// The driver whose GPUs a class selects, of the kind that the limits name.
+/// The driver whose GPUs the class selects, limited to the driver that the limits name.
 fn driver_of(intent: &Intent, view: &ClusterView, class: &Class) -> Option<&'static GpuDriver> {
     let named = intent.resource.as_ref().map(|resource| resource.driver);
     let wanted = |driver: &&GpuDriver| named.is_none_or(|named| named == *driver);
     GPU_DRIVERS.iter().filter(wanted).find(|driver| selects(view, class, driver.driver))
 }
 
-/// The driver whose GPUs the cluster has, where that is one.
+/// The only GPU driver in the cluster, or a denial if there is none or several.
 fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver, Denial> {
     let published: BTreeSet<&str> =
         view.inventory().slices().map(|slice| &*slice.pool.driver).collect();
@@ -145,7 +146,7 @@ fn only_driver(intent: &Intent, view: &ClusterView) -> Result<&'static GpuDriver
     }
 }
 
-/// Whether the class selects a device of the driver that is published now.
+/// Whether the class selects a currently published device of the driver.
 pub(crate) fn selects(view: &ClusterView, class: &Class, driver: &str) -> bool {
     let mut slices = view.inventory().slices().filter(|slice| *slice.pool.driver == *driver);
     slices.any(|slice| slice.devices.iter().any(|device| is_in(class, device, view.settings())))

@@ -1,11 +1,11 @@
-//! The GPU limits that a claim stands for, kept on the pod: by container, as
-//! `{"nccl": {"nvidia.com/gpu": "1"}}`.
+//! Stores the GPU limits that a claim replaces on the pod: by container, as `{"nccl":
+//! {"nvidia.com/gpu": "1"}}`.
 
 use super::containers;
 use crate::intent::GpuResources;
 use serde_json::{Map, Value};
 
-/// The limits of extended resources of GPUs, if there are any.
+/// The limits on extended resources of GPUs as text, if there are any.
 pub(super) fn of(pod: &Value, resources: &GpuResources) -> Option<String> {
     let mut pod = pod.clone();
     let mut kept = Map::new();
@@ -21,7 +21,7 @@ pub(super) fn of(pod: &Value, resources: &GpuResources) -> Option<String> {
     (!kept.is_empty()).then(|| Value::from(kept).to_string())
 }
 
-/// Puts kept limits back; passes over what is not of that form.
+/// Restores stored limits; ignores malformed text.
 pub(super) fn restore(pod: &mut Value, kept: &str, resources: &GpuResources) {
     let Ok(Value::Object(kept)) = serde_json::from_str::<Value>(kept) else { return };
     for container in containers(pod) {

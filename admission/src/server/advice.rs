@@ -1,5 +1,5 @@
-//! The wire's edge of the second webhook: a claim or template that was written
-//! by hand in, warnings out. It never refuses.
+//! The second webhook: takes a hand-written claim or template, returns warnings. It never
+//! denies.
 
 use crate::lint::lint;
 use cluster_model::view::ClusterView;
@@ -8,11 +8,11 @@ use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse};
 use serde_json::Value;
 
-/// Bytes of all warnings beyond which the API server cuts them
+/// Total bytes of warnings, below the limit at which the API server truncates them
 /// (`truncateAtTotalRunes` of its warning recorder), with room for those of others.
 const WARNINGS_MAX: usize = 3 * 1024;
 
-/// What the allocator says to the claim, as warnings.
+/// The findings on the claim, as warnings.
 pub(super) fn advise(
     request: &AdmissionRequest<DynamicObject>,
     view: &ClusterView,
@@ -40,7 +40,7 @@ pub(super) fn advise(
     response
 }
 
-/// What a claim asks for, or what a template's claims will.
+/// The spec of a claim, or of the claims that a template creates.
 fn claim(object: &DynamicObject) -> Option<ResourceClaimSpec> {
     let spec: &Value = &object.data["spec"];
     let of_template = object.types.as_ref().is_some_and(|it| it.kind == "ResourceClaimTemplate");

@@ -72,7 +72,7 @@ impl LeaderArgs {
         Duration::from_secs(self.keep_unused_seconds.into())
     }
 
-    /// For how long machines are remembered.
+    /// How long machines are remembered.
     pub fn retention(self) -> Retention {
         Retention {
             forget_after: SignedDuration::from_hours(24 * i64::from(self.forget_machines_days)),

@@ -1,4 +1,4 @@
-//! The certificate that the leader keeps in a Secret, as every replica serves it.
+//! The certificate that the leader maintains in a Secret and every replica serves.
 
 use cluster_model::names::object;
 use futures::stream::BoxStream;
@@ -13,7 +13,7 @@ use serve::authority::Held;
 use serve::tls::Identity;
 use std::collections::BTreeMap;
 
-/// Keys of the Secret, those of its type `kubernetes.io/tls` and of the authority.
+/// Keys of the Secret: those of type `kubernetes.io/tls`, and those of the authority.
 pub(crate) mod key {
     pub(crate) const AUTHORITIES: &str = "ca.crt";
     pub(crate) const AUTHORITY_KEY: &str = "ca.key";
@@ -21,8 +21,8 @@ pub(crate) mod key {
     pub(crate) const KEY: &str = "tls.key";
 }
 
-/// The names that a certificate is made for: those by which the API server calls
-/// a Service, and what the operator adds.
+/// Names for the certificate: those by which the API server calls a Service, and
+/// additional ones from the operator.
 pub(super) fn names(service: &str, namespace: &str, more: Vec<String>) -> Vec<String> {
     let own =
         [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
@@ -69,7 +69,7 @@ impl OwnCertificate {
         Self(watcher(secrets, config).default_backoff().applied_objects().boxed())
     }
 
-    /// The first certificate that can be served.
+    /// Waits for the first valid certificate.
     pub(super) async fn first(&mut self) -> Identity {
         loop {
             let held = self.next().await;
@@ -80,13 +80,15 @@ impl OwnCertificate {
         }
     }
 
-    /// Serves each that comes later.
+    /// Serves each later certificate.
     pub(super) async fn follow(mut self, identity: &Identity) {
         loop {
             let held = self.next().await;
             match identity.replace(&held.certificate, &held.key).await {
-                Ok(()) => tracing::info!("Certificate taken from its Secret"),
-                Err(error) => tracing::warn!(error = %Chain(&error), "Certificate not taken"),
+                Ok(()) => tracing::info!("Loaded the certificate from its Secret"),
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "Failed to load the certificate");
+                }
             }
         }
     }

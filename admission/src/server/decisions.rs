@@ -1,5 +1,5 @@
-//! Decisions beside the threads that do IO, so many at a time. A request that finds all of
-//! them busy waits for a moment and is then refused, rather than answered too late.
+//! Runs decisions on separate threads, a limited number at a time. If all are busy, a
+//! request waits for a moment and is then refused instead of being answered too late.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long a request waits for its turn. The API server waits for five seconds in all, of
-/// which a write of a template may take two.
+/// How long a request waits for a slot. The API server waits for five seconds in all, of
+/// which writing a template may take two.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A decision was not made.
+/// No decision was made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DecisionError {
-    /// Too many are made already.
+    /// Too many decisions are running.
     #[error("admission is busy: {at_once} decisions are being made; try again")]
     Busy { at_once: usize },
-    /// It panicked, which is a defect.
+    /// The decision panicked, which is a bug.
     #[error("internal error in admission; its log has the details")]
     Failed,
 }
 
-/// Where decisions are made.
+/// Runs decisions.
 #[derive(Clone, Debug)]
 pub(super) struct Decisions {
     slots: Arc<Semaphore>,
@@ -39,7 +39,7 @@ impl Default for Decisions {
 }
 
 impl Decisions {
-    /// Decides, when it is this request's turn.
+    /// Runs a decision when a slot is free.
     pub(super) async fn make<T: Send + 'static>(
         &self,
         decide: impl FnOnce() -> T + Send + 'static,
@@ -49,7 +49,7 @@ impl Decisions {
         let Ok(Ok(slot)) = tokio::time::timeout(self.patience, slot).await else {
             return Err(busy);
         };
-        // The slot goes with the decision: it may outlive the request.
+        // The slot belongs to the decision, which may outlive the request.
         let decided = tokio::task::spawn_blocking(move || {
             let answer = decide();
             drop(slot);
@@ -58,7 +58,7 @@ impl Decisions {
         decided.await.map_err(|_| DecisionError::Failed)
     }
 
-    /// The decision that another request has asked for, where it comes soon enough.
+    /// Waits for a decision that another request is running, for a limited time.
     pub(super) async fn shared<T>(
         &self,
         decision: impl Future<Output = Result<T, DecisionError>>,

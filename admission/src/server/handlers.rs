@@ -20,18 +20,18 @@ use process::chain::Chain;
 use serve::readiness::Readiness;
 use std::sync::Arc;
 
-/// kube-apiserver takes objects of up to 3 MiB (`MaxRequestBodyBytes`), and sends
-/// a review with an old and a new one.
+/// Largest body of a request, in bytes. kube-apiserver accepts objects of up to 3 MiB
+/// (`MaxRequestBodyBytes`), and sends reviews with an old and a new one.
 const BODY_MAX: usize = 8 << 20;
 
-/// What a request is answered from.
+/// State of the handlers.
 pub(super) struct App {
     pub(super) templates: Templates,
     pub(super) policy: Arc<Policy>,
     pub(super) plans: Plans,
     pub(super) recent: RecentPins,
     pub(super) decisions: Decisions,
-    /// On hand-written claims: no pod waits for it.
+    /// For hand-written claims. Pods do not wait for these decisions.
     pub(super) advice: Decisions,
     pub(super) readiness: Readiness,
     pub(super) metrics: Metrics,
@@ -66,14 +66,14 @@ async fn lint(State(app): State<Arc<App>>, Json(review): Json<Body>) -> Response
     let (view, max_steps) = (app.templates.view.read(), app.policy.max_steps);
     let asked = Arc::clone(&request);
     let advised = app.advice.make(move || advise(&asked, &view, max_steps)).await;
-    // Advice that cannot be given now is none.
+    // If there is no slot for advice, admit without any.
     let response = advised.unwrap_or_else(|_| AdmissionResponse::from(&*request));
     let advised = response.warnings.is_some();
     app.metrics.count(if advised { Outcome::Warned } else { Outcome::Unchanged });
     Json(response.into_review()).into_response()
 }
 
-/// The request, once everything is there that an answer is made from.
+/// Parses the request, if the webhook is ready to answer.
 fn read(app: &App, review: Body) -> Result<Request, Box<Response>> {
     let waiting = app.readiness.waiting();
     if !waiting.is_empty() {
@@ -87,8 +87,8 @@ fn read(app: &App, review: Body) -> Result<Request, Box<Response>> {
     })
 }
 
-/// Nobody waits for a decision here but those who need a plan that nobody has made: all else
-/// takes a fraction of a millisecond.
+/// Decides. Only requests that need a new plan wait for a slot; everything else takes a
+/// fraction of a millisecond.
 async fn decide(app: Arc<App>, request: Arc<Request>) -> Result<Answer, DecisionError> {
     let view = app.templates.view.read();
     let waiting = match review::begin(&request, &view, &app.policy) {
@@ -104,20 +104,20 @@ async fn decide(app: Arc<App>, request: Arc<Request>) -> Result<Answer, Decision
     if !is_pinned {
         return Ok(waiting.answer(plan, &view, &app.policy, &app.recent));
     }
-    // It looks at what is free on every node.
+    // The choice examines what is free on every node.
     let own = Arc::clone(&app);
     let choose = move || waiting.answer(plan, &view, &own.policy, &own.recent);
     app.decisions.make(choose).await
 }
 
 async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
-    // A task of its own: a panic ends this request and not its connection.
+    // A separate task, so that a panic ends this request but not its connection.
     let decided = tokio::spawn(decide(Arc::clone(app), Arc::clone(request))).await;
     let decided = decided.unwrap_or(Err(DecisionError::Failed));
     let Answer { response, template: needed } = match decided {
         Ok(answer) => answer,
         Err(error) => {
-            tracing::error!(%error, "Not decided");
+            tracing::error!(%error, "Decision failed");
             app.metrics.count(Outcome::Failed);
             let is_passing = matches!(error, DecisionError::Busy { .. });
             return failed(AdmissionResponse::from(&**request), &error, is_passing);
@@ -138,14 +138,14 @@ async fn respond(app: &Arc<App>, request: &Arc<Request>) -> AdmissionResponse {
             response
         }
         Err(error) => {
-            tracing::error!(error = %Chain(&error), "Template not there");
+            tracing::error!(error = %Chain(&error), "Failed to provide the template");
             app.metrics.count(Outcome::Failed);
             failed(AdmissionResponse::from(&**request), &error, error.is_passing())
         }
     }
 }
 
-/// A denial; where trying again may help, one that clients try again after.
+/// A denial, marked for retry by clients if a retry may help.
 fn failed(
     response: AdmissionResponse,
     error: &(dyn std::error::Error + 'static),

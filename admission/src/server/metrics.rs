@@ -1,4 +1,4 @@
-//! What admission counts.
+//! Metrics of admission.
 
 use kube::core::admission::AdmissionResponse;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -10,22 +10,22 @@ use std::time::Instant;
 
 use super::templates::TemplateWrite;
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(super) enum Outcome {
-    /// Let through with a patch.
+    /// Admitted with a patch.
     Patched,
-    /// Let through as it was.
+    /// Admitted unchanged.
     Unchanged,
-    /// A claim that was written by hand, let through with warnings.
+    /// A hand-written claim, admitted with warnings.
     Warned,
-    /// Refused for a reason that the user can act on.
+    /// Denied for a reason that the user can act on.
     Denied,
-    /// Refused since the template could not be made.
+    /// Denied because the template could not be created.
     Failed,
-    /// Not understood.
+    /// The request could not be parsed.
     Malformed,
-    /// The view was not whole yet.
+    /// The view was not complete yet.
     Unready,
 }
 
@@ -39,18 +39,18 @@ impl Outcome {
     }
 }
 
-/// What the leader did about a template.
+/// What the leader did with a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(crate) enum TemplateOutcome {
-    /// Nobody refers to it.
+    /// Marked: nobody refers to it.
     Marked,
-    /// Somebody does again.
+    /// The mark was removed: somebody refers to it again.
     Kept,
     /// Deleted, an hour after it was marked.
     Collected,
-    /// Made again for a pod that refers to it.
+    /// Recreated for a pod that refers to it.
     Healed,
-    /// Missing, and not to be made again.
+    /// Missing, and cannot be recreated.
     Lost,
 }
 
@@ -74,7 +74,7 @@ struct TemplateLabel {
     outcome: TemplateOutcome,
 }
 
-/// The counters of the webhook.
+/// Metrics of the webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     requests: Family<OutcomeLabel, Counter>,
@@ -85,7 +85,7 @@ pub(crate) struct Metrics {
     seconds: Histogram,
 }
 
-/// How often a plan had been made before.
+/// Counts how often a plan was found in the cache.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlanCache(Family<CacheLabel, Counter>);
 
@@ -97,8 +97,8 @@ impl PlanCache {
 
 impl Metrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        // From 0.1 ms to 3 s: a plan takes well under a millisecond, a create
-        // of a template some, the API server gives up after ten seconds.
+        // From 0.1 ms to 3 s: a plan takes well under a millisecond, creating a template
+        // several. The API server gives up after ten seconds.
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
         let metrics = Self {
             requests: Family::default(),
@@ -136,13 +136,13 @@ impl Metrics {
         self.kept.get_or_create(&TemplateLabel { outcome }).inc();
     }
 
-    /// A guard that observes the time until it is dropped.
+    /// Starts a timer that records the time when it is dropped.
     pub(super) fn start(&self) -> Timer<'_> {
         Timer { histogram: &self.seconds, start: Instant::now() }
     }
 }
 
-/// Observes the time of one request.
+/// Measures the time of one request.
 #[derive(Debug)]
 pub(super) struct Timer<'a> {
     histogram: &'a Histogram,

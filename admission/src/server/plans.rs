@@ -1,14 +1,14 @@
-//! Plans that were made before: a burst of equal pods is one decision.
+//! Caches plans: a burst of equal pods needs one decision.
 //!
-//! A plan depends on what the pod asks for and on what the cluster has, never on
-//! what is in use, so it holds until the view's epoch changes. Then the next plan
-//! takes its place: of each key one is kept.
+//! A plan depends on the pod's intent and on the cluster's machines, never on what is in
+//! use. So it is valid until the view's epoch changes; then the next plan replaces it.
+//! One plan is kept per key.
 //!
-//! On a large cluster a plan takes tens of milliseconds, and something changes all
-//! the time. So for a moment after a change, pods still get the plan of before it,
-//! and [`Renewer`] makes the next one meanwhile: no request waits for it. A pod that
-//! was created that moment earlier would have got the same. A denial is never given
-//! after a change: the change may be what its reader just made.
+//! On a large cluster a plan takes tens of milliseconds, and something changes all the
+//! time. So for a short time after a change, pods still get the previous plan while
+//! [`Renewer`] makes the next one, and no request waits. A pod that was created just
+//! before the change would have got the same plan. A denial is never reused after a
+//! change, because the user may have made that change to fix it.
 
 use super::decisions::{DecisionError, Decisions};
 use super::metrics::{Metrics, PlanCache};
@@ -26,20 +26,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, mpsc};
 
-/// Demands whose plans are kept; a plan is some kilobytes.
+/// The most plans in the cache; a plan has some kilobytes.
 const PLANS_MAX: u64 = 1_000;
-/// For how long a plan is given after it was last known to hold: while everything in a large
-/// cluster changes, making it anew takes its turn on a busy processor.
+/// How long an outdated plan is used. While everything in a large cluster changes, making
+/// a new one has to wait for a busy processor.
 const OUTDATED_MAX: Duration = Duration::from_secs(3);
 
-/// What a plan follows from, beside the cluster, and the policy, which never changes.
+/// Inputs of a plan besides the cluster and the policy, which never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PlanKey {
     intent: Intent,
     placement: Placement,
 }
 
-/// A plan, or why there is none, and the epoch of the view that it follows from.
+/// A plan or denial, and the epoch of the view that it was made from.
 #[derive(Clone)]
 struct Made {
     epoch: u64,
@@ -55,17 +55,17 @@ impl Made {
     }
 }
 
-/// The last plan or denial of each key.
+/// The latest plan or denial of each key.
 #[derive(Clone)]
 pub struct Plans {
     cache: Cache<PlanKey, Made>,
     asked: PlanCache,
-    /// None where nobody renews: then each plan is that of its view.
+    /// None without a [`Renewer`]: then each plan is made from the current view.
     renewals: Option<Renewals>,
     making: Arc<Mutex<HashMap<PlanKey, Making>>>,
 }
 
-/// A plan that is being made.
+/// A plan in the making.
 type Making = Arc<OnceCell<Result<Plan, Denial>>>;
 
 impl Default for Plans {
@@ -82,12 +82,12 @@ impl fmt::Debug for Plans {
 }
 
 impl Plans {
-    /// An empty cache that counts how it is used, and who renews its plans.
+    /// Creates an empty cache with metrics, and its renewer.
     pub(super) fn new(metrics: &Metrics) -> (Self, Renewer) {
         Self { asked: metrics.cache.clone(), ..Self::default() }.renewed()
     }
 
-    /// The cache, with plans that are renewed while they are still given.
+    /// Adds a renewer, so that plans are renewed while outdated ones are still used.
     pub fn renewed(self) -> (Self, Renewer) {
         let (queue, keys) = mpsc::unbounded_channel();
         let renewals = Renewals { queue, queued: Arc::default() };
@@ -96,7 +96,7 @@ impl Plans {
         (plans, renewer)
     }
 
-    /// The plan made before, where there is one that may be given.
+    /// The cached plan, if it may be used.
     pub fn known(
         &self,
         intent: &Intent,
@@ -114,7 +114,7 @@ impl Plans {
         Some(made.plan)
     }
 
-    /// The plan with this view, made now unless it is known.
+    /// Returns the cached plan, or makes one with this view.
     pub fn make(
         &self,
         intent: &Intent,
@@ -127,7 +127,7 @@ impl Plans {
         plan
     }
 
-    /// Returns whether it was made now.
+    /// Returns the plan and whether it was made now.
     fn kept_or_made(
         &self,
         intent: &Intent,
@@ -147,8 +147,8 @@ impl Plans {
         (made.into_value().plan, is_fresh)
     }
 
-    /// The same beside the threads that do IO. Of several who ask for one plan, one has it made
-    /// and the others wait, without a place among those who decide.
+    /// The same on a decision thread. If several requests need the same plan, one makes
+    /// it and the others wait without occupying a slot.
     pub(super) async fn make_once(
         &self,
         pending: &Pending,
@@ -165,12 +165,13 @@ impl Plans {
             let (view, policy) = (Arc::clone(view), Arc::clone(policy));
             decisions.make(move || plans.make(&intent, &placement, &view, &policy))
         });
-        // Without a bound, those who wait would try one after the other while nobody decides.
+        // Without a time limit, waiting requests would try one after the other while no
+        // slot is free.
         let made = decisions.shared(async { made.await.cloned() }).await;
         if waits && made.is_ok() {
             self.asked.count(true);
         }
-        // Whoever comes now finds it in the cache, or has it tried again.
+        // Later requests find the plan in the cache, or start again.
         let mut making = lock(&self.making);
         if making.get(&key).is_some_and(|known| Arc::ptr_eq(known, &cell)) {
             making.remove(&key);
@@ -185,7 +186,7 @@ impl PlanKey {
     }
 }
 
-/// The keys whose plans are to be made anew, each once.
+/// Keys of plans to renew, each once.
 #[derive(Clone)]
 struct Renewals {
     queue: mpsc::UnboundedSender<PlanKey>,
@@ -201,7 +202,7 @@ impl Renewals {
     }
 }
 
-/// Makes plans anew, one at a time, so that decisions have the other processors.
+/// Renews plans one at a time, so that the other processors are free for decisions.
 #[derive(Debug)]
 pub struct Renewer {
     plans: Plans,
@@ -210,11 +211,11 @@ pub struct Renewer {
 }
 
 impl Renewer {
-    /// Renews what is asked for, for ever.
+    /// Renews queued plans without end.
     pub async fn run(mut self, view: SharedView, policy: Arc<Policy>) {
         while let Some(key) = self.keys.recv().await {
             let (plans, view, policy) = (self.plans.clone(), view.clone(), Arc::clone(&policy));
-            // From here on a change asks for it again.
+            // From here on, a change queues the key again.
             lock(&self.queued).remove(&key);
             let PlanKey { intent, placement } = key;
             let renew = move || _ = plans.kept_or_made(&intent, &placement, &view.read(), &policy);
@@ -225,7 +226,8 @@ impl Renewer {
     }
 }
 
-/// What a panicking holder left is whole: every change is one call.
+/// A poisoned lock is harmless: each change is a single call, so the value is always
+/// complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -276,7 +278,7 @@ mod tests {
         for minor in [36, 37, 36, 37] {
             view.set_settings(Settings::defaults_of(MinorVersion::new(minor).unwrap()));
             for nics in [1, 2, 1] {
-                // No class is there: a denial is kept as a plan is.
+                // No class exists; a denial is cached like a plan.
                 plans.make(&intent(nics), &placement, &view, &policy).unwrap_err();
             }
         }

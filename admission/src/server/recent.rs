@@ -1,30 +1,30 @@
-//! Pins that this replica gave so lately that no claim shows them yet: pods of a burst go to
-//! different cells.
+//! Remembers pinned claims that this replica assigned so recently that no claim object
+//! shows them yet, so that pods of a burst go to different cells.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For how long a pin counts. The resource claim controller makes claims within a second
-/// where it is not overloaded; a pin that counts longer than it need only spreads pods more.
+/// How long an assignment counts. The resource claim controller creates claims within a
+/// second unless it is overloaded. A longer time only spreads pods more.
 const RECENT: Duration = Duration::from_secs(3);
 
-/// Templates of pinned claims, each with when a pod got it.
+/// Templates of pinned claims, and when a pod got each.
 #[derive(Debug, Default)]
 pub(super) struct RecentPins(Mutex<VecDeque<(Instant, String)>>);
 
 impl RecentPins {
-    /// A pod got this template now.
+    /// Records that a pod got this template now.
     pub(super) fn add(&self, template: &str) {
         self.lock().push_back((Instant::now(), template.to_owned()));
     }
 
-    /// How many pods got it lately.
+    /// How many pods got the template recently.
     pub(super) fn of(&self, template: &str) -> usize {
         self.lock().iter().filter(|(_, name)| name == template).count()
     }
 
-    /// The pins that count still.
+    /// Locks the list, after removing expired entries.
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, String)>> {
         let mut pins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while pins.front().is_some_and(|(at, _)| at.elapsed() > RECENT) {

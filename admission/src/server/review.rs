@@ -1,5 +1,4 @@
-//! The wire's edge: an admission request in, an admission response and perhaps
-//! a template out.
+//! Converts an admission request into an admission response and, if needed, a template.
 
 use super::recent::RecentPins;
 use crate::admit::{self, AdmitError, Begun, Pending, Verdict};
@@ -13,7 +12,7 @@ use kube::core::admission::{AdmissionRequest, AdmissionResponse};
 use process::chain::Chain;
 use serde_json::Value;
 
-/// What the API server is told, and what must be there before it is.
+/// An answer to the API server, and the template that must exist before it is sent.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The response.
@@ -22,38 +21,38 @@ pub(super) struct Answer {
     pub(super) template: Option<NeededTemplate>,
 }
 
-/// A pod's template and the join that it was planned by.
+/// A pod's template and the join of its plan.
 #[derive(Debug)]
 pub(super) struct NeededTemplate {
-    /// Where it is.
+    /// Namespace and name.
     pub(super) key: ObjectKey,
-    /// The object, without a namespace; `None` where it is known to be there.
+    /// The object without a namespace; `None` if it is known to exist.
     pub(super) template: Option<ResourceClaimTemplate>,
-    /// Name of the join, where the plan was made now.
+    /// Name of the join, if the plan was made now.
     pub(super) join: Option<&'static str>,
 }
 
-/// A request with all that is found before its plan is known.
+/// A request after all checks that need no plan.
 #[derive(Debug)]
 pub(super) enum Review {
     /// The answer needs no plan.
     Answered(Box<Answer>),
-    /// It does.
+    /// A plan is needed.
     NeedsPlan(Box<Waiting>),
 }
 
 /// A request that waits for the plan of its pod.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// What is asked for.
+    /// The checked pod.
     pub(super) pending: Pending,
-    /// The pod as it came.
+    /// The pod as received.
     pod: Value,
     response: AdmissionResponse,
     is_dry_run: bool,
 }
 
-/// Reads a request.
+/// Parses and checks a request.
 pub(super) fn begin(
     request: &AdmissionRequest<DynamicObject>,
     view: &ClusterView,
@@ -81,7 +80,7 @@ pub(super) fn begin(
 }
 
 impl Waiting {
-    /// The answer with this plan.
+    /// Completes the answer with this plan.
     pub(super) fn answer(
         self,
         plan: Result<Plan, Denial>,
@@ -136,7 +135,7 @@ fn refuse(response: AdmissionResponse, why: String) -> Answer {
     Answer { response: response.deny(why), template: None }
 }
 
-/// The pod with its namespace, which stands in the request in any case.
+/// Adds the namespace, which the request always has, to the pod.
 fn in_namespace(mut pod: Value, namespace: Option<&str>) -> Value {
     if let Some(namespace) = namespace {
         pod["metadata"]["namespace"] = namespace.into();

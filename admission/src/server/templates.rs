@@ -1,5 +1,5 @@
-//! The one write in the request path: a template that is not there yet, or that
-//! was about to be collected.
+//! The only write in the request path: creates a missing template, or removes the
+//! collection mark of an existing one.
 
 use crate::template::MANAGED_BY;
 use cluster_model::names::annotation;
@@ -16,38 +16,38 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a pod waits for its template; the webhook itself has five seconds.
+/// How long a pod waits for its template. The webhook has five seconds in all.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a write may take in all: it goes on when the pods that waited for it have been
-/// refused, so that the next ones find the template.
+/// How long a write may take in all. It continues after the pods that waited for it have
+/// been refused, so that their next attempt finds the template.
 const WRITE_MAX: Duration = Duration::from_secs(10);
-/// For how long a write is remembered that the watch has not reported yet.
+/// How long a write is remembered that the watch has not reported yet.
 const UNREPORTED: Duration = Duration::from_secs(10);
-/// A template is never collected so soon after a request has relied on it. The leader finds
-/// the pod within seconds, and takes the mark away.
+/// A template is never collected this soon after a request has relied on it. The leader
+/// sees the pod within seconds and removes the mark.
 const SAFE: SignedDuration = SignedDuration::from_mins(10);
-/// Writes that are remembered.
+/// The most writes that are remembered.
 const WRITES_MAX: u64 = 1_000;
 
-/// A template that a pod needs could not be made.
+/// A template that a pod needs could not be provided.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TemplateError {
     /// The API server refused it or did not answer.
     #[error("failed to create ResourceClaimTemplate `{key}` that the pod needs")]
     Create { key: ObjectKey, source: Box<kube::Error> },
-    /// The one of its name could not be looked at.
+    /// The existing template could not be read.
     #[error("failed to compare ResourceClaimTemplate `{key}` with what the pod needs")]
     Compare { key: ObjectKey, source: Box<kube::Error> },
-    /// It is marked for collection, and the mark could not be taken away.
+    /// It is marked for collection, and the mark could not be removed.
     #[error("failed to keep ResourceClaimTemplate `{key}` that the pod needs from being collected")]
     Keep { key: ObjectKey, source: Box<kube::Error> },
-    /// Somebody else's object has its name.
+    /// Another object has its name.
     #[error("ResourceClaimTemplate `{key}` exists with different content; delete it")]
     Differs { key: ObjectKey },
-    /// The write panicked, which is a defect.
+    /// The write panicked, which is a bug.
     #[error("internal error in admission; its log has the details")]
     Failed,
-    /// It takes too long.
+    /// The write takes too long.
     #[error(
         "ResourceClaimTemplate `{key}` that the pod needs was not written within {PATIENCE:?}; \
          try again"
@@ -56,7 +56,7 @@ pub(crate) enum TemplateError {
 }
 
 impl TemplateError {
-    /// Whether the same request may do better in a second.
+    /// Whether the same request may succeed a second later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Slow { .. } => true,
@@ -71,7 +71,7 @@ impl TemplateError {
     }
 }
 
-/// What had to be written so that the template is there to stay.
+/// The write that was needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateWrite {
     Nothing,
@@ -79,29 +79,29 @@ pub(crate) enum TemplateWrite {
     Kept,
 }
 
-/// Whoever makes templates: handlers, and the leader that heals.
+/// Provides templates, for handlers and for the leader that recreates them.
 #[derive(Clone)]
 pub(crate) struct Templates {
     pub(crate) client: Client,
     pub(crate) view: SharedView,
-    /// For how long a template that nobody refers to stays.
+    /// How long a template without references is kept.
     keep_unused: SignedDuration,
-    /// What this replica has written and its watch may not have reported yet.
+    /// Writes of this replica that its watch may not have reported yet.
     writes: Cache<ObjectKey, TemplateWrite>,
 }
 
 impl Templates {
     pub(crate) fn new(client: Client, view: SharedView, keep_unused: Duration) -> Self {
         let keep_unused = SignedDuration::try_from(keep_unused).unwrap_or(SignedDuration::MAX);
-        // Where templates are collected sooner than that, each request looks itself.
+        // If templates are collected sooner than that, each request checks them itself.
         let remembered = if keep_unused > SAFE { UNREPORTED } else { Duration::ZERO };
         let writes = Cache::builder().max_capacity(WRITES_MAX).time_to_live(remembered).build();
         Self { client, view, keep_unused, writes }
     }
 
-    /// Makes sure that the template is there with this content, and stays.
-    /// `template` is `None` where the view has it. Of several pods that need one template at
-    /// the same time, one has it written, and all are told how that went.
+    /// Makes sure that the template exists with this content and is not collected.
+    /// `template` is `None` if the view has it. If several pods need one template at the
+    /// same time, it is written once, and all get the result.
     pub(crate) async fn ensure(
         &self,
         key: &ObjectKey,
@@ -114,7 +114,7 @@ impl Templates {
             }
             Some(StoredTemplate::Marked) | None => {}
         }
-        // A task of its own: it goes on when this request has waited for long enough.
+        // A separate task, which continues when this request stops waiting.
         let written = tokio::spawn(self.clone().write_once(key.clone(), template.cloned()));
         match tokio::time::timeout(PATIENCE, written).await {
             Ok(Ok(written)) => written,
@@ -133,11 +133,12 @@ impl Templates {
             written.await.unwrap_or_else(|_| Err(TemplateError::Slow { key: key.clone() }))
         };
         let entry = self.writes.entry_by_ref(&key).or_try_insert_with(write).await?;
-        // To those who found it written, nothing was.
+        // Only the caller that wrote reports the write.
         Ok(if entry.is_fresh() { entry.into_value() } else { TemplateWrite::Nothing })
     }
 
-    /// Makes sure that the template is there and stays, whatever was written a moment ago.
+    /// Makes sure that the template exists and is not collected, ignoring remembered
+    /// writes.
     pub(crate) async fn write(
         &self,
         key: &ObjectKey,
@@ -146,12 +147,12 @@ impl Templates {
         match (self.stored(key, template), template) {
             (Some(found), _) => self.settle(key, found, template).await,
             (None, Some(template)) => self.create(key, template).await,
-            // Gone since the answer was made.
+            // It was deleted since the answer was made.
             (None, None) => Err(TemplateError::Slow { key: key.clone() }),
         }
     }
 
-    /// What the view has under its name.
+    /// The object of this name in the view.
     fn stored(
         &self,
         key: &ObjectKey,
@@ -196,7 +197,7 @@ impl Templates {
         let api = self.api(key);
         match api.create(&params(), template).await {
             Ok(_) => Ok(TemplateWrite::Created),
-            // Another replica, or this one before its watch told it.
+            // Created by another replica, or by this one before its watch reported it.
             Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {
                 let compare = |source| TemplateError::Compare { key: key.clone(), source };
                 let there = api.get(&key.name).await.map_err(Box::new).map_err(compare)?;
@@ -215,15 +216,15 @@ impl Templates {
         }
     }
 
-    /// Takes the mark of an unused template away. A collector that has
-    /// read the mark cannot delete after this: the resource version moved.
+    /// Removes the mark of an unused template. A collector that has read the mark cannot
+    /// delete it afterwards, because the resource version has changed.
     pub(crate) async fn keep(&self, key: &ObjectKey) -> kube::Result<()> {
         let no_mark = json!({"metadata": {"annotations": {annotation::UNUSED_SINCE: null}}});
         let patch = Patch::Merge(no_mark);
         self.api(key).patch(&key.name, &PatchParams::default(), &patch).await.map(drop)
     }
 
-    /// The same; false where the template is gone.
+    /// The same; returns false if the template is gone.
     async fn keep_or_miss(&self, key: &ObjectKey) -> Result<bool, TemplateError> {
         match self.keep(key).await {
             Ok(()) => Ok(true),
@@ -237,7 +238,7 @@ impl Templates {
     }
 }
 
-/// What stands under the template's name.
+/// State of the object with the template's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredTemplate {
     Good,
@@ -253,11 +254,11 @@ impl StoredTemplate {
         keep_unused: SignedDuration,
         now: Timestamp,
     ) -> Self {
-        // The claim decides; labels may differ between versions of ours.
+        // Only the claim matters; labels may differ between versions of admission.
         let same = |wanted| claim_of(wanted) == claim_of(there);
         let annotations = there.metadata.annotations.as_ref();
         let unused_since = annotations.and_then(|all| all.get(annotation::UNUSED_SINCE));
-        // A mark that cannot be read may be an old one.
+        // An unreadable mark may be old.
         let is_young = |since: &String| {
             let since = since.parse::<Timestamp>().ok();
             since.is_some_and(|since| now.duration_since(since) < keep_unused - SAFE)
@@ -306,7 +307,7 @@ mod tests {
         }
     }
 
-    /// What a server answers every request with, and how many it got.
+    /// A server that gives every request this answer, and the number of requests.
     fn answering(status: u16, body: serde_json::Value) -> (Templates, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -314,7 +315,7 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
             let body = body.to_string();
             async move {
-                // So that those who ask meanwhile find it under way.
+                // Let other callers find the write in progress.
                 tokio::task::yield_now().await;
                 Response::builder().status(status).body(Body::from(body.into_bytes()))
             }
@@ -332,7 +333,7 @@ mod tests {
         let created = written.iter().filter(|it| matches!(it, Ok(TemplateWrite::Created))).count();
         let nothing = written.iter().filter(|it| matches!(it, Ok(TemplateWrite::Nothing))).count();
         assert_eq!((created, nothing), (1, 49));
-        // The watch has not told of it yet.
+        // The watch has not reported it yet.
         let again = templates.ensure(&key, Some(&template)).await;
         assert_eq!(again.unwrap(), TemplateWrite::Nothing);
         assert_eq!(asked.load(Ordering::Relaxed), 1);

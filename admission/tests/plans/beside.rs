@@ -1,5 +1,5 @@
-//! What a pod asks for beside GPUs and NICs: CPUs and NVMe devices of their NUMA node, and the
-//! rail of its job.
+//! Devices besides GPUs and NICs: CPUs and NVMe devices of their NUMA node; and the rail
+//! of the pod's job.
 
 use crate::cluster::{GB300, H100, Machine, cluster, pod};
 use admission::admit::{AdmitError, admit};
@@ -65,7 +65,7 @@ fn denied(pod: &Value, view: &ClusterView) -> String {
     error.to_string()
 }
 
-/// The requests and devices that the scheduler's allocator gives on the first node.
+/// The requests and devices that the scheduler's allocator allocates on the first node.
 fn given<'v>(plan: &Plan, view: &'v ClusterView) -> Vec<(String, &'v Device)> {
     let claim = Claim::from_spec(ClaimName::new("default", "a"), &plan.claim).unwrap();
     let inventory = view.inventory();

@@ -1,10 +1,10 @@
-//! What a demand could get, found from the graph alone by trying.
+//! Computes by exhaustive search what a demand could get, from the topology alone.
 
 use admission::nearness::Nearness;
 use std::collections::BTreeMap;
 use topology_graph::{PciAddress, Topology};
 
-/// GPUs and NICs that are free, or that were given.
+/// GPUs and NICs that are free, or that were allocated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
     pub(crate) gpus: Vec<PciAddress>,
@@ -17,13 +17,13 @@ pub(crate) struct Near<'a> {
     by: By,
 }
 
-/// What makes devices near.
+/// The definition of "near".
 enum By {
-    /// The graph pairs them.
+    /// The topology pairs them.
     Pairs,
-    /// They are in one cell.
+    /// They are in the same cell.
     Cells(BTreeMap<PciAddress, String>),
-    /// The NIC is as near to the GPU as those that the graph pairs it with.
+    /// The NIC is as near to the GPU as the NICs that the topology pairs with it.
     PathOfPairs,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Near<'a> {
         Self { topology, by }
     }
 
-    /// Devices that are as near as the graph's pairs, in pairs or not.
+    /// Devices that are as near as the topology's pairs, whether paired or not.
     pub(crate) fn like_pairs(topology: &'a Topology) -> Self {
         Self { topology, by: By::PathOfPairs }
     }
@@ -60,7 +60,8 @@ impl<'a> Near<'a> {
         }
     }
 
-    /// Whether some `gpus` of the free ones have some `nics` all near all of them.
+    /// Whether some `gpus` of the free GPUs and some `nics` of the free NICs are all near
+    /// each other.
     pub(crate) fn group(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
         subsets(&free.gpus, gpus).iter().any(|chosen| {
             let near_all = |nic: &&PciAddress| chosen.iter().all(|gpu| self.is_near(*gpu, **nic));
@@ -68,7 +69,7 @@ impl<'a> Near<'a> {
         })
     }
 
-    /// Whether some `gpus` of the free ones can each have `nics` of their own.
+    /// Whether some `gpus` of the free GPUs can each have `nics` near NICs of their own.
     pub(crate) fn each(&self, free: &Devices, gpus: usize, nics: usize) -> bool {
         subsets(&free.gpus, gpus).iter().any(|chosen| {
             let seats: Vec<_> = chosen.iter().flat_map(|gpu| vec![*gpu; nics]).collect();
@@ -76,7 +77,7 @@ impl<'a> Near<'a> {
         })
     }
 
-    /// Whether every seat gets a NIC of its own, by augmenting paths.
+    /// Whether each GPU slot can get its own NIC, by augmenting paths.
     fn match_all(&self, seats: &[PciAddress], nics: &[PciAddress]) -> bool {
         let mut taken: Vec<Option<usize>> = vec![None; nics.len()];
         (0..seats.len()).all(|seat| {

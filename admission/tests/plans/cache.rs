@@ -1,4 +1,4 @@
-//! Plans that were made before.
+//! Cached plans.
 
 use crate::cluster::*;
 use admission::intent::{self, GpuResources, Intent};

@@ -1,4 +1,4 @@
-//! Single decisions: what is denied, what is warned of, and who waits.
+//! Single decisions: denials, warnings, and which pods wait.
 
 use crate::cluster::*;
 use admission::admit::{AdmitError, Verdict, admit};
@@ -59,7 +59,7 @@ fn another_scheduler_is_warned_of() {
     }
 }
 
-/// A namespace whose quota counts limits, and whose claims nobody counts.
+/// A namespace whose quota counts limits but not claims.
 #[test]
 fn a_claim_that_no_quota_counts_is_denied_or_warned_of() {
     let quota = |name: &str, hard: Value| -> ResourceQuota {
@@ -128,7 +128,8 @@ fn of_two_classes_for_one_resource_the_newest_counts() {
     }
 }
 
-/// A level that a machine does not have is the first rung, and not the only one.
+/// A requested level that a machine does not have is the first alternative, but not the
+/// only one.
 #[test]
 fn preferred_alignment_goes_down_from_the_named_level_to_numa() {
     for machine in [GB300, H100] {
@@ -146,8 +147,8 @@ fn preferred_alignment_goes_down_from_the_named_level_to_numa() {
     }
 }
 
-/// Every state of a machine: a pod with one GPU and one NIC gets devices wherever a free
-/// GPU has a free NIC that is as near to it as any.
+/// In every state of a machine: a pod with one GPU and one NIC gets devices if a free GPU
+/// has a free NIC as near to it as any NIC.
 #[test]
 fn no_pod_waits_that_could_run_equally_aligned() {
     for machine in [GB300, GB200, H100] {

@@ -1,4 +1,4 @@
-//! Clusters of machines that topology-graph carries.
+//! Clusters of machines from topology-graph's fixtures.
 
 #![allow(dead_code, reason = "several test crates use it, each in part")]
 

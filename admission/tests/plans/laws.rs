@@ -1,5 +1,5 @@
-//! Laws of plans: whatever is busy, the scheduler's allocator gives devices that
-//! are as near as promised, and gives them whenever they are there.
+//! Laws of plans: whatever is in use, the scheduler's allocator allocates devices that
+//! are as near as guaranteed, and does so whenever they are free.
 
 use crate::brute_force::{Devices, Near};
 use crate::cluster::*;
@@ -20,10 +20,10 @@ use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 use topology_graph::{Level, PciAddress};
 
-/// Random states of machines, over all cases; `PROPTEST_CASES` asks for more.
+/// Number of random states, over all cases; `PROPTEST_CASES` can raise it.
 const STATES: u32 = 1_000;
 
-/// Random states of machines that came later.
+/// Number of random states of machines that were added later.
 const GROWN_STATES: u32 = 2_000;
 
 /// A planned pod on a cluster.
@@ -107,7 +107,7 @@ fn written(name: &str, (gpus, nics, pairing, level, policy): Intent) -> Value {
     pod(resource, gpus, &annotations)
 }
 
-/// The case, unless the pod is denied, which has its own law.
+/// The case; `None` if the pod is denied, which another law covers.
 fn case(name: &str, view: &Arc<ClusterView>, intent: Intent) -> Option<Case> {
     let pod = written(name, intent);
     let Verdict { pod: patched, planned, .. } = admit(&pod, view, &Policy::default()).ok()?;
@@ -126,7 +126,7 @@ fn case(name: &str, view: &Arc<ClusterView>, intent: Intent) -> Option<Case> {
     })
 }
 
-/// Whether free devices can be given as the pairing says.
+/// Whether free devices satisfy the pairing.
 fn is_possible(
     pairing: Pairing,
     near: &Near<'_>,
@@ -185,7 +185,7 @@ impl Case {
         Ok(())
     }
 
-    /// What is free and as near as the pairs of the plan is given.
+    /// Devices that are free and as near as the plan's pairs are allocated.
     fn check_no_waste(&self, busy_gpus: u16, busy_nics: u16) -> Result<(), TestCaseError> {
         let node = self.view.inventory().node_names().next().unwrap();
         let devices = self.devices(node);
@@ -201,7 +201,7 @@ impl Case {
         Ok(())
     }
 
-    /// A plan may leave out machines; it then says so.
+    /// A plan may exclude machines, and then says so.
     fn serves(&self, node: &str) -> bool {
         self.planned.plan.machines.iter().any(|(name, serves)| name == node && *serves)
     }
@@ -226,7 +226,8 @@ impl Case {
         }
     }
 
-    /// Each GPU with the NICs of its own request, where requests say so.
+    /// Whether each GPU is aligned with the NICs of its own request, if the requests say
+    /// so.
     fn is_aligned(
         &self,
         near: &Near<'_>,
@@ -249,7 +250,7 @@ impl Case {
     }
 }
 
-/// The devices that a claim can get; it leaves out what is slow or down now.
+/// The devices that a claim can get, without those that are degraded or down now.
 fn usable<'a>(view: &'a ClusterView, node: &'a str) -> NodeDevices<'a> {
     let mut devices = NodeDevices::of(view, node).unwrap();
     devices.nics.retain(|_, nic| {
@@ -269,7 +270,7 @@ fn given(devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Devices {
     given
 }
 
-/// Address, whether it is a GPU, and request of each device given.
+/// Address, kind (true for a GPU) and request of each allocated device.
 fn results(devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Vec<(PciAddress, bool, String)> {
     let found = got.results.iter().map(|result| {
         let all = devices.gpus.values().chain(devices.nics.values());
@@ -280,7 +281,7 @@ fn results(devices: &NodeDevices<'_>, got: &ClaimAllocation) -> Vec<(PciAddress,
     found.collect()
 }
 
-/// The devices whose bit is not set; the others are marked as in use.
+/// The devices whose bit is not set. The others are marked as in use.
 fn keep<'a>(
     devices: impl Iterator<Item = (&'a PciAddress, &'a &'a Device)>,
     busy: u16,
@@ -314,21 +315,21 @@ fn the_allocator_finds_what_brute_force_finds_and_nothing_worse() {
 #[test]
 fn a_patched_pod_is_not_patched_again() {
     for case in CASES.iter() {
-        // Decided anew, as its template is not there, it comes out the same.
+        // A new decision, without the template in the view, gives the same result.
         let again = admit(&case.patched, &case.view, &Policy::default()).unwrap();
         assert_eq!(again.pod, case.patched, "{}", case.name);
     }
 }
 
-/// What no node could serve when nothing is in use is denied, and nothing else;
-/// those that are denied for what a claim can hold, or a search take, are listed.
+/// A pod is denied exactly if no node could serve it with nothing in use. Exceptions are
+/// listed: denials because of a claim's limits or of the search's length.
 #[test]
 fn a_denied_pod_never_fits() {
     let mut too_long = String::new();
     for (name, view, intent) in asked() {
         let (gpus, nics, pairing, level, policy) = intent;
         if name.starts_with("intel") && policy == "preferred" {
-            continue; // NeededTemplate an attribute that tells kinds apart.
+            continue; // Needs an attribute that distinguishes kinds of devices.
         }
         let Err(error) = admit(&written(&name, intent), &view, &Policy::default()) else {
             continue;
@@ -357,8 +358,8 @@ fn a_denied_pod_never_fits() {
     insta::assert_snapshot!(too_long);
 }
 
-/// A template stays when machines of other shapes come: the claim is met on them
-/// as near as promised, or not at all, and on the old ones as before.
+/// A template stays valid when machines of other shapes are added: on them the claim gets
+/// devices as near as guaranteed or none, and on the old machines the same as before.
 #[test]
 fn a_plan_holds_when_machines_come() {
     let more = [GB300, H100.with(Gpus::Nvidia), A100, P4D, HGX, A3];
@@ -379,8 +380,8 @@ fn a_plan_holds_when_machines_come() {
     }
 }
 
-/// A plan that takes the graph's pairs leaves no pod waiting while other free devices are as
-/// near as these.
+/// With a plan for the topology's pairs, no pod waits while other free devices are as
+/// near as a pair.
 #[test]
 fn no_pod_waits_that_could_have_run_equally_aligned() {
     let alone = |case: &&Case| case.view.inventory().node_names().count() == 1;

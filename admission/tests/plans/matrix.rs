@@ -1,4 +1,4 @@
-//! Every machine with every intent: what is decided, in one line each.
+//! Every machine with every intent: the decision, one line each.
 
 use crate::cluster::*;
 use admission::admit::{AdmitError, admit};

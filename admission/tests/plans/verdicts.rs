@@ -1,5 +1,4 @@
-//! What becomes of pods beside the plan: copies, quotas, machines that nobody
-//! has seen.
+//! Verdicts besides the plan: copies, quotas, unknown machines.
 
 use crate::cluster::{GB300, H100, cluster, pod};
 use admission::admit::{AdmitError, Verdict, admit};
@@ -16,7 +15,7 @@ fn decide(pod: &Value, view: &ClusterView) -> Verdict {
     admit(pod, view, &Policy::default()).unwrap()
 }
 
-/// The template of a verdict, as it is in a namespace.
+/// The template of a verdict, as stored in a namespace.
 fn template(verdict: &Verdict, namespace: &str) -> ResourceClaimTemplate {
     let mut template = verdict.planned.as_ref().unwrap().template.clone();
     template.metadata.namespace = Some(namespace.to_owned());
@@ -49,8 +48,8 @@ fn a_copy_that_this_cluster_cannot_serve_is_denied() {
     assert!(matches!(denied, AdmitError::Denied(_)), "{denied}");
 }
 
-/// Over the budget, a coarser form is taken; where none is left, it is said what is
-/// too large.
+/// If a plan exceeds the budget, a coarser form is used; if there is none, the denial
+/// says what is too large.
 #[test]
 fn a_plan_keeps_within_the_budget_of_the_operator() {
     let view = cluster(&[H100]);

@@ -1,4 +1,4 @@
-//! What the pods' own affinity to other pods makes of the nodes.
+//! Applies the pods' own affinity to other pods.
 
 use super::{FabricCapacity, Places};
 use crate::interpod::Term;
@@ -6,17 +6,17 @@ use crate::requirements::PodRequirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The domains of one term, and where pods are that it means.
+/// The domains of a term, and where the pods are that it selects.
 pub(super) struct Domain<'k> {
     pub(super) key: &'k str,
     near: bool,
-    /// Whether the term means the pods of the kind themselves.
+    /// Whether the term selects pods of the same kind.
     itself: bool,
     there: BTreeSet<Arc<str>>,
 }
 
 impl Domain<'_> {
-    /// Leaves out the nodes that the term closes as things are.
+    /// Removes the nodes that the term excludes now.
     pub(super) fn close<'n>(
         &self,
         places: &mut Vec<Places>,
@@ -24,14 +24,15 @@ impl Domain<'_> {
     ) {
         let free_choice = self.near && self.there.is_empty() && self.itself;
         places.retain(|it| match label(it.node) {
-            // Outside of every domain: near nobody, and apart from everybody.
+            // A node outside of every domain is never near the pods, and always apart
+            // from them.
             None => !self.near,
             Some(value) => free_choice || self.there.contains(value) == self.near,
         });
     }
 
-    /// One pod of a kind that must be apart from itself in each domain; all in the
-    /// largest domain where they must be near themselves.
+    /// Limits pods that their own term selects: one per domain if they must be apart;
+    /// only the largest domain if they must be near each other.
     pub(super) fn share<'n>(
         &self,
         places: &mut Vec<Places>,
@@ -59,7 +60,7 @@ impl Domain<'_> {
 }
 
 impl FabricCapacity<'_> {
-    /// What the kind's own terms make of the nodes.
+    /// The domains of the kind's own terms.
     pub(super) fn domains<'k>(&self, kind: &'k Arc<PodRequirements>) -> Vec<Domain<'k>> {
         let apart = kind.apart.iter().map(|term| (term, false));
         let near = kind.near.iter().map(|term| (term, true));

@@ -1,4 +1,4 @@
-//! Decisions carried out: marks, then a list, then gates; or evictions.
+//! Carries decisions out: marks pods, lists them and removes their gates; or evicts them.
 
 use super::Controller;
 use super::errors::{ApiError, reading, writing};
@@ -19,11 +19,11 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-/// Pods of a group that are written at a time.
+/// How many pods of a group are written concurrently.
 const TOGETHER: usize = 32;
 
 impl Controller {
-    /// Carries a decision out. Returns why pods of the group wait still.
+    /// Carries a decision out. Returns why pods of the group are still waiting.
     pub(super) async fn apply(&self, decision: &Decision, group: &Group) -> Option<WaitingReason> {
         let done = match &decision.action {
             Action::Wait(why) => return Some(why.clone()),
@@ -40,9 +40,9 @@ impl Controller {
         };
         match done {
             Ok(why) => why,
-            // Whatever was written is read back at the next look.
+            // Writes that succeeded are read back in the next round.
             Err(error) => {
-                tracing::warn!(group = %group.key, error = %Chain(&error), "Trying again");
+                tracing::warn!(group = %group.key, error = %Chain(&error), "Failed to carry out a decision; trying again");
                 None
             }
         }
@@ -67,7 +67,7 @@ impl Controller {
         }
     }
 
-    /// The three steps of [`release`]. How many gates were lifted.
+    /// The three steps of [`release`]. Returns the number of removed gates.
     async fn place(&self, group: &Group, fabric: &str, pods: &[String]) -> Result<usize, ApiError> {
         let api = self.pods_of(group);
         let marks = release::unmarked(group, fabric);
@@ -90,7 +90,7 @@ impl Controller {
                 if matches!(refusal, Refusal::Elsewhere(_)) {
                     self.metrics.count_split();
                 }
-                tracing::info!(group = %group.key, fabric, ?refusal, "No gate lifted yet");
+                tracing::info!(group = %group.key, fabric, ?refusal, "Gates not removed yet");
                 Ok(0)
             }
         }
@@ -108,13 +108,13 @@ impl Controller {
             stream::iter(lifts).map(write).buffer_unordered(TOGETHER).try_collect().await?;
         let gates = written.iter().filter(|done| **done).count();
         if gates > 0 {
-            tracing::info!(group = %group.key, fabric, gates, "Gates lifted");
+            tracing::info!(group = %group.key, fabric, gates, "Removed gates");
         }
         Ok(gates)
     }
 
-    /// Marks every released pod first, so that none that comes meanwhile joins
-    /// them, and evicts them when all are marked.
+    /// Marks every released pod first, so that pods created meanwhile do not join them.
+    /// Evicts them once all are marked.
     async fn evict_all(&self, group: &Group, pods: &[String]) -> Result<(), ApiError> {
         let api = self.pods_of(group);
         let going: Vec<_> =
@@ -146,7 +146,7 @@ impl Controller {
     }
 }
 
-/// False where the pod is gone, or has been written since.
+/// Returns false if the pod is gone or has changed since.
 async fn strategic(
     api: &Api<Pod>,
     name: &str,
@@ -159,7 +159,7 @@ async fn strategic(
     }
 }
 
-/// By the eviction API, which keeps to disruption budgets.
+/// Evicts by the eviction API, which respects disruption budgets.
 async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
     let preconditions = Preconditions { uid: Some(member.uid.clone()), resource_version: None };
     let params = EvictParams {
@@ -170,7 +170,7 @@ async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(()),
         Err(kube::Error::Api(status)) if status.reason == reason::TOO_MANY_REQUESTS => {
-            tracing::info!(pod = member.name, why = status.message, "Not evicted yet");
+            tracing::info!(pod = member.name, why = status.message, "Eviction refused for now");
             Ok(())
         }
         Err(error) => Err(writing("Eviction of Pod", &member.name)(error)),

@@ -1,4 +1,4 @@
-//! Why the controller did not read or write an object.
+//! Errors of reading and writing objects.
 
 use kube::Error;
 

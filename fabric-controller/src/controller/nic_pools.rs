@@ -1,4 +1,5 @@
-//! Deletes the addresses of claims that are gone, and says in each pool how much is taken.
+//! Deletes the addresses of deleted claims, and reports in each pool's status how many
+//! addresses are taken.
 
 use super::Controller;
 use super::errors::{ApiError, reading, writing};
@@ -23,12 +24,12 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// Requests that are under way at a time.
 const TOGETHER: usize = 8;
 
-/// What the watches have brought.
+/// Pools and addresses from the watches.
 #[derive(Clone, Default)]
 struct Watched(Arc<Mutex<NicPools>>);
 
 impl Watched {
-    /// Every lock is held for one change or one look.
+    /// The lock is held only for a single change or read.
     fn lock(&self) -> MutexGuard<'_, NicPools> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,7 +56,7 @@ impl Sink<NicAddress> for Watched {
 }
 
 impl Controller {
-    /// Works for ever.
+    /// Works without end.
     pub(super) async fn keep_nic_pools(&self) {
         let (watched, listed) = (Watched::default(), Readiness::default());
         let pools = follow_into(
@@ -91,8 +92,9 @@ impl Controller {
         stream::iter(gone).map(free).buffer_unordered(TOGETHER).collect::<Vec<()>>().await;
     }
 
-    /// The view may be behind the driver that took the address, so the API server is asked. A
-    /// claim was there before its address, so one that is not there now is gone.
+    /// Frees an address if its claim is gone according to the API server; the view may
+    /// lag behind the driver that has taken the address. A claim exists before its
+    /// address, so a claim that is absent now has been deleted.
     async fn free_address(&self, name: &str, held: &HeldAddress) -> Result<(), ApiError> {
         let claim = &held.spec.claim;
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
@@ -105,7 +107,7 @@ impl Controller {
         let preconditions = Preconditions { uid: held.uid.clone(), resource_version: None };
         let params = DeleteParams::default().preconditions(preconditions);
         match addresses.delete(name, &params).await {
-            Ok(_) => tracing::info!(address = name, claim = claim.name, "Address freed"),
+            Ok(_) => tracing::info!(address = name, claim = claim.name, "Freed an address"),
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
             Err(error) => return Err(writing("NicAddress", name)(error)),
         }

@@ -1,4 +1,5 @@
-//! Writes the labels of [`crate::node_label`] and [`crate::machine_labels`], so many in a second.
+//! Writes the labels of [`crate::node_label`] and [`crate::machine_labels`], at a limited
+//! rate.
 
 use super::Controller;
 use super::errors::{ApiError, writing};
@@ -26,7 +27,7 @@ const TOGETHER: usize = 8;
 const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Controller {
-    /// Labels nodes for ever.
+    /// Labels nodes without end.
     pub(super) async fn label_nodes(&self) {
         for number in (0..MACHINES_EVERY).cycle() {
             let due = self.due_labels(number == 0);
@@ -70,7 +71,7 @@ impl Controller {
             .map(async |(node, labels)| {
                 let outcome = self.label(&node, &labels).await;
                 if let Err(error) = &outcome {
-                    tracing::warn!(error = %Chain(error), "Node not labelled; trying again");
+                    tracing::warn!(error = %Chain(error), "Failed to label a node; trying again");
                 }
                 outcome.is_ok()
             })
@@ -94,7 +95,7 @@ impl Controller {
         let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
         match nodes.patch_metadata(node, &PatchParams::default(), &patch).await {
             Ok(_) => {
-                tracing::debug!(node, %labels, "Node labelled");
+                tracing::debug!(node, %labels, "Labelled a node");
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),

@@ -1,4 +1,4 @@
-//! Groups that kube-scheduler places: the `PodGroup`s are written.
+//! Writes the `PodGroup`s of groups that kube-scheduler places.
 
 use super::Controller;
 use super::errors::{ApiError, writing};
@@ -17,16 +17,16 @@ use process::chain::Chain;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// `PodGroup`s that are written at a time.
+/// How many `PodGroup`s are written concurrently.
 const TOGETHER: usize = 8;
 
-/// What became of a write.
+/// The outcome of a write.
 enum WriteOutcome {
-    /// It is done, or was decided from an old version.
+    /// Done, or obsolete because the object has changed since.
     Done,
-    /// The group has a `PodGroup` from now on.
+    /// A `PodGroup` was created for the group.
     Created,
-    /// It would be made without its constraint, so it is not.
+    /// Not created, because the API server would drop the constraint.
     ConstraintDropped,
 }
 
@@ -101,7 +101,7 @@ impl Controller {
             }
         };
         match outcome {
-            // What is there by now is read at the next look.
+            // The next round reads what exists by then.
             Err(kube::Error::Api(status))
                 if status.is_conflict() || status.is_not_found() || status.is_already_exists() =>
             {
@@ -112,8 +112,8 @@ impl Controller {
     }
 }
 
-/// Makes a `PodGroup`, if a dry run shows that the API server keeps its constraint: without, the
-/// scheduler would place the pods anywhere.
+/// Creates a `PodGroup`, if a dry run shows that the API server keeps its constraint.
+/// Without the constraint the scheduler would place the pods anywhere.
 async fn create(api: &Api<PodGroup>, object: &PodGroup) -> kube::Result<WriteOutcome> {
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     if !has_constraint(&api.create(&dry_run, object).await?) {

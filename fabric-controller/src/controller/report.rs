@@ -1,6 +1,7 @@
-//! Reports to people: a condition on every pod that waits, an event on the first of the
-//! group. A reason is reported when it has been the same for a moment, and again when it
-//! changes: while the pods of a group are created, the reason differs at every look.
+//! Reports why groups wait: a condition on every waiting pod, and an event on the first
+//! pod of the group. A reason is reported once it has been stable for a moment, and again
+//! when it changes. While a group's pods are being created, the reason differs in every
+//! round.
 
 use crate::decide::Warning;
 use crate::group::GroupKey;
@@ -17,18 +18,18 @@ use kube::{Api, Client};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// For how long a reason must be the same before it is reported: most are over by then.
+/// How long a reason must be stable before it is reported. Most have gone by then.
 const MOMENT: Duration = Duration::from_secs(2);
-/// After how long a reason is reported even while it changes.
+/// Time after which a reason is reported even while it keeps changing.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often the same reason is reported in other words.
+/// How often the same reason is reported with another text.
 const AGAIN: Duration = Duration::from_mins(1);
-/// Conditions that are written at a time.
+/// How many conditions are written concurrently.
 const TOGETHER: usize = 8;
-/// Who reports, in events.
+/// Reporting controller of the events.
 const REPORTER: &str = "dranet-fabric-controller";
 
-/// Writes conditions and events, and remembers which.
+/// Writes conditions and events, and remembers what was reported.
 pub(super) struct Reporter {
     client: Client,
     recorder: Recorder,
@@ -39,10 +40,10 @@ pub(super) struct Reporter {
 #[derive(Debug)]
 struct Report {
     reason: &'static str,
-    /// Since when it has been for this reason.
+    /// When this reason began.
     begun: Instant,
     text: String,
-    /// Since when it has been in these words.
+    /// When the text last changed.
     since: Instant,
     last: Option<(Instant, String)>,
 }
@@ -53,7 +54,7 @@ impl Report {
         Self { reason, begun: now, text, since: now, last: None }
     }
 
-    /// Returns true if it is time to report the reason, and takes it as reported.
+    /// Returns true if the reason is due to be reported, and records that it is.
     fn is_due(&mut self, why: &WaitingReason, now: Instant) -> bool {
         let text = why.to_string();
         if self.reason != why.reason() {
@@ -97,7 +98,7 @@ impl Reporter {
         }
         for group in groups.values() {
             let is_waiting = waiting.iter().any(|(waiting, _)| waiting.key == group.key);
-            self.waits_no_more(group, is_waiting).await;
+            self.clear_conditions(group, is_waiting).await;
         }
         for (group, why) in waiting {
             if self.is_due(&group.key, why, now) {
@@ -136,7 +137,7 @@ impl Reporter {
         self.event(group, first, kind, reason, note).await;
     }
 
-    /// Says that it is kube-scheduler that places a group from now on.
+    /// Reports that kube-scheduler places the group from now on.
     pub(super) async fn made_pod_group(&self, group: &Group) {
         let Some(first) = group.gated().min_by_key(|member| (member.created, &member.name)) else {
             return;
@@ -157,9 +158,9 @@ impl Reporter {
         self.write_conditions(group, conditions).await;
     }
 
-    /// Takes back what the conditions of pods say that wait no more.
-    async fn waits_no_more(&self, group: &Group, is_waiting: bool) {
-        let told = group.members.iter().filter(|member| member.is_told_to_wait);
+    /// Clears the conditions of pods that no longer wait.
+    async fn clear_conditions(&self, group: &Group, is_waiting: bool) {
+        let told = group.members.iter().filter(|member| member.has_waiting_condition);
         let conditions = told.filter_map(|member| {
             let placed = || {
                 let fabric = member.chosen.as_deref().unwrap_or_default();
@@ -187,7 +188,7 @@ impl Reporter {
                 let patch = Patch::Strategic(with_condition(member, condition));
                 let written = api.patch_status(&member.name, &PatchParams::default(), &patch).await;
                 if let Err(error) = written {
-                    tracing::debug!(pod = member.name, %error, "Condition not written");
+                    tracing::debug!(pod = member.name, %error, "Failed to write a condition");
                 }
             })
             .await;
@@ -217,7 +218,7 @@ impl Reporter {
             ..ObjectReference::default()
         };
         if let Err(error) = self.recorder.publish(&event, &about).await {
-            tracing::debug!(group = %group.key, %error, "Event not written");
+            tracing::debug!(group = %group.key, %error, "Failed to send an event");
         }
     }
 }
@@ -233,7 +234,7 @@ fn condition(status: &str, reason: &str, message: &impl ToString) -> PodConditio
     }
 }
 
-/// The part of a pod that is written: nobody else's of that name.
+/// A patch with the condition for exactly this pod, identified by UID.
 fn with_condition(member: &Member, condition: PodCondition) -> Pod {
     Pod {
         metadata: ObjectMeta { uid: Some(member.uid.clone()), ..ObjectMeta::default() },
@@ -255,13 +256,13 @@ mod tests {
         for (second, why, expected) in [
             (1, lacks(100), false),
             (3, lacks(200), false),
-            // Two seconds in the same words.
+            // The same text for two seconds.
             (5, lacks(200), true),
             (7, lacks(200), false),
-            // Other words, a minute later.
+            // Another text, a minute later.
             (8, lacks(300), false),
             (66, lacks(300), true),
-            // Another reason is something new.
+            // Another reason starts again.
             (67, WaitingReason::NoFabrics, false),
             (69, WaitingReason::NoFabrics, true),
         ] {

@@ -1,4 +1,4 @@
-//! How many pods each group has, read from the objects that own them.
+//! Reads how many pods each group has from the objects that own them.
 
 use crate::group::GroupKey;
 use crate::size::{Owner, Size};
@@ -10,19 +10,19 @@ use kube::{Api, Client};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// An API group that is not installed is answered with this code and no reason.
-/// `is_not_found` of kube-core 5.0 does not know that: it means to look at the code where the
-/// answer's reason is unknown, and asks instead whether `NotFound` is.
+/// Code of the answer for an API group that is not installed; it has no reason.
+/// `is_not_found` of kube-core 5.0 misses this case: it should compare the code if the
+/// reason is unknown, but checks whether the reason `NotFound` is unknown.
 const NOT_FOUND: u16 = 404;
 
 /// How old an answer may be while pods wait for it.
 const FRESH: Duration = Duration::from_secs(2);
-/// How old it may be of a group that is placed: its size may change.
+/// How old an answer may be for a placed group, whose size may still change.
 const STALE: Duration = Duration::from_secs(30);
-/// Objects that are read at a time.
+/// How many objects are read concurrently.
 const TOGETHER: usize = 16;
 
-/// What has been read.
+/// Sizes with the time of reading.
 #[derive(Debug, Default)]
 pub(super) struct Sizes(HashMap<GroupKey, (Option<Size>, Instant)>);
 
@@ -74,7 +74,7 @@ impl Sizes {
     }
 }
 
-/// `None` where there is no such object, or no right to read it.
+/// Reads an owner's size. `None` if the object does not exist or may not be read.
 async fn read(client: &Client, namespace: &str, owner: &Owner) -> kube::Result<Option<Size>> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let kind = GroupVersionKind::gvk(group, version, &owner.kind);

@@ -1,8 +1,8 @@
-//! Pods, nodes and `PodGroup`s as the decision needs them, by watches.
+//! Watches the pods, nodes and `PodGroup`s that decisions need.
 //!
-//! Two watches bring pods: those of groups in any phase, and those that use a node. Pods that
-//! wait for a node and are of no group never arrive. Where kube-scheduler places the groups,
-//! only their pods and their `PodGroup`s are watched.
+//! Two watches report pods: those of groups in any phase, and those that use a node. Pods
+//! without a node and without a group are never received. If kube-scheduler places the
+//! groups, only their pods and their `PodGroup`s are watched.
 
 use crate::nodes::Nodes;
 use crate::pod_groups::MadePodGroups;
@@ -18,10 +18,10 @@ use serve::readiness::Readiness;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The fields of pods that use a node: it has one, and they have not ended.
+/// Field selector for pods that use a node: they have one and have not ended.
 const USES_A_NODE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
-/// What the watches have brought.
+/// State from the watches.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     objects: Mutex<Objects>,
@@ -49,17 +49,18 @@ impl Watched {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when something has changed that a group may have waited for.
+    /// Waits for a change that could unblock a group.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Returns when everything has been listed once.
+    /// Waits until everything has been listed once.
     pub(super) async fn complete(&self) {
         self.complete.ready().await;
     }
 
-    /// Makes [`Self::complete`] wait for the lists, from this call on, and watches for ever.
+    /// Makes [`Self::complete`] wait for the lists from this call on, and watches without
+    /// end.
     pub(super) fn follow(self: &Arc<Self>, client: Client) -> impl Future<Output = ()> {
         let kinds = ["pods of groups", "pods with nodes", "nodes"];
         let [of_groups, with_nodes, of_nodes] = kinds.map(|kind| self.complete.wait_for(kind));
@@ -81,7 +82,7 @@ impl Watched {
         }
     }
 
-    /// The same where kube-scheduler places the groups.
+    /// The same for groups that kube-scheduler places.
     pub(super) fn follow_pod_groups(self: &Arc<Self>, client: Client) -> impl Future<Output = ()> {
         let kinds = ["pods of groups", "podgroups of groups"];
         let [of_pods, of_pod_groups] = kinds.map(|kind| self.complete.wait_for(kind));
@@ -109,7 +110,7 @@ impl Watched {
     }
 }
 
-/// Pods of groups: their state, and what they use of their node.
+/// Receives pods of groups: their state, and what they use on their node.
 struct GroupPodSink(Arc<Watched>);
 
 impl Sink<Pod> for GroupPodSink {
@@ -124,7 +125,7 @@ impl Sink<Pod> for GroupPodSink {
     }
 }
 
-/// Pods with nodes: what they use there.
+/// Receives pods with nodes: what they use there.
 struct BoundPodSink(Arc<Watched>);
 
 impl Sink<Pod> for BoundPodSink {
@@ -132,14 +133,14 @@ impl Sink<Pod> for BoundPodSink {
         Arc::make_mut(&mut self.0.lock().pods).apply_usage(&pod);
     }
 
-    // Whatever went made room.
+    // A deleted pod frees room.
     fn delete(&mut self, key: &ObjectKey) {
         Arc::make_mut(&mut self.0.lock().pods).delete_usage(key);
         self.0.notify(true);
     }
 }
 
-/// The `PodGroup`s that were made for groups.
+/// Receives the `PodGroup`s of groups.
 struct PodGroupSink(Arc<Watched>);
 
 impl Sink<PodGroup> for PodGroupSink {
@@ -153,7 +154,7 @@ impl Sink<PodGroup> for PodGroupSink {
     }
 }
 
-/// All nodes.
+/// Receives all nodes.
 struct NodeSink(Arc<Watched>);
 
 impl Sink<Node> for NodeSink {

@@ -1,4 +1,5 @@
-//! What a group needs of a fabric: its pods by kind, and those still to come.
+//! The places that a group needs on a fabric: for existing pods by kind, and for those
+//! still to come.
 
 use super::super::capacity::FabricCapacity;
 use super::super::group::{Group, Member};
@@ -7,22 +8,22 @@ use cluster_model::view::ClusterView;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Pods of a group that need a place.
+/// Pods of a group that need places.
 #[derive(Debug)]
 pub(crate) struct GroupDemand<'g> {
-    /// Those that are there, by what they need, oldest first.
+    /// Existing pods by requirements, oldest first.
     pub(super) pods: Vec<(Arc<PodRequirements>, Vec<&'g Member>)>,
-    /// Those that are still to come, taken to be as the others are.
+    /// Pods that are still to come, assumed to equal the existing ones.
     pub(super) to_come: Option<(Arc<PodRequirements>, usize)>,
-    /// Whether it is known how many there will be.
+    /// Whether the number of pods is known.
     is_sized: bool,
 }
 
 impl<'g> GroupDemand<'g> {
-    /// What these pods of a group need, and those that are still to come.
+    /// The needs of these pods of a group and of those still to come.
     ///
     /// # Errors
-    /// What is not known of their claims.
+    /// Describes a claim that is unknown.
     pub(crate) fn of(
         group: &'g Group,
         members: impl Iterator<Item = &'g Member>,
@@ -37,7 +38,7 @@ impl<'g> GroupDemand<'g> {
         })
     }
 
-    /// What these pods would need if they were made anew.
+    /// What these pods would need if they were created again.
     pub(super) fn anew(
         group: &'g Group,
         members: impl Iterator<Item = &'g Member>,
@@ -71,7 +72,7 @@ impl<'g> GroupDemand<'g> {
         Ok(Self { pods, to_come, is_sized: group.size.is_some() })
     }
 
-    /// How many of each kind.
+    /// The number of pods of each kind.
     fn counts(&self) -> Vec<(Arc<PodRequirements>, usize)> {
         let mut counts: Vec<_> =
             self.pods.iter().map(|(kind, pods)| (kind.clone(), pods.len())).collect();
@@ -84,18 +85,18 @@ impl<'g> GroupDemand<'g> {
         counts
     }
 
-    /// All places that are needed.
+    /// The total number of places.
     pub(super) fn total(&self) -> usize {
         self.counts().iter().map(|(_, count)| count).sum()
     }
 
-    /// The kinds of the pods that are there.
+    /// The kinds of the existing pods.
     pub(super) fn kinds(&self) -> HashSet<Arc<PodRequirements>> {
         self.pods.iter().map(|(kind, _)| kind.clone()).collect()
     }
 
-    /// The places that are left on a fabric beside the group's; `None` where it
-    /// does not fit. A group of unknown size fits where one of its pods does.
+    /// The places left on a fabric after the group is placed; `None` if it does not fit.
+    /// A group of unknown size fits if one of its pods does.
     pub(super) fn rest_on(&self, fabric: &mut FabricCapacity<'_>) -> Option<usize> {
         if self.is_sized {
             return fabric.fits(&self.counts());
@@ -114,7 +115,7 @@ impl<'g> GroupDemand<'g> {
         counts.iter().map(|(kind, count)| trial.take(kind, *count)).sum()
     }
 
-    /// Takes the places on a fabric; the pods that got one.
+    /// Takes places on a fabric. Returns the pods that got one.
     pub(super) fn take(&self, fabric: &mut FabricCapacity<'_>) -> Vec<&'g Member> {
         let mut placed = Vec::new();
         for (kind, members) in &self.pods {

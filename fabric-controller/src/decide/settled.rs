@@ -1,14 +1,14 @@
-//! Groups that have a fabric: what they still need is kept for them, pods that are
-//! made anew go to the rest, and where there is no room any more they wait, or all
-//! move.
+//! Groups that have a fabric: the places that they still need are reserved, and recreated
+//! pods join the others. If the fabric has no more room, they wait, or the whole group
+//! moves.
 
 use super::super::group::{Group, Member, PodStage};
 use super::super::waiting::WaitingReason;
 use super::{Action, FullFabricPolicy, GroupDemand, Placer, names};
 
 impl Placer<'_, '_> {
-    /// Keeps the places of released pods that have no node yet. How many of those
-    /// that the scheduler has tried in vain have none.
+    /// Reserves places for released pods without a node. Returns how many pods that the
+    /// scheduler could not place have no place.
     pub(super) fn keep(&mut self, group: &Group) -> usize {
         let Some(fabric) = self.fabric_of(group) else { return 0 };
         let on_the_way = |member: &&Member| member.stage == PodStage::Released;
@@ -25,15 +25,15 @@ impl Placer<'_, '_> {
             Some(room) => needs.take(room).len(),
             None => 0,
         };
-        // One that was tried in vain is not being placed right now.
+        // If a pod was tried in vain, the scheduler is not placing the group right now.
         if stuck == 0 {
             self.settling.entry(fabric).or_default().extend(needs.kinds());
         }
         stuck.min(pods.count() - placed)
     }
 
-    /// Places pods of the group that came later. `lacking` are those on the way
-    /// that have no place any more.
+    /// Places pods of the group that were created later. `lacking` is the number of
+    /// released pods that no longer have a place.
     pub(super) fn go_on(&mut self, group: &Group, lacking: usize) {
         let Some(fabric) = self.fabric_of(group) else { return };
         if group.released().any(|member| member.moves) {
@@ -83,7 +83,7 @@ impl Placer<'_, '_> {
         group.fabric(|node| self.cluster.fabric_of(node))
     }
 
-    /// Whether another fabric has room for the whole group as things are.
+    /// Whether another fabric has room for the whole group now.
     fn fits_elsewhere(&mut self, group: &Group, fabric: &str) -> bool {
         let members = group.members.iter().filter(|member| member.stage != PodStage::Succeeded);
         let Ok(needs) = GroupDemand::anew(group, members, self.cluster.view()) else {
@@ -97,7 +97,7 @@ impl Placer<'_, '_> {
     }
 }
 
-/// Every released pod of the group.
+/// Evicts every released pod of the group.
 fn all(group: &Group) -> Action {
     Action::Evict { pods: names(group.released().collect()) }
 }

@@ -44,7 +44,7 @@ fn made(group: &Group, version: &str) -> MadePodGroups {
 
 const FOUR: Option<Size> = Some(Size { pods: 4, at_once: true });
 
-/// Before its pods are there: the scheduler waits for them.
+/// Created for the first pod, before the others exist: the scheduler waits for them.
 #[test]
 fn a_pod_group_is_made_for_the_first_pod_that_waits() {
     let classed = json!({"priority": 7, "priorityClassName": "high"});
@@ -70,7 +70,7 @@ fn a_pod_group_is_made_for_the_first_pod_that_waits() {
     assert_eq!(owner.kind, "Job", "the PodGroup that is made says nothing of its own");
 }
 
-/// One whose pods come one after another would wait for ever for the others.
+/// With a minimum, pods that are created one after another would wait forever.
 #[test]
 fn a_group_that_is_not_created_at_once_gets_no_minimum() {
     let in_order = Some(Size { pods: 4, at_once: false });
@@ -103,7 +103,7 @@ fn what_was_made_is_changed_with_its_size_and_deleted_with_its_pods() {
     assert_eq!(due(&[], &made), [(whole.key, delete)]);
 }
 
-/// The size of a StatefulSet counts pods that have ended; the scheduler does not count them.
+/// The size of a StatefulSet includes ended pods, which the scheduler does not count.
 #[test]
 fn pods_that_have_ended_are_not_waited_for() {
     let mut pods = waiting_pods(3);

@@ -1,5 +1,5 @@
-//! What may be written, case by case; and that no two controllers split a group,
-//! however their steps fall.
+//! What may be written, case by case; and that two controllers never split a group, in
+//! whatever order their steps run.
 
 use super::*;
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ fn gates_are_lifted_only_where_nobody_says_otherwise() {
         (vec![gated("a", Some("1"))], Ok(vec!["a"])),
         (vec![gated("a", None)], Err(Refusal::NotMarked("a".into()))),
         (vec![gated("a", Some("1")), gated("b", Some("2"))], Err(Refusal::NotMarked("b".into()))),
-        // Not wanted, and still in the way.
+        // It needs no release itself, but still blocks the others.
         (vec![gated("a", Some("1")), gated("z", None)], Err(Refusal::NotMarked("z".into()))),
         (vec![gated("a", None), released("b", "1")], Ok(vec!["a"])),
         (vec![gated("a", Some("1")), released("b", "2")], Err(Refusal::Elsewhere("2".into()))),
@@ -76,8 +76,8 @@ fn the_fabric_is_added_to_every_term_and_the_rest_stays() {
     insta::assert_yaml_snapshot!(patches);
 }
 
-/// The pods of one group as the API server has them: fabric by annotation,
-/// whether released, and the version.
+/// A pod of the group as the API server stores it: fabric annotation, whether released,
+/// and version.
 #[derive(Clone, Debug)]
 struct Stored {
     fabric: Option<u8>,
@@ -87,7 +87,7 @@ struct Stored {
 
 type Store = BTreeMap<usize, Stored>;
 
-/// A controller, with what it has decided to lift and not yet written.
+/// A controller, with the releases that it has decided on but not written yet.
 #[derive(Clone, Debug, Default)]
 struct Controller {
     lifts: Vec<Lift>,
@@ -105,17 +105,17 @@ fn listed(store: &Store) -> Vec<Pod> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// Some controller wants this fabric, and marks a pod.
+    /// A controller marks a pod with this fabric.
     Mark { pod: usize, fabric: u8 },
-    /// A controller lists, and decides what it will lift.
+    /// A controller lists the pods and decides which to release.
     List { controller: usize, fabric: u8 },
-    /// A controller writes one of the lifts that it decided on.
+    /// A controller writes one of its releases.
     Lift { controller: usize, which: usize },
-    /// Somebody else writes a pod.
+    /// Somebody else changes a pod.
     Touch { pod: usize },
-    /// A pod is made.
+    /// A pod is created.
     Create { pod: usize },
-    /// A pod goes; its name may come back.
+    /// A pod is deleted; its name may be used again.
     Delete { pod: usize },
 }
 
@@ -137,8 +137,8 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Controllers mark whatever they like, whenever they like, from whatever they
-    /// remember. What is released is on one fabric at every moment.
+    /// Controllers mark any pods at any time, from outdated state. Released pods are
+    /// always on the same fabric.
     #[test]
     fn no_two_controllers_split_a_group(events in prop::collection::vec(event(), 1..60)) {
         let mut store: Store = (0..3)
@@ -160,7 +160,7 @@ fn apply(event: Event, store: &mut Store, controllers: &mut [Controller], versio
     let all: Vec<String> = (0..4).map(|index| index.to_string()).collect();
     match event {
         Event::Mark { pod, fabric } => {
-            // The annotation of a released pod means nothing: its affinity stays.
+            // The annotation of a released pod does not matter: its affinity stays.
             if let Some(stored) = store.get_mut(&pod).filter(|stored| !stored.released) {
                 *stored = Stored { fabric: Some(fabric), released: false, version };
             }
@@ -174,7 +174,7 @@ fn apply(event: Event, store: &mut Store, controllers: &mut [Controller], versio
         Event::Lift { controller, which } => {
             let Some(lift) = controllers[controller].lifts.get(which).cloned() else { return };
             let Some(stored) = store.get_mut(&lift.pod.parse().unwrap()) else { return };
-            // As the API server does it: refused with an old version.
+            // As the API server does: refused with an old version.
             let decided_from = &lift.patch["metadata"]["resourceVersion"];
             if decided_from.as_str() == Some(&*stored.version.to_string()) {
                 let terms = &lift.patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -1,4 +1,4 @@
-//! What the controller counts.
+//! Metrics of the controller.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -8,18 +8,18 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 
-/// What came of a look at a group.
+/// The outcome for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub(crate) enum Outcome {
-    /// All of it was placed.
+    /// The complete group was placed.
     Whole,
-    /// Pods that came later went to the rest.
+    /// Later pods joined the placed ones.
     Joined,
     /// It was placed without its size being known.
     OneByOne,
-    /// It was placed before it was whole, after a long wait.
+    /// It was placed incomplete, after a long wait.
     Late,
-    /// It was evicted, to be placed anew.
+    /// It was evicted, to be placed again.
     Evicted,
     /// It got a `PodGroup`, which kube-scheduler places.
     PodGroup,
@@ -35,7 +35,7 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
-/// The counters of the controller.
+/// The controller's metrics.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     waiting: Family<ReasonLabel, Gauge>,
@@ -101,7 +101,7 @@ impl Metrics {
         self.wait.observe(seconds);
     }
 
-    /// A guard that forgets what only a leader knows when this replica leads no more.
+    /// Returns a guard that resets the leader's metrics when this replica stops leading.
     pub(crate) fn while_leading(&self) -> WhileLeading<'_> {
         WhileLeading(self)
     }

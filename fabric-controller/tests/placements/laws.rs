@@ -1,5 +1,5 @@
-//! What holds for any gangs: none is split, none strands, all get their turn, and
-//! about as many run as any order of them would have let run.
+//! Laws for any gangs: none is split, no released pod is stranded, all get their turn,
+//! and about as many run as in the best order.
 
 use super::world::World;
 use cluster_model::names::label;
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const FABRICS: usize = 8;
 const NODES: usize = 16;
 const GANGS: usize = 50;
-/// How often so many gangs come.
+/// Number of random lots of gangs.
 const LOTS: u32 = 60;
-/// Looks after which the gangs that have run are counted.
+/// Rounds after which the gangs that have run are counted.
 const LOOKS: usize = 14;
 /// Random orders that the choice is compared with.
 const ORDERS: usize = 1_000;
 
-/// A gang of pods that take a node each, and for how many looks it runs.
+/// A gang whose pods each take a node, and for how many rounds it runs.
 #[derive(Clone, Copy, Debug)]
 struct Gang {
     pods: usize,
@@ -33,8 +33,7 @@ fn gangs() -> impl Strategy<Value = Vec<Gang>> {
     prop::collection::vec(gang, GANGS)
 }
 
-/// The fabrics that the released and bound pods of each gang are on, and how many
-/// pods are bound.
+/// The fabrics of each gang's released and bound pods, and the number of bound pods.
 fn placed(world: &World) -> BTreeMap<String, (BTreeSet<String>, usize)> {
     let (_, groups) = world.groups();
     let one = |group: &Group| {
@@ -45,11 +44,11 @@ fn placed(world: &World) -> BTreeMap<String, (BTreeSet<String>, usize)> {
     groups.iter().map(one).collect()
 }
 
-/// 50 random gangs on 8 fabrics of 16 nodes, each of which ends after a while.
+/// 50 random gangs on 8 fabrics of 16 nodes; each ends after a while.
 ///
-/// Age decides who is first, and in that order no lot of gangs has a worse turn than it
-/// must. Some other order, of those that know how long each gang runs, may be better for
-/// one lot (in 5 of 150 by more than 5 %, once by 10 %), not for many.
+/// The oldest gang comes first, and each lot of gangs does at least as well as that order
+/// allows. Another order, chosen with knowledge of how long each gang runs, may be better
+/// for one lot (in 5 of 150 by more than 5 %, once by 10 %), but not for many.
 #[test]
 fn gangs_that_come_and_go_all_run_whole() {
     let (by_then, best) = (Cell::new(0), Cell::new(0));
@@ -70,8 +69,8 @@ fn gangs_that_come_and_go_all_run_whole() {
     assert!(by_then * 100 >= best * 98, "{by_then} have run by look {LOOKS}, at best {best}");
 }
 
-/// Lets the gangs come in their order, and each end; how many have run by then. The
-/// scheduler looks at another node first each time.
+/// Creates the gangs in order and ends each; returns how many have run by then. The
+/// scheduler starts at another node each time.
 fn churn(gangs: &[Gang], first: usize) -> Result<usize, TestCaseError> {
     let mut world = World::new(FABRICS, NODES);
     for (number, gang) in gangs.iter().enumerate() {
@@ -112,8 +111,8 @@ fn name(number: usize) -> String {
     format!("g{number:02}")
 }
 
-/// How many gangs run by then in the best of random orders, each gang on the fabric
-/// with the least rest; nodes are all that counts here.
+/// How many gangs run by then in the best of random orders. Each gang takes the fabric
+/// with the fewest nodes left over; only nodes count here.
 fn best_of_random_orders(gangs: &[Gang], seed: u64) -> usize {
     let mut random = Random(seed | 1);
     let mut order: Vec<usize> = (0..gangs.len()).collect();
@@ -161,16 +160,16 @@ impl Random {
     }
 }
 
-/// What may happen to a small cluster.
+/// An event in a small cluster.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A gang of so many pods, of one, two or four devices each.
+    /// A gang of this many pods is created, with one, two or four devices each.
     Come { pods: usize, devices: usize },
-    /// A pod goes and is made anew.
+    /// A pod is deleted and created again.
     Anew { pod: usize },
     /// A gang ends.
     End { gang: usize },
-    /// A look, of which only the first so many placements are carried out.
+    /// A round of decisions, of which only the first placements are carried out.
     Look { writes: usize },
     /// The scheduler binds what is released.
     Bind { first: usize },
@@ -193,9 +192,8 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever comes, goes and is cut off in the middle: no gang is on two fabrics,
-    /// and every pod whose gate was lifted finds a node, wherever the scheduler puts
-    /// the others.
+    /// Whatever is created, deleted or interrupted: no gang is on two fabrics, and every
+    /// released pod finds a node, wherever the scheduler places the others.
     #[test]
     fn no_gang_is_split_and_no_released_pod_strands(events in prop::collection::vec(event(), 1..40)) {
         let mut world = World::new(3, 3);
@@ -235,7 +233,7 @@ proptest! {
     }
 }
 
-/// A look whose writes are cut off after so many: the leader has died.
+/// A round whose writes stop after this many, because the leader has died.
 fn look(world: &mut World, writes: usize) {
     let mut left = writes;
     for decision in world.decide() {

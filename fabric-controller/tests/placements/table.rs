@@ -1,4 +1,4 @@
-//! The choice, case by case.
+//! The choice of fabrics, case by case.
 
 use super::world::{World, from};
 use cluster_model::names::{GATE_FABRIC, annotation};
@@ -14,7 +14,7 @@ fn told(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(gang, text)| ((*gang).to_owned(), (*text).to_owned())).collect()
 }
 
-/// Whether each gang is told what begins so.
+/// Asserts that the decision on each gang starts with this text.
 fn assert_told(world: &World, expected: &[(&str, &str)]) {
     let found = world.told();
     let same = found.len() == expected.len()
@@ -51,7 +51,7 @@ fn a_gang_is_waited_for_until_it_is_whole_or_for_long() {
     assert_told(&world, &[("a", "GroupNotWhole: 2 of the 3 pods of the group exist")]);
     world.now = 300;
     assert_eq!(world.told(), told(&[("a", "2 to f0 (Late)")]));
-    // Those that come late have a place: nobody else takes it.
+    // Late pods have places that no other gang takes.
     world.release();
     world.bind(0);
     world.gang("b", 2, "d4");
@@ -66,7 +66,7 @@ fn the_fabric_with_the_least_rest_is_taken() {
     (0..3).for_each(|node| world.add_node(&format!("small-{node}"), "small", &json!({})));
     world.gang("a", 2, "d4");
     assert_eq!(world.told(), told(&[("a", "2 to small")]));
-    // Devices, and not only nodes, are counted: eight of one device each on two nodes.
+    // Devices count, not only nodes: eight pods with one device each on two nodes.
     let mut world = World::new(1, 2);
     world.gang("a", 8, "d1");
     world.gang("b", 1, "d1");
@@ -139,7 +139,7 @@ fn what_was_chosen_before_is_kept() {
     let annotations = world.pods.get_mut("b-0").unwrap().metadata.annotations.as_mut().unwrap();
     annotations.insert(annotation::FABRIC_CHOSEN.to_owned(), "f0".to_owned());
     assert_eq!(world.told(), told(&[("a", "2 to f1"), ("b", "2 to f0")]));
-    // Half released, by a leader that is no more.
+    // Half released, by a leader that has died.
     world.release_one("a-0", "f1");
     assert_eq!(world.told(), told(&[("a", "1 to f1"), ("b", "2 to f0")]));
 }
@@ -151,7 +151,7 @@ fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
     world.release();
     world.bind(0);
     world.delete("a-1");
-    // Its place is kept meanwhile.
+    // Its place stays reserved meanwhile.
     world.gang("b", 1, "d4");
     assert_eq!(world.told(), told(&[("b", "1 to f1")]));
     world.pod("a-1", "a", "d4", &json!({}));
@@ -167,7 +167,7 @@ fn a_pod_that_is_made_anew_goes_to_the_rest_or_waits() {
     assert!(found["a"].contains("another fabric has room for the whole group"), "{found:?}");
     world.rules.full_fabric = FullFabricPolicy::Evict;
     assert_eq!(world.told(), told(&[("a", "moves 1")]));
-    // Once begun it goes on, whatever the rules are then.
+    // Once begun, the move continues even if the policy changes.
     let moving = world.pods.get_mut("a-0").unwrap().metadata.annotations.as_mut().unwrap();
     moving.insert(annotation::FABRIC_MOVES.to_owned(), "true".to_owned());
     world.rules.full_fabric = FullFabricPolicy::Wait;
@@ -211,7 +211,7 @@ fn a_large_gang_is_not_starved_by_small_ones() {
     assert_told(&world, &[("large", "NoRoom")]);
     world.gang("small", 1, "d4");
     assert_told(&world, &[("large", "NoRoom"), ("small", "1 to f0")]);
-    // After a while one fabric takes nobody else, and the other still does.
+    // After a while one fabric accepts no other group; the other fabric still does.
     world.rules.starves_after = SignedDuration::from_mins(1);
     world.now = 60;
     world.gang("later", 1, "d4");

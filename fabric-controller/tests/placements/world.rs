@@ -1,5 +1,5 @@
-//! A small cluster whose pods the test makes, binds and takes away as the API
-//! server and the scheduler would.
+//! A small cluster in which the test creates, binds and deletes pods as the API server
+//! and the scheduler would.
 
 #![allow(dead_code, reason = "the benchmark uses a part of it")]
 
@@ -19,7 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Devices of each node; the template `d1` asks for one, `d4` for all.
+/// Devices per node. Template `d1` requests one, `d4` all of them.
 pub(crate) const DEVICES: usize = 4;
 const NAMESPACE: &str = "n";
 
@@ -35,7 +35,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// So many fabrics `f0`, … of so many nodes each.
+    /// A cluster with this many fabrics `f0`, … of this many nodes each.
     pub(crate) fn new(fabrics: usize, nodes: usize) -> Self {
         let mut view = ClusterView::default();
         let class: DeviceClass = from(json!({"metadata": {"name": "nic"}, "spec": {"selectors": [
@@ -88,7 +88,7 @@ impl World {
         self.view.apply(slice).unwrap();
     }
 
-    /// Makes the pods of a gang; its size is known.
+    /// Creates the pods of a gang of known size.
     pub(crate) fn gang(&mut self, name: &str, pods: usize, template: &str) {
         self.sizes.insert(name.to_owned(), Size { pods, at_once: true });
         for index in 0..pods {
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Makes one pod of a gang, held.
+    /// Creates one gated pod of a gang.
     pub(crate) fn pod(&mut self, name: &str, gang: &str, template: &str, spec: &Value) {
         let mut pod = json!({
             "metadata": {
@@ -129,14 +129,14 @@ impl World {
         (pods, groups)
     }
 
-    /// One look.
+    /// One round of decisions.
     pub(crate) fn decide(&self) -> Vec<Decision> {
         let (pods, groups) = self.groups();
         let now = Timestamp::from_second(self.now).unwrap();
         decide(&groups, ClusterCapacity::new(&self.view, &pods, &self.nodes), &self.rules, now)
     }
 
-    /// What was decided on each gang, in short.
+    /// The decision on each gang, abbreviated.
     pub(crate) fn told(&self) -> BTreeMap<String, String> {
         let text = |action: &Action| match action {
             Action::Place { fabric, pods, rest } => {
@@ -154,7 +154,7 @@ impl World {
         self.decide().iter().map(one).collect()
     }
 
-    /// Carries every placement out: gates are lifted, nobody is bound yet.
+    /// Carries out every placement: removes gates, binds nothing.
     pub(crate) fn release(&mut self) {
         for decision in self.decide() {
             if let Action::Place { fabric, pods, .. } = &decision.action {
@@ -178,8 +178,8 @@ impl World {
         })));
     }
 
-    /// Binds every released pod as a scheduler may: to any node of its fabric with
-    /// room, the `first`-th. Those that find none.
+    /// Binds every released pod as a scheduler might: to the `first`-th node of its
+    /// fabric with room. Returns the pods without a node.
     pub(crate) fn bind(&mut self, first: usize) -> Vec<String> {
         let (_, groups) = self.groups();
         let mut stuck = Vec::new();
@@ -241,7 +241,7 @@ impl World {
         })));
     }
 
-    /// A pod goes, and its devices are free.
+    /// Deletes a pod and frees its devices.
     pub(crate) fn delete(&mut self, pod: &str) {
         self.pods.remove(pod);
         let key = ObjectKey { namespace: NAMESPACE.to_owned(), name: pod.to_owned() };

@@ -1,4 +1,4 @@
-//! How many pods of a claim fit, node by node.
+//! Counts how many pods with a claim fit, node by node.
 
 use crate::nodes::{fabric, machine};
 use crate::predicted::nodes;
@@ -8,20 +8,20 @@ use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim, Limits, Outcome, allocate, survey};
 use std::collections::BTreeMap;
 
-/// The nodes of one type of machine on one fabric.
+/// The nodes of one machine type on one fabric.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// The type of machine, else the hash of its shape.
+    /// The machine type, otherwise the hash of its shape.
     pub(super) machine: String,
     pub(super) fabric: Option<String>,
     pub(super) nodes: usize,
-    /// Pods that fit beside what is in use.
+    /// Pods that fit in addition to what is in use.
     pub(super) now: usize,
-    /// Pods that would fit with nothing in use.
+    /// Pods that would fit if nothing were in use.
     pub(super) empty: usize,
 }
 
-/// Where pods with this claim fit; nodes that never serve one are left out.
+/// Where pods with this claim fit; leaves out nodes that can never serve one.
 pub(super) fn rooms(view: &ClusterView, claim: &Claim) -> Vec<Room> {
     let now = counts(view, claim, view.inventory().state());
     let empty = counts(view, claim, &AllocatedState::new());
@@ -42,7 +42,8 @@ pub(super) fn rooms(view: &ClusterView, claim: &Claim) -> Vec<Room> {
     rooms.into_values().collect()
 }
 
-/// How many fit on each node where `in_use` is in use. Nodes that are alike are filled once.
+/// The number of pods that fit on each node with these devices in use. Equal nodes are
+/// computed once.
 fn counts<'v>(
     view: &'v ClusterView,
     claim: &Claim,
@@ -60,7 +61,7 @@ fn counts<'v>(
     counts
 }
 
-/// One pod after the other, as the scheduler would place them.
+/// Allocates one pod after the other, as the scheduler would.
 fn filled(view: &ClusterView, node: &str, claim: &Claim, in_use: &AllocatedState) -> usize {
     let (inventory, limits) = (view.inventory(), Limits::steps(STEPS_MAX));
     let mut state = in_use.clone();
@@ -78,10 +79,10 @@ fn filled(view: &ClusterView, node: &str, claim: &Claim, in_use: &AllocatedState
     }
 }
 
-/// The most GPUs that a node has.
+/// The most GPUs of any node, at most 16.
 pub(super) fn most_gpus(view: &ClusterView) -> u32 {
     let gpus = |node: &str| published(view, node).filter(|(role, _)| *role == Role::Gpu).count();
     let most = nodes(view).map(gpus).max().unwrap_or_default();
-    // A claim has at most 32 devices.
+    // A claim has at most 32 devices, so 16 GPUs with a NIC each.
     u32::try_from(most).unwrap_or(u32::MAX).min(16)
 }

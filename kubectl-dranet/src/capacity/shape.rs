@@ -1,4 +1,4 @@
-//! A shape of pods: how many GPUs and NICs, how near.
+//! A pod shape: the numbers of GPUs and NICs, and their alignment level.
 
 use cluster_model::names::annotation;
 use serde_json::{Value, json};
@@ -6,14 +6,14 @@ use std::fmt;
 use std::str::FromStr;
 use topology_graph::Level;
 
-/// What a pod asks for.
+/// The devices that a pod requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodShape {
     /// GPUs.
     pub gpus: u32,
     /// NICs of the whole pod.
     pub nics: u32,
-    /// How near; none: as near as admission can.
+    /// The required level; `None` means as near as admission can plan.
     pub level: Option<Level>,
 }
 
@@ -25,7 +25,7 @@ pub struct PodShape {
 )]
 pub struct PodShapeError(String);
 
-/// What is counted where nobody says what.
+/// The shapes that are counted by default.
 pub(super) const USUAL: [PodShape; 4] = [equal(1), equal(2), equal(4), equal(8)];
 
 const fn equal(number: u32) -> PodShape {
@@ -33,7 +33,7 @@ const fn equal(number: u32) -> PodShape {
 }
 
 impl PodShape {
-    /// A pod that asks for it.
+    /// A pod that requests this shape.
     pub(crate) fn pod(self, namespace: &str) -> Value {
         let mut pod = json!({
             "apiVersion": "v1",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Fields that change without a change.
+/// Fields that change without a meaningful difference.
 const NOISE: [&str; 8] = [
     "resourceVersion",
     "generation",
@@ -15,7 +15,7 @@ const NOISE: [&str; 8] = [
     "renewTime",
 ];
 
-/// A field that has another value.
+/// A field with a different value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     /// `spec.devices[gpu-0].attributes.uuid`.
@@ -30,8 +30,7 @@ impl Change {
     }
 }
 
-/// Every field that differs, in the order of paths. Items of lists with names are compared by
-/// name.
+/// All fields that differ, sorted by path. List items with a name are compared by name.
 pub(super) fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let mut found = Vec::new();
     walk("", before, after, &mut found);
@@ -70,7 +69,7 @@ fn walk(path: &str, before: &Value, after: &Value, found: &mut Vec<Change>) {
     }
 }
 
-/// By what items of lists are told apart.
+/// The name that identifies a list item.
 fn name(item: &Value) -> Option<&str> {
     ["name", "type", "device"].iter().find_map(|key| item[key].as_str())
 }

@@ -1,11 +1,11 @@
-//! Until when a bundle of certificates is good.
+//! Reads the expiry of a bundle of certificates.
 
 use jiff::Timestamp;
 
-/// When the last certificate of a `caBundle`, base64 of PEM, ends.
+/// When the last certificate of a `caBundle` (base64 of PEM) expires.
 ///
 /// # Errors
-/// What it is instead of certificates.
+/// What it contains instead of certificates.
 #[cfg(feature = "live")]
 pub(super) fn last_end(bundle: &str) -> Result<Option<Timestamp>, String> {
     let pem: k8s_openapi::ByteString = serde_json::from_value(bundle.into())
@@ -23,7 +23,7 @@ pub(super) fn last_end(bundle: &str) -> Result<Option<Timestamp>, String> {
     Ok(last)
 }
 
-/// Programs that read files alone parse no certificates.
+/// A build for files only does not parse certificates.
 #[cfg(not(feature = "live"))]
 #[expect(clippy::unnecessary_wraps, reason = "as the other")]
 pub(super) fn last_end(_: &str) -> Result<Option<Timestamp>, String> {

@@ -1,19 +1,20 @@
-//! One thing to mend.
+//! A problem of the cluster that needs fixing.
 
 use admission::lint::Severity;
 use std::collections::BTreeSet;
 
-/// Nodes that a finding names; the others are counted.
+/// The most nodes that a finding names; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// One thing to mend.
+/// A problem that needs fixing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterFinding {
-    /// How bad it is.
+    /// Its severity.
     pub(crate) severity: Severity,
-    /// Which object, or which nodes.
+    /// The object or nodes that have it.
     pub(crate) place: String,
-    /// What is wrong with it, and what to do: the rest of the sentence.
+    /// What is wrong, and what to do. It continues the sentence that starts with the
+    /// place.
     pub(crate) message: String,
 }
 
@@ -26,8 +27,8 @@ impl ClusterFinding {
         Self { severity, place: place.into(), message: message.into() }
     }
 
-    /// One warning on all of these nodes, if there are any: what one of them does, or
-    /// several do.
+    /// A warning about all of these nodes, if there are any. It has a text for one node
+    /// and a text for several.
     pub(super) fn on(
         nodes: &BTreeSet<&str>,
         (does, do_): (&str, &str),

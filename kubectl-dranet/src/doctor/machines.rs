@@ -1,4 +1,4 @@
-//! What each type of machine can serve.
+//! Determines what each machine type can serve.
 
 use super::finding::ClusterFinding;
 use crate::capacity::PodShape;
@@ -14,18 +14,18 @@ use cluster_model::view::ClusterView;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A type of machine with GPUs and NICs of DRA drivers.
+/// A machine type with GPUs and NICs of DRA drivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MachineType {
     pub(crate) name: String,
     pub(crate) nodes: usize,
     pub(crate) gpus: usize,
     pub(crate) nics: usize,
-    /// The join of a pod with one GPU and one NIC, and how near they are; or why there is none.
+    /// The join and nearness for a pod with one GPU and one NIC, or why there is none.
     pub(crate) join: Result<String, String>,
 }
 
-/// The types of the cluster, and what each cannot do.
+/// The machine types of the cluster, and findings about what they cannot serve.
 pub(super) fn examine(
     view: &ClusterView,
     policy: &Policy,
@@ -42,7 +42,7 @@ pub(super) fn examine(
     for ((name, gpus, nics), nodes) in types {
         let Some(first) = nodes.first() else { continue };
         let join = join(first, view, policy)?;
-        // Without the class no machine serves any, which is a finding of its own.
+        // Without the NIC class no machine can serve; that is a separate finding.
         let has_class = view.inventory().class(&policy.nic_class).is_some();
         if let (Err(why), true) = (&join, has_class) {
             let message = format!("serves no pod with one GPU and one aligned NIC: {why}");
@@ -57,7 +57,7 @@ pub(super) fn examine(
     Ok((machines, findings))
 }
 
-/// What admission decides for a pod that only this node may run.
+/// Admission's decision on a pod that can only run on this node.
 fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Result<String, String>> {
     let mut pod = PodShape { gpus: 1, nics: 1, level: None }.pod("default");
     pod["spec"]["affinity"] = only(node);
@@ -67,7 +67,7 @@ fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Resul
             annotations.remove(annotation::GPUS);
         }
     }
-    // It is the machine that is asked about, not the namespace.
+    // Only the machine matters here, not the namespace.
     let policy = Policy { quota_escape: QuotaEscape::Warn, ..policy.clone() };
     Ok(match admit(&pod, view, &policy) {
         Ok(verdict) => match verdict.planned {
@@ -79,7 +79,7 @@ fn join(node: &str, view: &ClusterView, policy: &Policy) -> anyhow::Result<Resul
     })
 }
 
-/// The extended resource by which pods ask for the GPUs of a node.
+/// The extended resource with which pods request the GPUs of a node.
 fn resource(node: &str, view: &ClusterView) -> Option<&'static str> {
     let mut gpus = published(view, node).filter(|(role, _)| *role == Role::Gpu);
     let (_, gpu) = gpus.next()?;
@@ -87,7 +87,7 @@ fn resource(node: &str, view: &ClusterView) -> Option<&'static str> {
     driver.extended_resources.first().copied()
 }
 
-/// The affinity to one node by its name.
+/// A node affinity to one node, by name.
 fn only(node: &str) -> Value {
     json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{ "matchFields": [

@@ -1,5 +1,6 @@
-//! The smallest changes that would let a pod run. Each is tried: those of annotations by
-//! admission and the allocator, those of claims and of what is in use by the allocator.
+//! The smallest changes that would let a pod run. Each is verified: changes of
+//! annotations by admission and the allocator, changes of claims and of devices in use by
+//! the allocator.
 
 use super::devices::Outcomes;
 use crate::moves::{Move, fewest};
@@ -15,15 +16,15 @@ use serde_json::Value;
 use std::fmt;
 use topology_graph::Level;
 
-/// Changes that are told.
-const TOLD: usize = 5;
+/// The most changes that are shown.
+const SHOWN_MAX: usize = 5;
 
 /// A change that would let the pod run.
 #[derive(Debug)]
 pub(super) struct Change {
     /// What to change.
     pub(super) text: String,
-    /// How many nodes it would fit on then.
+    /// The number of nodes that the pod would then fit on.
     pub(super) nodes: usize,
 }
 
@@ -34,7 +35,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The changes that would do, the smallest first.
+/// Changes that would let the pod run, smallest first.
 pub(super) fn smallest(
     pod: &Value,
     view: &ClusterView,
@@ -46,16 +47,16 @@ pub(super) fn smallest(
         && pod["spec"]["resourceClaims"].as_array().is_none_or(Vec::is_empty);
     let mut found: Vec<Change> = of_use(view, nodes, claims).into_iter().collect();
     if is_annotated {
-        // Nobody edits the claim that admission writes.
+        // Users do not edit the claim that admission writes, only annotations.
         found.extend(of_annotations(pod, view, policy, nodes)?);
     } else {
         found.extend(of_claims(outcomes));
     }
-    found.truncate(TOLD);
+    found.truncate(SHOWN_MAX);
     Ok(found)
 }
 
-/// What would have to be free, on the node where that is least.
+/// What would have to be freed, on the node where that is least.
 fn of_use(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Option<Change> {
     let Move { node, claims } = fewest(view, nodes.iter().copied(), claims)?;
     let noun = if claims.len() == 1 { "this claim gives" } else { "these claims give" };
@@ -63,7 +64,7 @@ fn of_use(view: &ClusterView, nodes: &[&str], claims: &[Claim]) -> Option<Change
     Some(Change { text, nodes: 1 })
 }
 
-/// What the claims could ask instead.
+/// Weaker requests that the claims could make.
 fn of_claims(outcomes: &Outcomes) -> Vec<Change> {
     let mut found: Vec<(&Relaxation, usize)> = Vec::new();
     for group in &outcomes.groups {
@@ -91,7 +92,8 @@ fn of_claims(outcomes: &Outcomes) -> Vec<Change> {
     found.into_iter().map(change).collect()
 }
 
-/// Annotations that ask for less: of each the nearest to what is asked.
+/// Annotations with weaker requests, for each annotation the one nearest to the current
+/// value.
 fn of_annotations(
     pod: &Value,
     view: &ClusterView,
@@ -113,7 +115,7 @@ fn of_annotations(
     Ok(found)
 }
 
-/// Values to try instead, in order.
+/// Alternative values to try, in order.
 fn edits(annotations: &Value) -> Vec<(&'static str, Vec<String>)> {
     let of = |key: &str| annotations[key].as_str().unwrap_or_default();
     let mut edits = Vec::new();
@@ -131,7 +133,7 @@ fn edits(annotations: &Value) -> Vec<(&'static str, Vec<String>)> {
     edits
 }
 
-/// On how many of these nodes a pod that admission would let in fits.
+/// The number of these nodes that the pod fits on, if admission admits it.
 fn fits(pod: &Value, view: &ClusterView, policy: &Policy, nodes: &[&str]) -> anyhow::Result<usize> {
     let Ok(verdict) = admit(pod, view, policy) else { return Ok(0) };
     let Some(planned) = verdict.planned else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! The graphs of all shapes of a cluster in one document.
+//! The topologies of all shapes of a cluster in one document.
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use topology_graph::{Format, NodeTopology, ShapeHash, Theme, Topology, svg};
 
-/// Pixels between two pictures, and above each for its name.
+/// Pixels between two pictures, and above each picture for its title.
 const GAP: u32 = 24;
-/// Pixels of a name.
+/// Font size of a title in pixels.
 const LETTER: u32 = 16;
 
 type Shapes<'v> = BTreeMap<ShapeHash, Vec<&'v NodeTopology>>;
@@ -21,7 +21,7 @@ fn first(nodes: &[&NodeTopology]) -> anyhow::Result<Topology> {
     Ok(Topology::from_spec(&nodes.first().context("a shape has a node")?.spec)?)
 }
 
-/// A list of shapes, each with its nodes and the graph of the first.
+/// All shapes with their nodes and the topology of the first node.
 pub(super) fn json(shapes: &Shapes<'_>) -> anyhow::Result<String> {
     let shape = |(shape, nodes): (&ShapeHash, &Vec<&NodeTopology>)| {
         let graph: Value = serde_json::from_str(&Format::Json.render(&first(nodes)?))?;
@@ -31,7 +31,7 @@ pub(super) fn json(shapes: &Shapes<'_>) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&json!({ "shapes": all? }))? + "\n")
 }
 
-/// The pictures of all shapes below each other, each with how many nodes have it.
+/// The pictures of all shapes, one below the other, with the number of nodes of each.
 pub(super) fn pictures(shapes: &Shapes<'_>, theme: Theme) -> anyhow::Result<String> {
     let (mut inner, mut width, mut height) = (String::new(), 0, 0);
     for (shape, nodes) in shapes {
@@ -56,7 +56,7 @@ pub(super) fn pictures(shapes: &Shapes<'_>, theme: Theme) -> anyhow::Result<Stri
     ))
 }
 
-/// A side of a picture, of its outer element.
+/// The width or height of a picture's outer element.
 fn size(picture: &str, side: &str) -> Option<u32> {
     let (_, rest) = picture.split_once(&format!(" {side}=\""))?;
     rest.split_once('"')?.0.parse().ok()

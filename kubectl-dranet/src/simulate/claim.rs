@@ -1,4 +1,4 @@
-//! Claims as they are once their pod is bound.
+//! Claims as they are after their pod was bound.
 
 use cluster_model::predict::OpenClaim;
 use cluster_model::view::{ClusterView, ObjectKey};
@@ -9,11 +9,11 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Instead of the random id of a share of a device.
+/// Replaces the random ID of a device share.
 const SHARE: &str = "simulated";
 
-/// The name of a claim; of one that is made from the template of an entry of the pod, one that is
-/// free.
+/// The name of a claim. For a claim that is created from a template in the pod, a free
+/// name.
 pub(super) fn name(
     view: &ClusterView,
     pod: &Pod,
@@ -30,7 +30,7 @@ pub(super) fn name(
     key
 }
 
-/// The claim of this name with its devices, which the pod uses.
+/// The claim of this name with its allocated devices, reserved for the pod.
 pub(super) fn allocated(
     view: &ClusterView,
     pod: &Pod,

@@ -1,5 +1,5 @@
-//! Names that tell whose cluster it is, replaced: each by the same text everywhere, and in the
-//! same order, so that decisions stay as they are.
+//! Masks names that identify the cluster's owner: each is replaced by the same text
+//! everywhere. The sort order is kept, so that decisions stay the same.
 
 use cluster_model::names::{ADMISSION_NAMESPACE, annotation, label};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// Namespaces that every cluster has.
 const KNOWN_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", ADMISSION_NAMESPACE];
 
-/// Labels and annotations of these domains say what a machine or a pod is, not whose.
+/// Domains of labels and annotations that describe a machine or a pod, not its owner.
 const KNOWN_DOMAINS: [&str; 8] = [
     annotation::DOMAIN,
     "topology.dranet.io/",
@@ -21,22 +21,23 @@ const KNOWN_DOMAINS: [&str; 8] = [
     "feature.node.kubernetes.io/",
 ];
 
-/// Between the parts of a text.
+/// Characters between the parts of a text.
 const SEPARATORS: [char; 4] = ['/', ',', '"', '\''];
 
-/// Fields whose values are labels, or must equal them.
+/// Fields with label values, or with values that must equal them.
 const LABEL_FIELDS: [&str; 4] = ["labels", "annotations", "matchLabels", "nodeSelector"];
 
-/// What each text becomes.
+/// The replacement of each text.
 #[derive(Debug)]
 pub(super) struct Masked {
-    /// Names and addresses, wherever they are.
+    /// Names and addresses, which are replaced everywhere.
     names: HashMap<String, String>,
-    /// Values of labels, among labels and selectors only: `true` is a value, too.
+    /// Label values, which are replaced only in labels and selectors: a value may be a
+    /// common word such as `true`.
     values: HashMap<String, String>,
 }
 
-/// Texts to be replaced, by what they are.
+/// Texts to replace, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     names: BTreeMap<&'static str, BTreeSet<String>>,
@@ -56,17 +57,17 @@ impl Masked {
         Self { names, values: values.collect() }
     }
 
-    /// The text, or what it becomes.
+    /// The text, or its replacement.
     pub(super) fn text(&self, text: &str) -> String {
         self.other(text).unwrap_or_else(|| text.to_owned())
     }
 
-    /// What a text becomes; none of most.
+    /// The replacement of a text; `None` if it contains nothing to replace.
     fn other(&self, text: &str) -> Option<String> {
         if let Some(other) = self.names.get(text) {
             return Some(other.clone());
         }
-        // Lists of addresses, `namespace/name`, literals of CEL expressions.
+        // Lists of addresses, `namespace/name`, literals in CEL expressions.
         let mut out: Option<String> = None;
         let (mut copied, mut at) = (0, 0);
         for token in text.split(SEPARATORS) {
@@ -85,7 +86,7 @@ impl Masked {
         out
     }
 
-    /// Replaces the texts of an object.
+    /// Replaces the texts in an object.
     pub(super) fn apply(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -123,13 +124,13 @@ impl Masked {
     }
 }
 
-/// Whether a label says what something is, not whose.
+/// Whether a label describes an object and not its owner.
 fn is_known(key: &str) -> bool {
     key != label::FABRIC_GROUP && KNOWN_DOMAINS.iter().any(|domain| key.starts_with(domain))
 }
 
-/// Leaves out what tells whose cluster it is and no command reads, and of images whose registry
-/// they are in.
+/// Removes fields that identify the owner and that no command reads, and the registries
+/// of images.
 pub(super) fn scrub(object: &mut Value) {
     for (field, names) in [
         ("metadata", &["generateName"][..]),
@@ -169,7 +170,7 @@ impl Names {
         }
     }
 
-    /// Adds those of an object.
+    /// Adds the names in an object.
     pub(super) fn of_object(&mut self, object: &Value) {
         let metadata = &object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
@@ -204,7 +205,7 @@ impl Names {
         self.of_texts(object);
     }
 
-    /// Addresses and UUIDs wherever they are.
+    /// Adds addresses and UUIDs anywhere in a value.
     fn of_texts(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
@@ -221,9 +222,9 @@ impl Names {
     }
 }
 
-/// What kind of address a text is.
+/// The kind of address that a text is.
 fn address(text: &str) -> Option<&'static str> {
-    // Most texts of a cluster are neither.
+    // Fast path: most texts are neither.
     if !text.contains(['.', ':', '-']) {
         return None;
     }
@@ -249,7 +250,7 @@ fn address(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Of the same form, and in the same order.
+/// A replacement with the same format that keeps the sort order.
 fn replacement(kind: &str, number: usize) -> String {
     let [.., a, b, c] = number.to_be_bytes();
     match kind {
@@ -257,7 +258,7 @@ fn replacement(kind: &str, number: usize) -> String {
         "guid" => format!("0000:0000:{a:04x}:{b:02x}{c:02x}"),
         "uuid" => format!("00000000-0000-0000-0000-{number:012x}"),
         "gpu" => format!("GPU-00000000-0000-0000-0000-{number:012x}"),
-        // The addresses for benchmarks (RFC 2544) and for documentation (RFC 3849).
+        // The address ranges for benchmarks (RFC 2544) and for documentation (RFC 3849).
         "ipv4" => format!("198.{}.{b}.{c}", 18 + (a & 1)),
         "ipv6" => format!("2001:db8::{a:x}:{b:02x}{c:02x}"),
         kind => format!("{kind}-{number:06}"),

@@ -1,26 +1,27 @@
-//! The pods that the objects of a file are, or that controllers would make of them.
+//! Reads the pods in a file's objects, including those that controllers would create from
+//! them.
 
 use serde_json::{Map, Value};
 
-/// A pod, or what a controller would make pods of.
+/// A pod, or pods that a controller would create.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Subject {
     /// The pod.
     pub(crate) pod: Value,
-    /// Where it is from, for a person: `Job train, worker`.
+    /// Its origin in user-facing words: `Job train, worker`.
     pub(crate) origin: String,
-    /// How many such pods there are at a time: `replicas`, `parallelism`.
+    /// How many such pods exist at a time: `replicas`, `parallelism`.
     pub(crate) count: u64,
 }
 
 impl Subject {
-    /// One pod.
+    /// A single pod.
     pub(super) fn one(pod: Value, origin: String) -> Self {
         Self { pod, origin, count: 1 }
     }
 }
 
-/// The pod that an object is, or those that its controller would make.
+/// The pod that an object is, or those that its controller would create.
 pub(super) fn of_object(object: &Value) -> Vec<Subject> {
     let kind = object["kind"].as_str().unwrap_or("?");
     let name = object["metadata"]["name"].as_str().unwrap_or("without a name");
@@ -40,15 +41,15 @@ pub(super) fn of_object(object: &Value) -> Vec<Subject> {
 
 /// A pod template within an object.
 struct PodTemplate<'o> {
-    /// The names on the way that tell it from the others.
+    /// The names on the path that distinguish it from other templates.
     path: String,
-    /// How many pods are made of it.
+    /// How many pods are created from it.
     count: u64,
     object: &'o Value,
 }
 
-/// Every value below that has `spec.containers`: a pod template, whatever the kind around
-/// it. `count` is how many there are of the value.
+/// Finds every value with `spec.containers`: a pod template, whatever the kind around it.
+/// `count` is the number of copies of the value.
 fn templates<'o>(
     value: &'o Value,
     (path, count): (&mut Vec<String>, u64),
@@ -62,7 +63,7 @@ fn templates<'o>(
     match value {
         Value::Object(fields) => {
             for (key, below) in fields {
-                // What every kind has says nothing.
+                // Keys that every kind has distinguish nothing.
                 let tells = !matches!(
                     key.as_str(),
                     "spec" | "template" | "jobTemplate" | "leaderWorkerTemplate"
@@ -90,8 +91,8 @@ fn templates<'o>(
     }
 }
 
-/// How many an object has of what is in it: `replicas` of most kinds, `parallelism` of a Job,
-/// which never runs more pods than are left to complete.
+/// The number of copies of an object's content: `replicas` for most kinds, `parallelism`
+/// for a Job, which never runs more pods than are left to complete.
 fn times(object: &Value) -> u64 {
     let number = |key: &str| object[key].as_u64();
     let at_a_time = number("parallelism").map(|at_a_time| {
@@ -100,14 +101,14 @@ fn times(object: &Value) -> u64 {
     number("replicas").or(at_a_time).unwrap_or(1)
 }
 
-/// How many workers each group of a `LeaderWorkerSet` has: `size` counts the leader, whose template
-/// is the workers' where it has none.
+/// The number of workers per group of a `LeaderWorkerSet`: `size` includes the leader,
+/// which uses the workers' template if it has none of its own.
 fn workers(group: &Value) -> u64 {
     let size = group["size"].as_u64().unwrap_or(1);
     if group["leaderTemplate"].is_object() { size.saturating_sub(1) } else { size }
 }
 
-/// The pod of a template.
+/// The pod that is created from a template.
 fn pod_of(template: &Value, owner: &Value, path: &str) -> Value {
     let mut metadata = match &template["metadata"] {
         Value::Object(metadata) => metadata.clone(),

@@ -1,5 +1,5 @@
-//! Whether the NICs of a pod can read and write the memory of its GPUs, by what node-driver
-//! publishes of ports, IOMMU and the GPU's driver.
+//! Checks whether the NICs of a pod can read and write the memory of its GPUs, from what
+//! node-driver publishes about ports, IOMMU and the GPU's driver.
 
 use super::{NamedPair, Verified};
 use crate::doctor::gpu_direct::remedy;
@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use topology_graph::{Gdr, NodeTopology, PciAddress, Topology};
 
-/// What is known of one pair.
+/// The result for one pair.
 pub(super) struct GpuDirect {
     verdict: Gdr,
-    /// What it rests on.
+    /// The facts behind the verdict.
     evidence: String,
 }
 
@@ -51,8 +51,8 @@ fn of_pair(graph: &Topology, object: &NodeTopology, pair: &NamedPair) -> GpuDire
 }
 
 impl GpuDirect {
-    /// Whether something stands against it.
-    pub(super) fn is_stopped(&self) -> bool {
+    /// Whether something blocks it.
+    pub(super) fn is_blocked(&self) -> bool {
         remedy(self.verdict).is_some()
     }
 
@@ -67,13 +67,13 @@ impl GpuDirect {
     }
 }
 
-/// The verdicts of all pairs, and for each that stops something why and what to do.
+/// The verdicts of all pairs, and for each one that is blocked the reason and what to do.
 pub(super) fn person(verified: &[Verified]) -> anyhow::Result<String> {
     let (mut rows, mut stopped) = (Vec::new(), BTreeSet::new());
     for pod in verified {
         for pair in &pod.pairs {
             let Some(known) = &pair.gpu_direct else { continue };
-            stopped.extend(known.is_stopped().then_some(known.verdict));
+            stopped.extend(known.is_blocked().then_some(known.verdict));
             rows.push(vec![
                 pod.pod.clone(),
                 pair.gpu.clone(),

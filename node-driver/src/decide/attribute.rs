@@ -1,9 +1,8 @@
-//! Values that the API server takes for device attributes.
+//! Device attribute values that the API server accepts.
 //!
-//! The limits of `resource.k8s.io/v1` are kept by construction: a text is
-//! never empty and never over 64 bytes, a number never below zero, so that one
-//! odd value cannot make the server refuse a whole slice. What an attribute
-//! means and which device has it is not decided here.
+//! The types enforce the limits of `resource.k8s.io/v1`: a text has 1 to 64 bytes, a
+//! number is never negative. One odd value can therefore never make the server reject a
+//! whole slice. This module does not decide which device has which attribute.
 
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 use serde::{Deserialize, Serialize};
@@ -27,8 +26,8 @@ pub struct Text(String);
 pub struct EmptyTextError;
 
 impl Text {
-    /// The text, cut at a character boundary where it is too long; `None`
-    /// where nothing is left of it.
+    /// Trims the text and cuts it to 64 bytes at a character boundary; `None` if nothing
+    /// is left.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         let cut = text[..text.floor_char_boundary(MAX_TEXT_BYTES)].trim_end();
@@ -66,14 +65,14 @@ impl From<Text> for String {
 pub enum Value {
     /// Yes or no.
     Bool(bool),
-    /// A number; what the kernel reports as −1 is no value at all.
+    /// A number. The kernel's −1 means "no value" and is never published.
     Int(u32),
     /// A text.
     Text(Text),
 }
 
 impl Value {
-    /// The text as a value, if anything is left of it.
+    /// Returns the text as a value; `None` if it is empty after trimming.
     pub fn text(text: &str) -> Option<Self> {
         Text::new(text).map(Self::Text)
     }

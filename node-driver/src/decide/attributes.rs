@@ -1,10 +1,10 @@
-//! Which attributes a NIC has: the decision, as one table per link type.
+//! Decides which attributes a NIC has: one table per link type.
 //!
-//! Pure. Upstream DRANET's names and values are unchanged, so that templates
-//! written for it go on working; the standard attributes, the joins with the
-//! GPU drivers that are present and our own come on top. One attribute's
-//! presence never depends on another's, and the table is the same for every
-//! device of a type, so that what a claim may rely on can be read here.
+//! Pure. Names and values of upstream DRANET are unchanged, so that templates written for
+//! it keep working. The standard attributes, the join attributes of the GPU drivers that
+//! are present and our own attributes are added. No attribute's presence depends on
+//! another's, and the table is the same for every device of a type, so these tables show
+//! what a claim can rely on.
 
 mod ethernet;
 mod infiniband;
@@ -26,24 +26,25 @@ pub(crate) struct Slot {
     value: fn(&Nic<'_>, &Machine<'_>) -> Option<Value>,
 }
 
-/// What a NIC's attributes depend on beside the NIC itself.
+/// Facts about the machine that a NIC's attributes depend on.
 #[derive(Debug)]
 pub struct Machine<'a> {
     topology: &'a Topology,
     cloud: &'a CloudMetadata,
-    /// The driver of the GPUs that are present; of several, the first one known:
-    /// a table has room for the joins of one.
+    /// The driver of the GPUs that are present. If there are several, the first known
+    /// one: a table has room for the join attributes of one driver.
     gpu_driver: Option<&'static GpuDriver>,
     /// Driver and UUID of the GPU that the graph pairs with a NIC.
     partners: BTreeMap<PciAddress, (&'static GpuDriver, &'a str)>,
-    /// The switch of each NIC that hangs off one.
+    /// The PCIe switch above each NIC that has one.
     switches: BTreeMap<PciAddress, String>,
-    /// The number of each physical NIC among those of its type.
+    /// The rail number of each physical NIC, counted per link type.
     rails: BTreeMap<PciAddress, u32>,
 }
 
 impl<'a> Machine<'a> {
-    /// The machine of a graph and of these NICs.
+    /// Collects the machine's facts from the topology, the cloud's metadata and these
+    /// NICs.
     pub fn new(topology: &'a Topology, cloud: &'a CloudMetadata, nics: &[Nic<'_>]) -> Self {
         let present =
             |driver: &&GpuDriver| topology.gpus().iter().any(|gpu| gpu.vendor == driver.pci_vendor);
@@ -57,8 +58,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The NUMA node of a NIC's CPUs, from the graph: firmware, or what is known
-    /// of the virtual machine's size.
+    /// The NUMA node of a NIC in the topology: from firmware, or from what is known about
+    /// the VM size.
     fn numa(&self, nic: &Nic<'_>) -> Option<NumaNode> {
         self.topology.nic(nic.address()?)?.numa
     }
@@ -78,8 +79,8 @@ fn switches(topology: &Topology) -> BTreeMap<PciAddress, String> {
     cells.flat_map(|cell| cell.nics.into_iter().map(move |nic| (nic, cell.key.clone()))).collect()
 }
 
-/// Numbers the NICs with verbs of each type from 0; a virtual function has the
-/// number of its physical function.
+/// Numbers the NICs with verbs from 0, each link type separately. A virtual function has
+/// the number of its physical function.
 fn rails(nics: &[Nic<'_>]) -> BTreeMap<PciAddress, u32> {
     let mut next: BTreeMap<LinkType, u32> = BTreeMap::new();
     let mut rails = BTreeMap::new();
@@ -99,7 +100,7 @@ fn rails(nics: &[Nic<'_>]) -> BTreeMap<PciAddress, u32> {
     rails
 }
 
-/// The devices of a machine as the API server takes them.
+/// The devices of a machine, in the API's form.
 pub fn devices(nics: &[Nic<'_>], machine: &Machine<'_>) -> Vec<Device> {
     nics.iter().map(|nic| device(nic, machine)).collect()
 }
@@ -132,7 +133,7 @@ fn table(link_type: LinkType) -> &'static [Slot] {
     }
 }
 
-/// What a claim can hold equal, or tell apart, between this NIC and the GPUs.
+/// Attributes with which a claim can match this NIC to GPUs or tell it apart from them.
 fn joins(nic: &Nic<'_>, machine: &Machine<'_>) -> Attributes {
     let mut joins = Attributes::new();
     let (Some(driver), Some(address)) = (machine.gpu_driver, nic.address()) else { return joins };

@@ -1,22 +1,22 @@
-//! The network within which the machine's NICs reach those of others: what the cloud
-//! says, else the InfiniBand subnet.
+//! The fabric on which the machine's NICs reach those of other machines: from the cloud's
+//! metadata, otherwise the InfiniBand subnet.
 
 use crate::decide::attribute::Text;
 use crate::facts::cloud::CloudMetadata;
 use std::collections::BTreeSet;
 use topology_graph::{LinkLayer, PortState, RdmaPort, Snapshot, SubnetPrefix};
 
-/// Before the prefix of a subnet, so that nobody takes it for a group of a cloud.
+/// Prefix for InfiniBand subnets, so that nobody mistakes one for a cloud's group.
 const SUBNET: &str = "ib-";
 
-/// The fabric's name; `None` where nothing tells it from others.
+/// The fabric's name; `None` if nothing distinguishes it from other fabrics.
 pub(crate) fn fabric(snapshot: &Snapshot, cloud: &CloudMetadata) -> Option<Text> {
     let subnet = || Text::new(&format!("{SUBNET}{}", subnet(snapshot)?));
     cloud.fabric().cloned().or_else(subnet)
 }
 
-/// The one subnet of the InfiniBand ports. None where they are on several, as then
-/// nobody knows by which of them jobs talk, or where an active one has the default
+/// The one subnet of the InfiniBand ports. `None` if the ports are on several subnets,
+/// because then nobody knows which one jobs use, and if an active port has the default
 /// prefix. A port that is down keeps the prefix that it was given.
 fn subnet(snapshot: &Snapshot) -> Option<SubnetPrefix> {
     let ports = snapshot.rdma.iter().flat_map(|device| &device.ports);

@@ -1,8 +1,8 @@
-//! What is wrong with the NICs of a node: a problem comes at once and goes only
-//! when its cause has stayed away. Pure; time is an argument.
+//! Decides which problems a node's NICs have. A problem appears at once and disappears
+//! only after its cause has been absent for a while. Pure; time is an argument.
 //!
-//! Of ports only those of InfiniBand count. An Ethernet port is down as long as
-//! nobody sets its interface up, which is the pod's business.
+//! Only InfiniBand ports count. An Ethernet port is down until somebody sets its
+//! interface up, which is the pod's task.
 
 mod signal;
 pub mod taint;
@@ -15,35 +15,35 @@ use std::time::Instant;
 /// What can be wrong with a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Problem {
-    /// No port carries data, or none has for long enough.
+    /// No port is up, or none has been up for long enough.
     PortDown,
-    /// Its port goes down again and again.
+    /// A port goes down repeatedly.
     PortFlapping,
-    /// Its `PCIe` link is slower or narrower than the function could.
+    /// The `PCIe` link is slower or narrower than the function supports.
     LinkDegraded,
-    /// Its RDMA device does not answer the kernel.
+    /// The RDMA device does not answer the kernel.
     Unresponsive,
-    /// A pod has it, and the machine has it no more.
+    /// A pod has the device, but the machine no longer has it.
     Gone,
 }
 
 /// The problems of each NIC that has any, by device name.
 pub type Problems = BTreeMap<String, BTreeSet<Problem>>;
 
-/// What is seen of one NIC now; nothing where the machine does not tell.
+/// What is observed of one NIC now. Unknown values are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vitals {
     /// Whether a port is up.
     pub port_up: Option<bool>,
-    /// Whether the link runs below what it could.
+    /// Whether the `PCIe` link runs below its capability.
     pub link_degraded: Option<bool>,
-    /// Whether its RDMA device does not answer.
+    /// Whether the RDMA device does not answer.
     pub unresponsive: bool,
     /// Whether the device is gone although a pod has it.
     pub gone: bool,
 }
 
-/// What was seen of the NICs of a node by device name.
+/// Health history of a node's NICs, by device name.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     nics: BTreeMap<String, Nic>,
@@ -58,11 +58,11 @@ struct Nic {
 }
 
 impl Problem {
-    /// All of them.
+    /// All problems.
     pub const ALL: [Self; 5] =
         [Self::PortDown, Self::PortFlapping, Self::LinkDegraded, Self::Unresponsive, Self::Gone];
 
-    /// The word for it, in metrics and after `dranet.io/` in taints.
+    /// The problem's name in metrics and, after `dranet.io/`, in taint keys.
     pub fn word(self) -> &'static str {
         match self {
             Self::PortDown => "port-down",
@@ -81,7 +81,7 @@ impl fmt::Display for Problem {
 }
 
 impl Health {
-    /// Takes in what is seen now; forgets NICs that nothing is seen of.
+    /// Records what is observed now; forgets NICs that are not in `seen`.
     pub fn observe(&mut self, seen: &BTreeMap<String, Vitals>, now: Instant) {
         self.nics.retain(|device, _| seen.contains_key(device));
         for (device, vitals) in seen {
@@ -93,20 +93,20 @@ impl Health {
         }
     }
 
-    /// What is wrong now.
+    /// The problems that NICs have now.
     pub fn problems(&self, now: Instant) -> Problems {
         let of = |(device, nic): (&String, &Nic)| (device.clone(), nic.problems(now));
         self.nics.iter().map(of).filter(|(_, problems)| !problems.is_empty()).collect()
     }
 
-    /// When a problem will go without anything being heard.
+    /// When a problem will disappear without a further observation.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         let signals = self.nics.values().flat_map(|nic| nic.port.iter().chain(&nic.link));
         signals.filter_map(|signal| signal.next_change(now)).min()
     }
 }
 
-/// What is not told any more is not held against anybody.
+/// An unknown value ends the signal, so that its history does not count against the NIC.
 fn observe(signal: &mut Option<Signal>, is_bad: Option<bool>, now: Instant) {
     match (signal.as_mut(), is_bad) {
         (Some(signal), Some(is_bad)) => signal.observe(is_bad, now),

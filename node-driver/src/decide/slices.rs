@@ -1,10 +1,10 @@
-//! From the devices of a node to what must be written so that the server's
-//! ResourceSlices say the same. Pure: what is there comes in, a plan goes out.
+//! Compares a node's devices with the server's ResourceSlices and plans the writes that
+//! make them equal. Pure: existing slices in, a plan out.
 //!
-//! Follows `resourceslice/resourceslicecontroller.go` of Kubernetes 1.37: slices
-//! are told apart by the index in their name; one changed slice keeps the pool's
-//! generation, anything more raises it in all of them; what has no place in the
-//! pool is deleted first.
+//! Follows `resourceslice/resourceslicecontroller.go` of Kubernetes 1.37. The index in a
+//! slice's name identifies it. One changed slice keeps the pool's generation; any larger
+//! change raises it in all slices. Slices that do not belong to the pool are deleted
+//! first.
 
 use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
@@ -14,49 +14,50 @@ use k8s_openapi::api::resource::v1::{
 use kube::api::ObjectMeta;
 use std::collections::BTreeMap;
 
-/// Devices per slice: the API server's limit where a device carries taints,
-/// kept always so that a taint never moves a device to another slice.
+/// Devices per slice. This is the API server's limit for slices with tainted devices; it
+/// always applies, so that a taint never moves a device to another slice.
 pub const DEVICES_PER_SLICE: usize = 64;
 
-/// Answers that are remembered, the latest first: more than slices of a node.
+/// How many answers with dropped fields are remembered, latest first: more than a node
+/// has slices.
 const MAX_DROPPED: usize = 16;
 
-/// What to write, in this order.
+/// The writes, in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlicePlan {
-    /// Names of slices that have no place in the pool.
+    /// Names of slices that do not belong to the pool.
     pub delete: Vec<String>,
-    /// Slices that are there and say something else.
+    /// Slices that exist with other content.
     pub update: Vec<ResourceSlice>,
-    /// Slices that are not there.
+    /// Slices that do not exist yet.
     pub create: Vec<ResourceSlice>,
 }
 
 impl SlicePlan {
-    /// How many requests it takes.
+    /// The number of requests.
     pub fn writes(&self) -> usize {
         self.delete.len() + self.update.len() + self.create.len()
     }
 }
 
-/// What this process knows of the pool from its own looks and writes.
+/// What this process knows about the pool from its own reads and writes.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// The highest generation of the pool, so that a pool whose slices someone
-    /// deleted does not start again from 1.
+    /// The pool's highest generation. It survives the deletion of slices by others, so
+    /// that the pool does not start again from 1.
     generation: i64,
-    /// What was sent and what came back, where a server dropped fields that it
-    /// does not know: the same sent again would be dropped again.
+    /// Pairs of spec sent and spec stored, for servers that dropped fields they do not
+    /// know. Sending the same spec again would change nothing.
     dropped: Vec<(ResourceSliceSpec, ResourceSliceSpec)>,
 }
 
 impl Memory {
-    /// Takes in what is there.
+    /// Records the slices that exist.
     pub fn saw(&mut self, node: &NodeIdentity, existing: &[ResourceSlice]) {
         self.generation = self.generation.max(highest_generation(existing, node));
     }
 
-    /// Takes in a write and its answer; whether the server dropped anything.
+    /// Records a write and its answer. Returns whether the server dropped a field.
     pub fn wrote(&mut self, sent: &ResourceSliceSpec, kept: &ResourceSliceSpec) -> bool {
         self.generation = self.generation.max(sent.pool.generation);
         let (sent, kept) = (normal(sent), normal(kept));
@@ -86,8 +87,9 @@ pub fn plan(
     let wanted = wanted(node, devices);
     let (mut matched, delete) = match_by_index(node, existing, wanted.len());
     let highest = highest_generation(existing, node).max(memory.generation);
-    let differs =
-        |index: &usize, slice: &&ResourceSlice| !says(slice, &wanted[*index], highest, memory);
+    let differs = |index: &usize, slice: &&ResourceSlice| {
+        !is_up_to_date(slice, &wanted[*index], highest, memory)
+    };
     let changes = matched.iter().filter(|(index, slice)| differs(index, slice)).count();
     let missing = wanted.len() - matched.len();
     let generation = match (missing, changes) {
@@ -98,7 +100,7 @@ pub fn plan(
     for (index, mut slice) in wanted.into_iter().enumerate() {
         slice.spec.pool.generation = generation;
         match matched.remove(&index) {
-            Some(there) if says(there, &slice, generation, memory) => {}
+            Some(there) if is_up_to_date(there, &slice, generation, memory) => {}
             Some(there) => plan.update.push(rewritten(there, slice)),
             None => plan.create.push(slice),
         }
@@ -106,8 +108,8 @@ pub fn plan(
     plan
 }
 
-/// The slices that the devices need, generation left open. A node without
-/// devices has one empty slice: "nothing here", which differs from not knowing.
+/// The slices for these devices, without a generation. A node without devices has one
+/// empty slice, which says "no devices" and not "unknown".
 fn wanted(node: &NodeIdentity, devices: &[Device]) -> Vec<ResourceSlice> {
     let count = devices.len().div_ceil(DEVICES_PER_SLICE).max(1);
     let chunk = |index: usize| {
@@ -140,9 +142,9 @@ fn slice(node: &NodeIdentity, index: usize, count: usize, devices: Vec<Device>) 
     }
 }
 
-/// The slices that have a place, by index, and the names of the others. Of two
-/// with one index the first by name stays; a slice of another pool has no place,
-/// because a slice's pool can never be changed.
+/// Returns the existing slices by index, and the names of those to delete. If two have
+/// the same index, the first by name stays. A slice of another pool is deleted, because a
+/// slice's pool is immutable.
 fn match_by_index<'a>(
     node: &NodeIdentity,
     existing: &'a [ResourceSlice],
@@ -178,8 +180,13 @@ fn highest_generation(existing: &[ResourceSlice], node: &NodeIdentity) -> i64 {
     ours.map(|pool| pool.generation).max().unwrap_or(0)
 }
 
-/// Whether the server's slice says what the wanted one does, at a generation.
-fn says(there: &ResourceSlice, wanted: &ResourceSlice, generation: i64, memory: &Memory) -> bool {
+/// Whether the server's slice equals the wanted one at this generation.
+fn is_up_to_date(
+    there: &ResourceSlice,
+    wanted: &ResourceSlice,
+    generation: i64,
+    memory: &Memory,
+) -> bool {
     let owners =
         |slice: &ResourceSlice| slice.metadata.owner_references.clone().unwrap_or_default();
     let mut spec = wanted.spec.clone();
@@ -188,8 +195,8 @@ fn says(there: &ResourceSlice, wanted: &ResourceSlice, generation: i64, memory: 
         && (normal(&there.spec) == normal(&spec) || memory.is_all_that_is_kept(&there.spec, &spec))
 }
 
-/// The spec as far as it is the driver's to say: an empty list is none, and when
-/// a taint was added the server says.
+/// Normalizes a spec for comparison: an empty list equals an absent one, and the server
+/// sets the time of a taint.
 fn normal(spec: &ResourceSliceSpec) -> ResourceSliceSpec {
     let mut spec = spec.clone();
     spec.devices = spec.devices.filter(|devices| !devices.is_empty());
@@ -201,8 +208,8 @@ fn normal(spec: &ResourceSliceSpec) -> ResourceSliceSpec {
     spec
 }
 
-/// What the server has, made to say what is wanted. Its name and resource
-/// version stay, so that the server refuses if it has changed since.
+/// The server's slice with the wanted content. It keeps its name and resource version, so
+/// that the server refuses the update if the slice has changed meanwhile.
 fn rewritten(there: &ResourceSlice, wanted: ResourceSlice) -> ResourceSlice {
     let mut slice = there.clone();
     slice.metadata.owner_references = wanted.metadata.owner_references;
@@ -212,7 +219,7 @@ fn rewritten(there: &ResourceSlice, wanted: ResourceSlice) -> ResourceSlice {
     slice
 }
 
-/// A taint that stays was added when the server says it was.
+/// Keeps the server's time for taints that stay.
 fn keep_times(spec: &mut ResourceSliceSpec, there: &ResourceSliceSpec) {
     for device in spec.devices.iter_mut().flatten() {
         let same = |other: &&Device| other.name == device.name;

@@ -1,5 +1,5 @@
-//! Waits for an API server that is away when the driver starts, as it is where
-//! the control plane's own node boots. Meanwhile the plugin beside serves the
+//! Waits for an API server that is unreachable when the driver starts, for example while
+//! the control plane's own node boots. Meanwhile the kubelet plugin already serves the
 //! kubelet.
 
 use super::steady::pause_after;
@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The Node, as soon as the server tells of it; none when told to stop before.
-/// That the cluster has no such node is a wrong flag and ends the driver.
+/// Gets the Node, retrying until the server answers; `None` if told to stop before. A
+/// node that does not exist is a wrong flag and ends the driver.
 pub(super) async fn node(
     client: &Client,
     name: &str,

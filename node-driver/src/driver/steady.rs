@@ -1,5 +1,5 @@
-//! The steady life of the driver: it sleeps until something changed, looks, and
-//! writes only where the server says something else.
+//! The driver's main loop: it sleeps until something changes, reads the machine, and
+//! writes only what differs from the server.
 
 use super::Driver;
 use crate::args::Args;
@@ -31,47 +31,48 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// How long changes are gathered before the machine is looked at: they come in
-/// bursts, and a pod's start may not wait.
+/// How long changes are collected before the machine is read. They come in bursts, and a
+/// pod's start must not wait long.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// How often a cloud is asked again that did not answer.
+/// How often a cloud that has not answered is asked again.
 const CLOUD_PERIOD: Duration = Duration::from_secs(30);
 
 /// The longest pause after a publication that failed.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// What the steady life needs beside the driver itself.
+/// What the loop needs besides the driver.
 pub(super) struct Surroundings {
     pub(super) changes: Option<Changes>,
     pub(super) client: Client,
     pub(super) cloud: CloudSource,
-    /// Whether the cloud has answered already.
+    /// Whether the cloud has already answered.
     pub(super) cloud_answered: bool,
-    /// Keeps the addresses of the API servers.
+    /// Keeps the addresses of the API servers current.
     pub(super) following: BoxFuture<'static, ()>,
 }
 
 /// Health and metrics, served from the process's start.
 pub(super) struct Operations {
-    /// Told by a signal.
+    /// Cancelled by a signal.
     pub(super) stop: CancellationToken,
     /// Dropped at the first publication.
     first: Option<Wait>,
     metrics: Metrics,
-    /// What the process still waits for.
+    /// What the process is still waiting for.
     pub(super) readiness: Readiness,
     served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Operations {
-    /// Begins to serve. The process is ready with its first publication, and when the
-    /// registrations are done that its plugin adds.
+    /// Starts serving. The process is ready after its first publication and after the
+    /// registrations that its plugin adds.
     pub(super) fn start(args: &Args, plugin: &PluginMetrics) -> anyhow::Result<Self> {
         let stop = process::run::stop_on_signal()?;
         let readiness = Readiness::default();
         let first = Some(readiness.wait_for("the first publication"));
-        // Of two instances in an update the second waits for the first one's address.
+        // During an update two instances run; the second one waits until the first frees
+        // the address.
         let bound = Bound::plain_or_later(args.operations.operations_listen)?;
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
@@ -85,14 +86,14 @@ impl Operations {
         Ok(Self { stop, first, metrics, readiness, served })
     }
 
-    /// Waits for the server's end, which follows the signal.
+    /// Waits until the HTTP server ends, which the signal causes.
     pub(super) async fn end(self) -> anyhow::Result<()> {
         Ok(self.served.await??)
     }
 }
 
-/// Publishes until told to stop. What was published stays: a restart makes no
-/// device vanish.
+/// Publishes until told to stop. Published objects stay, so that a restart removes no
+/// device.
 pub(super) async fn run(
     driver: Driver,
     surroundings: Surroundings,
@@ -103,7 +104,7 @@ pub(super) async fn run(
     let wake = Arc::new(Notify::new());
     let Surroundings { changes, client, cloud, cloud_answered, following } = surroundings;
     tasks.spawn(following);
-    // Listening begins before the first look, so that no change falls between.
+    // Listening starts before the first read, so that no change is missed in between.
     if let Some(changes) = changes {
         watch::kernel(&mut tasks, changes, &wake);
     }
@@ -137,10 +138,10 @@ async fn ask_again(cloud: CloudSource, answer: value::Sender<CloudMetadata>, wak
     }
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// There was nothing to write.
+    /// Nothing had to be written.
     Quiet,
     Wrote,
     Failed,
@@ -150,18 +151,18 @@ struct Steady {
     driver: Driver,
     metadata: value::Receiver<CloudMetadata>,
     known: Known,
-    /// Cancelled after the first turn, when the watches begin.
+    /// Cancelled after the first turn; then the watches begin.
     looked: CancellationToken,
     events: NodeEvents,
     /// Dropped at the first publication.
     first: Option<Wait>,
-    /// Publications that failed since the last one that did not.
+    /// Publications that failed in a row.
     failures: u32,
     metrics: Metrics,
 }
 
 impl Steady {
-    /// Takes turns: at once, at every change and at every tick.
+    /// Runs a turn at once, after every change and at every tick.
     async fn run(mut self, wake: &Notify, mut tick: Interval, stop: &CancellationToken) {
         let mut pace = Pace::new(Instant::now());
         while self.due(wake, &mut tick, stop).await {
@@ -172,12 +173,12 @@ impl Steady {
                     () = sleep(pause) => {}
                 }
             }
-            // A refusal costs the server as much as a write.
+            // A refused write costs the server as much as an accepted one.
             if self.turn().await != Turn::Quiet {
                 pace.spend(Instant::now());
             }
             self.looked.cancel();
-            // A look at the machine takes more for a moment than the driver keeps.
+            // Reading the machine needs more memory for a moment than the driver keeps.
             memory::give_back();
         }
     }
@@ -205,7 +206,7 @@ impl Steady {
         }
     }
 
-    /// Looks, and publishes where the server says something else.
+    /// Reads the machine, and publishes if the server's objects differ.
     async fn turn(&mut self) -> Turn {
         self.driver.cloud.clone_from(&self.metadata.borrow_and_update());
         match self.look_and_publish().await {

@@ -1,6 +1,5 @@
-//! A file that holds for one boot of one machine: what was learnt during a boot
-//! is known again after a restart of the driver, and counts for nothing after
-//! another boot.
+//! A file that is valid for one boot of one machine. The driver finds its content again
+//! after a restart; after a reboot the content no longer counts.
 
 use crate::facts::host;
 use crate::prepare::durable::{self, FileError};
@@ -16,7 +15,7 @@ use topology_graph::HostRoot;
 pub(crate) struct BootFile<T> {
     path: PathBuf,
     boot: String,
-    /// The form that this driver writes and reads.
+    /// The version of the content's format.
     version: u32,
     content: PhantomData<fn() -> T>,
 }
@@ -37,14 +36,13 @@ impl<T> Clone for BootFile<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> BootFile<T> {
-    /// The file of this name and this boot; none where the root does not tell
-    /// its boot.
+    /// Opens the file of this name for this boot; `None` if the root has no boot ID.
     pub(crate) fn of(host: &HostRoot, name: &str, version: u32) -> Option<Self> {
         let path = host.run().join("dranet").join(name);
         Some(Self { path, boot: host::boot_id(host)?, version, content: PhantomData })
     }
 
-    /// What was stored during this boot, if anything was.
+    /// Loads what was stored during this boot, if anything.
     pub(crate) fn load(&self) -> Option<T> {
         let text = fs::read_to_string(&self.path).ok()?;
         let content: Content<T> = serde_json::from_str(&text).ok()?;
@@ -52,7 +50,7 @@ impl<T: Serialize + DeserializeOwned> BootFile<T> {
         is_current.then_some(content.data)
     }
 
-    /// Keeps it.
+    /// Stores the data for this boot.
     pub(crate) fn store(&self, data: &T) -> Result<(), FileError> {
         let content = Content { version: self.version, boot_id: self.boot.clone(), data };
         let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));

@@ -1,9 +1,9 @@
-//! What the cloud says of the virtual machine: its size and the fabric it is
-//! on. Facts only; which NIC carries which attribute is decided elsewhere.
+//! What the cloud's metadata service says about the virtual machine: its size and its
+//! fabric. Facts only; which NIC has which attribute is decided elsewhere.
 //!
-//! A metadata service that is away never stops the driver: its attributes are
-//! then absent, never empty. It is waited for only where it has not answered during this
-//! boot: the first slices of a machine shall say where it is.
+//! An unreachable metadata service never stops the driver: its attributes are then
+//! absent, never empty. The driver waits for it only if it has not answered during this
+//! boot, so that the first slices already name the machine's fabric.
 
 mod alibaba;
 mod aws;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-/// Which cloud to ask.
+/// The cloud whose metadata service is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloudProvider {
     /// Alibaba Cloud.
@@ -35,12 +35,12 @@ pub enum CloudProvider {
     Gce,
     /// Oracle Cloud.
     Oci,
-    /// None: bare metal, or a cloud that says nothing of its fabric.
+    /// No cloud: bare metal, or a cloud without fabric metadata.
     None,
 }
 
 impl CloudProvider {
-    /// Where its metadata service is.
+    /// Base address of the metadata service.
     fn metadata_url(self) -> &'static str {
         match self {
             Self::Alibaba => "http://100.100.100.200",
@@ -49,11 +49,11 @@ impl CloudProvider {
     }
 }
 
-/// The most attributes that any cloud gives a machine; the tables of a NIC's
-/// attributes leave room for as many.
+/// The most attributes that any cloud gives a machine. The attribute tables of NICs leave
+/// room for that many.
 pub const MAX_ATTRIBUTES: usize = 5;
 
-/// Attributes that name the network within which NICs reach each other.
+/// Attributes that name the fabric of the machine, widest group first.
 const FABRICS: [&str; 5] = [
     attribute::AZURE_INTERCONNECT_GROUP,
     attribute::AZURE_PLACEMENT_GROUP,
@@ -62,7 +62,7 @@ const FABRICS: [&str; 5] = [
     attribute::OKE_HPC_ISLAND,
 ];
 
-/// Attributes that say what type of machine this is.
+/// Attributes that name the machine type.
 const MACHINE_TYPES: [&str; 4] = [
     attribute::AZURE_VM_SIZE,
     attribute::AWS_INSTANCE_TYPE,
@@ -70,7 +70,7 @@ const MACHINE_TYPES: [&str; 4] = [
     attribute::ALIBABA_INSTANCE_TYPE,
 ];
 
-/// What a cloud says of a machine.
+/// A cloud's metadata about a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudMetadata {
     /// Attributes of the whole machine by fully qualified name.
@@ -81,7 +81,7 @@ pub struct CloudMetadata {
     nics: Vec<CloudNic>,
 }
 
-/// What a cloud says of a network interface, where it routes by the sender's address.
+/// A cloud's metadata about a network interface, for clouds that route by source address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudNic {
@@ -96,7 +96,7 @@ pub struct CloudNic {
 }
 
 impl CloudMetadata {
-    /// Names with what a service said under them; what it left empty is left out.
+    /// Builds metadata from names and values; drops empty values.
     fn of<const N: usize>(said: [(&str, Option<String>); N]) -> Self {
         let said = said.into_iter();
         said.filter_map(|(name, text)| Some((name.to_owned(), Text::new(&text?)?))).collect()
@@ -107,7 +107,7 @@ impl CloudMetadata {
         self.attributes.get(name)
     }
 
-    /// The machine's network interfaces, where the cloud tells how they are to be routed.
+    /// The machine's network interfaces, if the cloud says how to route them.
     pub fn nics(&self) -> &[CloudNic] {
         &self.nics
     }
@@ -117,13 +117,13 @@ impl CloudMetadata {
         self.attributes.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The network within which the machine's NICs reach others, by the cloud: the
-    /// widest group that it tells.
+    /// The fabric of the machine according to the cloud: the widest group that it
+    /// reports.
     pub fn fabric(&self) -> Option<&Text> {
         FABRICS.iter().find_map(|name| self.get(name))
     }
 
-    /// The machine type, which says what a hypervisor hides of the topology.
+    /// The machine type, from which the topology that the hypervisor hides is known.
     pub fn machine_type(&self) -> Option<&str> {
         MACHINE_TYPES.iter().find_map(|name| self.get(name)).map(Text::as_str)
     }

@@ -1,5 +1,5 @@
-//! Which devices pods have, as the plugin's checkpoint tells: read only, and
-//! never waited for.
+//! Which devices pods have, according to the plugin's checkpoint. Only reads it, and
+//! never waits for it.
 
 use crate::prepare::checkpoint::Checkpoint;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// What of a device is in a pod, or on its way there or back.
+/// The parts of a device that are in a pod, or on the way there or back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Its network interface.
@@ -16,22 +16,22 @@ pub struct Holding {
     pub rdma: bool,
 }
 
-/// The devices that claims have, by device name.
+/// The devices that claims have allocated, by device name.
 pub type Held = BTreeMap<String, Holding>;
 
-/// The checkpoint of the plugin; none where the driver prepares no claims.
+/// The plugin's checkpoint; none if the driver prepares no claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims {
     checkpoint: Option<PathBuf>,
 }
 
 impl Claims {
-    /// Of this checkpoint.
+    /// Uses this checkpoint.
     pub(crate) fn of(checkpoint: Option<PathBuf>) -> Self {
         Self { checkpoint }
     }
 
-    /// The devices now.
+    /// The devices that pods have now.
     pub(crate) fn held(&self) -> Held {
         let checkpoint = self.checkpoint.as_deref().and_then(Checkpoint::peek).unwrap_or_default();
         let plans = checkpoint.claims.into_values().map(|record| record.plan);

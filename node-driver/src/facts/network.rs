@@ -1,9 +1,9 @@
-//! The network interfaces of the host's namespace, and which of them the host
-//! itself lives by.
+//! The network interfaces of the host's namespace, and which of them the host itself
+//! needs.
 //!
-//! The facts come from rtnetlink ([`kernel`]) or, for a recorded machine, from a
-//! file; what follows from them here is pure. Interfaces of other namespaces are
-//! not seen: a NIC whose interface is in a pod is known by its PCI function.
+//! The facts come from rtnetlink ([`kernel`]) or, for a recorded machine, from a file;
+//! everything derived from them here is pure. Interfaces in other namespaces are
+//! invisible: a NIC whose interface is in a pod is known only by its PCI function.
 
 pub(crate) mod dump;
 pub mod kernel;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-/// All that rtnetlink tells.
+/// Everything that is read from rtnetlink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkFacts {
@@ -22,7 +22,7 @@ pub struct NetworkFacts {
     pub interfaces: Vec<Interface>,
     /// Default routes of the main table.
     pub default_routes: Vec<DefaultRoute>,
-    /// Indices of the interfaces by which the host reaches its API server.
+    /// Indices of the interfaces through which the host reaches its API server.
     pub to_server: BTreeSet<u32>,
 }
 
@@ -34,9 +34,9 @@ pub struct Interface {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// `IFLA_INFO_KIND`, `veth`; none for the interface of a device.
+    /// `IFLA_INFO_KIND`, for example `veth`; none for the interface of a device.
     pub kind: Option<String>,
-    /// What its frames are.
+    /// The type of its frames.
     pub encapsulation: Encapsulation,
     /// Its hardware address, `60:5e:65:14:0f:10`.
     pub mac: Option<String>,
@@ -46,11 +46,11 @@ pub struct Interface {
     pub state: Option<String>,
     /// Its alias.
     pub alias: Option<String>,
-    /// Index of the bond, bridge or virtual switch that it belongs to.
+    /// Index of the bond, bridge or virtual switch that it is a member of.
     pub master: Option<u32>,
-    /// Bus of the device behind it, `pci`, `vmbus`.
+    /// Bus of its device, for example `pci` or `vmbus`.
     pub bus: Option<String>,
-    /// Index of the interface that it is made on, in the same namespace.
+    /// Index of its lower interface in the same namespace (`IFLA_LINK`).
     pub lower: Option<u32>,
     /// Its addresses.
     pub addresses: Vec<Cidr>,
@@ -77,10 +77,10 @@ pub enum Encapsulation {
 /// Why an interface stays with the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Withheld {
-    /// The node's own traffic goes through it: a default route in force, or the way to
-    /// the API server.
+    /// The node's own traffic uses it: an effective default route, or the route to the
+    /// API server.
     Uplink,
-    /// It belongs to another interface of the host's, of this name.
+    /// It is a member of this interface of the host.
     Member(String),
 }
 
@@ -93,22 +93,22 @@ pub struct Cidr {
     pub prefix: u8,
 }
 
-/// A route to everywhere.
+/// A default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DefaultRoute {
-    /// Of IPv6 rather than IPv4.
+    /// True for IPv6, false for IPv4.
     pub ipv6: bool,
-    /// Its metric; the lowest is used.
+    /// Its metric; the route with the lowest metric is used.
     pub metric: u32,
-    /// Index of the interface that it leads through.
+    /// Index of its output interface.
     pub interface: u32,
     /// Whether a router advertised it.
     pub advertised: bool,
 }
 
 impl Cidr {
-    /// Whether others can reach the host by it: neither loopback, link-local,
+    /// Whether other hosts can reach the host at it: neither loopback, link-local,
     /// multicast nor unspecified.
     pub fn is_global_unicast(&self) -> bool {
         let address = self.address;
@@ -124,7 +124,7 @@ impl Cidr {
 }
 
 impl Encapsulation {
-    /// The word that upstream publishes.
+    /// The link type's name in upstream's attributes.
     pub fn word(self) -> Option<&'static str> {
         match self {
             Self::Ether => Some("ether"),
@@ -147,12 +147,12 @@ impl NetworkFacts {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
-    /// The interfaces that are no NICs to give away, by index: what the host lives by, and
-    /// members of bonds, bridges and virtual switches. The one rule for what is published
-    /// and what is prepared.
+    /// Interfaces that must stay with the host, by index: those that the host needs, and
+    /// members of bonds, bridges and virtual switches. Both publishing and preparing use
+    /// this one rule.
     ///
-    /// A virtual function below Azure's paravirtual interface is no such member: that
-    /// interface (`drivers/net/hyperv`) takes over where the function goes away.
+    /// A virtual function below Azure's paravirtual interface does not count as a member:
+    /// that interface (`drivers/net/hyperv`) takes over when the function goes away.
     pub fn withheld(&self) -> BTreeMap<u32, Withheld> {
         let member = |interface: &Interface| {
             let master = self.by_index(interface.master?);
@@ -170,13 +170,12 @@ impl NetworkFacts {
         self.interfaces.iter().find(|interface| interface.index == index)
     }
 
-    /// Indices of the interfaces that the host lives by: those of the default
-    /// routes in force and of the way to the API server, the interfaces that
-    /// they are made on, and the members of bonds and bridges among them.
+    /// Indices of the interfaces that the host needs: those of the effective default
+    /// routes and of the route to the API server, their lower interfaces, and the members
+    /// of bonds and bridges among them.
     ///
-    /// A default route that a router advertised counts only where there is no
-    /// IPv4 one: routers on a backend network have been seen to advertise
-    /// themselves to every NIC.
+    /// A default route that a router advertised counts only if there is no IPv4 one:
+    /// routers on backend networks have been seen to advertise themselves to every NIC.
     pub fn uplinks(&self) -> BTreeSet<u32> {
         let v4 = self.default_routes_in_force(|route| !route.ipv6);
         let v6 = self
@@ -200,7 +199,7 @@ impl NetworkFacts {
         }
     }
 
-    /// Interfaces of the routes with the lowest metric among those chosen.
+    /// Interfaces of the routes with the lowest metric among the chosen ones.
     fn default_routes_in_force(&self, choose: impl Fn(&DefaultRoute) -> bool) -> BTreeSet<u32> {
         let routes = || self.default_routes.iter().filter(|route| choose(route));
         let lowest = routes().map(|route| route.metric).min();

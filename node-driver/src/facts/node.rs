@@ -1,4 +1,4 @@
-//! The Node that everything published here belongs to.
+//! The Node that owns everything that this driver publishes.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -9,7 +9,7 @@ use kube::{Api, Client};
 pub struct NodeIdentity {
     /// Its name.
     pub name: String,
-    /// Its UID; a node that was deleted and joined again has another.
+    /// Its UID; a node that was deleted and joined again has another one.
     pub uid: String,
 }
 
@@ -33,7 +33,7 @@ pub enum NodeError {
 }
 
 impl NodeIdentity {
-    /// Asks the server, of all that it says of a node for the metadata only.
+    /// Gets the Node's metadata from the server.
     pub async fn get(client: &Client, name: &str) -> Result<Self, NodeError> {
         let nodes: Api<Node> = Api::all(client.clone());
         let node = nodes
@@ -45,7 +45,7 @@ impl NodeIdentity {
         Ok(Self { name: name.to_owned(), uid })
     }
 
-    /// Makes an object vanish with the Node.
+    /// An owner reference to the Node, so that an object is deleted with it.
     pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: "v1".to_owned(),

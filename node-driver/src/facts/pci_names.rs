@@ -1,10 +1,10 @@
-//! Names of the PCI ID database for vendors and devices, as upstream publishes
-//! them. The database is part of the binary: a host need not have one. What is
-//! searched in it is one vendor's part (`build.rs` says how it is written).
+//! Vendor and device names of the PCI ID database, as upstream publishes them. The
+//! database is part of the binary, because a host need not have one. A lookup searches
+//! only one vendor's part (`build.rs` describes the format).
 
-/// By vendor, the vendor's name on a line and then its devices, `101e ConnectX …`.
+/// For each vendor, its name on a line and then its devices, `101e ConnectX …`.
 const NAMES: &str = include_str!(concat!(env!("OUT_DIR"), "/pci_names.txt"));
-/// Where each vendor's part begins, in order of the vendors.
+/// Vendor ID and offset of the vendor's part, sorted by vendor.
 #[expect(clippy::unreadable_literal, reason = "written by build.rs")]
 static VENDORS: &[(u16, u32)] = &include!(concat!(env!("OUT_DIR"), "/pci_vendors.rs"));
 
@@ -19,7 +19,7 @@ pub(crate) fn device(vendor: u16, device: u16) -> Option<&'static str> {
     lines(vendor)?.skip(1).find_map(|line| line.strip_prefix(&id))
 }
 
-/// What the database has of a vendor.
+/// The vendor's part of the database.
 fn lines(vendor: u16) -> Option<impl Iterator<Item = &'static str>> {
     let at = VENDORS.binary_search_by_key(&vendor, |(id, _)| *id).ok()?;
     let begin =

@@ -1,10 +1,10 @@
-//! The ports of RDMA devices: which of them change, and which devices do not answer.
+//! Polls the ports of RDMA devices for changes, and detects devices that do not answer.
 //!
-//! The kernel announces neither by netlink nor by uevent that a port goes down or comes
-//! up, so the few files of each port are read every second: some fifty microseconds for
-//! eight NICs. A read asks the device's firmware. One that does not answer keeps the
-//! reading thread in the kernel for a minute and more, so that thread is left to it, and
-//! nobody reads the ports of that device until it has answered.
+//! The kernel announces port changes neither by netlink nor by uevent, so the few files
+//! of each port are read every second: some fifty microseconds for eight NICs. A read
+//! asks the device's firmware. A device that does not answer blocks the reading thread in
+//! the kernel for a minute or more. That thread is then abandoned, and the ports of that
+//! device are not read until it has answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,19 +18,19 @@ use topology_graph::{HostRoot, RdmaPort, Snapshot};
 /// How often the files are read.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 
-/// Longest that a device may take for one look at its ports.
+/// Longest time that one device may take for a read of its ports.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The files that say what a port is at.
+/// The files that show the state of a port.
 const FILES: [&str; 2] = ["state", "rate"];
 
-/// What is known of ports whose devices do not answer; clones share all.
+/// The last known ports of devices that do not answer. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KnownPorts(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// As they were read last, by device.
+    /// The ports as they were last read, by device.
     ports: BTreeMap<String, Vec<RdmaPort>>,
     unresponsive: BTreeSet<String>,
 }
@@ -41,8 +41,8 @@ impl KnownPorts {
         self.lock().unresponsive.clone()
     }
 
-    /// Gives devices that do not answer the ports that they had last, and remembers those
-    /// of the others.
+    /// Fills in the last known ports of devices that do not answer, and remembers the
+    /// ports of the others.
     pub(crate) fn complete(&self, snapshot: &mut Snapshot, unread: &BTreeSet<String>) {
         let mut known = self.lock();
         for device in &mut snapshot.rdma {
@@ -63,7 +63,8 @@ impl KnownPorts {
         }
     }
 
-    /// Each change is one call, so it is whole whatever a panicking holder did.
+    /// A poisoned lock is harmless: each change is a single call, so the value is always
+    /// complete.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +73,7 @@ impl KnownPorts {
 /// A line for each file of a device's ports, by device.
 type States = BTreeMap<String, Vec<String>>;
 
-/// The ports of a machine, looked at again and again.
+/// Polls the ports of a machine.
 #[derive(Debug)]
 pub(crate) struct Ports {
     devices: PathBuf,
@@ -83,25 +84,25 @@ pub(crate) struct Ports {
     known: KnownPorts,
 }
 
-/// At which device a reading thread is.
+/// The device that a reading thread is at.
 #[derive(Debug, Default)]
 struct Progress {
     at: Option<(String, Instant)>,
-    /// Nobody wants the rest of it.
+    /// The result is no longer wanted.
     is_abandoned: bool,
 }
 
 impl Ports {
-    /// The ports of this machine, of which nothing is known yet.
+    /// Polls this machine's ports; nothing is known about them yet.
     pub(crate) fn of(host: &HostRoot, known: KnownPorts) -> Self {
         let devices = host.sys().join("class/infiniband");
         Self { devices, patience: PATIENCE, seen: None, waiting: BTreeMap::new(), known }
     }
 
-    /// Whether anything changed since the last look. Takes no longer than the patience
-    /// with each device that does not answer, and that once.
+    /// Whether anything has changed since the last poll. Each device that does not answer
+    /// delays one poll by at most [`PATIENCE`].
     pub(crate) async fn changed(&mut self) -> bool {
-        let mut changed = self.welcome();
+        let mut changed = self.resume_answering();
         loop {
             match self.look().await {
                 Ok(now) => {
@@ -117,8 +118,8 @@ impl Ports {
         }
     }
 
-    /// Devices that have answered are read again.
-    fn welcome(&mut self) -> bool {
+    /// Resumes reading devices that have answered; returns whether there are any.
+    fn resume_answering(&mut self) -> bool {
         let answered: Vec<_> =
             self.waiting.extract_if(.., |_, thread| thread.is_finished()).collect();
         for (device, _) in &answered {
@@ -128,7 +129,7 @@ impl Ports {
         !answered.is_empty()
     }
 
-    /// Reads all devices that answer, or returns the one that has just failed to.
+    /// Reads all devices that answer, or returns the one that has just failed to answer.
     async fn look(&mut self) -> Result<States, String> {
         let progress = Arc::new(Mutex::new(Progress::default()));
         let (devices, skipped) = (self.devices.clone(), self.waiting.keys().cloned().collect());
@@ -138,7 +139,7 @@ impl Ports {
             match timeout(self.patience, &mut thread).await {
                 Ok(states) => return Ok(states.unwrap_or_default()),
                 Err(_) => {
-                    if let Some(device) = late(&progress, self.patience) {
+                    if let Some(device) = overdue(&progress, self.patience) {
                         self.known.set(&device, true);
                         self.waiting.insert(device.clone(), thread);
                         return Err(device);
@@ -149,15 +150,16 @@ impl Ports {
     }
 }
 
-/// The device that a reading thread has waited for too long, of whom nobody waits any more.
-fn late(progress: &Mutex<Progress>, patience: Duration) -> Option<String> {
+/// The device that has blocked a reading thread for too long; the thread is then
+/// abandoned.
+fn overdue(progress: &Mutex<Progress>, patience: Duration) -> Option<String> {
     let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
     let (device, since) = progress.at.clone()?;
     progress.is_abandoned = since.elapsed() >= patience;
     progress.is_abandoned.then_some(device)
 }
 
-/// Device by device. A port that is going away is not there.
+/// Reads device by device. A port that disappears meanwhile is left out.
 fn read(devices: &Path, skipped: &BTreeSet<String>, progress: &Mutex<Progress>) -> States {
     let mut states = States::new();
     for (name, device) in entries(devices) {
@@ -179,7 +181,7 @@ fn read(devices: &Path, skipped: &BTreeSet<String>, progress: &Mutex<Progress>) 
     states
 }
 
-/// Sorted by name.
+/// The directory's entries, sorted by name.
 fn entries(directory: &Path) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut entries: Vec<_> = entries

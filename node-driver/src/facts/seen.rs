@@ -1,10 +1,10 @@
-//! What NICs were before pods got them. An interface in a pod's namespace, and
-//! in the exclusive mode of the RDMA subsystem an RDMA device, cannot be seen
-//! from the host; what is published of the NIC, and of the graph that all NICs
-//! share, stays as it was when the claim was prepared.
+//! Remembers what NICs were before pods got them. The host cannot see an interface in a
+//! pod's namespace nor, in the RDMA subsystem's exclusive mode, an RDMA device in one.
+//! What is published about the NIC, and about the topology, stays as it was when the
+//! claim was prepared.
 //!
-//! Pure. A value that is kept over a restart of the driver; over a boot it is
-//! forgotten, as no pod has anything then.
+//! Pure. The value outlives a restart of the driver, but not a reboot, after which no pod
+//! has any device.
 
 use crate::decide::decision::Facts;
 use crate::decide::nic::{device_name, interface_device_name};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Netdev, PciAddress, RdmaDevice, Snapshot};
 
-/// The NICs as they were last seen in the host's hands, by device name.
+/// The NICs as last seen in the host's namespace, by device name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     nics: BTreeMap<String, SeenNic>,
@@ -25,7 +25,7 @@ pub struct Seen {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SeenNic {
-    /// What was published of it.
+    /// What was published for it.
     device: Device,
     interface: Option<Interface>,
     netdev: Option<Netdev>,
@@ -33,9 +33,8 @@ struct SeenNic {
 }
 
 impl Seen {
-    /// Takes in what is published of the NICs that the host has now. What is
-    /// known of those that pods have stays; of what is in nobody's hands any
-    /// more, nothing does.
+    /// Records what is published for the NICs that the host has now. Keeps what is known
+    /// about NICs that pods have; forgets NICs that neither the host nor a pod has.
     pub fn remember(&mut self, devices: &[Device], facts: &Facts, held: &Held) {
         let of_host = devices.iter().filter(|device| !held.contains_key(&device.name));
         let nics: Vec<_> = of_host.map(|device| SeenNic::of(device, facts)).collect();
@@ -54,8 +53,7 @@ impl Seen {
         }
     }
 
-    /// The devices of functions that pods have and the machine has no more, as
-    /// they were published.
+    /// Functions that pods have but the machine no longer has, as they were published.
     pub fn gone(&self, snapshot: &Snapshot, held: &Held) -> Vec<Device> {
         let present: BTreeSet<_> =
             snapshot.pci.iter().map(|function| device_name(function.address)).collect();
@@ -99,8 +97,9 @@ impl SeenNic {
         }
     }
 
-    /// The interface as it was before, also where the host has it still, or
-    /// again: its way into the pod and back changes it, and is nobody's concern.
+    /// Restores the interface as it was before, even while the host still has it or has
+    /// it again: moving it into the pod and back changes it, and that must not be
+    /// published.
     fn complete_interface(
         &self,
         snapshot: &mut Snapshot,

@@ -1,23 +1,23 @@
-//! What the kernel says when devices come and go: `NETLINK_KOBJECT_UEVENT`, as
-//! udev hears it. Follows `lib/kobject_uevent.c`.
+//! Device events of the kernel: `NETLINK_KOBJECT_UEVENT`, as udev receives them. Follows
+//! `lib/kobject_uevent.c`.
 //!
-//! The kernel sends these to the initial user namespace only; elsewhere nothing
-//! is heard and the slow tick finds changes.
+//! The kernel sends these only to the initial user namespace. Elsewhere none arrive, and
+//! the periodic rescan finds changes.
 
 use bytes::BytesMut;
 use rtnetlink::sys::protocols::NETLINK_KOBJECT_UEVENT;
 use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use std::io;
 
-/// The group of the kernel's own messages; udev's are in the second.
+/// The multicast group of the kernel's own messages; udev's are in the second group.
 const GROUP_KERNEL: u32 = 1;
-/// `UEVENT_BUFFER_SIZE`, with room for the header.
+/// `UEVENT_BUFFER_SIZE`, plus room for the header.
 const MAX_EVENT_BYTES: usize = 4096;
 
-/// Subsystems whose devices are facts of the driver.
+/// Subsystems whose devices the driver reads.
 const SUBSYSTEMS: [&str; 4] = ["infiniband", "infiniband_verbs", "net", "pci"];
 
-/// A socket on which devices are announced.
+/// A socket that receives device events.
 pub(crate) struct Uevents {
     socket: TokioSocket,
     buffer: BytesMut,
@@ -31,8 +31,8 @@ impl Uevents {
         Ok(Self { socket, buffer: BytesMut::with_capacity(MAX_EVENT_BYTES) })
     }
 
-    /// Waits for an event of a device that matters, and says of which subsystem.
-    /// Events that were lost because there were too many count as one.
+    /// Waits for an event of a relevant subsystem and returns the subsystem's name.
+    /// Events lost to an overflow count as one.
     pub(crate) async fn next(&mut self) -> io::Result<&'static str> {
         loop {
             self.buffer.clear();
@@ -53,8 +53,8 @@ impl Uevents {
 /// `include/uapi/asm-generic/errno.h`.
 const ENOBUFS: i32 = 105;
 
-/// Of which of the subsystems an event is: `add@/devices/…` and `KEY=value`
-/// separated by zeros.
+/// The relevant subsystem of an event. An event is `add@/devices/…` and `KEY=value`
+/// entries, separated by zeros.
 fn subsystem(event: &[u8]) -> Option<&'static str> {
     let fields = event.split(|byte| *byte == 0);
     let mut subsystems = fields.filter_map(|field| field.strip_prefix(b"SUBSYSTEM="));

@@ -1,6 +1,6 @@
-//! Everything upon which the driver looks again: changes of the machine, and of
-//! what the API server has. Each source is a task that wakes one sleeper; many
-//! changes at once are one wake.
+//! Everything that makes the driver read the machine again: changes of the machine and of
+//! the API server's objects. Each source is a task that wakes the main loop; many changes
+//! at once wake it once.
 
 use crate::facts::held::Claims;
 use crate::facts::network::kernel::Changes;
@@ -23,15 +23,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use topology_graph::NodeTopology;
 
-/// What this node's objects are on the server, as last heard.
+/// This node's objects on the server, as last received.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) slices: Store<ResourceSlice>,
     pub(crate) topologies: Store<NodeTopology>,
 }
 
-/// Watches this node's objects, from when the token is cancelled: a watch keeps
-/// its connection, and the first publication should find one that is free.
+/// Watches this node's objects once the token is cancelled. A watch occupies its
+/// connection, and the first publication should find a free one.
 pub(crate) fn objects(
     tasks: &mut JoinSet<()>,
     client: &Client,
@@ -63,10 +63,10 @@ where
     let (wake, begin) = (Arc::clone(wake), begin.clone());
     let events = events.for_each(move |event| {
         match event {
-            // A list is over with `InitDone`; its objects come one by one before.
+            // A list ends with `InitDone`; its objects arrive one by one before it.
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
             Ok(_) => wake.notify_one(),
-            Err(error) => tracing::debug!(error = %Chain(&error), "Watch broke off"),
+            Err(error) => tracing::debug!(error = %Chain(&error), "Watch interrupted"),
         }
         futures::future::ready(())
     });
@@ -77,7 +77,7 @@ where
     store
 }
 
-/// Starts to listen to the kernel of this machine.
+/// Starts listening to this machine's kernel.
 pub(crate) fn kernel(tasks: &mut JoinSet<()>, changes: Changes, wake: &Arc<Notify>) {
     interfaces(tasks, changes, wake);
     devices(tasks, wake);
@@ -114,8 +114,8 @@ fn devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
     });
 }
 
-/// The interface of a port can change without an event of any device; of the
-/// devices themselves uevents tell as well, on every kernel.
+/// Listens for port interface changes, which cause no uevent. Changes of the devices
+/// themselves also arrive as uevents, on every kernel.
 fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
     let waker = Arc::clone(wake);
     tasks.spawn(async move {
@@ -130,7 +130,7 @@ fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
                 }
             },
             Ok(None) => {
-                tracing::debug!("The kernel notifies of no RDMA devices; device events tell");
+                tracing::debug!("The kernel sends no RDMA notifications; using device events");
                 return;
             }
             Err(error) => error,
@@ -139,8 +139,8 @@ fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
     });
 }
 
-/// Starts to look at what nobody tells of: the ports of RDMA devices, and which
-/// devices pods have.
+/// Starts polling what nobody announces: the ports of RDMA devices, and which devices
+/// pods have.
 pub(crate) fn polled(
     tasks: &mut JoinSet<()>,
     mut ports: Ports,

@@ -1,11 +1,11 @@
-//! Interfaces into a pod's network namespace and back, and RDMA devices where the
+//! Moves interfaces into a pod's network namespace and back, and RDMA devices too if the
 //! RDMA subsystem is in exclusive mode.
 //!
-//! Into it by `node-driver attach`, an OCI `createRuntime` hook that the CDI
-//! spec names: the runtime starts it in the host's namespaces before the
-//! container's first process, and its failure fails the container. Or by the
-//! driver itself, as an [NRI plugin](crate::runtime::nri). Back by the driver, when the claim
-//! is unprepared. All effects, no decision: all do what the plan says.
+//! Into the pod: by `node-driver attach`, an OCI `createRuntime` hook that the CDI spec
+//! names. The runtime starts it in the host's namespaces before the container's first
+//! process; if it fails, the container fails. Or by the driver itself, as an [NRI
+//! plugin](crate::runtime::nri). Back to the host: by the driver, when the claim is
+//! unprepared. This module only carries out the plan; it decides nothing.
 
 mod children;
 mod configure;
@@ -37,7 +37,7 @@ use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::LinkName;
 use std::io;
 
-/// The kernel's settings of networks, of the calling thread's namespace; read-only in most
+/// The kernel's network settings of the calling thread's namespace; read-only in most
 /// containers.
 pub const SYSCTL: &str = "/proc/sys/net";
 
@@ -62,7 +62,7 @@ pub enum AttachError {
         /// What the system said.
         source: io::Error,
     },
-    /// It is in no namespace that can be seen.
+    /// The interface is in no visible namespace.
     #[error(
         "interface `{link}` is not in the host's network namespace; it was removed, or another pod has it"
     )]
@@ -70,7 +70,7 @@ pub enum AttachError {
         /// Its name on the host.
         link: String,
     },
-    /// The RDMA device is in no namespace that can be seen.
+    /// The RDMA device is in no visible namespace.
     #[error(
         "RDMA device `{name}` is not in the host's network namespace; it was removed, or another pod has it"
     )]
@@ -78,7 +78,7 @@ pub enum AttachError {
         /// Its name.
         name: String,
     },
-    /// The driver of a physical function has no such setting.
+    /// The driver of a physical function does not support this setting.
     #[error(
         "interface `{link}`: its driver does not set `{field}` of virtual functions; remove it from the network configuration"
     )]
@@ -91,16 +91,16 @@ pub enum AttachError {
     /// The host's interfaces could not be read.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The record of it could not be written.
+    /// The attach record could not be written.
     #[error(transparent)]
     Record(#[from] FileError),
-    /// It cannot have the features that are asked for.
+    /// The interface does not support the requested features.
     #[error(transparent)]
     Ethtool(#[from] EthtoolError),
-    /// No DHCP server has given an address.
+    /// No DHCP server has answered with an address.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The pod has no network of its own.
+    /// The pod uses the host's network.
     #[error(
         "pod of claim `{claim}` uses the host's network, which has its interfaces already; unset `hostNetwork`"
     )]
@@ -108,7 +108,7 @@ pub enum AttachError {
         /// Which claim.
         claim: ClaimRef,
     },
-    /// A pod that runs has them.
+    /// A running pod has the interfaces.
     #[error(
         "interfaces of claim `{claim}` are in another pod, which runs, and can be in one only; give each pod a claim of its own, by a ResourceClaimTemplate"
     )]
@@ -116,7 +116,7 @@ pub enum AttachError {
         /// Which claim.
         claim: ClaimRef,
     },
-    /// The pod has another interface of that name.
+    /// The pod already has another interface with that name.
     #[error(
         "the pod has an interface `{name}` already; name another by `interface.name` of the network configuration"
     )]
@@ -147,11 +147,11 @@ pub enum AttachMode {
 }
 
 impl AttachMode {
-    /// How the interfaces of this plan get into its pod. NRI holds up every pod of the
-    /// node while a plugin answers, closes a plugin that takes longer than two seconds
-    /// (`plugin_request_timeout`), and a container may not write below `/proc/sys`. So an
-    /// address by DHCP and the kernel's settings of an interface are the hook's, whose
-    /// one container alone waits, and with them all of the claim.
+    /// Decides how this plan's interfaces get into the pod. With NRI, every pod start on
+    /// the node waits for a plugin's answer, the runtime disconnects a plugin that takes
+    /// longer than two seconds (`plugin_request_timeout`), and a container cannot write
+    /// below `/proc/sys`. So if an interface needs DHCP or kernel settings, the hook
+    /// attaches the whole claim: only the claim's own container waits for it.
     #[must_use]
     pub fn of(self, plan: &Plan) -> Self {
         let needs_hook = |link: &PlannedLink| {
@@ -163,8 +163,8 @@ impl AttachMode {
     }
 }
 
-/// Whether a pod has a network of its own. Without one RDMA devices are there already,
-/// and an interface cannot be moved.
+/// Whether the pod has a network namespace of its own. Without one, RDMA devices are
+/// already visible and an interface cannot be moved.
 pub fn is_separate(plan: &Plan, host: &NetNs, pod: &NetNs) -> Result<bool, AttachError> {
     if pod.id()? != host.id()? {
         return Ok(true);

@@ -1,8 +1,8 @@
-//! Netlink messages of families that no crate knows: written, sent, and taken
-//! apart (`netlink(7)`, `Documentation/userspace-api/netlink/intro.rst`).
+//! Encodes, sends and parses netlink messages of families that no crate supports
+//! (`netlink(7)`, `Documentation/userspace-api/netlink/intro.rst`).
 //!
-//! Any bytes are a reply or an error. A socket belongs to the namespace of the
-//! thread that opened it.
+//! Parsers accept or reject any input; they never panic. A socket belongs to the network
+//! namespace of the thread that opened it.
 
 use netlink_packet_core::{
     NLA_F_NESTED, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NlasIterator,
@@ -17,10 +17,10 @@ const HEADER: usize = 16;
 /// Length of `struct nlattr`.
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// Longest wait for a reply, which the kernel has made before a request returns.
+/// Longest wait for a reply. The kernel has it ready before the request returns.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A socket of a family, for the kernel alone.
+/// Opens a socket of a family, connected to the kernel.
 pub(crate) fn open(family: isize) -> io::Result<Socket> {
     let mut socket = Socket::new(family)?;
     socket.bind_auto()?;
@@ -59,7 +59,7 @@ fn request(command: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// One attribute, padded.
+/// Encodes one attribute, padded.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).unwrap_or(u16::MAX);
     let mut bytes = Vec::with_capacity(usize::from(length).next_multiple_of(4));
@@ -70,12 +70,12 @@ pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One attribute that holds others.
+/// Encodes a nested attribute.
 pub(crate) fn nest(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
     attribute(kind | NLA_F_NESTED, &attributes.concat())
 }
 
-/// Takes the payloads out of a datagram; true where it holds the last of them.
+/// Appends the payloads of a datagram; returns true if it contains the last one.
 pub(crate) fn collect(mut datagram: &[u8], replies: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while !datagram.is_empty() {
         let message = NetlinkBuffer::new_checked(datagram).map_err(io::Error::other)?;
@@ -90,13 +90,14 @@ pub(crate) fn collect(mut datagram: &[u8], replies: &mut Vec<Vec<u8>>) -> io::Re
     Ok(false)
 }
 
-/// A negative code is an error, also at the end of a dump.
+/// Parses the code of an end or error message. A negative code is an error, also at the
+/// end of a dump.
 fn ended(payload: &[u8]) -> io::Result<bool> {
     let code = payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
     if code < 0 { Err(io::Error::from_raw_os_error(code.saturating_neg())) } else { Ok(true) }
 }
 
-/// The attributes of a payload, by kind.
+/// The attributes of a payload: kind and value.
 pub(crate) fn attributes(payload: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     NlasIterator::new(payload).flatten().filter_map(|attribute| {
         let (kind, length) = (attribute.kind(), usize::from(attribute.length()));

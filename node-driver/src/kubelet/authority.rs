@@ -1,24 +1,25 @@
-//! Makes a Go client's request readable to this server.
+//! Makes a Go client's request acceptable to this server.
 //!
-//! The kubelet dials a registration socket by its bare path, and grpc-go then
-//! sends the path, percent-encoded, as `:authority`. HTTP allows no percent
-//! sign there, and hyper refuses the stream (`PROTOCOL_ERROR`). So the value is
-//! replaced on its way in. Nothing is decoded: HPACK (RFC 7541) is walked field
-//! by field, and fields keep their order, so both sides' dynamic tables agree.
+//! The kubelet dials a registration socket by its bare path, and grpc-go then sends the
+//! percent-encoded path as `:authority`. HTTP allows no percent sign there, and hyper
+//! rejects the stream (`PROTOCOL_ERROR`). So this module replaces the value in the
+//! client's stream. It decodes nothing: it walks the HPACK block (RFC 7541) field by
+//! field and keeps their order, so both sides' dynamic tables stay equal.
 //!
-//! For the registration socket alone: the plugin's own is dialled by a URI.
+//! Only the registration socket needs this: the kubelet dials the plugin's own socket by
+//! a URI.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::net::UnixStream;
 
-/// What stands for the path.
+/// Replaces the path.
 const AUTHORITY: &[u8] = b"localhost";
 /// The client's preface (RFC 9113 §3.4).
 const PREFACE_LEN: usize = 24;
 /// Frame header: length, type, flags, stream.
 const HEADER_LEN: usize = 9;
-/// Largest frame before the settings say more; the server's never do.
+/// The largest frame size unless the server's settings allow more; they never do.
 const FRAME_MAX: usize = 1 << 14;
 /// Frame types.
 const HEADERS: u8 = 1;
@@ -27,19 +28,19 @@ const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// Bytes of a priority.
+/// Length of the priority fields.
 const PRIORITY_LEN: usize = 5;
 /// Index of `:authority` in the static table.
 const AUTHORITY_INDEX: usize = 1;
 
-/// The connection as the server is to see it.
+/// Wraps the connection so that the server can read it.
 pub(super) fn readable(client: UnixStream) -> DuplexStream {
     let (server, inner) = duplex(4 * FRAME_MAX);
     tokio::spawn(async move {
         let (mut from_client, mut to_client) = split(client);
         let (mut from_server, mut to_server) = split(inner);
         let inwards = async {
-            // An end, clean or not, is the end of the connection.
+            // Whether it ended cleanly or not, the connection ends.
             let _ = rewrite(&mut from_client, &mut to_server).await;
             let _ = to_server.shutdown().await;
         };
@@ -102,7 +103,7 @@ impl Frame {
         to.write_all(&bytes).await
     }
 
-    /// Leaves the header block alone: without padding and priority, with its
+    /// Reduces the frame to its header block: removes padding and priority, appends
     /// continuations.
     async fn collect(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
         if self.flags & PADDED != 0 {
@@ -130,7 +131,7 @@ impl Frame {
     }
 }
 
-/// The header block with another `:authority`; `None` where it is malformed.
+/// The header block with `:authority` replaced; `None` if it is malformed.
 fn replace(block: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(block.len());
     let mut rest = block;
@@ -164,7 +165,7 @@ fn replace(block: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// An integer with a prefix of so many bits (§5.1).
+/// An integer with an N-bit prefix (§5.1).
 fn integer(rest: &mut &[u8], bits: u32) -> Option<usize> {
     let (first, mut tail) = rest.split_first()?;
     let max = (1_usize << bits) - 1;
@@ -186,7 +187,7 @@ fn integer(rest: &mut &[u8], bits: u32) -> Option<usize> {
     Some(value)
 }
 
-/// A string as it is on the wire, Huffman-coded or not (§5.2).
+/// A string in its encoded form, with or without Huffman coding (§5.2).
 fn string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let start = *rest;
     let length = integer(rest, 7)?;

@@ -1,5 +1,5 @@
-//! The capabilities that preparing claims needs (`capabilities(7)`), and which of them
-//! this process lacks. Said at start: later, the kernel's refusal would be a pod's.
+//! The capabilities that preparing claims needs (`capabilities(7)`). Missing ones are
+//! reported at start, because later the kernel's refusal would fail a pod.
 
 use rustix::io;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -7,15 +7,15 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// One capability and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// As a container's security context names it, `NET_ADMIN`.
+    /// Its name in a container's security context, `NET_ADMIN`.
     pub name: &'static str,
     /// What cannot be done without it.
     pub purpose: &'static str,
     set: CapabilitySet,
 }
 
-/// All that is needed, and nothing that is not. The attach hook is no part of it: it
-/// runs with the container runtime's rights.
+/// All capabilities that the driver needs, and no more. The attach hook does not count:
+/// it runs with the container runtime's privileges.
 pub const NEEDED: [Needed; 4] = [
     Needed {
         name: "NET_ADMIN",
@@ -39,13 +39,13 @@ pub const NEEDED: [Needed; 4] = [
     },
 ];
 
-/// Those that a process with these capabilities lacks.
+/// The capabilities that a process with this set lacks.
 fn missing(effective: CapabilitySet) -> impl Iterator<Item = Needed> {
     NEEDED.into_iter().filter(move |needed| !effective.contains(needed.set))
 }
 
-/// Says which are missing. RDMA devices alone are given to containers without any, so
-/// it is no reason to end.
+/// Logs missing capabilities. A container that needs only RDMA devices needs none of
+/// them, so the driver goes on.
 pub(super) fn check() -> io::Result<()> {
     for Needed { name, purpose, .. } in missing(capabilities(None)?.effective) {
         tracing::error!(

@@ -1,4 +1,4 @@
-//! Which of its programs the binary is.
+//! Selects the program that the binary runs.
 
 use crate::args::Args;
 use crate::kernel::attach::hook::AttachArgs;
@@ -6,7 +6,7 @@ use crate::probe::ProbeArgs;
 use clap::Parser;
 use std::ffi::OsString;
 
-/// What the binary is asked to be.
+/// The program to run.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// The driver.
@@ -18,7 +18,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// From the process's arguments.
+    /// Parses the process's arguments.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Self {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         match arguments.get(1).and_then(|argument| argument.to_str()) {

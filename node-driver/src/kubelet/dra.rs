@@ -1,6 +1,5 @@
-//! The DRA service in both versions (`dra/v1`, `dra/v1beta1`): parse, prepare,
-//! render. Every claim that is asked for is answered, by devices or by an error
-//! of its own; one bad claim never spoils the others.
+//! The DRA service in both versions (`dra/v1`, `dra/v1beta1`). Every requested claim gets
+//! an answer of its own, devices or an error; a failed claim never affects the others.
 
 use crate::kubelet::metrics::Method;
 use crate::kubelet::wire::{dra_v1, dra_v1beta1};
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use tonic::{Request, Response, Status};
 
-/// The service; clones share all.
+/// The service. Clones share its state.
 #[derive(Clone)]
 pub(super) struct DraService {
     preparer: Preparer,
@@ -30,11 +29,11 @@ impl DraService {
         prepared.map_or_else(
             |error| {
                 let error = Chain(&error).to_string();
-                tracing::warn!(%claim, uid = claim.uid, error, "Claim is not prepared");
+                tracing::warn!(%claim, uid = claim.uid, error, "Failed to prepare claim");
                 Err(error)
             },
             |devices| {
-                tracing::info!(%claim, uid = claim.uid, devices = devices.len(), "Claim is prepared");
+                tracing::info!(%claim, uid = claim.uid, devices = devices.len(), "Prepared claim");
                 Ok(devices)
             },
         )
@@ -46,19 +45,19 @@ impl DraService {
         self.preparer.metrics().observe(Method::Unprepare, unprepared.is_ok(), begin.elapsed());
         match unprepared {
             Ok(()) => {
-                tracing::info!(%claim, uid = claim.uid, "Claim is unprepared");
+                tracing::info!(%claim, uid = claim.uid, "Unprepared claim");
                 String::new()
             }
             Err(error) => {
                 let error = Chain(&error).to_string();
-                tracing::warn!(%claim, uid = claim.uid, error, "Claim is not unprepared");
+                tracing::warn!(%claim, uid = claim.uid, error, "Failed to unprepare claim");
                 error
             }
         }
     }
 }
 
-/// The two versions differ in one field; their code does not.
+/// The two versions differ in one field; their code is the same.
 macro_rules! serve_version {
     ($version:ident, |$prepared:ident| $device:expr) => {
         impl From<$version::Claim> for ClaimRef {

@@ -1,6 +1,6 @@
-//! The health of the devices as a stream of complete lists, in both versions
-//! (`dra-health/v1`, `v1alpha1`). The kubelet shows it in the pod's status; to
-//! evict is the business of device taints.
+//! Streams the health of the devices as complete lists, in both versions
+//! (`dra-health/v1`, `v1alpha1`). The kubelet shows it in the pod's status; eviction is
+//! the task of device taints.
 
 use crate::kubelet::wire::{health_v1, health_v1alpha1};
 use crate::prepare::inventory::{Inventory, NicFacts};
@@ -14,15 +14,15 @@ use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-/// How often the list is told again although nothing changed: to the kubelet a device that
-/// it has not heard of for 30 s is unknown (`DefaultHealthTimeout` in
+/// How often the list is repeated if nothing changes. The kubelet treats a device as
+/// unknown after 30 s without news (`DefaultHealthTimeout` in
 /// `pkg/kubelet/cm/dra/healthinfo.go`).
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Longest message that the kubelet keeps.
+/// Longest message that the kubelet keeps, in bytes.
 const MESSAGE_MAX: usize = 1024;
 
-/// What is known of one device.
+/// The health of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceHealth {
     /// Its pool.
@@ -31,9 +31,9 @@ pub struct DeviceHealth {
     pub device: String,
     /// Its state.
     pub state: HealthState,
-    /// Why, for a person.
+    /// The reason, for a person.
     pub message: String,
-    /// When it was looked at.
+    /// When it was observed.
     pub at: SystemTime,
 }
 
@@ -44,13 +44,13 @@ pub enum HealthState {
     Unknown,
     /// It works.
     Healthy,
-    /// It does not.
+    /// It does not work.
     Unhealthy,
 }
 
-/// The health of all devices: a NIC works while any of its ports is active, as the taint
-/// `dranet.io/port-down` has it, and its RDMA device answers. Of one without RDMA nothing
-/// is known.
+/// The health of all devices. A NIC is healthy while any of its ports is active, as for
+/// the taint `dranet.io/port-down`, and its RDMA device answers. The health of a NIC
+/// without RDMA is unknown.
 pub fn of(
     inventory: &Inventory,
     unresponsive: &BTreeSet<String>,
@@ -77,10 +77,10 @@ pub fn of(
     inventory.devices.iter().map(health).collect()
 }
 
-/// The list as it is now, and its changes.
+/// The current list and its changes.
 pub type Watched = watch::Receiver<Vec<DeviceHealth>>;
 
-/// The service; clones share all.
+/// The service. Clones share its state.
 #[derive(Clone)]
 pub(super) struct HealthService {
     devices: Watched,
@@ -92,8 +92,8 @@ impl HealthService {
         Self { devices, stop }
     }
 
-    /// The list as it is, at each change, and each [`PERIOD`] again. Ends with the driver: a
-    /// stream that never ends would hold up its stop.
+    /// The list now, after each change, and again every [`PERIOD`]. The stream ends with
+    /// the driver; otherwise it would delay its shutdown.
     fn lists(&self) -> impl Stream<Item = Vec<DeviceHealth>> + Send + use<> {
         let changes = WatchStream::new(self.devices.clone());
         let devices = self.devices.clone();
@@ -130,7 +130,7 @@ macro_rules! serve_version {
                     }),
                     health: state.into(),
                     last_updated_time: seconds(at),
-                    // The kubelet's own default.
+                    // 0 selects the kubelet's default.
                     health_check_timeout_seconds: 0,
                     message: cut(&message),
                 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-/// Answers one hook after the other until told to stop.
+/// Answers hooks one after the other until told to stop.
 pub(super) async fn serve(
     socket: Published,
     node: Arc<Node>,
@@ -30,7 +30,7 @@ pub(super) async fn serve(
         let answer = tokio::task::spawn_blocking(move || {
             let begin = Instant::now();
             let answered = stream.into_std().map(|stream| {
-                // The peer is a hook of ours, which writes at once.
+                // The peer is this driver's hook, which writes at once.
                 stream.set_nonblocking(false).map(|()| node.answer_hook(&stream))
             });
             let answered = answered.flatten();
@@ -38,8 +38,10 @@ pub(super) async fn serve(
             node.metrics.observe(Method::Attach, is_done, begin.elapsed());
             match answered {
                 Ok(Ok(attached)) => return attached,
-                Ok(Err(error)) => tracing::warn!(error = %Chain(&error), "Hook not answered"),
-                Err(error) => tracing::warn!(%error, "Hook not answered"),
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %Chain(&error), "Failed to answer an attach hook");
+                }
+                Err(error) => tracing::warn!(%error, "Failed to answer an attach hook"),
             }
             None
         });

@@ -1,6 +1,6 @@
-//! The driver's own binary where the container runtime can start it as the
-//! attach hook: put there by rename, so that a container that starts during an
-//! upgrade runs the old one or the new one, whole.
+//! Installs the driver's binary where the container runtime can start it as the attach
+//! hook. It is replaced by rename, so that a container that starts during an upgrade runs
+//! either the old or the new binary.
 
 use crate::prepare::durable::FileError;
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -9,18 +9,18 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Why the container runtime cannot start the hook.
+/// Why the container runtime could not start the hook.
 const NO_EXEC: &str =
     "its file system is mounted `noexec`; mount it without, or choose another --kubelet-dir";
 
-/// Copies the running binary to where the container runtime can start it.
+/// Copies the running binary to `target`.
 pub(super) fn install(target: &Path) -> Result<(), FileError> {
     copy(Path::new("/proc/self/exe"), target)
         .and_then(|()| check_executable(target))
         .map_err(|source| FileError::new("install", target, source))
 }
 
-/// Said here, and not by each container that does not start.
+/// Fails now instead of failing each container that starts.
 fn check_executable(target: &Path) -> io::Result<()> {
     let is_noexec = statvfs(target)?.f_flag.contains(StatVfsMountFlags::NOEXEC);
     if is_noexec { Err(io::Error::other(NO_EXEC)) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! What claims' statuses say of interfaces that are in pods already: at the start, since
-//! hooks work while no driver does, and whenever a DHCP server gives another address.
+//! Updates claim statuses for interfaces that are already in pods: at start, because
+//! hooks work while no driver runs, and when a DHCP server gives another address.
 
 use crate::prepare::node::Node;
 use crate::prepare::preparer::Preparer;
@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Tells it until told to stop.
+/// Updates statuses until told to stop.
 pub(super) async fn serve(node: Arc<Node>, preparer: Preparer, stop: CancellationToken) {
     let mut uids = node.namespaces().claims();
     loop {
-        tell(&preparer, uids).await;
+        write_statuses(&preparer, uids).await;
         uids = tokio::select! {
             () = stop.cancelled() => return,
             uids = node.effects.leases.changed() => uids,
@@ -21,13 +21,13 @@ pub(super) async fn serve(node: Arc<Node>, preparer: Preparer, stop: Cancellatio
     }
 }
 
-async fn tell(preparer: &Preparer, uids: BTreeSet<String>) {
+async fn write_statuses(preparer: &Preparer, uids: BTreeSet<String>) {
     match preparer.on_node(move |node| node.attached_of(uids)).await {
         Ok(plans) => {
             for plan in plans {
                 preparer.publish_status(plan, Progress::Attached);
             }
         }
-        Err(error) => tracing::warn!(error = %Chain(&error), "Claim statuses not written"),
+        Err(error) => tracing::warn!(error = %Chain(&error), "Failed to write claim statuses"),
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator sees of preparation at `/metrics`.
+//! Metrics of claim preparation at `/metrics`.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
 
-/// The figures of one plugin; clones share all.
+/// The metrics of one plugin. Clones share them.
 #[derive(Clone, Debug)]
 pub struct PluginMetrics {
     requests: Family<Request, Counter>,
@@ -17,30 +17,30 @@ pub struct PluginMetrics {
     pub claims: Gauge,
     /// Network namespaces of pods that are held open.
     pub namespaces: Gauge,
-    /// Whether the container runtime has this driver as an NRI plugin.
+    /// Whether the container runtime has registered this driver as an NRI plugin.
     pub nri: Gauge,
 }
 
-/// What was asked.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Method {
-    /// To prepare a claim.
+    /// Prepare a claim.
     Prepare,
-    /// To unprepare a claim.
+    /// Unprepare a claim.
     Unprepare,
-    /// To hold the namespace of a pod whose interfaces move, to note that they have, or
-    /// to move them.
+    /// Hold the namespace of a pod whose interfaces move, record that they have moved, or
+    /// move them.
     Attach,
-    /// To take them back from a sandbox that stops.
+    /// Take interfaces back from a sandbox that stops.
     Detach,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
-    /// It was done.
+    /// It succeeded.
     Success,
-    /// It was refused, or failed.
+    /// It was refused or it failed.
     Failure,
 }
 
@@ -55,7 +55,7 @@ struct Labels {
     method: Method,
 }
 
-/// From a millisecond to half the kubelet's patience.
+/// From a millisecond to half of the kubelet's timeout.
 const BUCKETS: [f64; 11] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 20.0];
 
 impl Default for PluginMetrics {
@@ -71,7 +71,7 @@ impl Default for PluginMetrics {
 }
 
 impl PluginMetrics {
-    /// Makes the figures part of what is served.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("dranet_plugin");
         registry.register(
@@ -98,7 +98,7 @@ impl PluginMetrics {
         );
     }
 
-    /// Notes one request.
+    /// Records one request.
     pub fn observe(&self, method: Method, is_done: bool, took: Duration) {
         let outcome = if is_done { Outcome::Success } else { Outcome::Failure };
         self.requests.get_or_create(&Request { method, outcome }).inc();
@@ -116,7 +116,7 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = PluginMetrics::default();
         metrics.register(&mut registry);
-        // One row of each: a family's rows have no order.
+        // One of each: the rows of a family have no order.
         metrics.observe(Method::Prepare, false, Duration::from_millis(7));
         metrics.observe(Method::Prepare, false, Duration::from_secs(40));
         metrics.claims.set(1);

@@ -1,6 +1,6 @@
-//! How the kubelet learns of the plugin (`pluginregistration/v1`): it finds the
-//! socket, asks who is there, dials the endpoint, and says whether it worked.
-//! A kubelet that was restarted does it again.
+//! Registration with the kubelet (`pluginregistration/v1`): the kubelet finds the socket,
+//! asks for the plugin's information, dials the endpoint, and reports the result. After a
+//! restart the kubelet does so again.
 
 use crate::kubelet::SUPPORTED_VERSIONS;
 use crate::kubelet::wire::registration_v1::registration_server::Registration;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-/// The kind of plugin, as the kubelet spells it.
+/// The plugin type, as the kubelet spells it.
 const DRA_PLUGIN: &str = "DRAPlugin";
 
-/// What the kubelet said last.
+/// The kubelet's latest report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -24,7 +24,7 @@ enum State {
     Refused(String),
 }
 
-/// Whether the kubelet has taken the plugin; clones see the same.
+/// Whether the kubelet has registered the plugin. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Registered(Arc<watch::Sender<State>>);
 
@@ -35,13 +35,13 @@ impl Default for Registered {
 }
 
 impl Registered {
-    /// Waits until the kubelet has taken it.
+    /// Waits until the kubelet has registered the plugin.
     pub(super) async fn accepted(&self) {
-        // Its sender is this value's, so it does not end before.
+        // This value holds the sender, so the channel stays open.
         let _ = self.0.subscribe().wait_for(|state| *state == State::Registered).await;
     }
 
-    /// Waits until the kubelet refuses, and tells its reason.
+    /// Waits until the kubelet refuses, and returns its reason.
     pub(super) async fn refused(&self) -> String {
         let mut state = self.0.subscribe();
         let refused = state.wait_for(|state| matches!(state, State::Refused(_))).await;
@@ -52,14 +52,14 @@ impl Registered {
     }
 }
 
-/// The service.
+/// The gRPC service.
 pub(super) struct RegistrationService {
     info: PluginInfo,
     registered: Registered,
 }
 
 impl RegistrationService {
-    /// For a driver whose service is at `endpoint`.
+    /// Creates the service for a driver that serves at `endpoint`.
     pub(super) fn new(driver: &str, endpoint: &Path, registered: Registered) -> Self {
         let info = PluginInfo {
             r#type: DRA_PLUGIN.to_owned(),
@@ -86,7 +86,7 @@ impl Registration for RegistrationService {
             tracing::info!("Registered with the kubelet");
             State::Registered
         } else {
-            tracing::error!(error, "The kubelet refused the registration");
+            tracing::error!(error, "Kubelet refused the registration");
             State::Refused(error)
         };
         self.registered.0.send_replace(state);

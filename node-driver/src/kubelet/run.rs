@@ -1,4 +1,4 @@
-//! The plugin beside the publication of devices, in one process.
+//! Runs the plugin beside the publication of devices, in one process.
 
 use crate::args::Args;
 use crate::facts::network::server::ApiServers;
@@ -23,20 +23,20 @@ use std::sync::Arc;
 use tokio::sync::watch::Sender;
 use topology_graph::HostRoot;
 
-/// What the plugin and the publication share.
+/// State that the plugin and the publication share.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
-    /// What is counted.
+    /// Metrics of the plugin.
     pub metrics: PluginMetrics,
-    /// The API servers, to which the host keeps its way.
+    /// The API servers, whose route must stay with the host.
     pub servers: ApiServers,
     /// The ports of RDMA devices that do not answer.
     pub ports: KnownPorts,
-    /// The devices' health, as publication sees it.
+    /// The devices' health, as publication observes it.
     pub health: Sender<Vec<DeviceHealth>>,
 }
 
-/// Serves the kubelet until a signal; nothing where no kubelet is named.
+/// Serves the kubelet until a signal; does nothing if no kubelet is configured.
 pub async fn beside(
     args: &Args,
     client: &Client,
@@ -57,7 +57,7 @@ pub async fn beside(
     Ok(())
 }
 
-/// The machine's side, as the flags say.
+/// Builds the machine's part of preparation from the flags.
 fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Node {
     let environment = cdi::Environment {
         nccl_ib_hca: args.nccl_ib_hca,

@@ -1,5 +1,5 @@
-//! Unix sockets that appear whole: bound under a temporary name, then renamed,
-//! so that the kubelet never finds one that nobody listens on.
+//! Unix sockets that appear atomically: bound under a temporary name, then renamed, so
+//! that the kubelet never finds one that nobody listens on.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 /// Longest path that a socket can have, `sun_path` without its closing zero.
 const PATH_MAX: usize = 107;
 
-/// A socket could not be made.
+/// A socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The path is longer than the kernel takes.
@@ -36,31 +36,31 @@ pub(crate) fn name(stem: &str, instance: Option<&str>) -> String {
     instance.map_or_else(|| format!("{stem}.sock"), |instance| format!("{stem}-{instance}.sock"))
 }
 
-/// A socket that listens, and that nobody can see yet.
+/// A socket that listens but is not visible yet.
 pub(crate) struct Socket {
     listener: UnixListener,
     temporary: PathBuf,
     path: PathBuf,
 }
 
-/// A socket in its place, removed when dropped.
+/// A socket at its final path, removed when dropped.
 pub(crate) struct Published {
     listener: UnixListener,
     path: PathBuf,
     inode: Option<u64>,
 }
 
-/// Removes the socket when the server ends, if it is still this one.
+/// Removes the socket when the server ends, if it is still the same one.
 pub(crate) struct Removal {
     path: PathBuf,
     inode: Option<u64>,
 }
 
 impl Socket {
-    /// Listens under a temporary name in `folder`, which is made.
+    /// Listens under a temporary name in `folder`, which is created if missing.
     pub(crate) fn bind(folder: &Path, name: &str) -> Result<Self, SocketError> {
         let path = folder.join(name);
-        // The kubelet ignores what begins with a dot.
+        // The kubelet ignores names that begin with a dot.
         let temporary = folder.join(format!(".{}", short(name)));
         for path in [&path, &temporary] {
             if path.as_os_str().len() > PATH_MAX {
@@ -80,12 +80,12 @@ impl Socket {
         Ok(Self { listener, temporary, path })
     }
 
-    /// Where it will be.
+    /// The final path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts it there, over a stale one.
+    /// Moves it to its final path, replacing a stale socket.
     pub(crate) fn publish(self) -> Result<Published, SocketError> {
         let Self { listener, temporary, path } = self;
         if let Err(source) = fs::rename(&temporary, &path) {
@@ -97,7 +97,7 @@ impl Socket {
 }
 
 impl Published {
-    /// Its connections, and what removes it.
+    /// The connections, and the guard that removes the socket.
     pub(crate) fn into_incoming(self) -> (UnixListenerStream, Removal) {
         let Self { listener, path, inode } = self;
         (UnixListenerStream::new(listener), Removal { path, inode })
@@ -106,16 +106,16 @@ impl Published {
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        // Another instance may have put its own there meanwhile.
+        // Another instance may have placed its own socket there meanwhile.
         if self.inode.is_some() && inode(&self.path) == self.inode {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes sockets of `folder` on which nobody listens: of instances that were killed. A
-/// kubelet that starts dials each registration socket that it finds. `is_ours` is asked with
-/// a name.
+/// Removes sockets in `folder` on which nobody listens, left by killed instances. A
+/// starting kubelet dials each registration socket that it finds. `is_ours` selects
+/// sockets by name.
 pub(crate) fn remove_dead(folder: &Path, is_ours: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -131,7 +131,7 @@ pub(crate) fn remove_dead(folder: &Path, is_ours: impl Fn(&str) -> bool) {
     }
 }
 
-/// A name no longer than the final one, so that it never is what is too long.
+/// A name no longer than the final one, so that only the final name can be too long.
 fn short(name: &str) -> &str {
     name.split_at_checked(1).map_or(name, |(_, rest)| rest)
 }

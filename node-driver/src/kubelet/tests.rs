@@ -36,7 +36,7 @@ use topology_graph::{HostRoot, fixture};
 
 const NODE: &str = "node-1";
 
-/// A machine, an API server with some claims, and the plugin between them.
+/// A machine, an API server with some claims, and the plugin.
 struct Bench {
     folder: TempDir,
     stop: CancellationToken,
@@ -143,8 +143,8 @@ fn paths(folder: &TempDir) -> Paths {
     }
 }
 
-/// The fixture's device nodes are plain files; links to a character device that
-/// every machine has are followed like the real ones.
+/// Creates device files. The fixture's are plain files, so links to a character device
+/// that every machine has replace them.
 fn plant_characters(root: &Path) {
     let folder = root.join("dev/infiniband");
     fs::remove_dir_all(&folder).ok();
@@ -322,7 +322,7 @@ async fn a_new_instance_puts_right_what_the_old_one_left() {
     (&mut bench.task).await.unwrap().unwrap();
     let paths = bench.paths();
     let promised = fs::read(paths.cdi_spec("uid-nic-0")).unwrap();
-    // A spec that vanished, one that nobody promised, and a damaged checkpoint.
+    // A missing spec, a spec of an unknown claim, and a damaged checkpoint.
     fs::remove_file(paths.cdi_spec("uid-nic-1")).unwrap();
     fs::write(paths.cdi_spec("uid-orphan"), "{}").unwrap();
     let (task, stop, health, _) = Bench::run(&bench.folder, None);
@@ -349,7 +349,7 @@ async fn a_new_instance_puts_right_what_the_old_one_left() {
     bench.end().await.unwrap();
 }
 
-/// As in a rolling update of a DaemonSet with `maxSurge`.
+/// As during a rolling update of a DaemonSet with `maxSurge`.
 #[tokio::test]
 async fn two_instances_serve_side_by_side() {
     let old = Bench::start(Some("old")).await;
@@ -362,7 +362,7 @@ async fn two_instances_serve_side_by_side() {
     old.appears("dra.net-new-reg.sock").await;
     assert_eq!(files(&paths.registry()), ["dra.net-new-reg.sock", "dra.net-old-reg.sock"]);
     let mut through_new = client("dra-new.sock").await;
-    // One state, whoever is asked.
+    // Both instances share one state.
     let again = prepare(&mut through_new, &["nic-0"]).await;
     assert_eq!(again.claims["uid-nic-0"], answer.claims["uid-nic-0"]);
     prepare(&mut through_new, &["nic-1"]).await;

@@ -1,5 +1,5 @@
-//! The generated messages and services, one module per package. Nothing here is
-//! written by hand; `tests/generated.rs` makes it again.
+//! The generated messages and services, one module per package. Nothing here is written
+//! by hand; `tests/generated.rs` regenerates it.
 
 #![allow(
     missing_docs,

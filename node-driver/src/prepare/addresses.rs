@@ -1,14 +1,15 @@
-//! Addresses from a range that many claims share: no pool of one's own, but what the
-//! claims' status says, over all nodes.
+//! Reserves addresses from a range that many claims share, across all nodes. The statuses
+//! of the claims are the only record; there is no separate pool object.
 //!
-//! Each claim chooses by its UID, so that two at once seldom choose alike, writes its
-//! choice into its status, and looks again: it has the address only if no other claim
-//! was seen with it until then, else it chooses anew. Of two that wrote the same the
-//! later sees the earlier. An address is free again when its claim is deleted.
+//! Each claim chooses by its UID, so that concurrent claims seldom choose the same
+//! address. It writes its choice into its status and reads the other claims again. It has
+//! the address only if no other claim has been seen with it until then; otherwise it
+//! chooses again. If two claims write the same address, the later one sees the earlier
+//! one. Deleting a claim frees its address.
 //!
-//! All claims are listed once a prepare. What follows is a watch from there, which the
-//! server ends with nothing but the writes since; it gives them in their order, so
-//! whoever has seen its own write has seen all earlier ones.
+//! Each preparation lists all claims once and then watches from that version. The server
+//! sends writes in their order, so a client that has seen its own write has seen all
+//! earlier ones.
 
 mod choice;
 mod claims;
@@ -24,14 +25,14 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use std::time::Duration;
 
-/// Choices before giving up: each but the first follows one that another claim, chosen at
-/// the same moment, has made void.
+/// Attempts before giving up. Each one after the first follows a conflict with another
+/// claim that chose at the same moment.
 const CHOICES: u32 = 8;
 
-/// Longest that all of it may take, below the kubelet's 45 s.
+/// Longest time for the whole reservation; below the kubelet's limit of 45 s.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Gives the claim's devices addresses where their configuration names a range.
+/// Assigns addresses to the claim's devices whose configuration names a range.
 pub(super) async fn reserve(
     client: &Client,
     driver: &str,
@@ -62,7 +63,8 @@ async fn choose(
         let (own, others) = claims.split(&asked.uid);
         let Some(chosen) = choose_all(wanted, &format!("{}/{number}", asked.uid), &own, &others)
         else {
-            // Two that chose the last address would else keep it from each other.
+            // Otherwise two claims that chose the last free address would block each
+            // other.
             if !own.is_empty() {
                 claim.devices.iter_mut().for_each(|device| device.address = None);
                 write(client, driver, claim).await.map_err(wrap)?;
@@ -82,7 +84,8 @@ async fn choose(
     Err(PrepareError::RangeContended { claim: asked })
 }
 
-/// The devices with a range, by their place. What is malformed is refused by the plan.
+/// Index and configuration of the devices with a range. The plan rejects malformed
+/// configurations.
 fn wanted(claim: &AllocatedClaim) -> Vec<(usize, NetworkConfig)> {
     let config = |device: &AllocatedDevice| {
         let config = NetworkConfig::parse(device.parameters.as_ref()?).ok()?;
@@ -92,7 +95,8 @@ fn wanted(claim: &AllocatedClaim) -> Vec<(usize, NetworkConfig)> {
     devices.filter_map(|(index, device)| Some((index, config(device)?))).collect()
 }
 
-/// The choice, before anything is done with it; returns its version.
+/// Writes the choice into the claim's status before it is used. Returns the claim's new
+/// resource version.
 async fn write(client: &Client, driver: &str, claim: &AllocatedClaim) -> kube::Result<String> {
     let device = |device: &AllocatedDevice| {
         let mut entry = json!({"driver": driver, "pool": device.pool, "device": device.device});

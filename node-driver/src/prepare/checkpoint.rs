@@ -1,7 +1,8 @@
-//! What this driver has promised on this node, over its own restarts: one file
-//! with a version and a checksum, keyed by claim UID.
+//! The claims that this driver has prepared on this node, kept across its restarts: one
+//! file with a version and a checksum, keyed by claim UID.
 //!
-//! Not a cache: what cannot be read back is set aside and said, never guessed.
+//! It is not a cache: a file that cannot be read is set aside and reported; nothing is
+//! guessed.
 
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::plan::Plan;
@@ -12,41 +13,41 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The version that is written. Versions up to it are read.
+/// The version that is written. It and older versions are read.
 pub const VERSION: u32 = 2;
 
-/// How many damaged files are kept.
+/// The number of damaged files that are kept.
 const SET_ASIDE_MAX: u32 = 10;
 
-/// The claims by UID.
+/// Claims by UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// What is prepared, or on its way there or back.
+    /// Claims that are prepared, being prepared or being unprepared.
     pub claims: BTreeMap<String, Record>,
 }
 
 /// One claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// How far it is.
+    /// Its progress.
     pub phase: Phase,
-    /// What it gets.
+    /// What it gets on this node.
     pub plan: Plan,
 }
 
-/// How far a claim is. Written before the first effect of each direction.
+/// The progress of a claim. Written before the first effect in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Effects may be there in part, and nobody was told: to be undone.
+    /// Effects may be partly there, and the kubelet was not told: to be undone.
     Preparing,
-    /// The kubelet has been, or may have been, told.
+    /// The kubelet has been told, or may have been.
     Prepared,
-    /// Effects may be gone in part: to be finished.
+    /// Effects may be partly removed: to be finished.
     Unpreparing,
 }
 
-/// The file.
+/// Format of the file.
 #[derive(Serialize, Deserialize)]
 struct File {
     version: u32,
@@ -54,16 +55,16 @@ struct File {
     data: Box<serde_json::value::RawValue>,
 }
 
-/// What was found.
+/// The result of reading the file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Loaded {
     /// No file: a new node, or the kubelet's directory was emptied.
     Absent,
-    /// The file.
+    /// The checkpoint.
     Read(Checkpoint),
-    /// No checkpoint could be made of it; it lies under another name now.
+    /// The file is damaged; it was renamed.
     Damaged {
-        /// Where it lies.
+        /// Its new path.
         set_aside: PathBuf,
         /// What was wrong.
         problem: String,
@@ -76,7 +77,7 @@ pub enum CheckpointError {
     /// The system refused.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It is from a newer driver.
+    /// The file is from a newer driver.
     #[error("checkpoint `{}` has version {version}, this driver reads up to {VERSION}; run the newer driver again, or drain the node and remove the file", path.display())]
     Newer {
         /// The file.
@@ -112,8 +113,7 @@ impl Checkpoint {
         parse(text).ok()
     }
 
-    /// Looks at the file and leaves it as it is, for who only wants to know;
-    /// nothing where there is none that can be read.
+    /// Reads the file without changing it; `None` if there is none or it cannot be read.
     pub fn peek(path: &Path) -> Option<Self> {
         parse(&fs::read_to_string(path).ok()?).ok()
     }
@@ -124,13 +124,13 @@ impl Checkpoint {
         serde_json::to_vec(&File { version: VERSION, checksum: checksum(data.get()), data })
     }
 
-    /// Replaces the file. The disk has it then.
+    /// Replaces the file and waits until it is on the disk.
     pub fn store(&self, path: &Path) -> Result<(), CheckpointError> {
         Ok(durable::write(path, &self.text_for(path)?)?)
     }
 
-    /// Replaces the file for whoever reads it during this boot: for what nobody is told of
-    /// yet, and what is seen otherwise after the power failed.
+    /// Replaces the file for readers during this boot. Only for changes that nobody has
+    /// been told of yet, and for those that the next start detects after a power failure.
     pub fn note(&self, path: &Path) -> Result<(), CheckpointError> {
         Ok(durable::write_unsynced(path, &self.text_for(path)?)?)
     }
@@ -154,7 +154,7 @@ fn parse(text: &str) -> Result<Checkpoint, Problem> {
     let damaged = |error: serde_json::Error| Problem::Damaged(error.to_string());
     let Version { version } = serde_json::from_str(text).map_err(damaged)?;
     match version {
-        // Version 1 had no checksum and no phases: what it held was prepared.
+        // Version 1 had no checksum and no phases; all its claims were prepared.
         1 => upgrade_first(text).map_err(damaged),
         VERSION => {
             let file: File = serde_json::from_str(text).map_err(damaged)?;
@@ -185,7 +185,7 @@ fn checksum(data: &str) -> String {
 }
 
 fn set_aside(path: &Path, problem: String) -> Result<Loaded, CheckpointError> {
-    // The last of them is overwritten where so many are kept.
+    // If so many files are kept already, the last of them is overwritten.
     let mut candidates =
         (0..SET_ASIDE_MAX).map(|number| path.with_extension(format!("damaged-{number}")));
     let free =

@@ -1,5 +1,5 @@
-//! What a ResourceClaim says to this driver on this node: pure reading, and
-//! every reason why it may not be prepared.
+//! Reads a ResourceClaim for this driver on this node, or returns why it may not be
+//! prepared. Pure.
 //!
 //! Follows `k8s.io/api/resource/v1` and the rules of the kubelet's DRA manager.
 
@@ -12,7 +12,8 @@ use k8s_openapi::api::resource::v1::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// On a claim from a template: its name in the pod (`PodResourceClaimAnnotation`).
+/// Annotation on a claim from a template: the claim's name in the pod
+/// (`PodResourceClaimAnnotation`).
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
 /// A claim as the kubelet names it.
@@ -22,7 +23,7 @@ pub struct ClaimRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID: a claim made again under the same name has another.
+    /// Its UID; a claim that was created again under the same name has another one.
     pub uid: String,
 }
 
@@ -33,13 +34,13 @@ impl fmt::Display for ClaimRef {
 }
 
 impl ClaimRef {
-    /// Whether the UID can name files.
+    /// Whether the UID is safe in file names.
     pub fn has_safe_uid(&self) -> bool {
         is_safe_uid(&self.uid)
     }
 }
 
-/// Whether a text is a UID that can name files: letters, digits, dashes.
+/// Whether a text is a UID that is safe in file names: letters, digits and dashes only.
 pub fn is_safe_uid(uid: &str) -> bool {
     (1..=64).contains(&uid.len()) && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
@@ -60,11 +61,11 @@ pub struct AllocatedClaim {
     pub claim: ClaimRef,
     /// The pods that it is reserved for.
     pub pods: Vec<PodRef>,
-    /// Its name in the pod, where it was made from a template.
+    /// Its name in the pod, if it was created from a template.
     pub pod_claim_name: Option<String>,
     /// This driver's devices, in the order of the allocation.
     pub devices: Vec<AllocatedDevice>,
-    /// Other drivers' devices: the GPUs beside our NICs.
+    /// Devices of other drivers in the same claim, such as the GPUs beside the NICs.
     pub others: Vec<OtherDevice>,
 }
 
@@ -77,17 +78,17 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// Its name.
     pub device: String,
-    /// Which share of it, where it can be shared.
+    /// The ID of its share, if it is a shared device.
     pub share_id: Option<String>,
-    /// How much of its bandwidth the claim has, in bits per second, where it can be shared.
+    /// The claim's part of its bandwidth, in bits per second, if it is a shared device.
     pub bandwidth: Option<u64>,
-    /// Given besides whoever holds it, for monitoring.
+    /// Admin access: given in addition to the claim that holds it, for monitoring.
     pub admin_access: bool,
     /// The opaque parameters that apply to it.
     pub parameters: Option<serde_json::Value>,
-    /// Whether they are the device class's, and so the operator's.
+    /// Whether the parameters come from the device class, that is from the operator.
     pub are_parameters_of_class: bool,
-    /// What it was given of the range that its parameters name.
+    /// The address that was reserved from the range in its parameters.
     pub address: Option<IpPrefix>,
 }
 
@@ -122,19 +123,19 @@ pub enum ClaimError {
         /// What is there.
         found: String,
     },
-    /// The UID is none.
+    /// The UID is malformed.
     #[error("claim `{claim}` has a malformed UID")]
     MalformedUid {
         /// Which claim.
         claim: Box<ClaimRef>,
     },
-    /// The scheduler has not allocated it, or has taken the allocation back.
+    /// The scheduler has not allocated it, or the allocation was removed.
     #[error("claim `{claim}` is not allocated")]
     NotAllocated {
         /// Which claim.
         claim: Box<ClaimRef>,
     },
-    /// A device of another node.
+    /// The device belongs to another node.
     #[error(
         "claim `{claim}` has device `{device}` of pool `{pool}`, which is not of node `{node}`"
     )]
@@ -148,7 +149,7 @@ pub enum ClaimError {
         /// This node.
         node: String,
     },
-    /// Its namespace may not set what its parameters set.
+    /// The claim's namespace may not set this field.
     #[error(
         "claim `{claim}` sets `{field}`, which only namespaces may that the operator names by --network-namespace ({allowed})"
     )]
@@ -163,7 +164,7 @@ pub enum ClaimError {
 }
 
 impl AllocatedClaim {
-    /// Reads a claim for this driver; pools are named as their node.
+    /// Reads a claim for this driver. Pools have the name of their node.
     pub fn read(
         claim: &ResourceClaim,
         asked: &ClaimRef,
@@ -200,8 +201,9 @@ impl AllocatedClaim {
         })
     }
 
-    /// Refuses parameters that a user of this namespace may not set. Those of a device class
-    /// are the operator's; those that cannot be read are refused by the plan.
+    /// Refuses parameters that users in this namespace may not set. Parameters of a
+    /// device class come from the operator and are allowed; the plan rejects malformed
+    /// ones.
     pub fn check_namespace(&self, allowed: &[String]) -> Result<(), ClaimError> {
         if may_set_guarded(&self.claim.namespace, allowed) {
             return Ok(());
@@ -259,19 +261,19 @@ impl From<&DeviceRequestAllocationResult> for OtherDevice {
     }
 }
 
-/// The part of its bandwidth that the scheduler has counted for this claim.
+/// The bandwidth that the scheduler has allocated to this claim, in bits per second.
 fn bandwidth(result: &DeviceRequestAllocationResult) -> Option<u64> {
     let consumed = result.consumed_capacity.as_ref()?.get(capacity::BANDWIDTH)?;
     bits_per_second(&consumed.0)
 }
 
-/// A quantity of bandwidth as a number.
+/// Converts a bandwidth quantity to bits per second.
 pub(super) fn bits_per_second(quantity: &str) -> Option<u64> {
     let quantity: Quantity = quantity.parse().ok()?;
     u64::try_from(quantity.value()).ok().filter(|bits| *bits > 0)
 }
 
-/// The request without its subrequest: what the kubelet knows.
+/// The request's name without the subrequest, as the kubelet knows it.
 pub fn base_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(base, _)| base)
 }
@@ -281,9 +283,9 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
     devices.and_then(|devices| devices.results.as_ref()).into_iter().flatten()
 }
 
-/// The parameters that apply to a request: the claim's before its class's, and
-/// among equals the last; and whether they are the claim's. No requests named means all
-/// of them.
+/// The parameters that apply to a request, and whether they come from the claim. The
+/// claim's take precedence over its class's, and later ones over earlier ones. A
+/// configuration that names no requests applies to all of them.
 fn parameters(
     allocation: &AllocationResult,
     driver: &str,

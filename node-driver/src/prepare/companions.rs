@@ -1,15 +1,16 @@
-//! Claims of one pod. A container can have several, but one variable of a name and one
-//! file at a path, and which containers have which claims the kubelet does not say. So
-//! each claim's variables and files tell of all that the pod has, and are the same
-//! whichever of them the runtime takes last. Which devices a container was given say
-//! its variables `DRANET_…`, one for each device.
+//! Joins the claims of one pod. A container can have several claims, but only one
+//! environment variable per name and one file per path, and the kubelet does not say
+//! which containers have which claims. So the variables and files of each claim describe
+//! the devices of all the pod's claims; whichever claim's the runtime applies last, they
+//! are the same. The variables `DRANET_…`, one per device, show which devices a container
+//! really has.
 
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::plan::{Companion, Plan, Wiring};
 
-/// The plans of a pod's claims, each with what all of them are told: the new one, then
-/// those that change by it. A claim of several pods is told of by itself: what one of
-/// them has is not the others'.
+/// Returns the new plan and the plans of the pod's other claims, each with the common
+/// description. A claim that several pods share is described alone, because those pods do
+/// not share their other claims.
 pub(super) fn joined(
     plan: &Plan,
     checkpoint: &Checkpoint,

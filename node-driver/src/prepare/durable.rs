@@ -1,4 +1,4 @@
-//! Files that are whole or not there, also when the machine stops in the middle.
+//! Writes files atomically: after a crash a file is complete or absent.
 
 use serde::Serialize;
 use std::fs::{self, File};
@@ -15,27 +15,28 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Wraps what the system said.
+    /// Wraps an error of the system.
     pub fn new(verb: &'static str, path: &Path, source: io::Error) -> Self {
         Self { verb, path: path.to_owned(), source }
     }
 }
 
-/// How the names of temporary files end.
+/// Suffix of temporary files.
 const TEMPORARY: &str = ".tmp";
 
-/// Replaces a file: temporary file beside it, fsync, rename, fsync of the folder.
+/// Replaces a file and waits for the disk: temporary file beside it, fsync, rename, fsync
+/// of the directory.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary_of(path);
     replace(&temporary, path, content).map_err(|source| {
-        // What it left is of no use; the first error is the one to tell.
+        // The temporary file is useless; report the first error.
         let _ = fs::remove_file(&temporary);
         FileError::new("write", path, source)
     })
 }
 
-/// Replaces a file: whole at any moment while the machine runs, and not waited for until
-/// the disk has it. For what can be made again, or says no more after a boot.
+/// Replaces a file atomically for readers while the machine runs, without waiting for the
+/// disk. For content that can be written again, or that is obsolete after a boot.
 pub fn write_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = temporary_of(path);
     let written = fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
@@ -45,15 +46,15 @@ pub fn write_unsynced(path: &Path, content: &[u8]) -> Result<(), FileError> {
     })
 }
 
-/// As [`write_unsynced()`], with a value as JSON.
+/// Writes a value as JSON, like [`write_unsynced()`].
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     let text = serde_json::to_vec_pretty(value)
         .map_err(|error| FileError::new("write", path, error.into()))?;
     write_unsynced(path, &text)
 }
 
-/// Removes a file; one that is not there is removed already. Not waited for: what the disk
-/// still has after the power failed belongs to no claim, and is removed at start.
+/// Removes a file; an absent file is no error. Does not wait for the disk: a file that
+/// reappears after a power failure belongs to no claim and is removed at start.
 pub fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -61,8 +62,8 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes temporary files that writers of such a name left when they were killed. Only
-/// for who knows that nobody is writing one now.
+/// Removes temporary files of killed writers whose names have this prefix. Call it only
+/// if nobody is writing such a file now.
 pub fn sweep(folder: &Path, prefix: &str) -> Result<(), FileError> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -75,12 +76,12 @@ pub fn sweep(folder: &Path, prefix: &str) -> Result<(), FileError> {
     Ok(())
 }
 
-/// The beginning of the names of a file's temporaries.
+/// The prefix of the file's temporary files.
 pub fn temporaries_of(path: &Path) -> String {
     format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Removes a directory with what is in it; one that is not there is removed already.
+/// Removes a directory with its content; an absent directory is no error.
 pub fn remove_dir(path: &Path) -> Result<(), FileError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -88,12 +89,12 @@ pub fn remove_dir(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Makes a directory with its parents.
+/// Creates a directory with its parents.
 pub fn create_dir(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(|source| FileError::new("make directory", path, source))
 }
 
-/// A name that no reader of the directory takes for a file of its own.
+/// A temporary name that readers of the directory ignore.
 fn temporary_of(path: &Path) -> PathBuf {
     path.with_file_name(format!("{}{}{TEMPORARY}", temporaries_of(path), std::process::id()))
 }

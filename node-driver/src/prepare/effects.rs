@@ -1,7 +1,7 @@
-//! The effects of a plan, each repeatable, and their undoing in reverse.
+//! Applies the effects of a plan and undoes them in reverse order. Each can be repeated.
 //!
-//! A spec is written last and removed first: while the runtime can see it, the
-//! files that it names are there.
+//! The CDI spec is written last and removed first: while the runtime can see it, the
+//! files that it names exist.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::keeper::Keepers;
@@ -29,33 +29,33 @@ use std::time::Duration;
 /// An effect failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EffectError {
-    /// A file.
+    /// A file could not be written or removed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// An interface.
+    /// An interface could not be attached or detached.
     #[error(transparent)]
     Attach(#[from] AttachError),
 }
 
-/// Carries plans out.
+/// Applies and undoes plans.
 #[derive(Debug)]
 pub struct Effects {
     /// Where files go.
     pub paths: Paths,
-    /// What the runtime is told.
+    /// Settings of the CDI specs.
     pub settings: cdi::Settings,
-    /// The pods' namespaces.
+    /// The pods' network namespaces.
     pub namespaces: Arc<Namespaces>,
-    /// What DHCP servers have given to interfaces in them.
+    /// Renews and releases DHCP leases of interfaces in them.
     pub leases: Keepers,
-    /// What the host's interfaces lack after pods had them.
+    /// What could not be restored on the host's interfaces.
     pub lacking: Lacking,
-    /// Where a test ends the process.
+    /// Where a test kills the process.
     pub faults: Faults,
 }
 
-/// Points at which a test may kill the driver, by name. Nothing in a driver
-/// that is built without the feature `faults`.
+/// Named points at which a test can kill the driver. Empty in a build without the feature
+/// `faults`.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     #[cfg(feature = "faults")]
@@ -69,12 +69,12 @@ impl Faults {
         Self { kill_at: point }
     }
 
-    /// Says that a point is reached.
+    /// Marks that a point is reached.
     pub fn reached(&self, point: &str) {
         #[cfg(feature = "faults")]
         if self.kill_at.as_deref() == Some(point) {
             use rustix::process::{Signal, getpid, kill_process};
-            // Not an exit: nothing may be cleaned up on the way out.
+            // A kill, not an exit: nothing may be cleaned up on the way out.
             let _ = kill_process(getpid(), Signal::KILL);
         }
         #[cfg(not(feature = "faults"))]
@@ -82,7 +82,7 @@ impl Faults {
     }
 }
 
-/// What a container reads of its devices.
+/// What a container reads about its devices.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DevicesFile<'a> {
@@ -106,7 +106,7 @@ struct NicEntry<'a> {
     rdma_device: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interface: Option<&'a str>,
-    /// How connections are to be made, where the claim's configuration says so.
+    /// RDMA parameters for connections, if the claim's configuration sets them.
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma: Option<&'a RdmaConfig>,
 }
@@ -132,7 +132,7 @@ impl<'a> NicEntry<'a> {
 /// Content of `/etc/dranet/devices.json` in a container.
 pub fn devices_file<'a>(plan: &'a Plan) -> DevicesFile<'a> {
     let Wiring { gpus, beside, .. } = &plan.wiring;
-    // Where there are several, each NIC says whose it is.
+    // If the pod has several claims, each NIC names its claim.
     let name = |claim: &'a ClaimRef| (!beside.is_empty()).then_some(claim.name.as_str());
     let nics = plan.told().into_iter().map(|(claim, nic)| NicEntry::of(nic, name(claim)));
     let others = plan.others.iter().chain(beside.iter().flat_map(|claim| &claim.others));
@@ -145,13 +145,13 @@ fn devices_text(plan: &Plan) -> Vec<u8> {
 }
 
 fn text_of(value: &impl Serialize) -> Vec<u8> {
-    // Texts, numbers and lists: JSON has a form for all of it.
+    // Cannot fail: the value has only texts, numbers and lists.
     serde_json::to_vec_pretty(value).unwrap_or_default()
 }
 
 impl Effects {
-    /// Makes the files of the claim, then its CDI spec. All of it follows from the
-    /// checkpoint, which the disk has already.
+    /// Writes the claim's files, then its CDI spec. The checkpoint must already be on the
+    /// disk, because all of it is derived from there.
     pub fn apply(&self, plan: &Plan) -> Result<(), EffectError> {
         let uid = &plan.claim.uid;
         self.faults.reached("prepare:files:before");
@@ -168,7 +168,7 @@ impl Effects {
         Ok(())
     }
 
-    /// Sets what the claim asks of virtual functions, where their physical functions are.
+    /// Applies the claim's virtual function settings at their physical functions.
     pub fn set_functions(&self, plan: &Plan) -> Result<(), EffectError> {
         if plan.functions().next().is_none() {
             return Ok(());
@@ -183,17 +183,16 @@ impl Effects {
         }
         for error in functions::restore(&NetNs::current()?, plan.functions())? {
             let (claim, error) = (&plan.claim, Chain(&error).to_string());
-            tracing::warn!(%claim, error, "Virtual function is not as it was");
-            self.lacking.tell(format!(
-                "after claim `{claim}` a virtual function is not as it was: {error}"
-            ));
+            tracing::warn!(%claim, error, "Failed to restore settings of a virtual function");
+            self.lacking
+                .add(format!("after claim `{claim}` a virtual function is not as it was: {error}"));
         }
         Ok(())
     }
 
-    /// Whether all that [`Self::apply`] makes is there, as it makes it now: an earlier
-    /// driver may have had other settings, and a machine that lost its power has what
-    /// its disk had.
+    /// Whether everything that [`Self::apply`] writes exists with its current content. It
+    /// may differ: an earlier driver may have had other settings, and after a power
+    /// failure the disk has an older state.
     pub fn is_applied(&self, plan: &Plan) -> bool {
         let uid = &plan.claim.uid;
         let mut files = self.files(plan);
@@ -206,7 +205,7 @@ impl Effects {
         text_of(&cdi::spec(plan, &self.paths, &self.settings))
     }
 
-    /// The files that a container of the claim reads.
+    /// The files that containers of the claim read.
     fn files(&self, plan: &Plan) -> Vec<(PathBuf, Vec<u8>)> {
         let uid = &plan.claim.uid;
         let cdi::Environment { nccl_topo_file, devices_file, device_metadata, .. } =
@@ -237,7 +236,8 @@ impl Effects {
         self.faults.reached("unprepare:links:after");
         let attached = self.paths.attached(uid);
         durable::remove(&attached)?;
-        // The pod is gone, and so are its hooks; one may have been killed.
+        // The pod is gone and with it its hooks, but one may have been killed while
+        // writing.
         if let Some(folder) = attached.parent() {
             durable::sweep(folder, &durable::temporaries_of(&attached))?;
         }
@@ -247,8 +247,8 @@ impl Effects {
         Ok(())
     }
 
-    /// Removes the files of a claim that was planned in an earlier boot. Its interfaces
-    /// came back with the boot, under whatever names.
+    /// Removes the files of a claim that was planned in an earlier boot. The boot has
+    /// already brought its interfaces back, under whatever names.
     pub fn forget(&self, uid: &str) -> Result<(), EffectError> {
         self.faults.reached("forget:files:before");
         durable::remove(&self.paths.cdi_spec(uid))?;
@@ -260,10 +260,10 @@ impl Effects {
         Ok(())
     }
 
-    /// Brings the interfaces of a claim back, where the hook has moved any.
+    /// Moves the interfaces of a claim back to the host, if they were attached.
     pub fn detach(&self, plan: &Plan) -> Result<(), EffectError> {
         let uid = &plan.claim.uid;
-        // While the interface can still tell the server.
+        // Release leases first, while the interface can still reach the server.
         self.leases.release(uid);
         let Some(record) = AttachRecord::load(&self.paths.attached(uid)) else { return Ok(()) };
         let host = NetNs::current()?;
@@ -287,8 +287,8 @@ impl Effects {
                 tracing::info!(%claim, netdev, "Interface is the host's again");
                 for error in lacking {
                     let error = Chain(&error).to_string();
-                    tracing::warn!(%claim, netdev, error, "Interface is not as it was");
-                    self.lacking.tell(format!(
+                    tracing::warn!(%claim, netdev, error, "Failed to restore the interface");
+                    self.lacking.add(format!(
                         "after claim `{claim}` the interface is not as it was: {error}"
                     ));
                 }

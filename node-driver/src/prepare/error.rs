@@ -10,13 +10,13 @@ use crate::prepare::pools::PoolError;
 use std::time::Duration;
 use topology_graph::ReadError;
 
-/// Longest wait for the API server, well below the kubelet's 45 s.
+/// Longest wait for the API server; well below the kubelet's limit of 45 s.
 pub(super) const API_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A claim could not be prepared or unprepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// It was deleted.
+    /// The claim was deleted.
     #[error("claim `{claim}` is not there any more")]
     Absent {
         /// Which claim.
@@ -27,7 +27,7 @@ pub enum PrepareError {
     Refused {
         /// Which claim.
         claim: ClaimRef,
-        /// Its words.
+        /// The server's message.
         message: String,
     },
     /// The server did not answer.
@@ -44,10 +44,10 @@ pub enum PrepareError {
         /// Which claim.
         claim: ClaimRef,
     },
-    /// It is not for this node now.
+    /// The claim is not for this node now.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// It cannot have what it asks for.
+    /// The claim's requests cannot be fulfilled.
     #[error("claim `{claim}`")]
     Plan {
         /// Which claim.
@@ -63,7 +63,7 @@ pub enum PrepareError {
         /// Why not.
         source: Box<kube::Error>,
     },
-    /// The same took too long.
+    /// The same, within the time limit.
     #[error(
         "claim `{claim}`: the API server took too long to tell which addresses are taken; it is tried again"
     )]
@@ -71,7 +71,7 @@ pub enum PrepareError {
         /// Which claim.
         claim: ClaimRef,
     },
-    /// Every address of a range is another claim's.
+    /// The range has no free address.
     #[error(
         "claim `{claim}`: no address of `interface.addressRange` is free; widen it, or delete claims that are not used"
     )]
@@ -85,7 +85,7 @@ pub enum PrepareError {
         /// Which claim.
         claim: ClaimRef,
     },
-    /// A pool gives it no address.
+    /// A NicPool gave it no address.
     #[error("claim `{claim}`")]
     Pool {
         /// Which claim.
@@ -93,7 +93,7 @@ pub enum PrepareError {
         /// Why not.
         source: Box<PoolError>,
     },
-    /// A device of the claim is stuck.
+    /// The RDMA device of an allocated device does not answer.
     #[error(
         "claim `{claim}`: device `{device}` cannot be given, as its RDMA device `{rdma}` does not answer the kernel; look at the kernel's log, reset the device"
     )]
@@ -111,16 +111,16 @@ pub enum PrepareError {
     /// An interface could not be read.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// An effect failed; what was done is undone, or will be at the next start.
+    /// An effect failed. What was done is undone now, or at the next start.
     #[error(transparent)]
     Effect(#[from] EffectError),
     /// The checkpoint could not be read or written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// A file of the plugin's own.
+    /// A file of the plugin could not be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The work was dropped: the driver stops.
+    /// The work was dropped because the driver stops.
     #[error("the driver stops")]
     Stopped,
 }

@@ -1,5 +1,5 @@
-//! A network interface as the host has it before a pod gets it: what must be
-//! there again afterwards.
+//! State of a network interface on the host before a pod gets it, to be restored
+//! afterwards.
 
 use cluster_model::network_config::{EthtoolConfig, IpPrefix, MacAddress, NeighborConfig};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 pub struct HostLink {
     /// Its name.
     pub name: String,
-    /// PCI address or like name of the device behind it.
+    /// PCI address or other bus name of its device.
     pub parent: Option<String>,
     /// Link-layer address.
     pub hardware_addr: Option<MacAddress>,
@@ -20,64 +20,65 @@ pub struct HostLink {
     pub mtu: u32,
     /// Whether it is administratively up.
     pub up: bool,
-    /// Segment sizes, where the kernel tells them.
+    /// Segment sizes, if the kernel reports them.
     pub sizes: SegmentSizes,
-    /// Its addresses, without those that the kernel makes by itself. Those that somebody
-    /// gave it for a while are a pod's, and are not restored: their time goes on.
+    /// Its configured addresses. A pod may use those with a lifetime, but they are not
+    /// restored, because their lifetime goes on.
     pub addresses: Vec<HostAddress>,
-    /// Routes through it, without those that the kernel makes by itself.
+    /// Its routes, without those that the kernel adds by itself.
     pub routes: Vec<HostRoute>,
-    /// What tells it from other interfaces; absent in plans of drivers that did not
-    /// record it.
+    /// The properties that identify it; absent in plans of older drivers, which did not
+    /// record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<LinkIdentity>,
     /// Permanent neighbours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbors: Vec<NeighborConfig>,
-    /// Rules that lead to tables in which it has routes.
+    /// Rules that select tables in which it has routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<HostRule>,
-    /// The kernel's settings of it.
+    /// The kernel's settings for it.
     #[serde(default)]
     pub settings: LinkSettings,
-    /// The IPv6 router of its default route, whoever set that.
+    /// The IPv6 gateway of its default route, whoever has added the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router: Option<IpAddr>,
-    /// Of its features and private flags those that the pod's configuration changes.
+    /// Former values of the features and private flags that the pod's configuration
+    /// changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ethtool: Option<EthtoolConfig>,
 }
 
-/// What an interface is, whatever its name. The kernel gives device and permanent address;
-/// nobody in a pod can change them.
+/// Identity of an interface, independent of its name. The kernel sets device and
+/// permanent address; nobody in a pod can change them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkIdentity {
     /// Its index in the host's network namespace.
     pub index: u32,
-    /// Its kind, `veth`; none for the interface of a device.
+    /// Its link kind, for example `veth`; none for the interface of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The device behind it.
+    /// Its device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The address that its hardware has.
+    /// Its permanent hardware address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permanent: Option<MacAddress>,
-    /// Which port of the device it is.
+    /// Its port on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
 }
 
 impl LinkIdentity {
-    /// Whether an interface that is elsewhere, or was found again, may be this one.
+    /// Whether the other interface, found elsewhere or later, may be this one.
     pub fn is(&self, other: &Self) -> bool {
         let Self { index: _, kind, parent, permanent, port } = self;
         (kind, parent, permanent, port)
             == (&other.kind, &other.parent, &other.permanent, &other.port)
     }
 
-    /// Whether hardware tells it from all others.
+    /// Whether hardware properties identify it uniquely.
     pub fn is_of_hardware(&self) -> bool {
         self.parent.is_some()
     }
@@ -88,10 +89,10 @@ impl LinkIdentity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LinkSettings {
-    /// Those of IPv4 in the order of `IPV4_DEVCONF_…`, from 1.
+    /// IPv4 settings in the order of `IPV4_DEVCONF_…`, from 1.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ipv4: Vec<i32>,
-    /// Those of IPv6 by name.
+    /// IPv6 settings by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ipv6: BTreeMap<String, String>,
 }
@@ -127,10 +128,10 @@ pub struct HostAddress {
     /// IPv4 label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// `IFA_F_…`, of those the ones that a person sets.
+    /// `IFA_F_…` flags that an administrator sets.
     #[serde(default)]
     pub flags: u32,
-    /// For how many seconds, where somebody gives it for a while.
+    /// Its lifetime in seconds, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
 }
@@ -139,7 +140,7 @@ pub struct HostAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostRoute {
-    /// Where to.
+    /// Its destination.
     pub destination: IpPrefix,
     /// Next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,12 +157,12 @@ pub struct HostRoute {
     pub scope: u8,
     /// `RTPROT_…`.
     pub protocol: u8,
-    /// Whether the next hop is taken to be on the link, whatever the addresses say
+    /// Whether the next hop counts as on-link whatever the addresses are
     /// (`RTNH_F_ONLINK`).
     #[serde(default)]
     pub onlink: bool,
-    /// The kernel's whole message (`RTM_NEWROUTE`) in hexadecimal, for what has no field
-    /// here: next hops, flags, metrics, encapsulation.
+    /// The kernel's whole message (`RTM_NEWROUTE`) in hexadecimal, for properties that
+    /// have no field here: next hops, flags, metrics, encapsulation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -172,13 +173,13 @@ pub struct HostRoute {
 pub struct HostRule {
     /// Its priority.
     pub priority: u32,
-    /// Packets from here.
+    /// Source of the packets that it matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpPrefix>,
-    /// Packets to there.
+    /// Destination of the packets that it matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<IpPrefix>,
-    /// The routing table that they use.
+    /// The routing table that it selects.
     pub table: u32,
 }
 
@@ -186,20 +187,20 @@ pub struct HostRule {
 pub const TABLE_MAIN: u32 = 254;
 
 impl HostRoute {
-    /// Whether it leads everywhere, for all that has no other way.
+    /// Whether it is a default route of the main table.
     pub fn is_default(&self) -> bool {
         self.destination.prefix_len == 0 && self.table == TABLE_MAIN
     }
 
-    /// Whether it needs no other route: it has no next hop, or the next hop is taken to be
-    /// on the link.
+    /// Whether it needs no other route: it has no next hop, or the next hop counts as
+    /// on-link.
     pub fn is_direct(&self) -> bool {
         self.gateway.is_none() || self.onlink
     }
 }
 
 impl HostAddress {
-    /// An address of global scope with its network's broadcast address, for good.
+    /// A permanent address of global scope, with its network's broadcast address.
     pub fn of(prefix: IpPrefix) -> Self {
         let broadcast = match prefix.address {
             IpAddr::V4(address) if prefix.prefix_len < 31 => {
@@ -211,7 +212,7 @@ impl HostAddress {
         Self { prefix, scope: 0, peer: None, broadcast, label: None, flags: 0, seconds: None }
     }
 
-    /// Whether it is of use beyond the link itself (`RT_SCOPE_UNIVERSE`).
+    /// Whether it is valid beyond the link (`RT_SCOPE_UNIVERSE`).
     pub fn is_global(&self) -> bool {
         self.scope == 0
     }

@@ -1,5 +1,5 @@
-//! The devices of this node as preparation needs them: character devices,
-//! RDMA device and interface of each, by the name that the slice gives it.
+//! The devices of this node as preparation needs them: character devices, RDMA device and
+//! interface of each, by the device's name in the slice.
 
 use crate::decide::nic::{device_name, virtual_interfaces};
 use crate::facts::host;
@@ -29,34 +29,35 @@ pub struct Inventory {
     pub devices: BTreeMap<String, NicFacts>,
     /// `/dev/infiniband/rdma_cm`, which every RDMA application needs as well.
     pub rdma_cm: Option<CharDevice>,
-    /// The IMEX channel that goes beside NICs, where there is one.
+    /// The IMEX channel that pods get beside NICs, if it exists.
     pub imex: Option<CharDevice>,
 }
 
 /// One NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicFacts {
-    /// Where it is; none for a virtual interface.
+    /// Its PCI address; none for a virtual interface.
     pub address: Option<PciAddress>,
     /// Its RDMA device.
     pub rdma: Option<RdmaFacts>,
-    /// Its network interface, where it is in the host's namespace.
+    /// Its network interface, if it is in the host's namespace.
     pub netdev: Option<String>,
-    /// Of a virtual function: the MTU of its physical function's interface.
+    /// For a virtual function, the MTU of its physical function's interface.
     pub physical_mtu: Option<u32>,
-    /// Of a virtual function whose settings are asked for: which one it is.
+    /// For a virtual function with configured settings, its place at its physical
+    /// function.
     pub function: Option<FunctionFacts>,
 }
 
-/// A virtual function, as its physical function knows it.
+/// A virtual function at its physical function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionFacts {
-    /// Where the physical function is.
+    /// PCI address of the physical function.
     pub physical: PciAddress,
     /// Its number there.
     pub index: u32,
-    /// The interface of the physical function and what it lets this one do, where it is in the
-    /// host's namespace.
+    /// The physical function's interface and the current settings of this virtual
+    /// function, if that interface is in the host's namespace.
     pub seen: Option<(String, VirtualFunctionConfig)>,
 }
 
@@ -67,13 +68,13 @@ pub struct RdmaFacts {
     pub name: String,
     /// Numbers of its ports.
     pub ports: Vec<u32>,
-    /// Ports that carry nothing now.
+    /// Ports that are not active now.
     pub inactive: Vec<u32>,
-    /// Whether its ports speak InfiniBand, so that it needs no interface.
+    /// Whether its ports are InfiniBand, so that it needs no interface.
     pub is_infiniband: bool,
-    /// Its character devices that are there.
+    /// Its character devices that exist.
     pub chars: Vec<CharDevice>,
-    /// Those that its driver names and that are not there.
+    /// Character devices that its driver names but that do not exist.
     pub missing: Vec<String>,
 }
 
@@ -94,13 +95,13 @@ impl Inventory {
         Ok(Self::with(&host::snapshot(host, ports)?, host))
     }
 
-    /// The NICs of a machine that was read, with the character devices that are there.
+    /// The NICs of a machine snapshot, with their existing character devices.
     pub fn with(snapshot: &Snapshot, host: &HostRoot) -> Self {
         let dev = host.dev().join(INFINIBAND);
         Self::of(snapshot, |name| char_device(&dev, name))
     }
 
-    /// With the IMEX channel of this number, where it is there.
+    /// Adds the IMEX channel of this number, if it exists.
     #[must_use]
     pub fn with_imex(mut self, channel: Option<u32>, host: &HostRoot) -> Self {
         let folder = host.dev().join(IMEX_CHANNELS);
@@ -108,7 +109,7 @@ impl Inventory {
         self
     }
 
-    /// With the virtual interfaces of the host that a pod can be given.
+    /// Adds the host's virtual interfaces that pods can get.
     #[must_use]
     pub fn with_virtual(mut self, network: &NetworkFacts) -> Self {
         let nic = |interface: &Interface| NicFacts {
@@ -123,7 +124,7 @@ impl Inventory {
         self
     }
 
-    /// With the MTU of each physical function at its virtual ones.
+    /// Adds the MTU of its physical function to each virtual function.
     #[must_use]
     pub fn with_physical_mtus(mut self, snapshot: &Snapshot, network: &NetworkFacts) -> Self {
         for function in &snapshot.pci {
@@ -137,8 +138,8 @@ impl Inventory {
         self
     }
 
-    /// With what the physical function of each of these devices knows of it, where it is a
-    /// virtual one. `settings` asks the kernel, by interface and number.
+    /// Adds, for each of these devices that is a virtual function, its place at its
+    /// physical function. `settings` reads its current settings, by interface and number.
     pub fn with_functions<E>(
         mut self,
         devices: &[&str],
@@ -161,7 +162,7 @@ impl Inventory {
         Ok(self)
     }
 
-    /// The NICs of a snapshot; `find` looks for a character device.
+    /// The NICs of a snapshot; `find` looks up a character device.
     fn of(snapshot: &Snapshot, find: impl Fn(&str) -> Option<CharDevice>) -> Self {
         let nic = |function: &PciFunction| {
             let rdma = snapshot.rdma_of(function.address).next();
@@ -195,7 +196,7 @@ impl Inventory {
     }
 }
 
-/// The number of a virtual function, by the links `virtfn<N>` of its physical function
+/// The number of a virtual function, from the links `virtfn<N>` of its physical function
 /// (`Documentation/PCI/pci-iov-howto.rst`).
 fn number_of(function: PciAddress, physical: PciAddress, host: &HostRoot) -> Option<u32> {
     let folder = host.sys().join("bus/pci/devices").join(physical.to_string());

@@ -1,13 +1,14 @@
-//! What the host's interfaces lack after pods had them, until somebody tells it.
+//! Collects what could not be restored on the host's interfaces after pods had them,
+//! until it is reported.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// Most of it that is kept while nobody tells it.
-const MOST: usize = 100;
+/// The most texts that are kept until they are reported.
+const TEXTS_MAX: usize = 100;
 
-/// Sentences for a person.
+/// Texts for a person.
 #[derive(Debug, Default)]
 pub struct Lacking {
     texts: Mutex<Vec<String>>,
@@ -15,16 +16,16 @@ pub struct Lacking {
 }
 
 impl Lacking {
-    /// Adds one.
-    pub(super) fn tell(&self, text: String) {
+    /// Adds a text.
+    pub(super) fn add(&self, text: String) {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        if texts.len() < MOST {
+        if texts.len() < TEXTS_MAX {
             texts.push(text);
         }
         self.more.notify_one();
     }
 
-    /// Takes all, once there are any.
+    /// Waits until there are texts, and takes all of them.
     pub async fn next(&self) -> Vec<String> {
         loop {
             let texts = mem::take(&mut *self.texts.lock().unwrap_or_else(PoisonError::into_inner));
@@ -43,10 +44,10 @@ mod tests {
     #[tokio::test]
     async fn what_was_added_is_taken_once_and_has_an_end() {
         let lacking = Lacking::default();
-        lacking.tell("a route".to_owned());
-        lacking.tell("an address".to_owned());
+        lacking.add("a route".to_owned());
+        lacking.add("an address".to_owned());
         assert_eq!(lacking.next().await, ["a route", "an address"]);
-        (0..2 * MOST).for_each(|number| lacking.tell(number.to_string()));
-        assert_eq!(lacking.next().await.len(), MOST);
+        (0..2 * TEXTS_MAX).for_each(|number| lacking.add(number.to_string()));
+        assert_eq!(lacking.next().await.len(), TEXTS_MAX);
     }
 }

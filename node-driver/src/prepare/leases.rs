@@ -1,5 +1,5 @@
-//! Claims whose interfaces have an address by DHCP: what the hook was given is told in
-//! the claim's status, and renewed for as long as it is there.
+//! Claims whose interfaces get addresses by DHCP: the leases are written to the claim's
+//! status, and renewed while the interfaces are in the pod.
 
 use crate::kernel::attach::dhcp::keeper::Kept;
 use crate::kernel::attach::record::AttachRecord;
@@ -10,21 +10,21 @@ use crate::prepare::plan::Plan;
 use process::chain::Chain;
 
 impl Node {
-    /// The plan of a claim whose interfaces are in the pod now, with what they were
-    /// given there.
+    /// The plan of a claim whose interfaces are in the pod now, with their leased
+    /// addresses.
     pub(super) fn attached(&self, checkpoint: &Checkpoint, uid: &str) -> Option<Plan> {
         let plan = checkpoint.claims.get(uid)?.plan.clone();
         let Some(record) = AttachRecord::load(&self.effects.paths.attached(uid)) else {
             return Some(plan);
         };
-        // The hook may have given it to the driver that this one replaces.
+        // The hook may have handed the namespace to the driver that this one replaces.
         self.hold_recorded(uid, &record);
         self.keep_leases(&plan, &record);
         Some(record.complete(plan))
     }
 
-    /// The plans of these claims, where their interfaces are in pods, with what these
-    /// have been given.
+    /// The plans of those of these claims whose interfaces are in pods, with their leased
+    /// addresses.
     pub fn attached_of(
         &self,
         uids: impl IntoIterator<Item = String>,
@@ -39,7 +39,7 @@ impl Node {
         Ok(uids.into_iter().filter_map(plan).collect())
     }
 
-    /// Renews what the claim's interfaces were given for a while.
+    /// Renews the leases of the claim's interfaces.
     pub(super) fn keep_leases(&self, plan: &Plan, record: &AttachRecord) {
         let uid = &plan.claim.uid;
         let namespace = self.effects.namespaces.find(uid, record.namespace);
@@ -54,7 +54,7 @@ impl Node {
             record: self.effects.paths.attached(uid),
         };
         if let Err(error) = self.effects.leases.keep(kept) {
-            tracing::warn!(uid, error = %Chain(&error), "Leases not renewed");
+            tracing::warn!(uid, error = %Chain(&error), "Failed to renew leases");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Device metadata files (KEP-5304): per request one file in the container, from
-//! which a program knows its devices without the API. A pure rendering of the plan.
+//! Device metadata files (KEP-5304): one file per request in the container, from which a
+//! program learns its devices without the API. Rendered from the plan alone.
 //!
-//! Follows `k8s.io/dynamic-resource-allocation/api/metadata` and the protocol of
-//! Kubernetes' documentation: a stream of the same object, once per version, newest
+//! Follows `k8s.io/dynamic-resource-allocation/api/metadata` and the protocol in the
+//! Kubernetes documentation: a stream with the same object once per version, newest
 //! first.
 
 use crate::prepare::claim::base_request;
@@ -11,22 +11,22 @@ use crate::publish::claim_status::network_data;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Where containers find the files of all drivers.
+/// Directory in containers for the metadata files of all drivers.
 const CONTAINER_DIR: &str = "/var/run/kubernetes.io/dra-device-attributes";
 /// The versions written, newest first: Kubernetes 1.37's and 1.36's.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
-/// Nothing of it changes after preparation.
+/// The metadata never changes after preparation.
 const GENERATION: u32 = 1;
 
-/// The requests of a claim that have a device of ours, without subrequests.
+/// The requests of a claim that have a device of this driver, without subrequests.
 pub fn requests(plan: &Plan) -> BTreeSet<&str> {
     let requests = plan.devices.iter().map(|device| base_request(&device.request));
-    // They name files; the API server takes no others.
+    // The names are used in file names. The API server accepts only labels; check anyway.
     requests.filter(|request| is_label(request)).collect()
 }
 
-/// Where a container finds the file of one request. A claim from a template is
-/// known by its name in the pod. None for a name that no claim can have.
+/// Path of a request's file in the container. A claim from a template goes by its name in
+/// the pod. `None` if the claim's name is invalid.
 pub fn container_path(plan: &Plan, driver: &str, request: &str) -> Option<String> {
     let in_pod = plan.pod_claim_name.as_deref().filter(|name| is_label(name));
     let claim = match in_pod {
@@ -84,13 +84,13 @@ fn entry(plan: &Plan, driver: &str, device: &PlannedDevice) -> Value {
     Value::Object(entry)
 }
 
-/// A DNS label, as names of requests are.
+/// Whether the text is a DNS label, as request names are.
 fn is_label(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Labels behind each other, as names of claims are.
+/// The name, if it is a DNS subdomain, as claim names are.
 fn subdomain(name: &str) -> Option<&str> {
     name.split('.').all(is_label).then_some(name)
 }

@@ -1,6 +1,7 @@
-//! The machine's side of preparation, without a cluster: one claim at a time, over all
-//! instances of the driver. State is read from the checkpoint at each call, under a file
-//! lock: an instance that takes over sees what the other left.
+//! The machine's part of preparation, without the API server. One claim is handled at a
+//! time, across all instances of the driver: each call reads the state from the
+//! checkpoint under a file lock, so an instance that takes over sees what the other one
+//! left.
 
 mod boot;
 mod hooks;
@@ -30,7 +31,7 @@ use process::chain::Chain;
 use std::sync::Arc;
 use topology_graph::{HostRoot, Overlay, Snapshot, Topology};
 
-/// A device as the kubelet is told of it.
+/// A device as reported to the kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedDevice {
     /// The request that it satisfies, without subrequest.
@@ -39,33 +40,34 @@ pub struct PreparedDevice {
     pub pool: String,
     /// Its name.
     pub device: String,
-    /// Which share of it.
+    /// The ID of its share.
     pub share_id: Option<String>,
-    /// What the runtime is to inject.
+    /// The CDI device that the runtime injects.
     pub cdi_id: String,
 }
 
-/// The machine's side: files, interfaces, checkpoint.
+/// The machine's part of preparation: files, interfaces, checkpoint.
 #[derive(Debug)]
 pub struct Node {
-    /// Where the machine is read.
+    /// The root below which the machine is read.
     pub host: HostRoot,
     /// The ports of RDMA devices that do not answer.
     pub ports: KnownPorts,
-    /// Where the API servers are, to which the host keeps its way.
+    /// Addresses of the API servers, whose route must stay with the host.
     pub servers: ApiServers,
-    /// What the operator lets pods have.
+    /// What the operator allows pods to have.
     pub policy: Policy,
-    /// The namespaces whose claims may set what reaches beyond their pods.
+    /// Namespaces whose claims may set what has effects beyond their pods.
     pub network_namespaces: Vec<String>,
-    /// What plans do.
+    /// Applies plans.
     pub effects: Effects,
-    /// What is counted.
+    /// Metrics.
     pub metrics: PluginMetrics,
 }
 
 impl Node {
-    /// The devices of a claim that is prepared already, its files whole again.
+    /// Returns the devices of a claim that is already prepared, after rewriting files
+    /// that are missing or differ.
     pub fn prepared(&self, uid: &str) -> Result<Option<Vec<PreparedDevice>>, PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
@@ -82,8 +84,7 @@ impl Node {
         Ok(host::snapshot(&self.host, &self.ports)?)
     }
 
-    /// Prepares a claim, on a machine that was read a moment ago. What a failed effect
-    /// leaves is undone.
+    /// Prepares a claim on a machine that was just read. If an effect fails, undoes it.
     pub fn prepare(
         &self,
         claim: &AllocatedClaim,
@@ -97,7 +98,7 @@ impl Node {
             self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
         }
         let planned = self.plan(claim, published, machine, &checkpoint);
-        // What another claim has given back since then was not there yet.
+        // The snapshot may lack a device that another claim has given back since.
         let again = |_| self.plan(claim, published, &self.read()?, &checkpoint);
         let (plan, changed) = planned.or_else(again)?;
         self.effects.faults.reached("prepare:checkpoint:before");
@@ -105,8 +106,10 @@ impl Node {
         self.effects.faults.reached("prepare:checkpoint:after");
         let set = self.effects.set_functions(&plan);
         let applied = set.and_then(|()| self.effects.apply(&plan)).map_err(PrepareError::from);
-        let told = applied.and_then(|()| self.tell(&mut checkpoint, &changed));
-        if let Err(error) = told.and_then(|()| self.set(&mut checkpoint, &plan, Phase::Prepared)) {
+        let rewritten = applied.and_then(|()| self.rewrite_companions(&mut checkpoint, &changed));
+        if let Err(error) =
+            rewritten.and_then(|()| self.set(&mut checkpoint, &plan, Phase::Prepared))
+        {
             if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
                 let claim = &plan.claim;
                 tracing::warn!(%claim, error = %Chain(&undo), "Not undone until the next try");
@@ -117,8 +120,12 @@ impl Node {
         Ok(plan)
     }
 
-    /// Other claims of the pod, whose containers are told of a new one too.
-    fn tell(&self, checkpoint: &mut Checkpoint, changed: &[Plan]) -> Result<(), PrepareError> {
+    /// Rewrites the files of the pod's other claims, which describe the new claim too.
+    fn rewrite_companions(
+        &self,
+        checkpoint: &mut Checkpoint,
+        changed: &[Plan],
+    ) -> Result<(), PrepareError> {
         for plan in changed {
             self.set(checkpoint, plan, Phase::Prepared)?;
             self.effects.apply(plan)?;
@@ -126,7 +133,7 @@ impl Node {
         Ok(())
     }
 
-    /// Undoes what was prepared; of a claim that is not known nothing is there.
+    /// Undoes what was prepared. An unknown claim needs nothing.
     pub fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
@@ -139,7 +146,7 @@ impl Node {
         Ok(())
     }
 
-    /// Runs work that no other instance may do at the same time.
+    /// Runs work while no other instance works.
     pub fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, PrepareError> {
         let _turn = self.turn()?;
         Ok(work())
@@ -180,7 +187,7 @@ impl Node {
         let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
         let netns_mode = self.netns_mode()?;
         let boot_id = host::boot_id(&self.host);
-        // What it has said during this boot.
+        // The cloud's answer during this boot.
         let cloud = cloud::source::kept(&self.host);
         let facts = Facts {
             inventory: &inventory,
@@ -196,14 +203,14 @@ impl Node {
             |source| PrepareError::Plan { claim: claim.claim.clone(), source: Box::new(source) };
         let mut plan = plan(claim, &facts).map_err(wrap)?;
         let driver = &self.effects.paths.driver;
-        plan.free_whole(|device| published.bandwidth(driver, &device.pool, &device.device));
+        plan.unlimit_whole(|device| published.bandwidth(driver, &device.pool, &device.device));
         let machine_type = cloud.as_ref().and_then(CloudMetadata::machine_type);
         let overlay = machine_type.and_then(Overlay::built_in);
         let (topology, _) = Topology::build(machine, overlay.as_ref());
         Ok(joined(&plan, checkpoint, |whole| wiring(whole, driver, &topology, published)))
     }
 
-    /// A pod would hang on a device that does not answer, and so would what is done here.
+    /// A device that does not answer would block the pod, and this work too.
     fn check_answers(
         &self,
         claim: &AllocatedClaim,
@@ -236,7 +243,7 @@ impl Node {
         rdma::netns_mode().map_err(wrap)
     }
 
-    /// A plan's devices as the kubelet is told of them.
+    /// A plan's devices as reported to the kubelet.
     pub fn devices(&self, plan: &Plan) -> Vec<PreparedDevice> {
         let driver = &self.effects.paths.driver;
         let device = |device: &PlannedDevice| PreparedDevice {
@@ -249,7 +256,7 @@ impl Node {
         plan.devices.iter().map(device).collect()
     }
 
-    /// Undoes the effects and forgets the claim, in this order.
+    /// Undoes the effects, then removes the claim from the checkpoint.
     fn unwind(
         &self,
         checkpoint: &mut Checkpoint,
@@ -261,7 +268,7 @@ impl Node {
         self.store(checkpoint)
     }
 
-    /// The pods' namespaces that are held.
+    /// The pods' namespaces that are held open.
     pub fn namespaces(&self) -> &Arc<Namespaces> {
         &self.effects.namespaces
     }

@@ -1,25 +1,23 @@
-//! Where the plugin keeps its files on the host. Every path is below a
-//! directory given at start.
+//! Paths of the plugin's files on the host, all below directories given at start.
 
 use std::path::{Path, PathBuf};
 
-/// The host's directories, as the driver sees them. The kubelet's and the
-/// runtime's are mounted at the same path as on the host, since these paths
-/// travel to both.
+/// The host's directories as the driver sees them. Those of the kubelet and the runtime
+/// are mounted at the same path as on the host, because their paths are passed to both.
 #[derive(Clone, Debug)]
 pub struct Paths {
     /// Kubelet's root directory, `/var/lib/kubelet`.
     pub kubelet: PathBuf,
-    /// Name of the driver, which names its directory.
+    /// The driver's name, which is also the name of its directory.
     pub driver: String,
     /// Where the runtime looks for CDI specs, `/var/run/cdi`.
     pub cdi: PathBuf,
-    /// What lasts until the next boot, `/run/dranet`.
+    /// Directory for files that last until the next boot, `/run/dranet`.
     pub run: PathBuf,
     /// Where the host's named network namespaces are, `/run/netns`.
     pub netns: PathBuf,
-    /// Where the kernel's settings of networks can be written, `/proc/sys/net`: a container
-    /// may not write there, and has it elsewhere.
+    /// Directory with writable network settings of the kernel, `/proc/sys/net`. A
+    /// container cannot write there; the host's is mounted elsewhere for it.
     pub sysctl: PathBuf,
 }
 
@@ -39,7 +37,7 @@ impl Paths {
         self.plugin().join("checkpoint.json")
     }
 
-    /// Held while a claim is prepared or unprepared, over driver instances.
+    /// Lock file, held while any driver instance prepares or unprepares a claim.
     pub fn lock(&self) -> PathBuf {
         self.plugin().join("serialize.lock")
     }
@@ -59,12 +57,12 @@ impl Paths {
         self.claim(uid).join("plan.json")
     }
 
-    /// What a container sees as `/etc/dranet/devices.json`.
+    /// The file that a container sees as `/etc/dranet/devices.json`.
     pub fn devices(&self, uid: &str) -> PathBuf {
         self.claim(uid).join("devices.json")
     }
 
-    /// What a container is given as `NCCL_TOPO_FILE`.
+    /// The file that `NCCL_TOPO_FILE` names in a container.
     pub fn nccl(&self, uid: &str) -> PathBuf {
         self.claim(uid).join("nccl-topology.xml")
     }
@@ -79,18 +77,18 @@ impl Paths {
         self.cdi.join(format!("{}{uid}.json", self.cdi_prefix()))
     }
 
-    /// How the names of our CDI specs begin.
+    /// Prefix of the names of this driver's CDI specs.
     pub fn cdi_prefix(&self) -> String {
         format!("{}-claim-", self.driver)
     }
 
-    /// Where is noted what was attached.
+    /// The record of what was attached for a claim.
     pub fn attached(&self, uid: &str) -> PathBuf {
         self.run.join("attached").join(format!("{uid}.json"))
     }
 
-    /// A name of the network namespace of a claim's pod, from when its interfaces are
-    /// there: what a container mounts that must not start before. With NRI only.
+    /// A link to the network namespace of a claim's pod, created when its interfaces are
+    /// there. With NRI, a container mounts it so that it cannot start before.
     pub fn ready(&self, uid: &str) -> PathBuf {
         self.run.join("ready").join(uid)
     }
@@ -106,7 +104,7 @@ impl Paths {
     }
 }
 
-/// The socket below a run directory, for the hook, which knows no more.
+/// The socket below a run directory, for the hook, which knows only that directory.
 pub fn namespaces_socket(run: &Path) -> PathBuf {
     run.join("namespaces.sock")
 }

@@ -1,6 +1,6 @@
-//! What a claim's pod gets: character devices, interfaces with their
-//! configuration. A pure function of the claim, the node's devices and what
-//! other claims hold; the plan is what the checkpoint keeps.
+//! What a claim's pod gets: character devices, and interfaces with their configuration. A
+//! pure function of the claim, the node's devices and what other claims hold. The
+//! checkpoint stores the plan.
 
 mod cloud;
 mod decide;
@@ -28,21 +28,21 @@ pub struct Plan {
     pub pods: Vec<PodRef>,
     /// Its devices.
     pub devices: Vec<PlannedDevice>,
-    /// `rdma_cm`, where one of them has RDMA.
+    /// `rdma_cm`, if one of the devices has RDMA.
     pub rdma_cm: Option<CharDevice>,
-    /// An IMEX channel, where the operator gives it beside NICs.
+    /// An IMEX channel, if the operator gives one beside NICs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imex: Option<CharDevice>,
     /// Other drivers' devices in the claim.
     pub others: Vec<OtherDevice>,
-    /// Its name in the pod, where it was made from a template.
+    /// Its name in the pod, if it was created from a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_claim_name: Option<String>,
-    /// How its devices lie, as files in the container tell.
+    /// The topology of its devices, for the files in the container.
     #[serde(default)]
     pub wiring: Wiring,
-    /// The boot for which its kernel names and device numbers hold; absent in plans of
-    /// drivers that did not record it, and where the machine does not tell its boot.
+    /// The boot for which its kernel names and device numbers are valid. Absent in plans
+    /// of older drivers, and if the machine has no boot ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
 }
@@ -57,10 +57,10 @@ pub struct PlannedDevice {
     pub pool: String,
     /// Its name.
     pub device: String,
-    /// Which share of it.
+    /// The ID of its share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
-    /// Given besides whoever holds it.
+    /// Admin access: given in addition to the claim that holds it.
     #[serde(default)]
     pub admin_access: bool,
     /// Its PCI address; empty for a virtual interface.
@@ -69,24 +69,24 @@ pub struct PlannedDevice {
     pub rdma: Option<PlannedRdma>,
     /// Its interface, to be moved into the pod.
     pub link: Option<PlannedLink>,
-    /// Of a virtual function: what its physical function is to let it do.
+    /// For a virtual function, the settings at its physical function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<PlannedFunction>,
 }
 
-/// A virtual function with settings of its own.
+/// Settings of a virtual function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedFunction {
     /// The PCI address of its physical function.
     pub physical: String,
-    /// The interface of that.
+    /// The physical function's interface.
     pub link: String,
-    /// Its number there.
+    /// The virtual function's number.
     pub index: u32,
-    /// What it is to have.
+    /// The requested settings.
     pub asked: VirtualFunctionConfig,
-    /// What it had, and shall have again.
+    /// The former settings, to be restored.
     pub former: VirtualFunctionConfig,
 }
 
@@ -100,11 +100,11 @@ pub struct PlannedRdma {
     pub ports: Vec<u32>,
     /// Its character devices.
     pub chars: Vec<CharDevice>,
-    /// Whether it is to be moved into the pod's network namespace: so in the
-    /// exclusive mode of the RDMA subsystem, save for monitoring.
+    /// Whether it moves into the pod's network namespace. It does in the exclusive mode
+    /// of the RDMA subsystem, except for admin access.
     #[serde(default)]
     pub moves: bool,
-    /// What applications are told to use on its ports.
+    /// Parameters that applications are told to use on its ports.
     #[serde(default)]
     pub parameters: RdmaConfig,
 }
@@ -115,8 +115,9 @@ impl Plan {
         self.devices.iter().filter_map(|device| device.link.as_ref())
     }
 
-    /// Who has all of a device's bandwidth is held to nothing: the port does it.
-    pub fn free_whole(&mut self, bandwidth: impl Fn(&PlannedDevice) -> Option<u64>) {
+    /// Removes the rate limit of links that have all of their device's bandwidth: the
+    /// port itself limits them.
+    pub fn unlimit_whole(&mut self, bandwidth: impl Fn(&PlannedDevice) -> Option<u64>) {
         for device in &mut self.devices {
             let whole = bandwidth(device);
             if let Some(link) = &mut device.link {
@@ -125,13 +126,13 @@ impl Plan {
         }
     }
 
-    /// The virtual functions whose settings are the claim's.
+    /// The virtual functions that the claim configures.
     pub fn functions(&self) -> impl Iterator<Item = &PlannedFunction> {
         self.devices.iter().filter_map(|device| device.function.as_ref())
     }
 
-    /// The devices that a container is told of, with their claims: its own, and those
-    /// of its pod's other claims, in the order of their places then.
+    /// The devices described to containers, with their claims: its own and those of the
+    /// pod's other claims. If there are other claims, they are sorted by PCI address.
     pub fn told(&self) -> Vec<(&ClaimRef, &PlannedDevice)> {
         let own = self.devices.iter().map(|device| (&self.claim, device));
         let beside = self.wiring.beside.iter();
@@ -145,12 +146,12 @@ impl Plan {
 }
 
 impl PlannedDevice {
-    /// Its RDMA device, where that goes into the pod's network namespace.
+    /// Its RDMA device, if that moves into the pod's network namespace.
     pub fn moving_rdma(&self) -> Option<&PlannedRdma> {
         self.rdma.as_ref().filter(|rdma| rdma.moves)
     }
 
-    /// Whether anything of it goes into the pod's network namespace.
+    /// Whether any part of it moves into the pod's network namespace.
     pub fn moves(&self) -> bool {
         self.link.is_some() || self.moving_rdma().is_some()
     }
@@ -160,21 +161,21 @@ impl PlannedDevice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedLink {
-    /// How the host has it, and shall have it again.
+    /// Its state on the host, to be restored.
     pub host: HostLink,
     /// Where the pod gets a child of it, and the host keeps it: of what kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<Child>,
-    /// A name of no other interface's, for one that the kernel gives to the host when the pod's
-    /// network ends: by it the host's is told from the claim's.
+    /// A unique name for a child that the kernel moves to the host when the pod's network
+    /// namespace ends. It distinguishes the claim's interface from the host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<LinkName>,
-    /// What it may send, in bits per second, where the claim has a part of the bandwidth.
+    /// Rate limit in bits per second, if the claim has a part of the bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
     /// Its name in the pod.
     pub name: LinkName,
-    /// Its whole configuration in the pod: the claim's, completed from the host's.
+    /// Its complete configuration in the pod: the claim's, completed from the host's.
     pub config: NetworkConfig,
 }
 
@@ -186,7 +187,7 @@ pub enum Child {
     MacVlan,
     /// Mode `l2`.
     IpVlan,
-    /// Datagram mode, in a partition of its own where the configuration names one.
+    /// Datagram mode, in the partition that the configuration names, if any.
     IpoIb,
 }
 
@@ -200,25 +201,25 @@ impl fmt::Display for Child {
     }
 }
 
-/// How the devices of a claim lie, and what is known of them.
+/// The topology of a claim's devices, and what is known about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Wiring {
     /// The GPUs of the claim, in the order of the allocation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<PlannedGpu>,
-    /// The graph as an NCCL topology file, where it tells anything.
+    /// The topology as an NCCL topology file, if it says anything about the devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nccl: Option<String>,
-    /// Attributes of our devices by name, as the slice has them.
+    /// Attributes of this driver's devices by device name, as in the slice.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, BTreeMap<String, Value>>,
-    /// The other claims of the pod, whose devices are told of too.
+    /// The other claims of the pod, whose devices are described too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Companion>,
 }
 
-/// A GPU of another driver in the claim, and the NICs that go with it.
+/// A GPU of another driver in the claim, and the NICs assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedGpu {
@@ -228,17 +229,17 @@ pub struct PlannedGpu {
     pub driver: String,
     /// Its name in the slice.
     pub device: String,
-    /// Where it is, where its driver tells.
+    /// Its PCI address, if its driver publishes it.
     #[serde(default, rename = "pciBusID", skip_serializing_if = "Option::is_none")]
     pub pci_bus_id: Option<String>,
-    /// Its UUID, where its driver tells.
+    /// Its UUID, if its driver publishes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// The NICs of the claim that are for it, nearest first.
+    /// The claim's NICs that are assigned to it, nearest first.
     pub nics: Vec<NearNic>,
 }
 
-/// A NIC beside a GPU.
+/// A NIC that is assigned to a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NearNic {
@@ -247,7 +248,7 @@ pub struct NearNic {
     /// Its RDMA device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rdma_device: Option<String>,
-    /// How far it is, in the words of `nvidia-smi topo -m`.
+    /// Its distance, as `nvidia-smi topo -m` names it.
     pub path: String,
 }
 

@@ -1,6 +1,6 @@
-//! Events on pods whose claim could not be prepared: why not, where a person looks
-//! first. The kubelet says it too, in one event with all drivers' failures; this one
-//! stays when another driver fails later, and is said once and not at each try.
+//! Events on pods whose claim could not be prepared, with the reason. The kubelet reports
+//! it too, in one event with the failures of all drivers. This event stays when another
+//! driver fails later, and is not repeated at each attempt.
 
 use crate::prepare::claim::{ClaimRef, PodRef};
 use crate::publish::events::{Notice, event};
@@ -12,26 +12,26 @@ use process::chain::Chain;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is said of a claim that could not be prepared.
+/// Event reason for a claim that could not be prepared.
 const REASON: &str = "NICsNotPrepared";
 
-/// Says events on pods of one node; clones share what was said.
+/// Sends events on pods of one node. Clones share what was sent.
 #[derive(Clone)]
 pub(super) struct PodEvents {
     client: Client,
     node: String,
-    said: Said,
+    reported: Reported,
 }
 
 impl PodEvents {
-    /// As the driver of this node.
+    /// Sends as the driver of this node.
     pub(super) fn new(client: Client, node: &str) -> Self {
-        Self { client, node: node.to_owned(), said: Said::default() }
+        Self { client, node: node.to_owned(), reported: Reported::default() }
     }
 
-    /// Says on each of the claim's pods why it is not prepared. Nobody waits for it.
+    /// Reports on each of the claim's pods why it is not prepared. Returns at once.
     pub(super) fn say(&self, claim: &ClaimRef, pods: Vec<PodRef>, reason: &str) {
-        if !self.said.is_new(&claim.uid, reason) {
+        if !self.reported.is_new(&claim.uid, reason) {
             return;
         }
         let notice = Notice::warning(REASON, reason);
@@ -50,9 +50,10 @@ impl PodEvents {
         tokio::spawn(create(api, events));
     }
 
-    /// The claim is prepared, or is no more: what comes next is news.
+    /// Forgets what was reported: the claim is prepared or gone, so the next failure is
+    /// new.
     pub(super) fn forget(&self, uid: &str) {
-        self.said.forget(uid);
+        self.reported.forget(uid);
     }
 }
 
@@ -65,14 +66,14 @@ async fn create(api: Api<Event>, events: Vec<Event>) {
     }
 }
 
-/// What was said last, by claim.
+/// The latest reason that was sent, by claim.
 #[derive(Clone, Debug, Default)]
-struct Said(Arc<Mutex<BTreeMap<String, String>>>);
+struct Reported(Arc<Mutex<BTreeMap<String, String>>>);
 
-impl Said {
+impl Reported {
     fn is_new(&self, uid: &str, reason: &str) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        said.insert(uid.to_owned(), reason.to_owned()).is_none_or(|before| before != reason)
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.insert(uid.to_owned(), reason.to_owned()).is_none_or(|before| before != reason)
     }
 
     fn forget(&self, uid: &str) {
@@ -86,13 +87,13 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_until_something_changes() {
-        let said = Said::default();
-        assert!(said.is_new("u-1", "held"));
-        assert!(!said.is_new("u-1", "held"));
-        assert!(said.is_new("u-2", "held"));
-        assert!(said.is_new("u-1", "no interface"));
-        assert!(said.is_new("u-1", "held"));
-        said.forget("u-1");
-        assert!(said.is_new("u-1", "held"));
+        let reported = Reported::default();
+        assert!(reported.is_new("u-1", "held"));
+        assert!(!reported.is_new("u-1", "held"));
+        assert!(reported.is_new("u-2", "held"));
+        assert!(reported.is_new("u-1", "no interface"));
+        assert!(reported.is_new("u-1", "held"));
+        reported.forget("u-1");
+        assert!(reported.is_new("u-1", "held"));
     }
 }

@@ -1,10 +1,10 @@
-//! Addresses of `NicPool`s: each is an object of the API server's, named by pool and address,
-//! so a create is the reservation, and of two drivers that choose the same address one is told
-//! so. Nothing is listed but the claim's own addresses, and a pool's where several choices in a
-//! row were taken.
+//! Reserves addresses from `NicPool`s. Each address is an object on the API server, named
+//! by pool and address. Creating it is the reservation: if two drivers choose the same
+//! address, the API server refuses one. Only the claim's own addresses are listed, and
+//! those of the pool after several attempts in a row found their address taken.
 //!
-//! An address stays with its claim: a claim that is prepared again, here or on another node, has
-//! what it had. The fabric controller deletes it when the claim is gone.
+//! A claim keeps its address: when it is prepared again, here or on another node, it gets
+//! the same one. The fabric controller deletes the address when the claim is gone.
 
 mod choice;
 mod error;
@@ -25,11 +25,11 @@ use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest that all of it may take, below the kubelet's 45 s.
+/// Longest time for the whole reservation; below the kubelet's limit of 45 s.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Gives the claim's devices addresses where their configuration names a pool, and what else
-/// the pool says.
+/// Assigns addresses and the pool's other settings to the claim's devices whose
+/// configuration names a pool.
 pub async fn reserve(
     client: &Client,
     node: &str,
@@ -46,10 +46,10 @@ pub async fn reserve(
     reserved.unwrap_or(Err(PoolError::Late)).map_err(wrap)
 }
 
-/// A device with a pool: its place, the pool and its configuration.
+/// A device with a pool: its index, the pool and its configuration.
 type Wanted = (usize, String, NetworkConfig);
 
-/// What is malformed is refused by the plan.
+/// Devices with a pool. The plan rejects malformed configurations.
 fn wanted(claim: &AllocatedClaim) -> impl Iterator<Item = Wanted> {
     let config = |device: &AllocatedDevice| {
         let config = NetworkConfig::parse(device.parameters.as_ref()?).ok()?;
@@ -106,7 +106,7 @@ impl<'a> Reservation<'a> {
         Ok(())
     }
 
-    /// What the claim has already.
+    /// The addresses that the claim already has.
     async fn own(&self) -> Result<Vec<NicAddressSpec>, PoolError> {
         let selector = format!("{}={}", label::CLAIM_UID, self.claim.uid);
         self.list(&selector).await
@@ -118,7 +118,7 @@ impl<'a> Reservation<'a> {
         Ok(listed.items.into_iter().map(|address| address.spec).collect())
     }
 
-    /// The pool, if the claim may use it.
+    /// Gets the pool, if the claim's namespace may use it.
     async fn pool(&self, name: &str) -> Result<NicPool, PoolError> {
         let absent = || PoolError::Absent { pool: name.to_owned() };
         let pool = self.pools.get_opt(name).await?.ok_or_else(absent)?;
@@ -132,7 +132,7 @@ impl<'a> Reservation<'a> {
         Ok(pool)
     }
 
-    /// Takes an address that nobody has.
+    /// Reserves a free address.
     async fn take(
         &self,
         pool: &str,
@@ -158,7 +158,7 @@ impl<'a> Reservation<'a> {
         }
     }
 
-    /// Whether it is the claim's now. Another claim's is refused by the API server.
+    /// Tries to reserve an address. Returns false if another claim has it.
     async fn create(&self, pool: &str, address: IpPrefix, device: &str) -> Result<bool, PoolError> {
         let object = self.object(pool, address, device);
         match self.addresses.create(&PostParams::default(), &object).await {

@@ -1,5 +1,5 @@
-//! Prepares and unprepares claims: [`Node`] does what is the machine's, [`Preparer`]
-//! adds the claim itself, from the API server.
+//! Prepares and unprepares claims: [`Node`] does the machine's part, [`Preparer`] gets
+//! the claim from the API server.
 
 use crate::facts::node::NodeIdentity;
 use crate::kubelet::metrics::PluginMetrics;
@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use topology_graph::Snapshot;
 
-/// The same for the slices, which a claim can do without.
+/// Longest wait for the slices. Claims can be prepared without them.
 const SLICES_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The machine's side and the claims of the cluster.
+/// The machine's part and the API server's.
 #[derive(Clone)]
 pub struct Preparer {
     client: Client,
@@ -35,7 +35,7 @@ pub struct Preparer {
 }
 
 impl Preparer {
-    /// For the node of this name.
+    /// Creates the preparer for the node of this name.
     pub fn new(client: Client, name: impl Into<String>, node: Arc<Node>) -> Self {
         let name = name.into();
         let events = PodEvents::new(client.clone(), &name);
@@ -43,8 +43,8 @@ impl Preparer {
         Self { client, name, node, events, statuses }
     }
 
-    /// Prepares a claim, or says again what was prepared. Works without the API
-    /// server for a claim that is prepared already.
+    /// Prepares a claim, or returns what was already prepared. The latter works without
+    /// the API server.
     pub async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, PrepareError> {
         if !claim.has_safe_uid() {
             return Err(ClaimError::MalformedUid { claim: Box::new(claim.clone()) }.into());
@@ -85,19 +85,20 @@ impl Preparer {
         self.on_node(move |node| node.prepare(&allocated, &published, &machine)).await
     }
 
-    /// What the claim is held against. Read while the API server looks for the claim.
+    /// Facts that the claim is checked against. Read while the API server looks up the
+    /// claim.
     async fn facts(&self) -> Result<(Published, Snapshot), PrepareError> {
         let published = async { Ok(self.published().await) };
         tokio::try_join!(published, self.on_node(Node::read))
     }
 
-    /// Writes the claim's status; nobody waits for it.
+    /// Writes the claim's status in the background.
     pub fn publish_status(&self, plan: Plan, progress: Progress) {
         self.statuses.publish(plan, progress);
     }
 
-    /// Says warnings on the Node.
-    pub async fn say_on_node(&self, reason: &'static str, texts: &[String]) {
+    /// Sends warnings on the Node.
+    pub async fn warn_on_node(&self, reason: &'static str, texts: &[String]) {
         match NodeIdentity::get(&self.client, &self.name).await {
             Ok(node) => {
                 let notices = texts.iter().map(|text| Notice::warning(reason, text)).collect();
@@ -107,27 +108,27 @@ impl Preparer {
         }
     }
 
-    /// Undoes it. The claim itself may be gone already.
+    /// Unprepares a claim. The claim object may already be gone.
     pub async fn unprepare(&self, claim: &ClaimRef) -> Result<(), PrepareError> {
         let uid = claim.uid.clone();
         self.events.forget(&uid);
         self.on_node(move |node| node.unprepare(&uid)).await
     }
 
-    /// The slices of this node. Without them the claim is prepared all the same, and
-    /// its files tell less.
+    /// The slices of this node. If they cannot be read, the claim is still prepared, with
+    /// less information in its files.
     async fn published(&self) -> Published {
         let slices: Api<ResourceSlice> = Api::all(self.client.clone());
         let of_node = ListParams::default().fields(&format!("spec.nodeName={}", self.name));
         match tokio::time::timeout(SLICES_PATIENCE, slices.list(&of_node)).await {
             Ok(Ok(list)) => return Published::of(list.items),
-            Ok(Err(error)) => tracing::warn!(%error, "ResourceSlices not read"),
-            Err(_) => tracing::warn!("ResourceSlices not read in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "Failed to read ResourceSlices"),
+            Err(_) => tracing::warn!("Failed to read ResourceSlices in time"),
         }
         Published::default()
     }
 
-    /// What is counted.
+    /// The plugin's metrics.
     pub fn metrics(&self) -> &PluginMetrics {
         &self.node.metrics
     }
@@ -140,7 +141,7 @@ impl Preparer {
             .map_err(|error| refusal(claim, error))
     }
 
-    /// Files and interfaces block: not on a worker of the runtime.
+    /// Runs work on files and interfaces, which blocks, outside the runtime's workers.
     pub(crate) async fn on_node<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Node) -> Result<T, PrepareError> + Send + 'static,
@@ -157,7 +158,7 @@ impl std::fmt::Debug for Preparer {
     }
 }
 
-/// A refusal of the server's in its own words, once.
+/// Converts a refusal of the server to its message, without repetition.
 fn refusal(claim: &ClaimRef, error: kube::Error) -> PrepareError {
     let claim = claim.clone();
     match error {

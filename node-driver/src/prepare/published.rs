@@ -1,8 +1,8 @@
-//! What the ResourceSlices of this node say of a claim's devices, other drivers'
-//! included: the GPUs beside our NICs are known by them alone.
+//! What this node's ResourceSlices say about a claim's devices, including those of other
+//! drivers: the GPUs beside the NICs are known only from there.
 //!
-//! Nothing waits for it. What is not known is left out of the files that a
-//! container reads.
+//! Preparation does not depend on it. What is unknown is left out of the files that
+//! containers read.
 
 use crate::prepare::claim::bits_per_second;
 use cluster_model::gpu_drivers;
@@ -19,12 +19,12 @@ pub type Attributes = BTreeMap<String, DeviceAttribute>;
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     devices: BTreeMap<[String; 3], Attributes>,
-    /// Bandwidth in bits per second, of those that claims can share by it.
+    /// Bandwidth in bits per second of devices that claims share by bandwidth.
     bandwidths: BTreeMap<[String; 3], u64>,
 }
 
 impl Published {
-    /// The devices of these slices. Of two generations of a pool the newer counts.
+    /// The devices of these slices. Of two generations of a pool, the newer one counts.
     pub fn of(mut slices: Vec<ResourceSlice>) -> Self {
         slices.sort_by_key(|slice| slice.spec.pool.generation);
         let mut bandwidths = BTreeMap::new();
@@ -43,17 +43,17 @@ impl Published {
         Self { devices, bandwidths }
     }
 
-    /// What a device that claims can share carries, in bits per second.
+    /// The bandwidth of a device that claims can share, in bits per second.
     pub fn bandwidth(&self, driver: &str, pool: &str, device: &str) -> Option<u64> {
         self.bandwidths.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()]).copied()
     }
 
-    /// The attributes of one device; none where it is not known.
+    /// The attributes of one device; `None` if it is unknown.
     pub fn attributes(&self, driver: &str, pool: &str, device: &str) -> Option<&Attributes> {
         self.devices.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()])
     }
 
-    /// The same as they stand in a slice.
+    /// The device's attributes as JSON, as in the slice.
     pub fn json(&self, driver: &str, pool: &str, device: &str) -> BTreeMap<String, Value> {
         let attributes = self.attributes(driver, pool, device).into_iter().flatten();
         attributes
@@ -61,8 +61,8 @@ impl Published {
             .collect()
     }
 
-    /// Where another driver's device is, and its UUID: as its driver says, else as
-    /// this machine's graph has it under that UUID.
+    /// PCI address and UUID of another driver's device: as its driver publishes them,
+    /// otherwise as this machine's topology has them under that UUID.
     pub fn place(
         &self,
         [driver, pool, device]: [&str; 3],
@@ -86,7 +86,7 @@ fn bandwidth(device: &Device) -> Option<u64> {
     bits_per_second(&device.capacity.as_ref()?.get(capacity::BANDWIDTH)?.value.0)
 }
 
-/// A string under its qualified name, or under the plain one that means the same
+/// A string attribute by its qualified name, or by its plain name, which means the same
 /// in a slice of this driver.
 fn text<'a>(attributes: &'a Attributes, driver: &str, name: &str) -> Option<&'a str> {
     let plain = split(name).filter(|(domain, _)| *domain == driver).map(|(_, plain)| plain);

@@ -1,29 +1,29 @@
-//! At start: what the checkpoint says against what is there. Pure decisions;
-//! their effects are those of preparing and unpreparing.
+//! Compares the checkpoint with the machine at start. Pure decisions; the effects are
+//! those of preparing and unpreparing.
 
 use crate::prepare::checkpoint::{Checkpoint, Phase};
 use crate::prepare::inventory::Inventory;
 use crate::prepare::plan::{Plan, PlannedDevice, PlannedRdma};
 use std::collections::BTreeSet;
 
-/// What is to be done for one claim.
+/// What to do for one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Planned in an earlier boot, of which nothing is left but files: forgotten, and
+    /// It was planned in an earlier boot, and only files are left: forget it. It is
     /// planned again when the kubelet asks.
     Forget(String),
-    /// Nobody was told of it: undone.
+    /// The kubelet was not told about it: undo it.
     Undo(String),
-    /// On its way out: finished.
+    /// It was being unprepared: finish.
     Finish(String),
-    /// Promised, and its files are missing: made again.
+    /// It is prepared, but files are missing or differ: write them again.
     Repair(String),
-    /// Files of a claim that the checkpoint does not know: removed.
+    /// The checkpoint does not know it: remove its files.
     Remove(String),
 }
 
-/// Decides. `stale` are the claims that were planned in an earlier boot, `whole` those
-/// whose files are all there, `files` those of which there is any.
+/// Decides the steps. `stale` are claims that were planned in an earlier boot, `whole`
+/// those whose files are all there, `files` those with any files.
 pub(super) fn steps(
     checkpoint: &Checkpoint,
     stale: &BTreeSet<String>,
@@ -41,12 +41,12 @@ pub(super) fn steps(
     known.chain(files.iter().filter(is_orphan).cloned().map(Step::Remove)).collect()
 }
 
-/// Whether the kernel names and device numbers of a plan hold in this boot. After another
-/// boot `uverbs0` may be another NIC's, with the same numbers.
+/// Whether the kernel names and device numbers of a plan are valid in this boot. After a
+/// reboot `uverbs0` may be another NIC's, with the same numbers.
 ///
-/// Where the plan or the machine does not tell the boot, the plan holds if something was
-/// attached for it, as the record of that ends with the boot, or if each of its devices
-/// is what the machine has at the same PCI address now.
+/// If the boot ID of the plan or of the machine is unknown, the plan is valid if
+/// something was attached for it, because that record does not outlive a boot, or if the
+/// machine has each of its devices at the same PCI address now.
 pub(super) fn holds(
     plan: &Plan,
     boot: Option<&str>,

@@ -1,5 +1,5 @@
-//! Pods' sandboxes, as the container runtime tells of them by NRI: what their pods'
-//! claims have goes in when one runs, and back when it stops.
+//! Pod sandboxes, as the container runtime reports them by NRI: interfaces of the pod's
+//! claims move in when a sandbox runs, and back when it stops.
 
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::{AttachRecord, attach_recorded};
@@ -18,35 +18,36 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The host's network, for pods without one of their own.
+/// The host's network namespace, for pods without one of their own.
 const HOST_NETWORK: &str = "/proc/1/ns/net";
 
 /// One sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
-    /// The runtime's name for it.
+    /// The runtime's ID for it.
     pub id: String,
     /// UID of its pod.
     pub pod_uid: String,
     /// Namespace and name of its pod.
     pub pod: String,
-    /// Its network namespace; none where it has the host's.
+    /// Path of its network namespace; none if it uses the host's.
     pub network: Option<PathBuf>,
     /// Whether its process runs.
     pub is_running: bool,
 }
 
-/// What a list of sandboxes leads to.
+/// An action that follows from a list of sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Due {
-    /// The claim's sandbox is gone: back to the host.
+    /// The claim's sandbox is gone: move its interfaces back to the host.
     Leave(String),
-    /// Into the sandbox of this place in the list.
+    /// Move the claim's interfaces into the sandbox with this index in the list.
     Enter(String, usize),
 }
 
-/// Decides. `gone` are the claims whose recorded namespace has no name any more: a
-/// runtime that has just started may not list every sandbox that runs.
+/// Decides the actions. `gone` are the claims whose recorded namespace has lost its name.
+/// They are checked because a runtime that has just started may not list every running
+/// sandbox.
 fn due(
     checkpoint: &Checkpoint,
     records: &BTreeMap<String, AttachRecord>,
@@ -67,7 +68,7 @@ fn due(
     left.chain(moving(checkpoint).filter_map(enter)).collect()
 }
 
-/// Plans that were promised and of which something goes into the pod by NRI.
+/// Prepared plans that attach something by NRI.
 fn moving(checkpoint: &Checkpoint) -> impl Iterator<Item = &Plan> {
     let promised = checkpoint.claims.values().filter(|record| record.phase == Phase::Prepared);
     let plans = promised.map(|record| &record.plan);
@@ -82,8 +83,8 @@ fn is_for(plan: &Plan, pod_uid: &str) -> bool {
 }
 
 impl Node {
-    /// Moves into a sandbox that begins what the claims of its pod have, and tells of
-    /// which. All of it or nothing.
+    /// Moves interfaces of the pod's claims into a starting sandbox, all or none. Returns
+    /// the plans whose interfaces moved.
     pub fn run_sandbox(&self, sandbox: &Sandbox) -> Result<Vec<Plan>, PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
@@ -91,8 +92,8 @@ impl Node {
         self.enter_all(plans.cloned().collect(), sandbox)
     }
 
-    /// Sees that a container that has these CDI devices finds their interfaces in its
-    /// sandbox, whoever the claim was prepared for.
+    /// Makes sure that the interfaces behind these CDI devices are in the container's
+    /// sandbox, whichever pod the claim was prepared for.
     pub fn create_container(
         &self,
         sandbox: &Sandbox,
@@ -114,8 +115,8 @@ impl Node {
         cdi_device.split_once('=').is_some_and(|(of, _)| of == kind)
     }
 
-    /// Gives the host back what is in a sandbox that ends. One that ended before, and of
-    /// whose pod another runs, has nothing.
+    /// Moves interfaces from a stopping sandbox back to the host. A sandbox that another
+    /// one of the same pod has already replaced has none.
     pub fn stop_sandbox(&self, sandbox: &Sandbox) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
@@ -128,8 +129,9 @@ impl Node {
         Ok(())
     }
 
-    /// Makes interfaces and sandboxes agree, after the runtime or this driver was away.
-    /// One claim's failure is no other's: it is tried again when its container starts.
+    /// Makes interfaces and sandboxes consistent after the runtime or this driver was
+    /// down. A claim's failure does not affect the others; it is tried again when its
+    /// container starts.
     pub fn synchronize(&self, sandboxes: &[Sandbox]) -> Result<Vec<Plan>, PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
@@ -149,7 +151,9 @@ impl Node {
             };
             match done {
                 Ok(plan) => entered.extend(plan),
-                Err(error) => tracing::warn!(%claim, error = %Chain(&error), "Not synchronized"),
+                Err(error) => {
+                    tracing::warn!(%claim, error = %Chain(&error), "Failed to synchronize");
+                }
             }
         }
         self.count(&checkpoint);
@@ -169,8 +173,8 @@ impl Node {
             match self.enter(&plan, sandbox) {
                 Ok(plan) => entered.extend(plan),
                 Err(error) => {
-                    // What cannot go back now goes back when the claim is unprepared:
-                    // the first error is the one to tell.
+                    // Report the first error; what cannot go back now goes back when the
+                    // claim is unprepared.
                     let is_here = |plan: &&Plan| {
                         self.sandbox_of(&plan.claim.uid).as_deref() == Some(&sandbox.id)
                     };
@@ -184,8 +188,8 @@ impl Node {
         Ok(entered)
     }
 
-    /// What has entered now: a container that starts, and a second driver beside this
-    /// one, ask again.
+    /// Attaches one plan; `None` if it is already attached, because a starting container
+    /// and a second driver instance ask again.
     fn enter(&self, plan: &Plan, sandbox: &Sandbox) -> Result<Option<Plan>, PrepareError> {
         let uid = &plan.claim.uid;
         let Effects { paths, namespaces, faults, .. } = &self.effects;
@@ -196,7 +200,7 @@ impl Node {
             self.make_ready(uid, Path::new(HOST_NETWORK))?;
             return Ok(None);
         }
-        // As the runtime names it: the name ends with the sandbox.
+        // By the runtime's path, whose name ends with the sandbox.
         let network = sandbox.network.as_deref().unwrap_or(&network);
         let (path, sandbox) = (paths.attached(uid), Some(sandbox.id.clone()));
         let mut record = AttachRecord::begin(&path, pod.id()?, sandbox);
@@ -240,15 +244,15 @@ impl Node {
         Ok(())
     }
 
-    /// Where this process finds a sandbox's network: its directory of names may be
-    /// another than the runtime's.
+    /// Path of a sandbox's network namespace for this process, which may see the
+    /// directory of named namespaces elsewhere than the runtime.
     fn network_of(&self, sandbox: &Sandbox) -> PathBuf {
         let Some(path) = &sandbox.network else { return HOST_NETWORK.into() };
         let here = path.file_name().map(|name| self.effects.paths.netns.join(name));
         here.filter(|here| here.exists()).unwrap_or_else(|| path.clone())
     }
 
-    /// Lets containers of the claim start while this namespace has its name.
+    /// Lets the claim's containers start while this namespace keeps its name.
     fn make_ready(&self, uid: &str, network: &Path) -> Result<(), FileError> {
         let ready = self.effects.paths.ready(uid);
         if let Some(folder) = ready.parent() {

@@ -1,6 +1,6 @@
-//! What a container is told of how its devices lie to each other: which NIC goes
-//! with which GPU, and the machine's graph for NCCL, both restricted to what the
-//! claim holds. A pure function of the plan, the graph and the slices.
+//! Describes a claim's device topology to its containers: which NIC belongs to which GPU,
+//! and the machine's topology for NCCL, both restricted to the claim's devices. A pure
+//! function of the plan, the topology and the slices.
 
 use crate::prepare::plan::{NearNic, Plan, PlannedDevice, PlannedGpu, Wiring};
 use crate::prepare::published::Published;
@@ -33,7 +33,7 @@ pub fn wiring(plan: &Plan, driver: &str, topology: &Topology, published: &Publis
     }
 }
 
-/// The claim's GPUs without their NICs, and where they are.
+/// The claim's GPUs without their NICs, and their PCI addresses.
 fn gpus(
     plan: &Plan,
     topology: &Topology,
@@ -57,8 +57,8 @@ fn gpus(
     gpus.unzip()
 }
 
-/// Every NIC with one GPU, the GPUs with equally many; where there are fewer NICs
-/// than GPUs, each is shared by the GPUs that it is near.
+/// Assigns every NIC to one GPU, equally many to each GPU. If there are fewer NICs than
+/// GPUs, each NIC is shared by the GPUs near it.
 fn pairs(topology: &Topology, gpus: &[PciAddress], nics: &[PciAddress]) -> Vec<Pair> {
     let per_gpu = nics.len().div_ceil(gpus.len().max(1));
     let shared = nics.len() < gpus.len();

@@ -1,6 +1,6 @@
-//! What a claim's status says of our devices (KEP-4817): interface, hardware
-//! address, addresses, and whether they are ready. A pure rendering of the plan; what
-//! writes it is `writer`.
+//! Renders the status of this driver's devices in a claim (KEP-4817): interface, hardware
+//! address, addresses, and whether they are ready. Rendered from the plan alone; `writer`
+//! writes it.
 
 mod writer;
 
@@ -10,16 +10,16 @@ use crate::prepare::plan::{Plan, PlannedDevice, PlannedLink};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// How far the devices are.
+/// The progress of the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Promised to the kubelet; interfaces are with the host still.
+    /// Prepared; the interfaces are still on the host.
     Prepared,
     /// Interfaces are in the pod.
     Attached,
 }
 
-/// The claim's status as this driver has it, for a server-side apply.
+/// The claim's status for a server-side apply by this driver.
 pub fn render(plan: &Plan, driver: &str, progress: Progress, now: Timestamp) -> Value {
     let device = |device: &PlannedDevice| {
         let mut entry = json!({
@@ -80,7 +80,7 @@ fn conditions(device: &PlannedDevice, progress: Progress, now: Timestamp) -> Vec
     kinds.map(|kind| condition(kind, attached, reason, message)).collect()
 }
 
-/// An interface as the API tells it (`NetworkDeviceData`).
+/// An interface as the API's `NetworkDeviceData`.
 pub(crate) fn network_data(link: &PlannedLink) -> Value {
     let interface = &link.config.interface;
     let address = interface.hardware_addr.as_ref().or(link.host.hardware_addr.as_ref());

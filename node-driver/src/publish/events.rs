@@ -1,7 +1,7 @@
-//! Events on the Node: what happened to its NICs, in words for a person. What to
-//! say is a pure comparison; to say it may fail, and is then not tried again.
+//! Events on the Node about its NICs. Which events to send is a pure comparison. Sending
+//! may fail and is not retried.
 //!
-//! [`event`] is what events on other objects are made by, too.
+//! [`event`] also creates the events on other objects.
 
 use crate::decide::health::{Problem, Problems};
 use crate::facts::node::NodeIdentity;
@@ -15,13 +15,13 @@ use kube::{Api, Client};
 use process::chain::Chain;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where events on objects without a namespace are, as the kubelet has it.
+/// Namespace for events on cluster-scoped objects, as the kubelet uses it.
 const NAMESPACE: &str = "default";
 
-/// Longest note that the API takes (`NoteLengthLimit` of `events.k8s.io/v1`).
+/// Longest note that the API accepts (`NoteLengthLimit` of `events.k8s.io/v1`), in bytes.
 const NOTE_MAX: usize = 1024;
 
-/// One event before it is said.
+/// An event before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
     is_warning: bool,
@@ -30,19 +30,19 @@ pub(crate) struct Notice {
 }
 
 impl Notice {
-    /// Something that a person may have to look at.
+    /// An event that a person may have to act on.
     pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
         Self { is_warning: true, reason, note: cut(note) }
     }
 }
 
-/// As long as the API takes it.
+/// Cuts the note to the API's limit.
 fn cut(note: &str) -> String {
     note[..note.floor_char_boundary(NOTE_MAX)].to_owned()
 }
 
-/// What is to be said where one set of problems followed another: one notice
-/// for each kind of change, which names the NICs.
+/// The events for a change from one set of problems to another: one per kind of change,
+/// naming the NICs.
 pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
     let mut notices = Vec::new();
     for problem in Problem::ALL {
@@ -65,7 +65,7 @@ fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTr
     has.map(|(device, _)| device.as_str()).collect()
 }
 
-/// Reason and text of a problem that came, and of one that went.
+/// Reason and text for a problem that appeared, and for one that disappeared.
 fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'static str)) {
     match problem {
         Problem::PortDown => (
@@ -106,7 +106,7 @@ fn words(problem: Problem) -> ((&'static str, &'static str), (&'static str, &'st
     }
 }
 
-/// Says what happened on one Node.
+/// Sends events on one Node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeEvents {
     events: Api<Event>,
@@ -114,12 +114,12 @@ pub(crate) struct NodeEvents {
 }
 
 impl NodeEvents {
-    /// Says it as a client.
+    /// Sends by this client.
     pub(crate) fn new(client: &Client, node: NodeIdentity) -> Self {
         Self { events: Api::namespaced(client.clone(), NAMESPACE), node }
     }
 
-    /// Says these.
+    /// Sends these events.
     pub(crate) async fn say(&self, notices: Vec<Notice>) {
         for notice in notices {
             let regarding = ObjectReference {
@@ -138,8 +138,8 @@ impl NodeEvents {
     }
 }
 
-/// A notice as the API has it: of an object, by the driver of a node, while it was
-/// about something.
+/// An event in the API's form: about an object, from the driver of a node, with an
+/// optional related object.
 pub(crate) fn event(
     regarding: ObjectReference,
     node: &str,
@@ -149,7 +149,7 @@ pub(crate) fn event(
     let Notice { is_warning, reason, note } = notice;
     let namespace = regarding.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned());
     let metadata = ObjectMeta {
-        // The server takes no prefix that ends with a dot.
+        // The server rejects a prefix that ends with a dot.
         generate_name: regarding.name.as_ref().map(|name| format!("{name}-")),
         namespace: Some(namespace),
         ..ObjectMeta::default()

@@ -1,4 +1,4 @@
-//! What an operator sees of the driver at `/metrics`.
+//! Metrics of publication at `/metrics`.
 
 use crate::decide::health::Problem;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -8,18 +8,18 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// The figures of one driver.
+/// The metrics of one driver.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     /// NICs in the slices.
     pub(crate) devices: Gauge,
     /// NICs among them that are tainted.
     pub(crate) tainted_devices: Gauge,
-    /// NICs by what is wrong with them.
+    /// NICs per problem.
     problems: Family<ProblemLabel, Gauge>,
-    /// Problems that came or went.
+    /// Problems that appeared or disappeared.
     pub(crate) notices: Counter,
-    /// What is strange about the machine.
+    /// Anomalies of the machine.
     pub(crate) anomalies: Gauge,
     /// Looks at the machine.
     pub(crate) looks: Counter,
@@ -46,7 +46,7 @@ impl Metrics {
         self.problems.get_or_create(&ProblemLabel { problem }).clone()
     }
 
-    /// Makes the figures part of what is served.
+    /// Registers the metrics.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let registry = registry.sub_registry_with_prefix("dranet_driver");

@@ -1,21 +1,20 @@
-//! How fast the driver may write: a burst, then steadily. Pure; time is an
-//! argument.
+//! Rate limit for publications: a burst, then a steady rate. Pure; time is an argument.
 //!
-//! A flapping link must not make every node of a cluster write slices without
-//! end, and however much changes, each change is in the API about a second later.
-//! Upstream's five at once and one every two seconds say less, and later.
+//! A flapping link must not make every node of a cluster write slices without end. Yet
+//! each change should reach the API within about a second, however much changes.
+//! Upstream's limit, five at once and one every two seconds, is slower.
 
 use std::time::{Duration, Instant};
 
 /// Publications that may follow each other at once.
 const BURST: u32 = 10;
-/// Time after which one more may.
+/// Time until one more is allowed.
 const REFILL: Duration = Duration::from_secs(1);
 
-/// A bucket of permits.
+/// A token bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    /// When the bucket was, or will be, full.
+    /// When the bucket was or will be full.
     full: Instant,
 }
 
@@ -25,12 +24,12 @@ impl Pace {
         Self { full: now }
     }
 
-    /// Takes a permit.
+    /// Takes a token.
     pub(crate) fn spend(&mut self, now: Instant) {
         self.full = self.full.max(now) + REFILL;
     }
 
-    /// How long to wait until there is a permit.
+    /// Time until there is a token.
     pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.full.saturating_duration_since(now).saturating_sub(REFILL * (BURST - 1))
     }

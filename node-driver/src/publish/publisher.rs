@@ -1,6 +1,5 @@
-//! Makes the server say what was decided: the one place of this crate that
-//! writes to the API. Every write is preceded by a comparison with what is
-//! there, so that a run with nothing new writes nothing.
+//! Writes the decided objects to the API server. Every write follows a comparison with
+//! what is there, so a run without changes writes nothing.
 
 use crate::decide::slices::{self, Memory, SlicePlan};
 use crate::facts::node::NodeIdentity;
@@ -14,25 +13,25 @@ use kube::{Api, Client};
 use std::fmt;
 use topology_graph::{NodeTopology, NodeTopologySpec, NodeTopologyStatus, conditions};
 
-/// How often a publication starts over after someone else wrote in between.
+/// How often a publication starts again after somebody else has written in between.
 const ATTEMPTS: u32 = 5;
 
-/// How many requests changed something on the server.
+/// The number of requests that changed something on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// Creations, updates and deletions.
     pub writes: usize,
 }
 
-/// Something could not be published.
+/// A publication failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The server refused, or did not answer.
     #[error("failed to {verb} {what}")]
     Request {
-        /// What was asked: `list`, `get`, `create`, `update`, `delete`.
+        /// The request: `list`, `get`, `create`, `update`, `delete`.
         verb: Verb,
-        /// Of what.
+        /// The object or collection.
         what: String,
         /// Why not.
         source: Box<kube::Error>,
@@ -45,7 +44,7 @@ pub enum PublishError {
     NoTopologyResource,
 }
 
-/// What was asked of the server.
+/// A request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Read many.
@@ -78,7 +77,7 @@ impl PublishError {
         move |source| Self::Request { verb, what, source: Box::new(source) }
     }
 
-    /// Whether someone else wrote in between, so that a new look may help.
+    /// Whether somebody else wrote in between, so that a retry may help.
     fn is_race(&self) -> bool {
         let Self::Request { verb, source, .. } = self else { return false };
         let kube::Error::Api(status) = &**source else { return false };
@@ -111,7 +110,7 @@ impl Publisher {
         &self.node
     }
 
-    /// Makes the node's slices hold these devices.
+    /// Makes the node's slices contain these devices.
     pub async fn slices(&mut self, devices: &[Device]) -> Result<Published, PublishError> {
         let mut published = Published::default();
         let mut attempt = 1;
@@ -129,7 +128,7 @@ impl Publisher {
         }
     }
 
-    /// Whether these slices of the server hold these devices.
+    /// Whether these slices of the server contain these devices.
     pub fn slices_say(&self, existing: &[ResourceSlice], devices: &[Device]) -> bool {
         slices::plan(&self.node, devices, existing, &self.memory).writes() == 0
     }
@@ -200,7 +199,7 @@ impl Publisher {
     fn wrote(&mut self, sent: &ResourceSlice, kept: &ResourceSlice, published: &mut Published) {
         if self.memory.wrote(&sent.spec, &kept.spec) {
             let slice = kept.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(slice, "The server dropped fields that it does not know");
+            tracing::warn!(slice, "The API server dropped fields that it does not know");
         }
         published.writes += 1;
     }
@@ -230,7 +229,8 @@ impl Publisher {
         Ok(Published { writes: usize::from(wrote_spec) + usize::from(wrote_status) })
     }
 
-    /// The object as it is afterwards, and whether it was written.
+    /// Writes the spec if it differs. Returns the object afterwards, and whether it was
+    /// written.
     async fn write_spec(
         &self,
         spec: &NodeTopologySpec,
@@ -261,7 +261,7 @@ impl Publisher {
         }
     }
 
-    /// Whether the status had to be written.
+    /// Writes the status if it differs. Returns whether it was written.
     async fn write_status(
         &self,
         mut there: NodeTopology,
@@ -285,14 +285,14 @@ fn new_status(there: &NodeTopology, spec: &NodeTopologySpec) -> Option<NodeTopol
     (conditions != before.conditions).then_some(NodeTopologyStatus { conditions })
 }
 
-/// A 404 names the object where only the object is absent, and nothing where
-/// the server does not know the resource at all.
+/// Whether a 404 means that only the object is absent. It then names the object; it names
+/// none if the server does not know the resource.
 fn is_object_absent(status: &Status) -> bool {
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     status.code == 404 && named
 }
 
-/// Whether a deletion found something; nothing there is as good.
+/// Whether a deletion removed something. An absent object is no error.
 fn was_there(deleted: Result<(), kube::Error>) -> Result<bool, kube::Error> {
     match deleted {
         Ok(()) => Ok(true),

@@ -1,9 +1,9 @@
-//! The Container Device Interface: what a container runtime adds to a container
-//! that has one of our devices.
+//! Container Device Interface (CDI) specs: what a container runtime adds to a container
+//! that has a device of this driver.
 //!
-//! The types follow the CDI specification 0.5 as far as this driver writes it.
-//! Devices go in per container and by the runtime itself, so a container
-//! without them does not start.
+//! The types cover the part of the CDI specification 0.5 that this driver writes. The
+//! runtime itself injects the devices into each container, so a container does not start
+//! without them.
 
 use crate::kernel::attach::AttachMode;
 use crate::prepare::claim::base_request;
@@ -16,31 +16,31 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The lowest version that knows all that is used here (`hostPath`).
+/// The lowest version with all the fields in use (`hostPath`).
 const CDI_VERSION: &str = "0.5.0";
-/// Where containers find RDMA devices.
+/// Directory of RDMA devices in containers.
 const INFINIBAND: &str = "/dev/infiniband";
-/// Where they find IMEX channels.
+/// Directory of IMEX channels in containers.
 const IMEX: &str = "/dev/nvidia-caps-imex-channels";
-/// Where containers find the list of their devices.
+/// The list of a container's devices.
 const DEVICES_FILE: &str = "/etc/dranet/devices.json";
-/// Where containers find the topology file for NCCL.
+/// The NCCL topology file in containers.
 const NCCL_FILE: &str = "/etc/dranet/nccl-topology.xml";
-/// Where containers find a name of their pod's network namespace, by claim. Of no use
-/// to them, but without it they do not start.
+/// Directory in containers with a link to their pod's network namespace per claim.
+/// Containers do not need it, but cannot start while it is missing.
 const NETWORK_DIR: &str = "/etc/dranet/network";
-/// Longest that the hook may take before the runtime gives up.
+/// Time after which the runtime aborts the hook.
 const HOOK_TIMEOUT_SECONDS: u32 = 30;
 
-/// What the environment of a container tells, each switchable.
+/// Which environment variables and files a container gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Environment {
-    /// `NCCL_IB_HCA`, and what a claim's configuration says of NCCL's connections.
+    /// `NCCL_IB_HCA`, and NCCL's connection parameters from the claim's configuration.
     pub nccl_ib_hca: bool,
-    /// `UCX_NET_DEVICES`, and the same of UCX's.
+    /// `UCX_NET_DEVICES`, and UCX's connection parameters from the claim's configuration.
     pub ucx_net_devices: bool,
-    /// `NCCL_TOPO_FILE`, where the machine's graph tells anything of the devices.
+    /// `NCCL_TOPO_FILE`, if the machine's topology says anything about the devices.
     pub nccl_topo_file: bool,
     /// `/etc/dranet/devices.json`.
     pub devices_file: bool,
@@ -60,7 +60,7 @@ impl Default for Environment {
     }
 }
 
-/// One file below the runtime's CDI directory.
+/// One file in the runtime's CDI directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
@@ -121,14 +121,14 @@ struct Hook {
     timeout: u32,
 }
 
-/// Where the runtime finds things, and what it shall tell.
+/// Settings for all specs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Root below which the runtime finds `dev`.
     pub runtime_root: PathBuf,
     /// How interfaces get into pods.
     pub attach: AttachMode,
-    /// Variables and files.
+    /// Environment variables and files.
     pub environment: Environment,
 }
 
@@ -138,12 +138,12 @@ impl Edits {
     }
 }
 
-/// The name by which the kubelet hands a device to the runtime.
+/// The CDI device ID that the kubelet passes to the runtime.
 pub fn device_id(driver: &str, plan: &Plan, device: &PlannedDevice) -> String {
     format!("{}={}", kind(driver), device_name(plan, device))
 }
 
-/// The kind of all of a driver's devices.
+/// The CDI kind of this driver's devices.
 pub fn kind(driver: &str) -> String {
     format!("{driver}/claim")
 }
@@ -152,7 +152,7 @@ fn device_name(plan: &Plan, device: &PlannedDevice) -> String {
     format!("{}-{}", plan.claim.uid, device.device)
 }
 
-/// A file of the host that a container may read.
+/// A file of the host that a container can read.
 fn mount(host_path: PathBuf, container_path: impl Into<String>) -> Mount {
     let options = vec!["ro", "nosuid", "nodev", "bind"];
     Mount { host_path, container_path: container_path.into(), options }
@@ -170,8 +170,8 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
         .map(|device| Device {
             name: device_name(plan, device),
             container_edits: Edits {
-                // Which devices a container has, where it has not all of the
-                // claim's; and a device without any edit would be refused.
+                // Shows which devices a container has if it has not all of the claim's.
+                // Besides, CDI rejects a device without edits.
                 env: vec![own_variable(device)],
                 device_nodes: device_nodes(device.rdma.as_ref(), settings),
                 mounts: metadata_mount(plan, device, paths, settings, &mut told),
@@ -187,8 +187,8 @@ pub fn spec(plan: &Plan, paths: &Paths, settings: &Settings) -> Spec {
     }
 }
 
-/// `DRANET_PCI_0101_00_00_0=0101:00:00.0`, or `DRANET_VLAN7=vlan7`: where it is, or the
-/// interface in the pod of what is nowhere.
+/// The variable for one device, `DRANET_PCI_0101_00_00_0=0101:00:00.0` or
+/// `DRANET_VLAN7=vlan7`: its PCI address, or its interface in the pod if it has none.
 fn own_variable(device: &PlannedDevice) -> String {
     let name = device.device.to_uppercase().replace('-', "_");
     let link = device.link.as_ref().filter(|_| device.pci_bus_id.is_empty());
@@ -210,7 +210,7 @@ fn node(folder: &str, char: &CharDevice, settings: &Settings) -> DeviceNode {
     DeviceNode { path, host_path, kind: "c", major, minor, permissions: "rw" }
 }
 
-/// The metadata file of a request comes with the request's first device.
+/// Mounts the metadata file of a request, together with the request's first device.
 fn metadata_mount<'p>(
     plan: &'p Plan,
     device: &'p PlannedDevice,
@@ -227,7 +227,7 @@ fn metadata_mount<'p>(
     inside.flatten().map(file).into_iter().collect()
 }
 
-/// What any device of the claim brings, once.
+/// The edits that any device of the claim brings, once per container.
 fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let uid = &plan.claim.uid;
     let moves = plan.devices.iter().any(PlannedDevice::moves);
@@ -264,11 +264,12 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     }
 }
 
-/// NCCL takes exact names behind `=`; UCX takes devices with their ports.
+/// Environment variables. NCCL matches exact names after `=`; UCX takes devices with
+/// ports.
 fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     let mut rdma: Vec<_> =
         plan.told().into_iter().filter_map(|(_, device)| device.rdma.as_ref()).collect();
-    // Shares of one device.
+    // Several shares of a device name it only once.
     rdma.dedup_by_key(|rdma| &rdma.name);
     let parameters = parameters(&rdma, environment);
     let has_rdma = !rdma.is_empty();
@@ -289,8 +290,8 @@ fn variables(plan: &Plan, environment: Environment) -> Vec<String> {
     .collect()
 }
 
-/// How connections are to be made, where the NICs of all claims of the pod agree. NCCL looks for
-/// a GID of one version of RoCE itself; UCX has no such variable.
+/// Connection parameters, if the NICs of all the pod's claims agree. NCCL finds the GID
+/// for a RoCE version by itself; UCX has no such variable.
 fn parameters(rdma: &[&PlannedRdma], environment: Environment) -> Vec<String> {
     let all = |value: fn(&RdmaConfig) -> Option<u8>| {
         let first = value(&rdma.first()?.parameters)?;

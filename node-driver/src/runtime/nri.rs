@@ -1,15 +1,16 @@
-//! Interfaces into pods as an NRI plugin, the other way beside the
-//! [hook](crate::kernel::attach::hook): containerd and CRI-O tell their plugins of each
-//! sandbox that runs and stops, and wait for the answer.
+//! Attaches interfaces as an NRI plugin, the alternative to the
+//! [hook](crate::kernel::attach::hook). containerd and CRI-O tell their plugins about
+//! each sandbox that starts or stops, and wait for the answer.
 //!
-//! Made by hand from the published protocol: [frames on one socket](trunk), in them
-//! ttrpc [messages](message), in them protobuf ([`wire`]). Bytes are taken apart by a
-//! [session] that knows no socket; [`serve`] has the socket, and connects again when
-//! the runtime was restarted.
+//! Implements the published protocol: [frames on one socket](trunk) contain ttrpc
+//! [messages](message), which contain protobuf ([`wire`]). A [session] parses bytes
+//! without a socket; [`serve`] owns the socket, and reconnects when the runtime was
+//! restarted.
 //!
-//! NRI lets a pod pass whose plugin is away or late. So the CDI spec mounts a name that
-//! leads nowhere until the interfaces are in the sandbox: such a container does not
-//! start, and the kubelet tries again ([`Paths::ready`](crate::prepare::paths::Paths)).
+//! NRI lets a pod start even if a plugin is down or late. So the CDI spec mounts a link
+//! that is dangling until the interfaces are in the sandbox: a container without them
+//! does not start, and the kubelet tries again
+//! ([`Paths::ready`](crate::prepare::paths::Paths)).
 
 pub mod message;
 mod plugin;
@@ -32,21 +33,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
-/// Between two tries to connect.
+/// Pause between attempts to connect.
 const PAUSE: Duration = Duration::from_millis(500);
-/// What is read at once.
+/// Read buffer size, in bytes.
 const READ: usize = 64 << 10;
 
-/// Bytes that are not what the protocol says.
+/// The peer violated the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// A frame that no message fills.
+    /// A frame is longer than any message.
     #[error("a frame of {length} bytes is longer than any message")]
     LongFrame {
         /// Its length, as its header says.
         length: usize,
     },
-    /// A message beyond the limit.
+    /// A message exceeds ttrpc's limit.
     #[error(
         "a message of {length} bytes is longer than the {} that ttrpc allows",
         message::DATA_MAX
@@ -55,25 +56,25 @@ pub enum ProtocolError {
         /// Its length, as its header says.
         length: usize,
     },
-    /// No type of message.
+    /// An unknown message type.
     #[error("there are no messages of type {number}")]
     Kind {
         /// The type.
         number: u8,
     },
-    /// A call on a stream that no caller begins.
+    /// A call on a stream number that callers do not use.
     #[error("a call has the even number {stream}")]
     Stream {
         /// The stream.
         stream: u32,
     },
-    /// A message that nothing led to.
+    /// A response without a request.
     #[error("a message on stream {stream} answers nothing that was asked")]
     Unasked {
         /// The stream.
         stream: u32,
     },
-    /// Data that are no protobuf.
+    /// The payload is no valid protobuf.
     #[error("malformed message")]
     Payload(#[from] prost::DecodeError),
 }
@@ -81,7 +82,7 @@ pub enum ProtocolError {
 /// A session ended.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
-    /// Nobody listens.
+    /// Nobody listens on the socket.
     #[error("failed to connect to `{}`; is NRI enabled in the container runtime?", path.display())]
     Connect {
         /// The socket.
@@ -89,24 +90,24 @@ enum SessionError {
         /// What the system said.
         source: io::Error,
     },
-    /// The connection broke.
+    /// The connection failed.
     #[error("lost the connection")]
     Lost(#[source] io::Error),
-    /// The runtime ended it: it stops, or an answer came late.
+    /// The runtime closed the connection: it stops, or an answer was late.
     #[error("the container runtime closed the connection")]
     Closed,
-    /// It does not want the plugin.
+    /// The runtime refused the plugin.
     #[error("the container runtime refused the plugin: {0}")]
     Refused(String),
-    /// It speaks otherwise.
+    /// The runtime violated the protocol.
     #[error("the container runtime does not keep to the protocol")]
     Protocol(#[from] ProtocolError),
 }
 
-/// What readiness waits for while the container runtime has not registered the plugin.
+/// What readiness waits for until the container runtime has registered the plugin.
 pub(crate) const REGISTRATION: &str = "the registration with the container runtime's NRI";
 
-/// Whether the container runtime has the plugin, as readiness and the metrics say.
+/// Whether the container runtime has registered the plugin, for readiness and metrics.
 pub(crate) struct Registered {
     readiness: Readiness,
     wait: Option<Wait>,
@@ -127,7 +128,7 @@ impl Registered {
     }
 }
 
-/// Serves the container runtime until told to stop, over all its restarts.
+/// Serves the container runtime across its restarts, until told to stop.
 pub(crate) async fn serve(
     socket: PathBuf,
     node: Arc<Node>,
@@ -145,9 +146,12 @@ pub(crate) async fn serve(
         registered.set(false, &node);
         let Err(error) = ended;
         let text = Chain(&error).to_string();
-        // Once, and not twice a second.
+        // Log each reason once, not twice per second.
         if text != said {
-            tracing::warn!(error = text, "No NRI; pods with interfaces wait until it is back");
+            tracing::warn!(
+                error = text,
+                "NRI unavailable; pods with interfaces wait until it is back"
+            );
             said = text;
         }
         tokio::select! {
@@ -157,7 +161,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// From the connection to its end.
+/// One connection, from start to end.
 async fn session(
     socket: &Path,
     mut plugin: SandboxPlugin,

@@ -24,7 +24,7 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     ]
 }
 
-/// A rail with a routing table of its own for each family, as hosts with several rails have.
+/// A rail with a routing table per address family, as on hosts with several rails.
 const TABLES: [&str; 11] = [
     "addr add 10.7.0.1/24 dev rail0",
     "addr add fd07::1/64 dev rail0 nodad",
@@ -39,7 +39,7 @@ const TABLES: [&str; 11] = [
     "neigh add 10.7.0.77 lladdr 02:00:00:00:cc:01 dev rail0 nud permanent",
 ];
 
-/// All of the host's that a person can set of it.
+/// All state of the host's interface that an administrator can set.
 const STATE: [&str; 7] = [
     "ip -o addr show dev rail0 scope global",
     "ip route show table all dev rail0 proto boot",
@@ -51,7 +51,7 @@ const STATE: [&str; 7] = [
 ];
 
 fn state(stage: &Stage) -> String {
-    // The index stays too.
+    // The index must stay the same too.
     STATE.map(|line| stage.on_host(line)).concat()
 }
 
@@ -69,7 +69,7 @@ fn a_rails_rules_routes_and_neighbours_are_in_the_pod() {
         ("ip -6 route show table 700", "default via fd07::fe dev net1 proto static "),
         ("ip route show table main", "10.70.0.0/16 via 10.7.0.254 dev net1 proto static \n"),
         ("ip neigh show dev net1", "10.7.0.77 lladdr 02:00:00:00:cc:01 PERMANENT"),
-        // By the rule and its table, and not by the main one.
+        // Routed by the rule and its table, not by the main table.
         ("ip route get 192.0.2.9 from 10.7.0.1", "via 10.7.0.254 dev net1 table 700"),
         ("ip route get 2001:db8::9 from fd07::1", "via fd07::fe dev net1 table 700"),
     ] {
@@ -81,8 +81,8 @@ fn a_rails_rules_routes_and_neighbours_are_in_the_pod() {
     assert_eq!(state(&stage), before);
 }
 
-/// Azure's metadata says the network of each interface; the second has table 101. The IPv6
-/// router is the one that the host has heard of.
+/// Azure's metadata has the network of each interface; the second interface has table
+/// 101. The IPv6 router is the one that the host has learned.
 fn by_azures_word_what_comes_from_an_interface_leaves_by_it() {
     let nic = |hardware_addr: &str, subnet: &str| CloudNic {
         hardware_addr: hardware_addr.parse().unwrap(),
@@ -96,7 +96,7 @@ fn by_azures_word_what_comes_from_an_interface_leaves_by_it() {
         "link set rail0 up",
         "link set far up",
         "-6 route add default via fe80::1 dev rail0 proto ra metric 1024",
-        // The host's own way, else it were the rail.
+        // A separate uplink for the host; otherwise the rail would be its uplink.
         "link add way address 02:00:00:00:aa:10 type veth peer name away",
         "link set away up",
         "link set way up",
@@ -123,7 +123,7 @@ fn by_azures_word_what_comes_from_an_interface_leaves_by_it() {
     stage.take_back(&attached);
     assert_eq!(state(&stage), before);
 
-    // The host's own go along instead.
+    // The host's own rules and routes are inherited instead.
     let own = [
         "route add default via 10.7.0.253 dev rail0 table 55",
         "rule add from 10.7.0.4 table 55 priority 1500",
@@ -136,7 +136,7 @@ fn by_azures_word_what_comes_from_an_interface_leaves_by_it() {
     stage.take_back(&attached);
 }
 
-/// The largest segments, in the order of the fields: GSO, GRO, and the same for IPv4.
+/// Segment sizes in the order of the fields: GSO, GRO, then the same for IPv4.
 type Sizes = [u32; 4];
 
 fn attributes([sent, received, sent_v4, received_v4]: Sizes) -> [LinkAttribute; 4] {
@@ -156,8 +156,8 @@ fn have(namespace: &NetNs, name: &str, sizes: Sizes, whose: &str) {
     assert_eq!(expected.each_ref().map(of), expected.map(Some), "{whose}");
 }
 
-/// The kernel sets the sizes for IPv4 along with the others, where these are small
-/// (`netif_set_gso_max_size`, `net/core/dev.c`).
+/// The kernel changes the sizes for IPv4 together with the general ones if those are
+/// small (`netif_set_gso_max_size`, `net/core/dev.c`).
 fn segment_sizes_are_the_pods_and_then_the_hosts_again() {
     const LEGACY: u32 = 65536;
     for (host, pod) in [

@@ -1,4 +1,4 @@
-//! Interfaces of shares of a NIC, and what they may send.
+//! Interfaces of shares of a NIC, and their rate limits.
 
 use crate::stage::Stage;
 use serde_json::json;
@@ -11,14 +11,15 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     vec![("a_share_sends_no_more_than_its_part", a_share_sends_no_more_than_its_part)]
 }
 
-/// What the claim has of the NIC, in bits per second.
+/// The claim's part of the NIC's bandwidth, in bits per second.
 const RATE: u64 = 400_000_000;
-/// What can go at once, before the rate holds.
+/// Bytes that can be sent at once before the limit applies.
 const BURST: u64 = 1 << 20;
-/// A second's worth, sent by the pod.
+/// Bytes for one second, sent by the pod.
 const SENT: usize = 50_000_000;
 
-/// Both kinds of interfaces are limited alike; the kernel of a test need not have ipvlan.
+/// Both kinds of interfaces are limited in the same way; the kernel of a test may lack
+/// ipvlan.
 fn a_share_sends_no_more_than_its_part() {
     let stage =
         Stage::with(&["link set rail0 up", "link set far up", "addr add 10.9.0.1/24 dev far"]);

@@ -1,5 +1,5 @@
-//! A host and a pod: two network namespaces, and a claim whose interface goes from one to the
-//! other and back.
+//! A host and a pod: two network namespaces, and a claim whose interface moves from one
+//! to the other and back.
 
 use futures::TryStreamExt;
 use nix::sched::{CloneFlags, unshare};
@@ -22,7 +22,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// The host's interface that a claim gets; its pair's other end is `far`.
+/// The host's interface that a claim gets. Its veth peer is `far`.
 pub(crate) const RAIL: &str = "rail0";
 
 /// The two namespaces.
@@ -38,7 +38,7 @@ pub(crate) struct Attached {
 }
 
 impl Stage {
-    /// With these lines of `ip` carried out on the host, after a pair of links is made.
+    /// Creates both namespaces and a veth pair, and runs these `ip` lines on the host.
     pub(crate) fn with(lines: &[&str]) -> Self {
         let stage = Self { host: namespace(), pod: namespace() };
         let pair = "link add rail0 address 02:00:00:00:aa:00 mtu 9000 type veth peer name far";
@@ -53,12 +53,13 @@ impl Stage {
         self.plan_in(&[], parameters)
     }
 
-    /// The same in a cloud that says this of the machine's interfaces.
+    /// The same, with this cloud metadata about the machine's interfaces.
     pub(crate) fn plan_in(&self, cloud_nics: &[CloudNic], parameters: Value) -> Plan {
         self.decide(cloud_nics, parameters, None)
     }
 
-    /// The plan for a claim with a share of the NIC, with so many bits per second.
+    /// The plan for a claim with a share of the NIC, with this bandwidth in bits per
+    /// second.
     pub(crate) fn plan_share(&self, parameters: Value, bandwidth: u64) -> Plan {
         self.decide(&[], parameters, Some(bandwidth))
     }
@@ -82,7 +83,7 @@ impl Stage {
         plan(&claim(device, parameters, share), &facts).unwrap()
     }
 
-    /// Attaches it.
+    /// Attaches the claim.
     pub(crate) fn attach(&self, plan: Plan) -> Attached {
         let mut links = Indices::new();
         self.attach_again(&plan, &mut links).unwrap();
@@ -99,12 +100,12 @@ impl Stage {
         attach(plan, known, &self.host, &self.pod, journal).map(drop)
     }
 
-    /// Attaches for another container of the pod.
+    /// Attaches again, as for another container of the pod.
     pub(crate) fn again(&self, attached: &mut Attached) {
         self.attach_again(&attached.plan, &mut attached.links).unwrap();
     }
 
-    /// Takes it back. The host has all of it again.
+    /// Moves everything back to the host.
     pub(crate) fn take_back(&self, attached: &Attached) {
         let devices: Vec<_> = attached.plan.devices.iter().collect();
         leave(&devices, &attached.links, &self.host, &self.pod).unwrap();
@@ -116,18 +117,18 @@ impl Stage {
         restore(&devices, &self.host, Duration::ZERO, Path::new(SYSCTL), tell).unwrap();
     }
 
-    /// What a program says in the pod.
+    /// Output of a command in the pod.
     pub(crate) fn in_pod(&self, line: &str) -> String {
         run(&self.pod, line)
     }
 
-    /// What a program says on the host.
+    /// Output of a command on the host.
     pub(crate) fn on_host(&self, line: &str) -> String {
         run(&self.host, line)
     }
 }
 
-/// A network namespace that lives as long as the value.
+/// A network namespace that exists as long as the value.
 fn namespace() -> NetNs {
     let made = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -146,7 +147,7 @@ pub(crate) fn link(namespace: &NetNs, name: &str) -> (u32, Vec<LinkAttribute>) {
     (found.header.index, found.attributes)
 }
 
-/// Sets an attribute of it.
+/// Sets an attribute of an interface.
 pub(crate) fn set(namespace: &NetNs, name: &str, attribute: LinkAttribute) {
     let message = LinkUnspec::new_with_index(link(namespace, name).0);
     let message = message.append_extra_attribute(attribute).build();
@@ -154,7 +155,7 @@ pub(crate) fn set(namespace: &NetNs, name: &str, attribute: LinkAttribute) {
     outcome.unwrap().unwrap();
 }
 
-/// Runs one command line in a namespace, words split at spaces.
+/// Runs a command line in a namespace; words are split at spaces.
 fn run(namespace: &NetNs, line: &str) -> String {
     let started = namespace.run(async |_| {
         let mut words = line.split(' ');

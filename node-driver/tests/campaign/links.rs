@@ -1,4 +1,4 @@
-//! Interfaces that change at random, in this namespace and one beside it.
+//! Interfaces that change at random, in this namespace and another one.
 
 use futures::TryStreamExt;
 use rtnetlink::packet_route::link::{LinkMessage, MacVlanMode};
@@ -10,7 +10,7 @@ use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 
-/// Names that interfaces have in turn.
+/// Names that interfaces take turns in using.
 const NAMES: [&str; 10] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"];
 
 /// The interfaces of two namespaces.
@@ -28,7 +28,7 @@ struct Namespace {
 }
 
 impl Links {
-    /// In the calling thread's namespace; the loopback interface is set up.
+    /// Opens the calling thread's namespace, and sets its loopback interface up.
     pub(crate) async fn open(seed: u64) -> Self {
         let here = Namespace::of_this_thread();
         let runtime = tokio::runtime::Handle::current();
@@ -48,17 +48,18 @@ impl Links {
         Self { random: seed, here, away, done: Vec::new(), refused: 0 }
     }
 
-    /// How much was changed.
+    /// The number of changes so far.
     pub(crate) fn changes(&self) -> u64 {
         self.done.len() as u64
     }
 
-    /// What the kernel refused, such as a second interface of one name.
+    /// The number of changes that the kernel refused, for example because of a duplicate
+    /// name.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// A number below a bound (xorshift64*).
+    /// A random number below a bound (xorshift64*).
     pub(crate) fn draw(&mut self, below: u64) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -70,7 +71,7 @@ impl Links {
         NAMES[usize::try_from(self.draw(NAMES.len() as u64)).unwrap()]
     }
 
-    /// Changes something.
+    /// Makes one random change.
     pub(crate) async fn change(&mut self) {
         let (name, other, kind) = (self.name(), self.name(), self.draw(12));
         let last = u8::try_from(self.draw(200)).unwrap();

@@ -1,44 +1,46 @@
-//! What an allocation takes from the pods that are still to come.
+//! What an allocation takes away from future pods.
 
 use super::{Demand, Free, Mix, Room};
 
-/// What is lost for pods still to come. Smaller is better, in the order of the fields.
+/// The loss for future pods. Smaller is better; fields are compared in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost {
-    /// Devices that pods of the mix can no longer get, in thousandths of a device: over
-    /// shapes and levels, the share of the shape times its GPUs times how many pods of
-    /// it less are expected to find each GPU with its NICs in one cell of the level.
+    /// Devices that pods of the mix can no longer get, in thousandths of a device. Sum
+    /// over shapes and levels of: the shape's share, times its GPUs, times the decrease
+    /// in the expected number of its pods that have each GPU and its NICs in one cell of
+    /// that level.
     pub loss: u64,
-    /// Nodes of the fabric on which nothing is in use, before the allocation; 0 where the
-    /// node is on no fabric or no gangs are expected. Gangs need many on one fabric: the
-    /// fabric that has fewest is broken first.
+    /// Nodes of the fabric on which nothing was in use before the allocation; 0 if the
+    /// node has no fabric or no gangs are expected. Gangs need many whole nodes on one
+    /// fabric, so the fabric with the fewest is used first.
     pub whole_nodes: u32,
-    /// GPUs, or NICs on a node without any, that are free on the node afterwards: a node
-    /// that is nearly full is the last that could become whole again.
+    /// Free GPUs on the node after the allocation, or free NICs on a node without GPUs. A
+    /// fuller node is preferred, because it is the least likely to become whole again.
     pub left: u32,
-    /// The same as `loss` for pods that want all their devices in one cell, as things are
-    /// now: of nodes that are equal in all else, the one comes first that keeps its cells.
+    /// As `loss`, but for pods that want all their devices in one cell, and for the
+    /// current room. Among otherwise equal nodes, the one that keeps its cells comes
+    /// first.
     pub cells: u64,
 }
 
-/// Millionths of one.
+/// One, in millionths.
 const WHOLE: u64 = 1_000_000;
 
-/// A thousandth of a device, in millionths of millionths: shares are rounded to
-/// millionths, and what differs by less than a step is equal.
+/// A thousandth of a device, in millionths of millionths. Shares are rounded to
+/// millionths, so smaller differences are treated as equal.
 const STEP: u128 = 1_000_000_000;
 
-/// Devices of a cell whose end is thought of one by one, at most: binomial coefficients of
-/// more do not fit.
+/// The most devices in use per cell that are considered one by one; binomial coefficients
+/// of more would overflow.
 const HELD_MAX: u32 = 60;
 
-/// Likelihoods are counted in parts of two to the power of this: what up to so many devices
-/// make is exact.
+/// Probabilities are fixed-point numbers with this many fractional bits, which is exact
+/// for up to this many devices.
 const ONE: u32 = 60;
 
 impl Cost {
-    /// What a node, free as `before`, loses by an allocation that leaves `after`; `whole`
-    /// is what would be free with nothing in use. Its fabric is not counted.
+    /// The loss of a node whose room goes from `before` to `after`; `whole` is its room
+    /// with nothing in use. The fabric is not included.
     pub fn of(before: &Room, after: &Room, whole: &Room, mix: &Mix) -> Self {
         let rooms = [before, after, whole].map(Room::levels);
         let mut changed = Changed { rooms, units: Vec::new() };
@@ -52,7 +54,7 @@ impl Cost {
         }
     }
 
-    /// The same on a fabric with so many whole nodes.
+    /// Adds the fabric, which has this many whole nodes.
     #[must_use]
     pub fn on_fabric(self, whole_nodes: u32, mix: &Mix) -> Self {
         Self { whole_nodes: if mix.has_gangs() { whole_nodes } else { 0 }, ..self }
@@ -130,12 +132,12 @@ impl Changed<'_> {
 /// How likely it is that a level has so many of a unit by the time that a pod comes: what is in use may be free again by then or not, which is counted as equally
 /// likely for each device, GPUs together with NICs.
 ///
-/// So a node that is nearly empty has more to lose for pods that need all of it than one
-/// that is nearly full, though neither has room for them now.
+/// So for pods that need a whole node, a nearly empty node has more to lose than a nearly
+/// full one, although neither has room for them now.
 struct Spread {
-    /// The fewest that it can have: those that are free.
+    /// The smallest number: the units that are free now.
     fewest: u32,
-    /// How likely are these, one more, and so on.
+    /// Probabilities of the smallest number, one more, and so on.
     likely: Vec<u128>,
 }
 
@@ -175,7 +177,7 @@ impl Spread {
         self.likely = sums;
     }
 
-    /// How many pods of so many units each are expected to fit, in millionths.
+    /// The expected number of pods that need this many units each, in millionths.
     fn expected(&self, units: u32) -> u64 {
         let sums = (self.fewest..).zip(&self.likely);
         let pods = sums.map(|(sum, likely)| u128::from(sum / units) * likely).sum::<u128>();
@@ -191,7 +193,7 @@ mod tests {
         Free { gpus: count, nics: count }
     }
 
-    /// How many pods of a shape are expected in cells that are free, of so many.
+    /// The expected number of pods of a shape in cells with this free and total room.
     fn expected(cells: &[(Free, Free)], demand: Demand) -> u64 {
         let (free, whole): (Vec<_>, Vec<_>) = cells.iter().copied().unzip();
         let (unit, count) = demand.units();
@@ -202,15 +204,15 @@ mod tests {
     fn what_is_in_use_may_be_free_again() {
         let of = |free: u32, gpus: u32| expected(&[(pairs(free), pairs(8))], Demand::gpus(gpus));
         assert_eq!((of(8, 8), of(7, 8), of(6, 8)), (WHOLE, WHOLE / 2, WHOLE / 4));
-        // Three of four end: 4 ways, all end: 1 way, of 16.
+        // Of 16 cases: three of four end in 4, all four end in 1.
         assert_eq!(of(4, 4), WHOLE + WHOLE / 16);
         assert_eq!(of(0, 1), 4 * WHOLE);
-        // A GPU without a NIC is of no use.
+        // A GPU without a NIC is useless.
         let gpus_only = Free { gpus: 2, nics: 0 };
         assert_eq!(expected(&[(gpus_only, gpus_only)], Demand::gpus(1)), 0);
     }
 
-    /// Pairs can be in any cells, but no GPU goes with the NIC of another cell.
+    /// Pairs can be in any cells, but a GPU never gets the NIC of another cell.
     #[test]
     fn a_pod_is_served_where_each_gpu_finds_its_nics_in_one_cell() {
         let cells = [(pairs(1), pairs(2)), (pairs(2), pairs(2))];
@@ -234,13 +236,13 @@ mod tests {
         assert!(all.abs_diff(20 * half) <= 1, "{all}");
     }
 
-    /// A node that is fuller is better, whatever its cells are, where there are pods that
-    /// need all of it.
+    /// A fuller node is better, whatever its cells, if there are pods that need the whole
+    /// node.
     #[test]
     fn the_fullest_node_is_best() {
         let mix = Mix::default();
         let one = |free| Room::new(vec![vec![pairs(free)]]);
-        // Each pair below a switch of its own, on two NUMA nodes.
+        // Each pair has its own switch, on two NUMA nodes.
         let many = |free: u32| {
             let switches = (0..8).map(|switch| pairs(u32::from(switch < free))).collect();
             let numa = vec![pairs(free.min(4)), pairs(free.saturating_sub(4))];
@@ -254,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Of two nodes that are as full, the one whose cell is broken already is broken.
+    /// Of two equally full nodes, the one whose cell is already broken is used.
     #[test]
     fn of_equally_full_nodes_the_one_with_broken_cells_is_taken() {
         let mix = Mix::new([(Demand::gpus(1), 1), (Demand::gpus(2), 1)]);

@@ -3,17 +3,17 @@
 use std::cmp::Ordering;
 use topology_graph::PathKind;
 
-/// What a pod gets on a node. Smaller is better: first the alternatives, then the
-/// path, then what is degraded.
+/// What a pod gets on a node. Smaller is better: first the alternatives, then the path,
+/// then degraded NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gets {
-    /// The sum of the places of the chosen alternatives in `firstAvailable`: 0 where
-    /// each is the first. Alternatives that are equally good count alike.
+    /// The sum of the indices of the chosen alternatives in `firstAvailable`; 0 if each
+    /// is the first. Equally good alternatives count the same.
     pub alternative: u32,
-    /// The farthest path among the pairs of GPU and NIC that the pod gets; none where
-    /// it gets no GPU or no NIC.
+    /// The farthest path among the GPU-NIC pairs that the pod gets; `None` if it gets no
+    /// GPU or no NIC.
     pub path: Option<PathKind>,
-    /// NICs whose PCIe link runs below what it could, or whose port carries no data.
+    /// NICs whose PCIe link runs below its capability, or whose port is down.
     pub degraded: u32,
 }
 

@@ -1,16 +1,16 @@
-//! The shapes of pods that a cluster runs, and how common each is.
+//! The mix of pods that a cluster runs: their shapes, and how common each is.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a pod, or a gang of equal pods on one fabric, asks for.
+/// The demand of a pod, or of a gang of equal pods on one fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Demand {
     /// GPUs of each pod.
     pub gpus: u32,
     /// NICs of each pod.
     pub nics: u32,
-    /// Pods, each on a node of its own; 1 is no gang.
+    /// Number of pods, each on its own node; 1 means no gang.
     pub nodes: u32,
 }
 
@@ -29,30 +29,30 @@ pub struct Mix {
     shares: Vec<(Demand, u32)>,
 }
 
-/// Millionths of one.
+/// One, in millionths.
 const WHOLE: u64 = 1_000_000;
 
 impl Demand {
-    /// A pod with so many GPUs and as many NICs.
+    /// A pod with this many GPUs and as many NICs.
     pub fn gpus(gpus: u32) -> Self {
         Self { gpus, nics: gpus, nodes: 1 }
     }
 
-    /// So many of these pods, each on a node of its own, all on one fabric.
+    /// A gang of this many such pods, each on its own node, all on one fabric.
     #[must_use]
     pub fn on(self, nodes: u32) -> Self {
         Self { nodes, ..self }
     }
 
-    /// What it is worth: its GPUs, or its NICs where it has none.
+    /// The shape's weight: its GPUs, or its NICs if it has no GPUs.
     pub fn worth(self) -> u64 {
         let each = if self.gpus == 0 { self.nics } else { self.gpus };
         u64::from(each) * u64::from(self.nodes)
     }
 
-    /// What must be together in one cell, and how many of that the pod asks for. Admission
-    /// gives each GPU its own NICs where they divide evenly (`dranet.io/pairing: each`), and
-    /// else all of them together.
+    /// The devices that must be in one cell, and how many such units the pod requests.
+    /// Admission gives each GPU its own NICs if they divide evenly (`dranet.io/pairing:
+    /// each`), otherwise all devices together.
     pub(super) fn units(self) -> (Self, u32) {
         let count = match (self.gpus, self.nics) {
             (0, nics) => nics.max(1),
@@ -68,8 +68,8 @@ impl Demand {
 }
 
 impl Mix {
-    /// A mix of shapes by how common each is, in any unit. Doubles add up, and what
-    /// asks for nothing is left out.
+    /// Creates a mix from how common each shape is, in any unit. Repeated shapes add up;
+    /// shapes without devices are dropped.
     pub fn new(counts: impl IntoIterator<Item = (Demand, u32)>) -> Self {
         let mut shares: Vec<(Demand, u64)> = Vec::new();
         for (demand, count) in counts.into_iter().filter(|(demand, _)| demand.asks_for_something())
@@ -87,7 +87,7 @@ impl Mix {
         Self { shares }
     }
 
-    /// The shapes with their shares in millionths, small to large.
+    /// The shapes and their shares in millionths, small to large.
     pub fn shares(&self) -> &[(Demand, u32)] {
         &self.shares
     }
@@ -97,7 +97,7 @@ impl Mix {
         self.shares.iter().any(|(demand, share)| demand.nodes > 1 && *share > 0)
     }
 
-    /// Whether a share of any shape differs by more than so many millionths.
+    /// Whether the share of any shape differs by more than this many millionths.
     pub fn differs(&self, other: &Self, millionths: u32) -> bool {
         let share = |mix: &Self, demand| {
             let found = mix.shares.iter().find(|(known, _)| *known == demand);
@@ -109,8 +109,8 @@ impl Mix {
 }
 
 impl Default for Mix {
-    /// Pods of 1, 2, 4 and 8 GPUs with as many NICs, and gangs of 2, 4 and 8 whole
-    /// nodes: half as many of each as of the next smaller.
+    /// Pods of 1, 2, 4 and 8 GPUs with as many NICs, and gangs of 2, 4 and 8 whole nodes;
+    /// each half as common as the next smaller one.
     fn default() -> Self {
         let whole = Demand::gpus(8);
         let pods = [1, 2, 4].map(Demand::gpus);
@@ -119,7 +119,7 @@ impl Default for Mix {
     }
 }
 
-/// `8x8`, of a gang `4*8x8`.
+/// `8x8`; for a gang `4*8x8`.
 impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { gpus, nics, nodes } = self;
@@ -130,7 +130,7 @@ impl fmt::Display for Demand {
     }
 }
 
-/// `1x1=3,2x2=1,4*8x8=1`: shapes with how common each is.
+/// `1x1=3,2x2=1,4*8x8=1`: shapes and how common each is.
 impl FromStr for Mix {
     type Err = ParseMixError;
 
@@ -152,7 +152,8 @@ fn entry(text: &str) -> Option<(Demand, u32)> {
     (demand.nodes > 0).then_some((demand, share.parse().ok()?))
 }
 
-/// No node has a thousand devices, no gang so many nodes that costs could overflow.
+/// Limited to 1,000, so that costs cannot overflow. No node has that many devices, and no
+/// gang that many nodes.
 fn count(text: &str) -> Option<u32> {
     text.parse().ok().filter(|count| *count <= 1_000)
 }

@@ -1,22 +1,22 @@
-//! From outcomes to points.
+//! Converts outcomes to points.
 
 use super::{Cost, Gets};
 
 /// The largest score (`MaxExtenderPriority`); kube-scheduler does not clamp.
 pub const SCORE_MAX: i64 = 10;
 
-/// The score where nothing is known: neither drawn to nor away.
+/// The score if nothing is known: neither preferred nor avoided.
 pub const NEUTRAL: i64 = SCORE_MAX / 2;
 
-/// Points that there are.
+/// Number of different points.
 const POINTS: usize = 11;
 
-/// What is predicted of one candidate.
+/// The predicted outcome on one candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome {
     /// What the pod gets there.
     pub gets: Gets,
-    /// What is lost there for others.
+    /// What is lost there for other pods.
     pub cost: Cost,
 }
 
@@ -24,22 +24,22 @@ pub struct Outcome {
 #[derive(Debug)]
 struct Band {
     gets: Gets,
-    /// The different outcomes, best first.
+    /// The distinct outcomes, best first.
     outcomes: Vec<Outcome>,
     /// Points of its best node.
     top: usize,
-    /// How many points lie in it.
+    /// Number of points that it spans.
     width: usize,
 }
 
-/// The points of each candidate of one request, 0 to [`SCORE_MAX`].
+/// The points of each candidate of one request, from 0 to [`SCORE_MAX`].
 ///
-/// Candidates on which the pod gets the same are a band, and within a band a lower
-/// cost is a higher step. Bands never overlap as long as there are at most eleven;
-/// where there are more, what is degraded makes steps only, and then bands share
-/// points. The best of a band is alone on its top step where steps are left. Points
-/// that no step needs lie between bands. Equal outcomes get equal points. Unknown
-/// ones get [`NEUTRAL`].
+/// Candidates on which the pod gets the same form a band; within a band, a lower cost
+/// gives a higher step. Up to eleven bands never overlap. If there are more, degraded
+/// NICs only make steps within a band; if there are still more, bands share points. The
+/// best node of a band is alone on its top step if there are enough steps. Points that no
+/// step needs are left between bands. Equal outcomes get equal points. Unknown outcomes
+/// get [`NEUTRAL`].
 pub fn rank(candidates: &[Option<Outcome>]) -> Vec<i64> {
     let mut known: Vec<Outcome> = candidates.iter().copied().flatten().collect();
     known.sort_unstable();
@@ -71,8 +71,8 @@ fn points(bands: &[Band], gets: &Gets, outcome: &Outcome) -> i64 {
     i64::try_from(points).unwrap_or(NEUTRAL)
 }
 
-/// Steps below the top: 0 for the first of `count` and no other if it can be, all of
-/// the width for the last.
+/// Steps below the top: 0 for the first of `count`, and only for it if possible; the full
+/// width for the last.
 fn step(place: usize, count: usize, width: usize) -> usize {
     match count {
         0 | 1 => 0,
@@ -80,7 +80,7 @@ fn step(place: usize, count: usize, width: usize) -> usize {
     }
 }
 
-/// The bands of these different outcomes, best first, with their points.
+/// Groups the distinct outcomes, best first, into bands with points.
 fn bands(known: &[Outcome], key: fn(&Outcome) -> Gets) -> Vec<Band> {
     let same = known.chunk_by(|a, b| key(a) == key(b));
     let mut bands: Vec<Band> = same
@@ -97,8 +97,8 @@ fn bands(known: &[Outcome], key: fn(&Outcome) -> Gets) -> Vec<Band> {
     bands
 }
 
-/// Gives each band a point, then the best what it can use, then the next; what is
-/// left lies between bands, more of it between the better ones.
+/// Gives each band one point, then the best band as many as it can use, then the next.
+/// The remaining points are left between bands, more of them between better ones.
 fn place(bands: &mut [Band]) {
     let mut spare = POINTS - bands.len();
     if let [only] = bands {

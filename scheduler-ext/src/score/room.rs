@@ -1,4 +1,4 @@
-//! What is free on a node, cell by cell at each level.
+//! Free devices of a node, by cell and level.
 
 use super::Demand;
 
@@ -19,11 +19,11 @@ pub struct Room {
 }
 
 impl Free {
-    /// How many pods of a shape find their devices in the cell.
+    /// How many pods of a shape find all their devices in the cell.
     pub fn fits(self, demand: Demand) -> u32 {
         let of_gpus = self.gpus.checked_div(demand.gpus);
         let of_nics = self.nics.checked_div(demand.nics);
-        // What is not asked for does not limit.
+        // A kind of device that is not requested sets no limit.
         of_gpus.into_iter().chain(of_nics).min().unwrap_or(0)
     }
 }
@@ -44,7 +44,8 @@ impl Room {
         self.levels.last().and_then(|cells| cells.first()).copied().unwrap_or_default()
     }
 
-    /// How many pods of a shape find each GPU with its NICs in one cell, at each level.
+    /// How many pods of a shape could have each GPU and its NICs in one cell, for each
+    /// level.
     pub fn fits(&self, demand: Demand) -> impl Iterator<Item = u32> {
         let (unit, count) = demand.units();
         let of =

@@ -1,5 +1,5 @@
 //! Clusters of simulated nodes: the objects that their drivers publish, claims that hold
-//! devices, and pods that ask.
+//! devices, and requesting pods.
 
 use cluster_model::snapshot;
 use cluster_model::view::{ClusterView, Index};
@@ -18,14 +18,15 @@ use topology_graph::{NodeTopology, Overlay, PciAddress, Topology};
 const EXAMPLE: &str = "../deploy/examples/aks-gb300/cluster.yaml";
 const EXAMPLE_NODE: &str = "aks-gpu-45139532-vmss000081";
 
-/// NICs of a GB300 node. GPU and NIC of one index are partners; 0 and 1 are on one NUMA node.
+/// NICs of a GB300 node. The GPU and NIC with the same index are partners; 0 and 1 are on
+/// one NUMA node.
 pub(crate) const NICS: [&str; 4] =
     ["pci-0101-00-00-0", "pci-0102-00-00-0", "pci-0103-00-00-0", "pci-0104-00-00-0"];
 
-/// A machine of a cloud, with the graph that topology-graph has of its size.
+/// A machine of a cloud, with topology-graph's topology for its size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// The cloud's name of it.
+    /// The cloud's name for the size.
     pub(crate) name: &'static str,
     /// Driver of its GPUs.
     pub(crate) gpus: &'static str,
@@ -67,7 +68,7 @@ pub(crate) fn classes() -> Vec<Value> {
     ]
 }
 
-/// A GB300 node as it was published live.
+/// A GB300 node as published live.
 pub(crate) fn gb300(node: &str) -> Vec<Value> {
     static OBJECTS: LazyLock<String> = LazyLock::new(|| fs::read_to_string(EXAMPLE).unwrap());
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +77,7 @@ pub(crate) fn gb300(node: &str) -> Vec<Value> {
     snapshot::objects(&file).unwrap()
 }
 
-/// A node of a cloud's size; its GPUs are `gpu-0` and on, its NICs `nic-0` and on.
+/// A node of a cloud's size; its GPUs are `gpu-0` and so on, its NICs `nic-0` and so on.
 pub(crate) fn node_of(size: Size, node: &str) -> Vec<Value> {
     let (topology, _) = Topology::from_overlay(&Overlay::built_in(size.name).unwrap());
     let device = |name: &str, index: usize, address: PciAddress, numa: Option<u32>| {
@@ -159,7 +160,7 @@ pub(crate) fn holding(
     }))
 }
 
-/// One GPU and its partner NIC, as admission writes it.
+/// One GPU and its partner NIC, as admission requests them.
 pub(crate) fn required() -> Value {
     json!({"devices": {
         "requests": [
@@ -170,7 +171,7 @@ pub(crate) fn required() -> Value {
     }})
 }
 
-/// GPUs of a class, and NICs that are preferred to have this attribute in common with them.
+/// GPUs of a class, and NICs that preferably share this attribute with them.
 pub(crate) fn preferred(class: &str, attribute: &str, gpus: u32, nics: u32) -> Value {
     let way = |name: &str| json!({"name": name, "deviceClassName": "dranet.net", "count": nics});
     json!({"devices": {
@@ -224,7 +225,7 @@ pub(crate) fn pod_of(template: &str) -> Pod {
     pod("p", &json!([{"name": "dranet", "resourceClaimTemplateName": template}]))
 }
 
-/// Asks about nodes, with all the time of the world.
+/// Asks about nodes without a time limit.
 pub(crate) fn ask(
     ranker: &Ranker,
     pod: &Pod,
@@ -236,7 +237,7 @@ pub(crate) fn ask(
     ranker.prioritize(pod, &nodes, view, now, &|| false)
 }
 
-/// Asks one that remembers nothing.
+/// Asks an extender without memory.
 pub(crate) fn answer(pod: &Pod, nodes: &[&str], view: &ClusterView) -> Arc<Answer> {
     ask(&Ranker::default(), pod, nodes, view, Instant::now())
 }

@@ -1,4 +1,4 @@
-//! Laws of the answer over arbitrary states of a cluster of four kinds of machines.
+//! Laws of the answer, over arbitrary states of a cluster with four kinds of machines.
 
 use super::cluster::{
     A100, AMD, H100, NICS, apply, ask, classes, cluster, from, gb300, holding, node_of, pod_of,
@@ -25,7 +25,7 @@ use topology_graph::{NodeTopology, PathKind, PciAddress};
 /// Two GB300, two H100, an A100, and a machine whose GPU driver publishes no standard NUMA node.
 const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// Templates by name: what is preferred and what is not, of one and of several devices.
+/// Templates by name: preferred and not, with one device and several.
 static TEMPLATES: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
     vec![
         ("partner", preferred("gpu", "gpu.nvidia.com/uuid", 1, 1)),
@@ -47,7 +47,7 @@ static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
         _ => node_of(AMD, node),
     });
     let templates = TEMPLATES.iter().map(|(name, spec)| template(name, spec));
-    // The example has classes as well, in every copy: an object is there once.
+    // The example contains classes too, in every copy; keep each object once.
     let all = classes().into_iter().chain(nodes).chain(templates);
     let named = all.map(|object| {
         let name = ObjectKey::of(&from(&object["metadata"]));
@@ -56,10 +56,10 @@ static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     named.collect::<BTreeMap<_, _>>().into_values().collect()
 });
 
-/// A device of a node: its node, and 0 to 7 for GPUs, 8 to 15 for NICs.
+/// A device that is in use: its node, and its index, 0 to 7 for GPUs, 8 to 15 for NICs.
 type Busy = (usize, usize);
 
-/// A claim of its own for each device.
+/// A claim for each device.
 fn claim((node, device): Busy) -> ResourceClaim {
     let (is_gb300, index) = (node < 2, device % 8);
     let device = match (device < 8, is_gb300) {
@@ -85,8 +85,8 @@ fn ask_all(ranker: &Ranker, view: &ClusterView, template: &str) -> Arc<Answer> {
     ask(ranker, &pod_of(template), &NODES, view, Instant::now())
 }
 
-/// The place of the chosen alternative and the farthest path of the pairs, by the allocator
-/// and the graph alone.
+/// The index of the chosen alternative and the farthest path of the pairs, from the
+/// allocator and the topology alone.
 fn gets(view: &ClusterView, template: &str, node: &str) -> Option<(usize, PathKind)> {
     let claims = pod_claims(&pod_of(template), view).unwrap();
     let claims = [claims.open[0].parse().unwrap()];
@@ -120,14 +120,14 @@ fn busy() -> impl Strategy<Value = Vec<Busy>> {
     prop::collection::vec((0..NODES.len(), 0..16_usize), 0..60)
 }
 
-/// What one watch says of an object.
+/// A watch event of an object.
 #[derive(Clone, Debug)]
 enum Event {
     Apply(Value),
     Delete(Value),
 }
 
-/// What watches say of an object until it is as it is listed, or until it is gone again.
+/// Watch events of an object until it is as listed, or until it is gone again.
 fn history(object: &Value, kind: u8, is_there: bool) -> Vec<Event> {
     let mut events = Vec::new();
     if kind & 1 == 1 {
@@ -143,7 +143,7 @@ fn history(object: &Value, kind: u8, is_there: bool) -> Vec<Event> {
     events
 }
 
-/// The object as it may have been before.
+/// An earlier version of the object.
 fn older(object: &Value) -> Value {
     let mut older = object.clone();
     match object["kind"].as_str().unwrap() {
@@ -173,7 +173,7 @@ fn take(view: &mut ClusterView, event: &Event) {
     }
 }
 
-/// All that decisions read of a view.
+/// Everything in a view that decisions read.
 fn contents(view: &ClusterView) -> Vec<String> {
     let mut lines = Vec::new();
     for node in view.inventory().node_names() {
@@ -198,8 +198,8 @@ fn contents(view: &ClusterView) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// A node with a strictly better alternative or path scores strictly higher, in any state
-    /// of the cluster and for every shape of claim.
+    /// A node with a strictly better alternative or path gets a strictly higher score, in
+    /// any state of the cluster and for every shape of claim.
     #[test]
     fn better_devices_score_higher_in_any_state(busy in busy()) {
         let mut view = cluster(&*OBJECTS);
@@ -223,7 +223,8 @@ proptest! {
         }
     }
 
-    /// Whatever changes between two requests, the answer is that of one who remembers nothing.
+    /// Whatever changes between two requests, the answer equals that of an extender
+    /// without memory.
     #[test]
     fn memory_changes_no_answer(
         changes in prop::collection::vec((0..NODES.len(), 0..16_usize, any::<bool>()), 1..12)
@@ -241,8 +242,8 @@ proptest! {
         }
     }
 
-    /// Objects come, change, go and come back, each in its own order and in any order among
-    /// each other: the view is that of a list of what is there in the end.
+    /// Objects are created, changed, deleted and created again, each in its own order and
+    /// interleaved in any order: the view equals that of a list of the final objects.
     #[test]
     fn any_order_of_events_gives_the_view_of_a_list(
         busy in busy(),

@@ -1,4 +1,4 @@
-//! What a look at the cluster learns, and in which steps.
+//! What a scan of the cluster learns, and in which steps.
 
 use super::cluster::{A100, H100, classes, cluster, from, holding, node_of};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
@@ -31,8 +31,8 @@ fn view() -> ClusterView {
     view
 }
 
-/// A request waits behind a watch, and a watch behind who reads the view: no step reads it
-/// for long.
+/// Requests wait for a watch, and the watch waits for readers of the view: so no step may
+/// read it for long.
 #[test]
 fn a_step_looks_at_few_nodes() {
     let view = view();
@@ -52,7 +52,7 @@ fn a_step_looks_at_few_nodes() {
     assert_eq!(steps + 1, claims + NODES.div_ceil(NODES_PER_STEP));
 }
 
-/// A claim that goes while the look is going on leaves nothing wrong behind.
+/// A claim that is deleted during the scan leaves nothing wrong behind.
 #[test]
 fn a_look_in_steps_ends_where_a_look_at_once_does() {
     let mut view = view();
@@ -68,7 +68,8 @@ fn a_look_in_steps_ends_where_a_look_at_once_does() {
     assert_eq!(ranker.expected().fabrics(), at_once.expected().fabrics());
 }
 
-/// Of each shape: how many more pods find each GPU with its NIC in one cell of each level.
+/// For each shape: how many more pods could have each GPU and its NIC in one cell of each
+/// level.
 #[test]
 fn the_room_of_a_fabric_is_counted_at_every_level() {
     let objects: Vec<Value> =
@@ -80,17 +81,18 @@ fn the_room_of_a_fabric_is_counted_at_every_level() {
         let expected = ranker.expected();
         expected.fabrics()[""].pods[&demand].clone()
     };
-    // Of switch, root port, root, NUMA node and node: H100 has pairs below one switch and four
-    // of each on a NUMA node, A100 two of each.
+    // Levels are switch, root port, root, NUMA node and node. H100 has pairs below one
+    // switch and four of each on a NUMA node, A100 two of each.
     assert_eq!(room(&view, Demand::gpus(8)), [2, 2, 2, 2, 2]);
     let pairs = room(&view, Demand::gpus(1));
     assert_eq!((pairs[3], pairs[4]), (16, 16));
     let fours = room(&view, Demand::gpus(4));
     assert_eq!((fours[3], fours[4]), (4, 4));
-    // Not each GPU has two NICs of its own here: all of them are to be together.
+    // The NICs do not divide evenly here, so all devices must be together.
     let odd = room(&view, Demand { gpus: 2, nics: 3, nodes: 1 });
     assert_eq!((odd[3], odd[4]), (2, 4), "A100 has no NUMA node with three NICs");
-    // A GPU of one NUMA node and a NIC of the other less on H100: seven fit, six of them near.
+    // With a GPU of one NUMA node and a NIC of the other taken on H100, seven pods fit,
+    // six of them near.
     let taken = [("gpu.nvidia.com", "gpu-0".to_owned()), ("dra.net", "nic-7".to_owned())];
     view.apply(holding("n", "c", "a", taken.into_iter())).unwrap();
     let sevens = room(&view, Demand::gpus(7));
@@ -98,7 +100,8 @@ fn the_room_of_a_fabric_is_counted_at_every_level() {
     assert!(!room(&view, Demand::gpus(1)).is_empty());
 }
 
-/// Every pod that gets devices is seen once, whether the scheduler asked about it or not.
+/// Every pod that gets devices is reported once, whether the scheduler asked about it or
+/// not.
 #[test]
 fn every_pod_that_is_bound_is_seen_once_with_its_farthest_path() {
     let objects: Vec<Value> = classes().into_iter().chain(node_of(H100, "a")).collect();
@@ -119,7 +122,7 @@ fn every_pod_that_is_bound_is_seen_once_with_its_farthest_path() {
     };
     bind(&mut view, "early", "e", ("gpu.nvidia.com", "gpu-5"));
     assert_eq!(look(&view), [], "what was there before is nothing new");
-    // One pod with two claims; its devices are on two NUMA nodes.
+    // One pod with two claims, whose devices are on two NUMA nodes.
     bind(&mut view, "far", "gpu", ("gpu.nvidia.com", "gpu-0"));
     bind(&mut view, "far", "nic", ("dra.net", "nic-7"));
     bind(&mut view, "single", "one", ("gpu.nvidia.com", "gpu-1"));

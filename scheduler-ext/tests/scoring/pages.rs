@@ -1,4 +1,4 @@
-//! What people see of a pod and of a node.
+//! Debug pages of a pod and of a node.
 
 use super::cluster::{H100, ask, classes, cluster, from, holding, node_of, pod, unaligned};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
@@ -10,8 +10,8 @@ use std::time::Instant;
 
 const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// Three nodes; of the first a pair is in use, of the second a GPU and its NIC on another
-/// NUMA node.
+/// Three nodes. On the first, a pair is in use; on the second, a GPU and a NIC on
+/// different NUMA nodes.
 fn view() -> ClusterView {
     let nodes = NODES.iter().flat_map(|node| node_of(H100, node));
     let objects: Vec<Value> = classes().into_iter().chain(nodes).collect();
@@ -48,7 +48,7 @@ fn a_node_is_shown_with_its_devices_their_holders_and_its_score_for_a_standard_p
     assert!(NodePage::of("nowhere", &view, &expected, &standard, &[]).is_none());
 }
 
-/// A node is ranked the same in parts, which leave the view free in between, as at once.
+/// A ranking in parts, which unlock the view in between, equals one at once.
 #[test]
 fn parts_of_an_answer_are_ranked_together() {
     let view = view();

@@ -1,5 +1,5 @@
-//! Scores of GB300 nodes in different states, for pods as they reach the
-//! extender: a node is the example cluster's, under another name.
+//! Scores of GB300 nodes in different states, for pods as they reach the extender. Each
+//! node is that of the example cluster under another name.
 
 use super::cluster::{
     answer, apply, ask, claim, cluster, from, gb300, pod, pod_of, points, preferred, required,
@@ -24,7 +24,7 @@ const NODES: [&str; 7] = [
     "gpu0-nic0-gpu1-nic1",
     "gpu0-nic0-gpu2-nic2",
     "gpu0-nic0-gpu1-nic1-gpu2-nic2",
-    // What is free is on two NUMA nodes.
+    // The free devices are on two NUMA nodes.
     "gpu1-gpu2-gpu3-nic0-nic1",
 ];
 
@@ -66,7 +66,8 @@ fn nodes_are_ranked_by_what_the_pod_gets_and_then_by_what_is_left() {
     insta::assert_snapshot!("preferred", table(&pod_of("soft"), &view));
 }
 
-/// The first fault of the score that counted cells: it broke nothing to give far devices.
+/// Regression: a score that counted only cells preferred far devices, because they broke
+/// no cell.
 #[test]
 fn near_devices_come_before_whole_cells() {
     let nodes = ["none", "gpu1-gpu2-gpu3-nic0-nic1"];
@@ -74,11 +75,11 @@ fn near_devices_come_before_whole_cells() {
     assert_eq!(points(&answer), [(nodes[0], 10), (nodes[1], 0)]);
 }
 
-/// The second: an empty node was as good as one with a broken cell.
+/// Regression: an empty node was as good as one with a broken cell.
 #[test]
 fn whole_nodes_are_kept_for_pods_that_need_them() {
-    // From the emptiest to the fullest; of the two that are equally full the first would lose
-    // a whole NUMA node, and the second has none.
+    // From the emptiest to the fullest. Of the two equally full nodes, the first would
+    // lose a whole NUMA node; the second has none.
     let nodes = [
         "none",
         "gpu0-nic0",
@@ -92,7 +93,8 @@ fn whole_nodes_are_kept_for_pods_that_need_them() {
     assert_eq!([points[0], points[4]], [0, 10]);
 }
 
-/// The third: what the scheduler has given away and not yet written was free.
+/// Regression: devices that the scheduler had allocated but not written yet counted as
+/// free.
 #[test]
 fn a_pod_in_flight_has_its_devices() {
     let nodes = ["gpu0-nic0-gpu1-nic1-gpu2-nic2", "gpu0-nic0", "none"];
@@ -111,21 +113,21 @@ fn a_pod_in_flight_has_its_devices() {
     let first = ask(&ranker, &pod("a"), &nodes, &view, start);
     assert_eq!(points(&first), [(nodes[0], 10), (nodes[1], 5), (nodes[2], 0)]);
 
-    // The last pair of the first node is given away, so that nothing is known there.
+    // The first node's last pair is assumed taken, so the outcome there is unknown.
     let second = ask(&ranker, &pod("b"), &nodes, &view, start);
     assert!(matches!(second.nodes[0].reason, Reason::Unknown(_)), "{second:?}");
     assert_eq!(points(&second)[1], (nodes[1], 10));
 
-    // A pod that asks again has nothing.
+    // A pod that the scheduler asks about again has no devices.
     let again = ask(&ranker, &pod("a"), &nodes, &view, start);
     assert_eq!(again.nodes[0].score, 10);
 
-    // What was assumed and did not come is forgotten in time.
+    // An assumption that does not come true expires.
     assert!(ranker.settle(&view, start + ASSUMED_FOR).landed.is_empty());
     let later = ask(&ranker, &pod("b"), &nodes, &view, start + ASSUMED_FOR);
     assert_eq!(later.nodes[0].score, 10);
 
-    // The claim says what it got, and this was forecast.
+    // The claim shows what the pod got, which equals the forecast.
     view.apply(claim("team", "b", nodes[0], "gpu3-nic3")).unwrap();
     let settled = ranker.settle(&view, start + ASSUMED_FOR);
     let [landed] = settled.landed.as_slice() else { panic!("{settled:?}") };
@@ -220,7 +222,7 @@ fn equal_nodes_are_equal_and_order_does_not_matter() {
     assert_eq!(there.nodes[0].score, there.nodes[2].score);
 }
 
-/// The answer comes from memory until something changes, and then is another.
+/// The answer comes from memory until something changes; then it differs.
 #[test]
 fn what_is_remembered_is_what_a_fresh_look_says() {
     let mut view = view(&NODES);
@@ -235,12 +237,12 @@ fn what_is_remembered_is_what_a_fresh_look_says() {
     let key = ObjectKey { namespace: "other".to_owned(), name: "more".to_owned() };
     Index::<ResourceClaim>::delete(&mut view, &key);
     assert_eq!(points(&asked(&view)), points(&answer(&pod, &NODES, &view)));
-    // The pods that are expected are others now; so is what is lost.
+    // The expected pods have changed, so the loss has too.
     ranker.learn(&view);
     assert_eq!(asked(&view).nodes.len(), NODES.len());
 }
 
-/// Before 1.36 the scheduler takes pools in random order.
+/// Before Kubernetes 1.36 the scheduler takes pools in random order.
 #[test]
 fn of_an_older_server_scores_are_likely() {
     let mut view = view(&NODES);
@@ -277,8 +279,8 @@ fn what_is_not_known_is_neutral() {
     assert_eq!(points(&late), [("none", 5), ("gpu0", 5)]);
 }
 
-/// A pod with several claims: one that is there already counts for what the pod gets, one
-/// with admin access takes nothing.
+/// A pod with several claims: an allocated one counts for what the pod gets; one with
+/// admin access takes nothing.
 #[test]
 fn all_claims_of_a_pod_count() {
     let nodes = ["none", "nic3"];

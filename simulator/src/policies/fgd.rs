@@ -1,10 +1,10 @@
 //! FGD: fragmentation gradient descent (Weng et al., "Beware of Fragmentation: Scheduling
 //! GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC '23), for whole GPUs.
 //!
-//! A node's fragmentation is the number of its free GPUs that a task drawn from the workload
-//! cannot use, in expectation: all free GPUs where they are too few for the task, none
-//! otherwise. A pod goes to the node whose fragmentation grows least. Nodes where it grows
-//! equally are drawn from at random: the paper ranks by nothing else.
+//! A node's fragmentation is the expected number of its free GPUs that a task drawn from
+//! the workload cannot use: all free GPUs if they are too few for the task, otherwise
+//! none. A pod goes to the node whose fragmentation grows least. Ties are broken at
+//! random, because the paper ranks by nothing else.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::policy::{Candidate, Pod, Policy};
 /// FGD with the tasks of a workload.
 #[derive(Clone, Debug)]
 pub struct Fgd {
-    /// How many pods there are by their GPUs.
+    /// Number of pods by their number of GPUs.
     pods: BTreeMap<u32, i64>,
 }
 

@@ -1,10 +1,11 @@
-//! The scores of kube-scheduler 1.37.1 in its own integer arithmetic.
+//! The scores of kube-scheduler 1.37.1, in its own integer arithmetic.
 //!
-//! Of the default plugins, `TaintToleration` gives every node here 100; `NodeAffinity`,
-//! `PodTopologySpread`, `InterPodAffinity` and `ImageLocality` give all nodes the same or skip
-//! pods like these, which prefer no node, belong to no service and run an image that no node
-//! has. What is left are `NodeResourcesFit`, `NodeResourcesBalancedAllocation` and
-//! `DynamicResources` (`pkg/scheduler/apis/config/v1/default_plugins.go`,
+//! Among the default plugins, `TaintToleration` gives every node here 100.
+//! `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity` and `ImageLocality` give all
+//! nodes the same score or skip these pods, which prefer no node, belong to no service
+//! and run an image that no node has. The remaining ones are `NodeResourcesFit`,
+//! `NodeResourcesBalancedAllocation` and `DynamicResources`
+//! (`pkg/scheduler/apis/config/v1/default_plugins.go`,
 //! `pkg/scheduler/framework/plugins/{noderesources,dynamicresources}`).
 
 use crate::cluster::Cluster;
@@ -32,17 +33,17 @@ pub enum Strategy {
 /// kube-scheduler without an extender.
 #[derive(Clone, Copy, Debug)]
 pub struct KubeScheduler {
-    /// How nodes are ranked by their processors and memory.
+    /// How nodes are ranked by CPU and memory.
     pub strategy: Strategy,
 }
 
-/// An amount of processors or memory on a node.
+/// Processors or memory of a node.
 #[derive(Clone, Copy, Debug)]
 struct Amount {
     allocatable: i64,
-    /// What pods request that are on the node.
+    /// Requests of the pods on the node.
     before: i64,
-    /// The same with the pod.
+    /// The same including the new pod.
     after: i64,
 }
 
@@ -58,7 +59,7 @@ impl Policy for KubeScheduler {
 }
 
 impl KubeScheduler {
-    /// `leastResourceScorer` and `mostResourceScorer` with weight 1 for both resources.
+    /// `leastResourceScorer` and `mostResourceScorer`, with weight 1 for both resources.
     fn fit(self, amounts: [Amount; 2]) -> i64 {
         let score = |amount: Amount| match self.strategy {
             Strategy::LeastAllocated if amount.after > amount.allocatable => 0,
@@ -86,7 +87,7 @@ fn amounts(pod: Pod, node: usize, cluster: &Cluster) -> [Amount; 2] {
     ]
 }
 
-/// `balancedResourceScorer`: how much more even the use of resources gets.
+/// `balancedResourceScorer`: how much more balanced the use of resources becomes.
 fn balance(amounts: [Amount; 2]) -> i64 {
     let with = evenness(amounts.map(|amount| (amount.after, amount.allocatable)));
     let without = evenness(amounts.map(|amount| (amount.before, amount.allocatable)));

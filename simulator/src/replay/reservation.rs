@@ -1,4 +1,4 @@
-//! The reservation of the first job that waits.
+//! The reservation of the first waiting job.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use crate::cluster::Cluster;
 use crate::machine::Devices;
 use crate::workload::Millis;
 
-/// Nodes that are kept for a job.
+/// Nodes that are reserved for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
-    /// When they all have room for it.
+    /// When all of them have room for it.
     pub(super) start: Millis,
     /// The nodes, one for each of its pods.
     pub(super) nodes: BTreeSet<usize>,
 }
 
-/// The soonest moment at which the pods of a job fit on one fabric, and nodes for them, if
-/// devices of nodes are freed at these times, which are in order.
+/// The earliest time at which the job's pods fit on one fabric, and nodes for them, if
+/// devices are freed at these times, which must be sorted.
 ///
-/// Of the nodes of that fabric it takes those with the fewest GPUs in use now.
+/// Among the nodes of that fabric, chooses those with the fewest GPUs in use now.
 pub(super) fn reserve(
     pods: &[u32],
     cluster: &Cluster,

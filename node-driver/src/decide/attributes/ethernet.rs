@@ -1,9 +1,10 @@
 //! Ethernet NICs, with or without verbs.
 //!
-//! Upstream can publish 45 attributes of one in a cloud and the API takes 32.
-//! Left out are the alias (free text of the administrator) and the eBPF programs
-//! (`ebpf`, `tcFilterNames`, `tcxProgramNames`), which no claim can rely on;
-//! of our own, the switch, the fabric and the port's state, which `state` says.
+//! Upstream can publish 45 attributes for such a NIC in a cloud; the API allows 32. This
+//! table leaves out the alias (free text of the administrator) and the eBPF programs
+//! (`ebpf`, `tcFilterNames`, `tcxProgramNames`), because no claim can rely on them. Of
+//! our own attributes it leaves out the switch, the fabric, and the port's state, which
+//! `state` already shows.
 
 use super::{Slot, slots};
 use cluster_model::names::attribute::{self, dranet};

@@ -1,5 +1,5 @@
-//! InfiniBand NICs: what upstream publishes of a function without a network
-//! interface, the standard attributes, and our own.
+//! InfiniBand NICs: what upstream publishes for a function without a network interface,
+//! the standard attributes, and our own.
 
 use super::{Slot, slots};
 use cluster_model::names::attribute::{self, dranet};

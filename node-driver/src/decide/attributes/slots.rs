@@ -1,5 +1,5 @@
-//! How the value of each attribute follows from the facts. Which link type has
-//! which of them is said in the tables.
+//! Derives the value of each attribute from the facts. The tables say which link type has
+//! which attribute.
 
 use super::Machine;
 use crate::decide::attribute::{MAX_TEXT_BYTES, Value};
@@ -24,7 +24,7 @@ fn interface<'a>(nic: &Nic<'a>) -> Option<&'a Interface> {
     nic.interface
 }
 
-/// The first port: the one that a NIC with several is known by.
+/// The first port. It stands for the NIC if there are several.
 fn port<'a>(nic: &Nic<'a>) -> Option<&'a RdmaPort> {
     nic.rdma?.ports.first()
 }
@@ -42,12 +42,12 @@ pub(super) fn pci_device(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     text(pci_names::device(function.vendor, function.device)?)
 }
 
-/// Upstream gives the subsystem's device id only.
+/// Upstream publishes only the subsystem's device ID.
 pub(super) fn pci_subsystem(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     text(format_args!("{:04x}", function(nic)?.subsystem_device?))
 }
 
-/// Upstream gives what firmware says.
+/// Upstream publishes the NUMA node that firmware reports.
 pub(super) fn numa_node(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     Some(Value::Int(function(nic)?.numa_node?.0))
 }
@@ -85,7 +85,7 @@ pub(super) fn state(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     text(interface(nic)?.state.as_ref()?)
 }
 
-/// The interface of a device is of the type `device`.
+/// As in upstream, an interface without a link kind has the type `device`.
 pub(super) fn link_type(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     text(interface(nic)?.kind.as_deref().unwrap_or("device"))
 }
@@ -98,7 +98,7 @@ pub(super) fn ipv6(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     addresses(nic, true)
 }
 
-/// As many whole addresses as fit.
+/// Joins as many whole addresses as fit into one attribute.
 fn addresses(nic: &Nic<'_>, ipv6: bool) -> Slot {
     let addresses = interface(nic)?.addresses.iter();
     let mut sorted: Vec<String> = addresses
@@ -129,7 +129,7 @@ pub(super) fn sriov_vfs(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     Some(Value::Int(function.sriov_num_vfs?.into()))
 }
 
-/// Said of virtual functions whose physical function is on this machine.
+/// Present only on virtual functions whose physical function is on this machine.
 pub(super) fn is_sriov_vf(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     function(nic)?.physical_function.map(|_| Value::Bool(true))
 }
@@ -143,20 +143,20 @@ pub(super) fn virtual_interface(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     Some(Value::Bool(nic.function.is_none()))
 }
 
-/// The standard knows four-digit domains only.
+/// The standard attribute allows only four-digit domains.
 pub(super) fn pci_bus_id(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     let address = function(nic)?.address;
     text(Some(address).filter(|address| address.is_kubernetes_bus_id())?)
 }
 
-/// The standard knows roots directly below `/sys/devices` only: a Hyper-V
-/// function's root is a bus of its own that nothing else hangs off.
+/// The standard attribute allows only roots directly below `/sys/devices`. The root of a
+/// Hyper-V function is a bus of its own with nothing else below it.
 pub(super) fn pcie_root(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     let function = function(nic).filter(|function| function.path.starts_with("devices/pci"))?;
     text(function.root?)
 }
 
-/// The standard: firmware, or what is known of the virtual machine's size.
+/// The standard attribute: from firmware, or from what is known about the VM size.
 pub(super) fn standard_numa_node(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     Some(Value::Int(machine.numa(nic)?.0))
 }
@@ -165,23 +165,23 @@ pub(super) fn shape(_: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     text(machine.topology.shape())
 }
 
-/// The switch that the NIC hangs off, as the graph names it.
+/// The PCIe switch above the NIC, by its name in the topology.
 pub(super) fn pcie_switch(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     text(machine.switches.get(&nic.address()?)?)
 }
 
-/// The NIC's number among those of its type: NICs of one number on equal
-/// machines are cabled to one rail.
+/// The NIC's number among those of its link type. On equal machines, NICs with the same
+/// number are cabled to the same rail.
 pub(super) fn rail(nic: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     Some(Value::Int(*machine.rails.get(&nic.address()?)?))
 }
 
-/// That of the whole machine.
+/// The fabric of the whole machine.
 pub(super) fn fabric(_: &Nic<'_>, machine: &Machine<'_>) -> Slot {
     Value::text(machine.topology.fabric()?)
 }
 
-/// The words of `ibstat`.
+/// Port states as `ibstat` spells them.
 pub(super) fn port_state(nic: &Nic<'_>, _: &Machine<'_>) -> Slot {
     text(match port(nic)?.state? {
         PortState::Down => "Down",

@@ -1,4 +1,4 @@
-//! The attributes of whole machines, against what was published on live ones.
+//! Attributes of whole machines, compared with what was published on live ones.
 
 use super::*;
 use crate::decide::attribute::{MAX_ENTRIES, Text};
@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use topology_graph::{HostRoot, fixture};
 
-/// What upstream publishes and this driver does not, by `docs/reference/attributes.md`: an
-/// empty alias, and the eBPF programs.
+/// What upstream publishes but this driver does not, according to
+/// `docs/reference/attributes.md`: an empty alias, and the eBPF programs.
 fn is_left_out(name: &str, value: &DeviceAttribute) -> bool {
     name == "dra.net/ebpf" || (name == dranet::ALIAS && value.string.as_deref() == Some(""))
 }
 
-/// One line an attribute, in the API's own words. The shape's hash has its own
-/// test: it changes with what the graph knows.
+/// One attribute per line, in the API's format. Without the shape hash, which has its own
+/// test because it changes with the topology's contents.
 fn render(devices: &[Device]) -> String {
     let mut text = String::new();
     for device in devices {
@@ -76,7 +76,7 @@ fn live_machines_as_published() {
     }
 }
 
-/// What all devices have in common, then a line for each with what is its own.
+/// The attributes that all devices share, then one line per device with its own.
 fn render_machine(devices: &[Device]) -> String {
     let attributes = |device: &Device| device.attributes.clone().unwrap_or_default();
     let shown = |(name, value): (&String, &DeviceAttribute)| {
@@ -103,7 +103,7 @@ fn render_machine(devices: &[Device]) -> String {
     text
 }
 
-/// Without interfaces and cloud, which a fixture does not tell of.
+/// Without network interfaces and cloud metadata, which fixtures do not contain.
 #[test]
 fn machines_as_published() {
     for (name, text) in fixture::MACHINES {
@@ -119,7 +119,7 @@ fn machines_as_published() {
     }
 }
 
-/// A physical function with verbs, two of its virtual ones and another NIC.
+/// A physical function with verbs, two virtual functions of it, and another NIC.
 const VIRTUAL_FUNCTIONS: &str = "
 /sys/devices/system/node/online = 0
 [sys/devices/pci0000:00/0000:01:00.0]

@@ -1,5 +1,5 @@
-//! Verbs over a fabric that is neither InfiniBand nor Ethernet (EFA, eRDMA): what
-//! upstream publishes of them, the standard attributes, and our own.
+//! NICs with verbs over a fabric that is neither InfiniBand nor Ethernet (EFA, eRDMA):
+//! what upstream publishes for them, the standard attributes, and our own.
 
 use super::{Slot, slots};
 use cluster_model::names::attribute::{self, dranet};

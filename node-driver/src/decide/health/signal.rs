@@ -1,13 +1,12 @@
-//! A state that is good or bad, and how much to make of its changes. Pure; time
-//! is an argument.
+//! A good or bad state over time, debounced. Pure; time is an argument.
 
 use std::time::{Duration, Instant};
 
 /// How long a state must stay good until it counts as good again.
 const STEADY: Duration = Duration::from_secs(10);
-/// The same for one that flaps.
+/// The same for a state that flaps.
 const STEADY_AFTER_FLAPPING: Duration = Duration::from_mins(2);
-/// Falls within [`WINDOW`] that make a state one that flaps.
+/// Number of falls within [`WINDOW`] from which a state counts as flapping.
 const FLAPS: usize = 3;
 /// How long a fall is remembered.
 const WINDOW: Duration = Duration::from_mins(10);
@@ -25,8 +24,8 @@ pub(super) struct Signal {
 }
 
 impl Signal {
-    /// A state seen for the first time: what it did before is not known, and held
-    /// against nobody.
+    /// A state that is seen for the first time. Its earlier history is unknown and does
+    /// not count against it.
     pub(super) fn new(is_bad: bool, now: Instant) -> Self {
         let falls = if is_bad { vec![now] } else { Vec::new() };
         Self { is_bad, since: now, was_bad: is_bad, falls }
@@ -44,18 +43,18 @@ impl Signal {
         }
     }
 
-    /// Whether it is bad, or was until just now.
+    /// Whether the state is bad, or was bad until just now.
     pub(super) fn is_bad(&self, now: Instant) -> bool {
         self.is_bad || self.good_at().is_some_and(|at| now < at)
     }
 
-    /// Whether it has fallen again and again.
+    /// Whether the state has gone bad repeatedly.
     pub(super) fn is_flapping(&self, now: Instant) -> bool {
         self.recent_falls(now) >= FLAPS && (self.is_bad || now < self.calm_at())
     }
 
-    /// When something will be otherwise though nothing is observed. One that
-    /// flaps and is bad is looked at when it changes.
+    /// When the state will change without a further observation. A flapping state that is
+    /// bad changes only with an observation.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
         if self.is_bad {
             return None;
@@ -64,7 +63,7 @@ impl Signal {
         self.good_at().into_iter().chain(calm).filter(|at| *at > now).min()
     }
 
-    /// When a state that is good counts as good; nothing where it never was bad.
+    /// When a good state counts as good; `None` if it was never bad.
     fn good_at(&self) -> Option<Instant> {
         self.was_bad.then(|| self.since + STEADY)
     }

@@ -1,4 +1,4 @@
-//! What a NIC with a problem is tainted with: the administrator's choice.
+//! Taints for NICs with problems, as the administrator has chosen them.
 
 use super::Problem;
 use k8s_openapi::api::resource::v1::DeviceTaint;
@@ -74,7 +74,7 @@ impl Default for TaintArgs {
 }
 
 impl TaintEffect {
-    /// The API's word.
+    /// The effect's name in the API.
     fn word(self) -> Option<&'static str> {
         match self {
             Self::None => None,

@@ -1,8 +1,8 @@
 use super::*;
 use std::time::Duration;
 
-/// What a step of a walk shows: `up`, `down`, `fast`, `slow`, `silent`, `gone`; `absent` is
-/// a NIC of which nothing is seen.
+/// Observations in a step of a walk: `up`, `down`, `fast`, `slow`, `silent`, `gone`;
+/// `absent` means that the NIC is not observed.
 fn vitals(what: &str) -> BTreeMap<String, Vitals> {
     let vitals = match what {
         "absent" => return BTreeMap::new(),
@@ -15,8 +15,8 @@ fn vitals(what: &str) -> BTreeMap<String, Vitals> {
     BTreeMap::from([("nic".to_owned(), vitals)])
 }
 
-/// Walks through `SECONDS WHAT` and tells after each step what is wrong; `look`
-/// is a step at which nothing is observed.
+/// Runs steps `SECONDS WHAT` and prints the problems after each. `look` is a step without
+/// an observation.
 fn walk(steps: &[(u64, &str)]) -> String {
     let start = Instant::now();
     let mut health = Health::default();

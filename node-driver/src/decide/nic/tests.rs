@@ -1,4 +1,4 @@
-//! What of a machine is a NIC, one line a function or interface.
+//! Which parts of a machine are NICs; one line per function or interface.
 
 use super::*;
 use crate::facts::network::DefaultRoute;

@@ -13,7 +13,7 @@ use topology_graph::NumaNode;
 
 const NODE: &str = "n1";
 
-/// NICs of each NUMA node by device name, in no order.
+/// Device names of the NICs of each NUMA node, unordered.
 fn cells(devices: &[Device]) -> BTreeMap<i64, BTreeSet<String>> {
     let mut cells: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
     for device in devices {
@@ -25,8 +25,8 @@ fn cells(devices: &[Device]) -> BTreeMap<i64, BTreeSet<String>> {
     cells
 }
 
-/// Live machines with NICs in several cells, and one whose addresses go to and
-/// fro between its NUMA nodes.
+/// Live machines with NICs in several cells, and one whose addresses alternate between
+/// its NUMA nodes.
 fn machines() -> Vec<(&'static str, Decision)> {
     let mut to_and_fro = live::facts("aks-mi300x");
     to_and_fro.cloud = [].into_iter().collect();
@@ -43,7 +43,7 @@ fn alternate(facts: &mut Facts) {
     }
 }
 
-/// The cluster with these devices on one node.
+/// An inventory with these devices on one node.
 fn inventory(devices: &[Device]) -> Inventory {
     let mut inventory = Inventory::new();
     let node = NodeIdentity { name: NODE.to_owned(), uid: "n-1".to_owned() };
@@ -58,7 +58,8 @@ fn inventory(devices: &[Device]) -> Inventory {
     inventory
 }
 
-/// What pods get one after the other that each ask for so many NICs of one cell.
+/// The allocations of pods, one after the other, that each request this many NICs in one
+/// cell.
 fn allocations(devices: &[Device], count: usize) -> Vec<BTreeSet<String>> {
     let inventory = inventory(devices);
     let settings = Settings::defaults_of(MinorVersion::V1_37);
@@ -87,7 +88,7 @@ fn allocations(devices: &[Device], count: usize) -> Vec<BTreeSet<String>> {
     }
 }
 
-/// Whether no pod broke a cell while another was broken already.
+/// Whether no pod broke a cell while another cell was already broken.
 fn keeps_whole(cells: &BTreeMap<i64, BTreeSet<String>>, pods: &[BTreeSet<String>]) -> bool {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     pods.iter().all(|pod| {
@@ -114,7 +115,7 @@ fn pods_of_half_a_cell_leave_cells_whole() {
     }
 }
 
-/// The order matters: by address alone, cells would be broken.
+/// The order matters: sorted by address only, cells would be broken.
 #[test]
 fn by_address_cells_would_be_broken() {
     let (_, mut decision) = machines().into_iter().find(|(name, _)| *name == "to and fro").unwrap();

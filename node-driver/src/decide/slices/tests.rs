@@ -1,5 +1,5 @@
-//! The plan against a server that is a list: what it names is done to the list,
-//! and then there is nothing left to do.
+//! Applies plans to a list that stands for the server; afterwards nothing must be left to
+//! do.
 
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,7 +14,7 @@ fn devices(count: usize) -> Vec<Device> {
     (0..count).map(device).collect()
 }
 
-/// Does to the server's list what a plan says.
+/// Applies a plan to the server's list.
 fn carry_out(server: &mut Vec<ResourceSlice>, plan: SlicePlan) {
     let SlicePlan { delete, update, create } = plan;
     let name = |slice: &ResourceSlice| slice.metadata.name.clone().unwrap();
@@ -31,7 +31,7 @@ fn carry_out(server: &mut Vec<ResourceSlice>, plan: SlicePlan) {
     }
 }
 
-/// One line a slice: index, generation of count, devices.
+/// One slice per line: index, generation and count, devices.
 fn render(server: &[ResourceSlice]) -> Vec<String> {
     let mut lines: Vec<_> = server
         .iter()
@@ -51,7 +51,7 @@ fn render(server: &[ResourceSlice]) -> Vec<String> {
     lines
 }
 
-/// Publishes until the server says it, and tells how many writes it took.
+/// Publishes until the server has the devices; returns the number of writes.
 fn publish(server: &mut Vec<ResourceSlice>, devices: &[Device]) -> usize {
     let first = plan(&node(), devices, server, &Memory::default());
     let writes = first.writes();
@@ -148,7 +148,7 @@ fn a_deleted_pool_goes_on_counting() {
     assert_eq!(plan.create[0].spec.pool.generation, 8);
 }
 
-/// Devices of which the first is tainted.
+/// Devices, the first of which is tainted.
 fn tainted() -> Vec<Device> {
     let mut devices = devices(2);
     let taint = DeviceTaint {
@@ -200,8 +200,8 @@ fn what_a_server_drops_is_not_sent_again() {
 }
 
 proptest! {
-    /// Whatever the server has, one plan makes it right, all slices agree on
-    /// generation and count, and the generation never goes back.
+    /// Whatever the server has, one plan is enough: afterwards all slices have the same
+    /// generation and count, and the generation never decreases.
     #[test]
     fn one_plan_is_enough(counts in prop::collection::vec(0usize..300, 1..8), lost in any::<prop::sample::Index>()) {
         let mut server = Vec::new();

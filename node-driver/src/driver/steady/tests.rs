@@ -1,5 +1,5 @@
-//! The steady life against an API server in process: what others do is undone,
-//! what changes on the machine is published, and nothing else is written.
+//! The main loop against an in-process API server: changes by others are undone, changes
+//! of the machine are published, and nothing else is written.
 
 use super::*;
 use crate::driver::tests::{NODE, driver};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
 
-/// A driver at work on a planted machine.
+/// A running driver on a machine made of files.
 struct Running {
     server: FakeServer,
     root: TempDir,

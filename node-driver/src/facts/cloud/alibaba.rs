@@ -1,7 +1,7 @@
 //! The metadata service of Alibaba Cloud, in its hardened mode.
 //!
-//! Follows "Instance metadata" of its documents: a token by PUT, then one text
-//! per path.
+//! Follows "Instance metadata" of the Alibaba Cloud documentation: a token by PUT, then
+//! one text per path.
 
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService};

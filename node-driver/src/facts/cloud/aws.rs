@@ -1,9 +1,8 @@
 //! The Instance Metadata Service of AWS, version 2.
 //!
-//! Follows "Use the Instance Metadata Service to access instance metadata" of
-//! its documents: a token by PUT, then one text per path. Which EFA devices are
-//! wired together it does not say; which placement group the instance is in, it
-//! does.
+//! Follows "Use the Instance Metadata Service to access instance metadata" of the AWS
+//! documentation: a token by PUT, then one text per path. The service reports the
+//! instance's placement group, but not which EFA devices share a rail.
 
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService};

@@ -1,8 +1,8 @@
 //! Azure's Instance Metadata Service.
 //!
-//! Follows "Azure Instance Metadata Service" of Microsoft's documents: every
-//! request needs `Metadata: true`; the fabric of a virtual machine is its
-//! placement group and, on rack-scale sizes, its interconnect groups.
+//! Follows "Azure Instance Metadata Service" of the Microsoft documentation: every
+//! request needs `Metadata: true`. The fabric of a virtual machine is its placement group
+//! and, on rack-scale sizes, its interconnect groups.
 
 use crate::facts::cloud::http::{MetadataError, MetadataService, header};
 use crate::facts::cloud::{CloudMetadata, CloudNic};
@@ -12,13 +12,13 @@ use process::chain::Chain;
 use serde::Deserialize;
 use std::net::Ipv6Addr;
 
-/// First API version with the interconnect groups.
+/// The first API version with interconnect groups.
 const COMPUTE: &str = "/metadata/instance/compute?api-version=2025-11-11&format=json";
 
-/// The network interfaces in the same version.
+/// The network interfaces, in the same API version.
 const NETWORK: &str = "/metadata/instance/network?api-version=2025-11-11&format=json";
 
-/// `compute` of the instance's metadata, as far as it says where it is.
+/// The part of the instance's `compute` metadata that locates the machine.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Compute {
@@ -28,7 +28,7 @@ struct Compute {
     interconnect_subgroup_id: Option<String>,
 }
 
-/// `network` of the instance's metadata, as far as routes follow from it.
+/// The part of the instance's `network` metadata that routes depend on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Network {
@@ -68,8 +68,8 @@ struct Ipv6Address {
     private_ip_address: String,
 }
 
-/// Asks the service. What it leaves empty is left out, and so are the network interfaces where
-/// it does not tell of them.
+/// Reads the metadata. Empty values are dropped; network interfaces are absent if the
+/// service does not report them.
 pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
     let headers = [header("metadata", "true")];
     let compute: Compute = service.json(COMPUTE, &headers).await?;
@@ -95,7 +95,7 @@ impl Interface {
     }
 }
 
-/// `000D3AF806EC`, without separators.
+/// Parses a hardware address without separators, `000D3AF806EC`.
 fn mac(text: &str) -> Option<MacAddress> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     let pairs: Vec<_> = digits.chunks(2).map(String::from_utf8_lossy).collect();

@@ -1,14 +1,14 @@
-//! Which cloud a machine is in, from what its firmware says of itself. No
-//! network: a probe of a metadata service that is not there costs seconds.
+//! Detects the cloud from the firmware's DMI data. It uses no network, because probing an
+//! absent metadata service takes seconds.
 
 use super::CloudProvider;
 use std::fs;
 use topology_graph::HostRoot;
 
-/// Azure's asset tag (its documents, and `cloud-init`'s `ds-identify`).
+/// Azure's asset tag (Azure documentation, and `ds-identify` of cloud-init).
 const AZURE_ASSET_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
 
-/// The words of the firmware, by file, that tell a cloud.
+/// DMI file, text and the cloud that the text identifies.
 const SIGNS: [(&str, &str, CloudProvider); 5] = [
     ("chassis_asset_tag", AZURE_ASSET_TAG, CloudProvider::Azure),
     ("sys_vendor", "Amazon EC2", CloudProvider::Aws),

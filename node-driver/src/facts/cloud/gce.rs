@@ -1,9 +1,9 @@
 //! The metadata server of Google Compute Engine.
 //!
-//! Follows "About VM metadata" and "View the physical location of a VM" of its
-//! documents: every request needs `Metadata-Flavor: Google`; the machine type is
-//! the end of a resource name; the physical host is `/block/subblock/host`, and
-//! only of machines with a compact placement.
+//! Follows "About VM metadata" and "View the physical location of a VM" of the Google
+//! documentation: every request needs `Metadata-Flavor: Google`. The machine type is the
+//! last segment of a resource name. The physical host is `/block/subblock/host`, present
+//! only with compact placement.
 
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService, header};

@@ -12,10 +12,11 @@ use serde::de::DeserializeOwned;
 use std::error::Error;
 use std::time::Duration;
 
-/// Metadata documents are a few KiB; more than this is something else.
+/// Metadata documents have a few KiB; a longer body is rejected.
 const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// How long a metadata service is given before the driver goes on without it.
+/// Time limits and retries for a metadata service, after which the driver goes on without
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// For one request, connection included.
@@ -83,8 +84,8 @@ pub enum MetadataError {
 }
 
 impl MetadataError {
-    /// Whether the same request may succeed a moment later. A service that is
-    /// busy or about to be updated answers 410, 429 or 5xx (Azure's documents).
+    /// Whether the same request may succeed a moment later. A service that is busy or
+    /// about to be updated answers 410, 429 or 5xx (Azure documentation).
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Url { .. } | Self::Token { .. } | Self::Malformed { .. } => false,
@@ -134,8 +135,8 @@ impl MetadataService {
         self.request(&Method::GET, path, headers).await
     }
 
-    /// The text of a successful answer to a GET; none where the service has
-    /// nothing under this path.
+    /// The text of a successful answer to a GET; `None` if the service has nothing at
+    /// this path.
     pub(crate) async fn text(
         &self,
         path: &str,
@@ -159,8 +160,8 @@ impl MetadataService {
             .map_err(|source| MetadataError::Malformed { url: self.url(path), source })
     }
 
-    /// The body of a successful answer, after as many attempts as there is
-    /// patience for.
+    /// The body of a successful answer. Retries as often as the service's [`Patience`]
+    /// allows.
     async fn request(
         &self,
         method: &Method,
@@ -183,8 +184,8 @@ impl MetadataService {
         }
     }
 
-    /// A token as AWS and its likes give it: asked for by PUT, valid for a
-    /// minute, sent as a header with every further request.
+    /// Gets a session token as AWS and Alibaba Cloud issue it: requested by PUT, valid
+    /// for one minute, sent as a header with every further request.
     pub(crate) async fn token(
         &self,
         path: &str,

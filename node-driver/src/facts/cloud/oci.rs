@@ -1,16 +1,16 @@
 //! The Instance Metadata Service of Oracle Cloud, version 2.
 //!
-//! Follows "Getting Instance Metadata" and "RDMA Network Locality" of its
-//! documents: every request needs `Authorization: Bearer Oracle`; the places are
-//! OCIDs, of which the last segment tells two apart; they are there only where
-//! the tenancy asked for topology data.
+//! Follows "Getting Instance Metadata" and "RDMA Network Locality" of the Oracle
+//! documentation: every request needs `Authorization: Bearer Oracle`. Locations are
+//! OCIDs, which differ in their last segment. They are present only if the tenancy has
+//! requested topology data.
 
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::http::{MetadataError, MetadataService, header};
 use cluster_model::names::attribute;
 use serde::Deserialize;
 
-/// The `host` document, as far as it says where the host is.
+/// The part of the `host` document that locates the host.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Host {
@@ -34,7 +34,8 @@ struct RdmaTopology {
 pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
     let host: Host =
         service.json("/opc/v2/host/", &[header("authorization", "Bearer Oracle")]).await?;
-    // Hosts without an RDMA network have a rack too, which tells nothing then.
+    // Hosts without an RDMA network have a rack too, but then it says nothing about a
+    // fabric.
     let Some(topology) = host.rdma_topology_data else { return Ok(CloudMetadata::default()) };
     Ok(CloudMetadata::of([
         (attribute::OKE_HPC_ISLAND, last_segment(topology.hpc_island)),
@@ -45,8 +46,8 @@ pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, Met
     ]))
 }
 
-/// What is after the last dot of an OCID, its last 60 bytes at most: a whole
-/// OCID is longer than an attribute may be.
+/// The last segment of an OCID, cut to its last 60 bytes: a whole OCID is longer than an
+/// attribute may be.
 fn last_segment(ocid: Option<String>) -> Option<String> {
     let ocid = ocid?;
     let segment = ocid.rsplit('.').next()?;

@@ -1,4 +1,4 @@
-//! Where the cloud's attributes come from: the service, or what it said before.
+//! Gets the cloud's attributes from the metadata service or from an earlier answer.
 
 use super::http::{MetadataError, Patience};
 use super::{CloudMetadata, CloudProvider, dmi, read};
@@ -7,14 +7,14 @@ use crate::facts::boot_file::BootFile;
 use process::chain::Chain;
 use topology_graph::HostRoot;
 
-/// What the cloud said during this boot: a metadata service that is away when
-/// the driver restarts must not make templates unschedulable that rely on it. A
-/// virtual machine that boots again may be elsewhere.
+/// File with what the service answered during this boot. If the service is unreachable
+/// when the driver restarts, templates that rely on its attributes stay schedulable. The
+/// file does not outlive a reboot, because a virtual machine may boot on another host.
 const KEPT: &str = "cloud.json";
-/// The form of that file.
+/// Version of that file's format.
 const KEPT_VERSION: u32 = 3;
 
-/// What the cloud has said of this machine during this boot.
+/// What the cloud has answered about this machine during this boot.
 pub(crate) fn kept(host: &HostRoot) -> Option<CloudMetadata> {
     BootFile::of(host, KEPT, KEPT_VERSION)?.load()
 }
@@ -28,7 +28,7 @@ pub struct CloudSource {
 }
 
 impl CloudSource {
-    /// The cloud of the flags; where they leave it open, that of the firmware.
+    /// Selects the cloud that the flags name, otherwise the one that the firmware names.
     pub fn new(args: &Args, host: &HostRoot) -> Self {
         let provider = match args.cloud {
             Cloud::Auto => dmi::detect(host),
@@ -40,8 +40,8 @@ impl CloudSource {
         Self { provider, base, kept }
     }
 
-    /// What is known without waiting: what the service said earlier during this boot, and
-    /// only without that what it says now. And whether it said it now.
+    /// Returns an earlier answer of this boot without waiting, and asks the service only
+    /// if there is none. The flag is true if the service answered now.
     pub async fn recall(&self) -> (CloudMetadata, bool) {
         match self.kept.as_ref().and_then(BootFile::load) {
             Some(kept) => (kept, false),
@@ -49,8 +49,8 @@ impl CloudSource {
         }
     }
 
-    /// What the service says, and whether it said it now. A service that is away
-    /// is a warning; what it said earlier during this boot then counts.
+    /// Asks the service; the flag is true if it answered now. If it is unreachable, logs
+    /// a warning and returns its earlier answer of this boot.
     pub async fn read(&self) -> (CloudMetadata, bool) {
         match self.ask().await {
             Ok(metadata) => (metadata, true),
@@ -64,7 +64,7 @@ impl CloudSource {
         }
     }
 
-    /// What the service says now, kept for a restart.
+    /// Asks the service and stores the answer for a restart.
     pub async fn ask(&self) -> Result<CloudMetadata, MetadataError> {
         let metadata = read(self.provider, &self.base, Patience::default()).await?;
         if let Some(Err(error)) = self.kept.as_ref().map(|file| file.store(&metadata)) {

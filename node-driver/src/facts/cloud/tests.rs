@@ -1,4 +1,4 @@
-//! The clients against local HTTP servers that answer as the services do.
+//! The metadata clients against local HTTP servers that answer like the services.
 
 use super::http::{MetadataError, Patience};
 use super::*;
@@ -19,7 +19,7 @@ const GB300: &str = r#"{
     "location": "eastus"
 }"#;
 
-/// Little patience, so that a failure is seen at once.
+/// A short timeout, so that failures show at once.
 fn patience(attempts: u32) -> Patience {
     Patience { request: Duration::from_millis(500), attempts, pause: Duration::from_millis(1) }
 }
@@ -39,7 +39,7 @@ struct ImdsQuery {
     format: Option<String>,
 }
 
-/// Azure IMDS: no header, no answer; no version, the list of versions.
+/// Azure IMDS: without the header it refuses; without a version it lists the versions.
 fn imds(headers: &HeaderMap, Query(query): Query<ImdsQuery>, body: &'static str) -> Response {
     if headers.get("metadata").is_none_or(|value| value != "true") {
         return (StatusCode::BAD_REQUEST, "Required metadata header not specified").into_response();
@@ -159,13 +159,13 @@ async fn a_service_that_is_away_or_silent_is_given_up() {
     assert!(matches!(error, MetadataError::Unreachable { .. }), "{error}");
 }
 
-/// Whether a request carries a header with this value.
+/// Whether a request has a header with this value.
 fn has(headers: &HeaderMap, name: &str, value: &str) -> bool {
     headers.get(name).is_some_and(|there| there == value)
 }
 
-/// A service that gives a token to a PUT with a lifetime, and texts by path to
-/// who shows the token.
+/// A service that issues a token for a PUT with a lifetime, and serves texts by path to
+/// requests with that token.
 fn with_token(prefix: &'static str, texts: &'static [(&'static str, &'static str)]) -> Router {
     let lifetime = format!("{prefix}-metadata-token-ttl-seconds");
     let give = move |headers: HeaderMap| async move {
@@ -190,7 +190,7 @@ fn with_token(prefix: &'static str, texts: &'static [(&'static str, &'static str
     router
 }
 
-/// A service that answers who shows a header.
+/// A service that only answers requests with a header.
 fn with_header(
     name: &'static str,
     value: &'static str,
@@ -263,7 +263,7 @@ const OCI: Cloud = Cloud {
     ],
 };
 
-/// What a service says, and what is made of it.
+/// A metadata service and the expected result.
 struct Cloud {
     provider: CloudProvider,
     texts: &'static [(&'static str, &'static str)],

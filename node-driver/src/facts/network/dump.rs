@@ -1,6 +1,7 @@
-//! Dumps of route netlink that are whole. A change while the kernel writes a long answer
-//! can make it leave out or repeat entries; it says so by a flag of its messages
-//! (`nl_dump_check_consistent` in `include/net/netlink.h`), and is asked again.
+//! Consistent rtnetlink dumps. If something changes while the kernel writes a long
+//! answer, entries can be missing or repeated. The kernel then sets a flag in its
+//! messages (`nl_dump_check_consistent` in `include/net/netlink.h`), and the dump is
+//! requested again.
 
 use futures::StreamExt;
 use rtnetlink::packet_core::{
@@ -10,13 +11,13 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::{Error, Handle};
 use std::num::NonZeroI32;
 
-/// Tries before giving up on interfaces that change all the time.
+/// Attempts before giving up on interfaces that keep changing.
 const TRIES: u32 = 10;
-/// `EINTR`, which libnl gives for the same.
+/// `EINTR`, which libnl returns in the same case.
 const INTERRUPTED: NonZeroI32 = NonZeroI32::new(-4).expect("it is not zero");
 
-/// Asks for all that there is of the request's kind. `EINTR` where each of several answers
-/// was interrupted.
+/// Requests all entries of the request's kind. Returns `EINTR` if every attempt was
+/// interrupted.
 pub(crate) async fn dump(
     handle: &Handle,
     request: RouteNetlinkMessage,
@@ -34,7 +35,7 @@ pub(crate) async fn dump(
     Err(Error::NetlinkError(error))
 }
 
-/// What an answer holds; nothing where it was interrupted.
+/// The entries of an answer; `None` if it was interrupted.
 fn whole(
     answer: Vec<NetlinkMessage<RouteNetlinkMessage>>,
 ) -> Result<Option<Vec<RouteNetlinkMessage>>, Error> {

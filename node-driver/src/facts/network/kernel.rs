@@ -1,7 +1,7 @@
-//! Reads the interfaces of this process's network namespace by rtnetlink, and
-//! hears of their changes. Follows `include/uapi/linux/{if_link,rtnetlink}.h`.
+//! Reads the interfaces of this process's network namespace by rtnetlink, and subscribes
+//! to their changes. Follows `include/uapi/linux/{if_link,rtnetlink}.h`.
 //!
-//! A dump that a change interrupts is asked for again.
+//! A dump that a change interrupts is requested again.
 
 use super::dump::dump;
 use super::server::ApiServers;
@@ -30,13 +30,13 @@ const MAIN_TABLE: u32 = 254;
 /// The interfaces could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// No socket.
+    /// The socket could not be opened.
     #[error("failed to open a netlink socket")]
     Open {
         /// Why.
         source: io::Error,
     },
-    /// No answer, or a refusal.
+    /// The kernel did not answer, or refused.
     #[error("failed to list {what}")]
     List {
         /// `interfaces`, `addresses`, `routes`.
@@ -53,18 +53,18 @@ pub struct Kernel {
     servers: ApiServers,
 }
 
-/// What the kernel tells of changes.
+/// Change notifications of the kernel.
 #[derive(Debug)]
 pub struct Changes(UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>);
 
 impl Changes {
-    /// Waits for a change of any interface, address or route; false when the
-    /// socket has ended.
+    /// Waits for a change of any interface, address or route. Returns false if the socket
+    /// has ended.
     pub async fn next(&mut self) -> bool {
         self.0.next().await.is_some()
     }
 
-    /// Forgets what was heard so far, before everything is read anyway.
+    /// Discards pending notifications, before everything is read anyway.
     pub fn forget(&mut self) {
         while let Some(Some(_change)) = self.0.next().now_or_never() {}
     }
@@ -86,7 +86,7 @@ impl Kernel {
         Ok((Self { handle, connection, servers: ApiServers::default() }, Changes(changes)))
     }
 
-    /// Looks for the ways to the API server as well.
+    /// Also looks up the routes to these API servers.
     #[must_use]
     pub fn reaching(mut self, servers: ApiServers) -> Self {
         self.servers = servers;
@@ -99,7 +99,7 @@ impl Kernel {
     }
 }
 
-/// What the kernel answers of one network namespace.
+/// The kernel's answers about one network namespace.
 #[derive(Debug)]
 pub(crate) struct Dump {
     pub(crate) links: Vec<LinkMessage>,
@@ -109,7 +109,7 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Asks for everything, and for the ways to these addresses of the API server.
+    /// Requests everything, including the routes to these addresses of the API server.
     pub(crate) async fn read(
         handle: &Handle,
         servers: &BTreeSet<IpAddr>,
@@ -132,7 +132,7 @@ impl Dump {
         Ok(Self { links, addresses, routes, to_server })
     }
 
-    /// What follows from it.
+    /// Converts the dump into facts.
     pub(crate) fn facts(&self) -> NetworkFacts {
         let Self { links, addresses, routes, to_server } = self;
         NetworkFacts { to_server: to_server.clone(), ..facts(links, addresses, routes) }
@@ -151,15 +151,15 @@ fn route(message: RouteNetlinkMessage) -> Option<RouteMessage> {
     if let RouteNetlinkMessage::NewRoute(route) = message { Some(route) } else { None }
 }
 
-/// Interfaces by which the kernel would send to the API server now (`RTM_GETROUTE` with an
-/// address). Without a way there is none.
+/// Interfaces through which the kernel would send to the API server now (`RTM_GETROUTE`
+/// with an address). Unreachable addresses add none.
 async fn to_server(handle: &Handle, servers: &BTreeSet<IpAddr>) -> BTreeSet<u32> {
     let mut interfaces = BTreeSet::new();
     for server in servers {
         let Some(question) = question(*server) else { continue };
         let answer = handle.route().get(question).execute().try_collect::<Vec<_>>().await;
         let routes = answer.unwrap_or_else(|error| {
-            tracing::debug!(%server, %error, "No way to the API server");
+            tracing::debug!(%server, %error, "No route to the API server");
             Vec::new()
         });
         interfaces.extend(routes.iter().flat_map(interfaces_of));
@@ -167,8 +167,8 @@ async fn to_server(handle: &Handle, servers: &BTreeSet<IpAddr>) -> BTreeSet<u32>
     interfaces
 }
 
-/// The facts in a recorded stream of rtnetlink messages, one after the other.
-/// What is no message ends it; what no fact is in is passed over.
+/// Parses a recorded stream of rtnetlink messages. Stops at the first malformed message;
+/// skips messages without facts.
 pub fn facts_in(mut bytes: &[u8]) -> NetworkFacts {
     let (mut links, mut addresses, mut routes) = (Vec::new(), Vec::new(), Vec::new());
     while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
@@ -221,7 +221,7 @@ impl Drop for Kernel {
 fn addresses_by_index(messages: &[AddressMessage]) -> BTreeMap<u32, Vec<Cidr>> {
     let mut by_index: BTreeMap<u32, Vec<Cidr>> = BTreeMap::new();
     for message in messages {
-        // Of a point-to-point interface `Address` is the other end.
+        // For a point-to-point interface, `Address` is the other end.
         let local = message.attributes.iter().find_map(|attribute| match attribute {
             AddressAttribute::Local(address) => Some(*address),
             _ => None,
@@ -238,7 +238,7 @@ fn addresses_by_index(messages: &[AddressMessage]) -> BTreeMap<u32, Vec<Cidr>> {
     by_index
 }
 
-/// The interface of a message; none where the kernel does not name it.
+/// The interface of a message; `None` if it has no name.
 fn interface(message: &LinkMessage) -> Option<Interface> {
     let encapsulation = match message.header.link_layer_type {
         LinkLayerType::Ether => Encapsulation::Ether,
@@ -276,7 +276,7 @@ fn interface(message: &LinkMessage) -> Option<Interface> {
     (!interface.name.is_empty()).then_some(interface)
 }
 
-/// Its kind as the kernel spells it, `veth`.
+/// The link kind as the kernel spells it, for example `veth`.
 pub(crate) fn kind(infos: &[LinkInfo]) -> Option<String> {
     infos.iter().find_map(|info| match info {
         LinkInfo::Kind(InfoKind::Other(kind)) => Some(kind.clone()),
@@ -285,7 +285,7 @@ pub(crate) fn kind(infos: &[LinkInfo]) -> Option<String> {
     })
 }
 
-/// The words of `ip link`, which upstream publishes.
+/// Operational states as `ip link` spells them; upstream publishes these.
 fn oper_state(state: State) -> Option<&'static str> {
     match state {
         State::Unknown => Some("unknown"),
@@ -308,14 +308,14 @@ fn hardware_address(bytes: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Asks for the way to one address.
+/// A request for the route to one address.
 fn question(address: IpAddr) -> Option<RouteMessage> {
     let length = if address.is_ipv4() { 32 } else { 128 };
     let builder = RouteMessageBuilder::<IpAddr>::new();
     Some(builder.destination_prefix(address, length).ok()?.build())
 }
 
-/// The interfaces that a route leads through.
+/// The output interfaces of a route.
 fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
     let interfaces = route.attributes.iter().flat_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => vec![*index],
@@ -325,7 +325,7 @@ fn interfaces_of(route: &RouteMessage) -> Vec<u32> {
     interfaces.collect()
 }
 
-/// Whether a route of the main table leads everywhere.
+/// Whether this is a default route of the main table.
 fn is_default(route: &RouteMessage) -> bool {
     let table = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Table(table) => Some(*table),
@@ -336,7 +336,7 @@ fn is_default(route: &RouteMessage) -> bool {
         && table.unwrap_or_else(|| route.header.table.into()) == MAIN_TABLE
 }
 
-/// One entry for each interface that the route leads through.
+/// One entry for each output interface of the route.
 fn default_route(route: &RouteMessage) -> Vec<DefaultRoute> {
     let ipv6 = route.header.address_family == AddressFamily::Inet6;
     let metric = route.attributes.iter().find_map(|attribute| match attribute {

@@ -1,8 +1,8 @@
-//! Where the API server is, as addresses: the interface that leads there is the
-//! host's own, whatever the default route says.
+//! Resolves the API server's addresses: the interface that leads there belongs to the
+//! host, whatever the default route says.
 //!
-//! A pod's configuration names the Service `kubernetes`, whose address is nobody's: what
-//! leads there is rewritten on the way. So the servers behind it are asked for too.
+//! A pod's configuration names the Service `kubernetes`. Its address is virtual and is
+//! rewritten on the way, so the servers behind it are looked up too.
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
@@ -14,18 +14,18 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::time::{sleep, timeout};
 
-/// Longest wait for a name, and for the servers behind the Service. The driver can live
+/// Longest wait for a name, and for the servers behind the Service. The driver works
 /// without the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often is asked again: a control plane is replaced machine by machine.
+/// Lookup interval: a control plane is replaced machine by machine.
 const PERIOD: Duration = Duration::from_mins(5);
 
-/// Namespace and name of the `EndpointSlice` that the API servers keep of themselves
+/// Namespace and name of the `EndpointSlice` in which the API servers list themselves
 /// (`pkg/controlplane/reconcilers`).
 const ENDPOINTS: (&str, &str) = ("default", "kubernetes");
 
-/// The addresses of the API servers as they were last known; clones are of the same.
+/// The last known addresses of the API servers. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ApiServers(Arc<Mutex<BTreeSet<IpAddr>>>);
 
@@ -35,21 +35,21 @@ impl ApiServers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes in what was learnt. Those known before stay where nothing was.
+    /// Replaces the addresses, unless none were found.
     pub fn set(&self, servers: BTreeSet<IpAddr>) {
         if !servers.is_empty() {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = servers;
         }
     }
 
-    /// Asks once.
+    /// Looks the addresses up once.
     pub async fn look(&self, client: &Client, server: &Server) {
         let mut servers = addresses(server).await;
         servers.extend(behind_service(client).await);
         self.set(servers);
     }
 
-    /// Asks again and again.
+    /// Looks the addresses up periodically.
     pub async fn follow(self, client: Client, server: Server) {
         loop {
             sleep(PERIOD).await;
@@ -58,7 +58,7 @@ impl ApiServers {
     }
 }
 
-/// The servers behind the Service; none where nobody tells them.
+/// The servers behind the Service; empty if they cannot be read.
 async fn behind_service(client: &Client) -> BTreeSet<IpAddr> {
     let (namespace, name) = ENDPOINTS;
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
@@ -80,7 +80,7 @@ fn addresses_of(slice: &EndpointSlice) -> BTreeSet<IpAddr> {
     addresses.filter_map(|address| address.parse().ok()).collect()
 }
 
-/// The addresses that the configuration names; none where nobody tells them.
+/// The addresses of the configured server; empty if it cannot be resolved.
 async fn addresses(server: &Server) -> BTreeSet<IpAddr> {
     let Server { host, port } = server;
     if let Ok(address) = host.parse() {

@@ -1,4 +1,4 @@
-//! Uplinks of hosts, one line an interface and one a route.
+//! Uplinks of hosts; one line per interface and per route.
 
 use super::*;
 
@@ -90,8 +90,8 @@ fn addresses_that_others_can_reach() {
 
 #[test]
 fn what_stays_with_the_host() {
-    // A bond with two members, a bridge with one, a VF below Azure's paravirtual interface
-    // and one below another's, and a NIC of nobody's.
+    // A bond with two members, a bridge with one, a virtual function below Azure's
+    // paravirtual interface and one below another kind, and a NIC without a master.
     let mut host = facts(
         "2 eth0\n3 rail0 master 10\n4 rail1 master 10\n5 rail2 master 11\n\
          6 enP1s1 master 12\n7 ens4 master 13\n8 rail3\n\
@@ -113,7 +113,8 @@ fn what_stays_with_the_host() {
     ];
     assert_eq!(host.withheld(), expected.clone().into());
 
-    // Of an uplink all that it is made of, also below a paravirtual interface.
+    // Everything that an uplink is made of is withheld, even below a paravirtual
+    // interface.
     host.default_routes[0].interface = 12;
     let withheld = host.withheld();
     assert_eq!((withheld.get(&6), withheld.get(&2)), (Some(&Withheld::Uplink), None));

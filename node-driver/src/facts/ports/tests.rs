@@ -1,5 +1,5 @@
-//! A FIFO that nobody writes to stands for a port whose device does not answer: a read
-//! of it waits in the kernel.
+//! A FIFO without a writer stands for a port whose device does not answer: reading it
+//! blocks in the kernel.
 
 use super::*;
 use crate::facts::host;
@@ -10,7 +10,7 @@ use topology_graph::PortState;
 
 const STATE: &str = "sys/class/infiniband/mlx5_3/ports/1/state";
 
-/// The file of a port's state, in its place a FIFO.
+/// Replaces the file of a port's state by a FIFO.
 fn hang(root: &TempDir) -> PathBuf {
     let state = root.path().join(STATE);
     fs::remove_file(&state).unwrap();
@@ -18,7 +18,7 @@ fn hang(root: &TempDir) -> PathBuf {
     state
 }
 
-/// The device answers everybody who asked, and from now on at once.
+/// Lets the device answer pending reads, and later ones at once.
 fn answer(state: &Path) {
     let waiting = fs::OpenOptions::new().write(true).open(state).unwrap();
     fs::remove_file(state).unwrap();

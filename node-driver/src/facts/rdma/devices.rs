@@ -1,4 +1,4 @@
-//! From replies to devices and their ports.
+//! Converts RDMA netlink replies into devices and their ports.
 
 use super::wire::{self, Nldev, Reply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub struct Device {
     pub node_guid: Option<String>,
     /// GUID of the whole adapter.
     pub sys_image_guid: Option<String>,
-    /// What its protocol runs over.
+    /// The link layer of its protocol.
     pub link_layer: Option<LinkLayer>,
     /// Its ports by number.
     pub ports: Vec<Port>,
@@ -31,7 +31,8 @@ pub struct Port {
     pub netdev: Option<String>,
 }
 
-/// All devices, those of `unread_ports` without ports; none where the kernel has no RDMA.
+/// Reads all devices; skips the ports of those in `unread_ports`. Empty if the kernel has
+/// no RDMA.
 pub(crate) fn read(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Device>> {
     match replies(unread_ports) {
         Err(error) if wire::has_no_rdma(&error) => Ok(Vec::new()),
@@ -49,24 +50,25 @@ fn replies(unread_ports: &BTreeSet<String>) -> io::Result<Vec<Reply>> {
     for index in indices {
         match nldev.dump(wire::PORT_GET, &[(wire::INDEX, index.to_ne_bytes())]) {
             Ok(ports) => replies.extend(ports),
-            // It has gone meanwhile, which is an event of its own.
-            Err(error) => tracing::debug!(index, %error, "No ports of an RDMA device"),
+            // The device has gone meanwhile, which is announced by an event of its own.
+            Err(error) => {
+                tracing::debug!(index, %error, "Failed to read the ports of an RDMA device");
+            }
         }
     }
     Ok(replies)
 }
 
-/// The devices in a recorded stream of replies, one after the other. What is no
-/// message ends it; what tells of no device is passed over.
+/// Parses a recorded stream of replies. Stops at the first malformed message; skips
+/// messages without a device.
 pub fn devices_in(bytes: &[u8]) -> Vec<Device> {
     let mut replies = Vec::new();
-    // What came before an error counts.
+    // Replies before an error count.
     let _ = wire::collect(bytes, &mut replies);
     devices(&replies)
 }
 
-/// Devices by name. Of ports without a device, and of a device told twice,
-/// nothing is made.
+/// Devices by name. Ignores ports without a device, and repeated devices.
 fn devices(replies: &[Reply]) -> Vec<Device> {
     let mut by_index: BTreeMap<u32, Device> = BTreeMap::new();
     for reply in replies {
@@ -87,7 +89,7 @@ fn devices(replies: &[Reply]) -> Vec<Device> {
     devices
 }
 
-/// What `fill_dev_info` tells.
+/// Parses the attributes that `fill_dev_info` writes.
 fn device(reply: &Reply) -> Option<Device> {
     Some(Device {
         name: reply.text(wire::NAME)?.to_owned(),
@@ -98,7 +100,8 @@ fn device(reply: &Reply) -> Option<Device> {
     })
 }
 
-/// What `fill_port_info` tells; a device has no state of its own.
+/// Parses the attributes that `fill_port_info` writes; a reply about a device has no port
+/// state.
 fn port(reply: &Reply) -> Option<Port> {
     let state = reply.byte(wire::PORT_STATE)?;
     Some(Port {
@@ -120,8 +123,8 @@ fn port_state(state: u8) -> Option<PortState> {
     })
 }
 
-/// The protocols that `fill_dev_info` names. Of `usnic`, and of EFA, for which it
-/// names none, nothing follows.
+/// The protocols that `fill_dev_info` names. `usnic`, and EFA, for which it names none,
+/// have no known link layer.
 fn link_layer(protocol: &str) -> Option<LinkLayer> {
     match protocol {
         "ib" | "opa" => Some(LinkLayer::InfiniBand),
@@ -130,7 +133,7 @@ fn link_layer(protocol: &str) -> Option<LinkLayer> {
     }
 }
 
-/// `b859:9f03:00a1:b2c4`, as sysfs writes it; zeros are one that nobody set.
+/// Formats a GUID as sysfs does, `b859:9f03:00a1:b2c4`; `None` if it is zero (not set).
 fn guid(guid: u64) -> Option<String> {
     let group = |shift: u32| format!("{:04x}", (guid >> shift) & 0xffff);
     (guid != 0).then(|| [48, 32, 16, 0].map(group).join(":"))

@@ -1,6 +1,6 @@
-//! Hears of RDMA devices and of the interfaces of their ports, as they come, go
-//! and change: the group `RDMA_NL_GROUP_NOTIFY`, which kernels have from 6.12 on
-//! (`rdma_nl_notify_event` in `drivers/infiniband/core/nldev.c`).
+//! Listens for changes of RDMA devices and of their ports' interfaces: the multicast
+//! group `RDMA_NL_GROUP_NOTIFY`, which exists since Linux 6.12 (`rdma_nl_notify_event` in
+//! `drivers/infiniband/core/nldev.c`).
 
 use super::wire::{MONITOR_MODE, Nldev, Reply, SYSTEM_GET, has_no_rdma};
 use bytes::BytesMut;
@@ -8,21 +8,21 @@ use netlink_sys::protocols::NETLINK_RDMA;
 use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use std::io;
 
-/// `RDMA_NL_GROUP_NOTIFY`, as the bit of its number.
+/// `RDMA_NL_GROUP_NOTIFY`, as a bit mask.
 const GROUP_NOTIFY: u32 = 1 << (4 - 1);
-/// More than any notification has.
+/// More bytes than any notification has.
 const MAX_EVENT_BYTES: usize = 4096;
 /// `include/uapi/asm-generic/errno.h`.
 const ENOBUFS: i32 = 105;
 
-/// A socket on which the kernel notifies.
+/// A socket that receives the kernel's notifications.
 pub(crate) struct Monitor {
     socket: TokioSocket,
     buffer: BytesMut,
 }
 
 impl Monitor {
-    /// Opens the socket; none where the kernel notifies of nothing.
+    /// Opens the socket; `None` if the kernel sends no notifications.
     pub(crate) fn open() -> io::Result<Option<Self>> {
         match Nldev::open().and_then(|nldev| nldev.ask(SYSTEM_GET, &[])) {
             Ok(replies) if notifies(&replies) => {}
@@ -35,8 +35,7 @@ impl Monitor {
         Ok(Some(Self { socket, buffer: BytesMut::with_capacity(MAX_EVENT_BYTES) }))
     }
 
-    /// Waits for a notification. Those that were lost because there were too many
-    /// count as one.
+    /// Waits for a notification. Notifications lost to an overflow count as one.
     pub(crate) async fn next(&mut self) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.reserve(MAX_EVENT_BYTES);
@@ -47,7 +46,7 @@ impl Monitor {
     }
 }
 
-/// Whether the subsystem says that it has a monitor.
+/// Whether the RDMA subsystem supports notifications.
 fn notifies(replies: &[Reply]) -> bool {
     replies.iter().any(|reply| reply.byte(MONITOR_MODE).is_some_and(|mode| mode != 0))
 }

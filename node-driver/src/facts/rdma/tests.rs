@@ -1,4 +1,4 @@
-//! What netlink tells joins what sysfs tells, and never replaces it.
+//! Facts from netlink complete those from sysfs, and never replace them.
 
 use super::wire::{
     GET, INDEX, NAME, NETDEV, NODE_GUID, PORT, PORT_GET, PORT_STATE, PROTOCOL, SYS_IMAGE_GUID,
@@ -14,7 +14,7 @@ use topology_graph::{HostRoot, LinkLayer, PortState};
 
 const GUID: u64 = 0xb859_9f03_00a1_b2c4;
 
-/// What the kernel tells of a device with one port.
+/// The kernel's replies about a device with one port.
 fn device(index: u32, name: &str, protocol: &str, state: u8, netdev: Option<&str>) -> Vec<u8> {
     let zero = |text: &str| [text.as_bytes(), b"\0"].concat();
     let (index, one, guid) = (index.to_ne_bytes(), 1_u32.to_ne_bytes(), GUID.to_ne_bytes());
@@ -47,7 +47,7 @@ fn devices_and_ports_are_taken_from_replies() {
     let stream = [
         device(3, "rxe0", "roce", 4, Some("eth1")),
         device(1, "mlx5_0", "ib", 2, None),
-        // A port of a device that nobody told of.
+        // A port of an unknown device.
         message(PORT_GET, &[(INDEX, &[9; 4]), (PORT, &[1, 0, 0, 0]), (PORT_STATE, &[4])]),
     ];
     let guid = Some("b859:9f03:00a1:b2c4".to_owned());
@@ -103,7 +103,7 @@ fn a_device_without_a_parent_is_that_of_its_interface() {
     assert_eq!(of_function[0].name, "siw0");
 }
 
-/// On a machine without RDMA both lists are empty.
+/// Both lists are empty on a machine without RDMA.
 #[test]
 fn netlink_and_sysfs_of_this_machine_name_the_same_devices() {
     let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();

@@ -1,9 +1,9 @@
-//! The messages of RDMA netlink's device interface: `RDMA_NL_NLDEV` of
-//! `include/uapi/rdma/rdma_netlink.h`, asked by one socket of the calling
-//! thread's network namespace.
+//! Messages of RDMA netlink's device interface, `RDMA_NL_NLDEV` of
+//! `include/uapi/rdma/rdma_netlink.h`, over a socket in the calling thread's network
+//! namespace.
 //!
-//! Replies are taken apart here and understood elsewhere; no bytes make that
-//! panic.
+//! This module only parses replies and never panics on any input; `devices` interprets
+//! them.
 
 use crate::kernel::netlink;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
@@ -25,8 +25,8 @@ pub(crate) const SYSTEM_GET: u16 = DEVICES | 6;
 pub(crate) const INDEX: u16 = 1;
 /// `RDMA_NLDEV_ATTR_DEV_NAME`, text that ends with a zero.
 pub(crate) const NAME: u16 = 2;
-/// `RDMA_NLDEV_ATTR_PORT_INDEX`, 32 bits: of a port its number, of a device how
-/// many it has.
+/// `RDMA_NLDEV_ATTR_PORT_INDEX`, 32 bits: the number of a port, or a device's number of
+/// ports.
 pub(super) const PORT: u16 = 3;
 /// `RDMA_NLDEV_ATTR_NODE_GUID`, 64 bits in the host's order.
 pub(super) const NODE_GUID: u16 = 6;
@@ -34,8 +34,8 @@ pub(super) const NODE_GUID: u16 = 6;
 pub(super) const SYS_IMAGE_GUID: u16 = 7;
 /// `RDMA_NLDEV_ATTR_PORT_STATE`, 8 bits.
 pub(super) const PORT_STATE: u16 = 12;
-/// `RDMA_NLDEV_ATTR_NDEV_NAME`, text: the port's interface, where it is in the
-/// namespace of who asks.
+/// `RDMA_NLDEV_ATTR_NDEV_NAME`, text: the port's interface, if it is in the caller's
+/// network namespace.
 pub(super) const NETDEV: u16 = 51;
 /// `RDMA_NLDEV_SYS_ATTR_NETNS_MODE`, 8 bits.
 pub(crate) const NETNS_MODE: u16 = 66;
@@ -43,36 +43,37 @@ pub(crate) const NETNS_MODE: u16 = 66;
 pub(super) const PROTOCOL: u16 = 67;
 /// `RDMA_NLDEV_NET_NS_FD`, 32 bits.
 pub(crate) const NETNS_FD: u16 = 68;
-/// `RDMA_NLDEV_SYS_ATTR_MONITOR_MODE`, 8 bits: that there are notifications.
+/// `RDMA_NLDEV_SYS_ATTR_MONITOR_MODE`, 8 bits: not zero if the kernel sends
+/// notifications.
 pub(super) const MONITOR_MODE: u16 = 103;
 
-/// An attribute of a request, all of which have 32 bits.
+/// An attribute of a request; all of them have 32 bits.
 pub(crate) type Asked = (u16, [u8; 4]);
 
 /// The payload of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply(Vec<u8>);
 
-/// A socket of the calling thread's namespace.
+/// A socket in the calling thread's network namespace.
 pub(crate) struct Nldev(Socket);
 
 impl Nldev {
-    /// Opens it. The kernel loads its RDMA subsystem, where it has one.
+    /// Opens the socket. The kernel then loads its RDMA subsystem, if it has one.
     pub(crate) fn open() -> io::Result<Self> {
         netlink::open(NETLINK_RDMA).map(Self)
     }
 
-    /// Asks what has one reply.
+    /// Sends a request that has one reply.
     pub(crate) fn ask(&self, command: u16, attributes: &[Asked]) -> io::Result<Vec<Reply>> {
         self.exchange(command, 0, attributes)
     }
 
-    /// Asks for all there are.
+    /// Requests all objects.
     pub(crate) fn dump(&self, command: u16, attributes: &[Asked]) -> io::Result<Vec<Reply>> {
         self.exchange(command, NLM_F_DUMP, attributes)
     }
 
-    /// Changes something.
+    /// Requests a change.
     pub(crate) fn change(&self, command: u16, attributes: &[Asked]) -> io::Result<()> {
         self.exchange(command, NLM_F_ACK, attributes).map(drop)
     }
@@ -85,13 +86,14 @@ impl Nldev {
     }
 }
 
-/// Whether the kernel has no RDMA: no such family (`EPROTONOSUPPORT`), nobody who
-/// answers (`ECONNREFUSED`), or an unknown command (`EINVAL`, `EOPNOTSUPP`).
+/// Whether the error means that the kernel has no RDMA: no such netlink family
+/// (`EPROTONOSUPPORT`), no listener (`ECONNREFUSED`), or an unknown command (`EINVAL`,
+/// `EOPNOTSUPP`).
 pub(crate) fn has_no_rdma(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(93 | 111 | 22 | 95))
 }
 
-/// Takes the replies out of a datagram; true where it holds the last of them.
+/// Appends the replies of a datagram; returns true if it contains the last one.
 pub(super) fn collect(datagram: &[u8], replies: &mut Vec<Reply>) -> io::Result<bool> {
     let mut payloads = Vec::new();
     let ended = netlink::collect(datagram, &mut payloads);
@@ -119,7 +121,7 @@ impl Reply {
         Some(u64::from_ne_bytes(self.attribute(kind)?.try_into().ok()?))
     }
 
-    /// A text without the zero at its end.
+    /// A text attribute without its terminating zero.
     pub(crate) fn text(&self, kind: u16) -> Option<&str> {
         let text = self.attribute(kind)?.strip_suffix(b"\0")?;
         std::str::from_utf8(text).ok().filter(|text| !text.is_empty() && !text.contains('\0'))

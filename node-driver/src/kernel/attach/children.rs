@@ -1,7 +1,7 @@
-//! Interfaces that are made on a NIC's for a pod, where several pods share the NIC or the
-//! NIC's own stays with the host: macvlan (`drivers/net/macvlan.c`), ipvlan
+//! Child interfaces on a NIC's interface, for NICs that several pods share and for NICs
+//! whose own interface stays with the host: macvlan (`drivers/net/macvlan.c`), ipvlan
 //! (`Documentation/networking/ipvlan.rst`) and IP over InfiniBand
-//! (`Documentation/infiniband/ipoib.rst`). The NIC's own interface is untouched.
+//! (`Documentation/infiniband/ipoib.rst`). The NIC's own interface is not changed.
 //!
 //! When a pod's network ends the kernel removes those of Ethernet, and gives the last kind to
 //! the host (`netns_refund`, `drivers/infiniband/ulp/ipoib/ipoib_netlink.c`), where the driver
@@ -23,8 +23,8 @@ use rustix::fd::{AsFd, AsRawFd};
 /// `EEXIST`.
 const EXISTS: i32 = 17;
 
-/// Makes it on the interface of this index of the host's, in the pod's namespace at
-/// once, so that the host never has it.
+/// Creates the child on the host's interface with this index, directly in the pod's
+/// namespace, so that the host never has it.
 pub(super) async fn make(
     handle: &Handle,
     link: &PlannedLink,
@@ -42,7 +42,7 @@ pub(super) async fn make(
     if link.mark.is_none() {
         return made.map_err(wrap);
     }
-    // One that a hook has left which was killed is as good.
+    // A child that a killed hook has left is just as good.
     let is_there = |error: &rtnetlink::Error| matches!(error, rtnetlink::Error::NetlinkError(error) if error.raw_code().abs() == EXISTS);
     made.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) }).map_err(wrap)?;
     pod.run(async |handle| name_marked(&handle, link).await)
@@ -69,7 +69,7 @@ fn message(link: &PlannedLink, child: Child, parent: u32, pod: i32) -> LinkMessa
     }
 }
 
-/// Its mark is its alias, and its name is the pod's.
+/// Sets the mark as the alias, and renames the child to its name in the pod.
 async fn name_marked(handle: &Handle, link: &PlannedLink) -> Result<(), AttachError> {
     let Some(mark) = &link.mark else { return Ok(()) };
     for found in all(handle).await?.iter().filter(|found| name_of(found) == mark.as_str()) {
@@ -101,7 +101,8 @@ pub(super) async fn remove(
     Ok(removed)
 }
 
-/// Another of the name is the pod's own, or the host's.
+/// Whether the found interface is the claim's; others with the same name belong to the
+/// pod or the host.
 fn is_the_claims(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool {
     let is_named = || match &link.mark {
         Some(mark) => name_of(found) == mark.as_str() || has_alias(found, mark.as_str()),
@@ -110,13 +111,15 @@ fn is_the_claims(found: &LinkMessage, link: &PlannedLink, child: Child) -> bool 
     kind_of(found) == Some(info_kind(child)) && is_named()
 }
 
-/// Whether an interface is the claim's child of this kind on the interface of this index.
+/// Whether an interface is the claim's child of this kind on the interface with this
+/// index.
 pub(super) fn is_child(found: &LinkMessage, link: &PlannedLink, child: Child, parent: u32) -> bool {
     if link.mark.is_some() {
         return is_the_claims(found, link, child);
     }
     let is_parent = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::Link(index) if *index == parent);
-    // Another namespace's interface: what the pod made itself is on one of its own.
+    // The parent is in another namespace. What the pod itself made has a parent in the
+    // pod.
     let is_foreign = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
     let mut attributes = found.attributes.iter();
     kind_of(found) == Some(info_kind(child))

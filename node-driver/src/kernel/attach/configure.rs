@@ -1,6 +1,6 @@
-//! What an interface in a pod has: properties, addresses, routes and the rest, in the
-//! order in which the kernel takes them. Every step sees first whether it is done, since
-//! each container of the pod, and each restart of one, runs the hook again.
+//! Configures an interface in a pod: properties, addresses, routes and the rest, in the
+//! order that the kernel requires. Every step first checks whether it is already done,
+//! because the hook runs again for each container of the pod and for each restart of one.
 
 use crate::kernel::attach::dhcp::{Lease, Leases};
 use crate::kernel::attach::enter::Indices;
@@ -19,7 +19,8 @@ use rtnetlink::{Handle, LinkUnspec, LinkVrf};
 use std::net::IpAddr;
 use tokio::time::Instant;
 
-/// `IFA_F_NODAD`: the address is one device's by the claim, and is used at once.
+/// `IFA_F_NODAD`: use the address at once. The claim guarantees that no other device has
+/// it.
 const NO_DAD: u32 = 0x02;
 /// `RTPROT_STATIC`.
 const PROTOCOL_STATIC: u8 = 4;
@@ -28,20 +29,20 @@ const EXISTS: i32 = 17;
 /// `RT_SCOPE_LINK`.
 const SCOPE_LINK: u8 = 253;
 
-/// What is asked of DHCP servers.
+/// Inputs for DHCP.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
-    /// What they have given already.
+    /// The leases from earlier runs.
     known: &'a Leases,
-    /// Until when they may answer.
+    /// Until when servers may answer.
     deadline: Instant,
 }
 
-/// Configures the claim's interfaces, which are in the pod.
+/// Configures the claim's interfaces, which are already in the pod.
 ///
-/// Returns what DHCP servers have given now; `known` is what they had given before.
-/// `links` are which interfaces of the pod's they are: one that the pod has renamed keeps
-/// its name.
+/// Returns the leases that DHCP servers have given now; `known` has those given before.
+/// `links` identifies the interfaces in the pod: one that the pod has renamed keeps its
+/// name.
 pub(super) fn configure(
     plan: &Plan,
     known: &Leases,
@@ -62,7 +63,7 @@ pub(super) fn configure(
     })
 }
 
-/// Returns a lease that was given, not one that it had.
+/// Configures one interface. Returns a lease that was given now, not a known one.
 async fn configure_link(
     handle: &Handle,
     link: &PlannedLink,
@@ -101,8 +102,9 @@ async fn configure_link(
     Ok(lease)
 }
 
-/// An address by DHCP, where it is asked for and not there yet. One that is there and
-/// not known was given to a hook that was killed: the server gives it again.
+/// Gets an address by DHCP, if the configuration requests it and the interface has none.
+/// An address that is there but unknown was given to a hook that was killed; the server
+/// gives it again.
 async fn obtain(
     handle: &Handle,
     link: &PlannedLink,
@@ -117,8 +119,8 @@ async fn obtain(
     dhcp::lease(handle, link, index, deadline).await.map(Some)
 }
 
-/// MTU, hardware address and segment sizes, those that are asked for. The
-/// interface is down at the first time, and has them already at the others.
+/// Sets the requested MTU, hardware address and segment sizes. The interface is down in
+/// the first run; in later runs it already has them.
 async fn set_properties(
     handle: &Handle,
     link: &PlannedLink,
@@ -143,7 +145,7 @@ fn pod_address(prefix: IpPrefix) -> HostAddress {
     HostAddress { flags, ..HostAddress::of(prefix) }
 }
 
-/// Those of link scope first: they lead to the gateways of the others.
+/// Adds routes of link scope first, because gateways of the others are reached by them.
 async fn add_routes(
     handle: &Handle,
     link: &PlannedLink,
@@ -195,7 +197,8 @@ async fn join_vrf(
     handle.link().set(join).execute().await.map_err(wrap)
 }
 
-/// The kernel gives one without a priority another each time: it is added once.
+/// Adds each rule only once: the kernel would otherwise give a rule without a priority
+/// another one each time.
 async fn add_rules(handle: &Handle, name: &str, rules: &[RuleConfig]) -> Result<(), AttachError> {
     if rules.is_empty() {
         return Ok(());

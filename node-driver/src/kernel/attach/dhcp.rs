@@ -1,10 +1,10 @@
-//! An address by DHCP (RFC 2131), for an interface in a pod. The protocol is
-//! mozim's; here is what becomes of a lease.
+//! Gets an address by DHCP (RFC 2131) for an interface in a pod. The crate mozim
+//! implements the protocol; this module applies the lease.
 //!
-//! The address has the lease's lifetime: where nobody renews it, the kernel takes
-//! it away when it is another's to have. The driver renews it ([`keeper`]) and
-//! gives it back. Of the routes those of option 121 (RFC 3442) are set. A default
-//! route is the pod's own network's, save in a routing domain, which has none.
+//! The address has the lease's lifetime: if nobody renews it, the kernel removes it when
+//! another host may get it. The driver renews it ([`keeper`]) and releases it. Routes of
+//! option 121 (RFC 3442) are set. The default route stays that of the pod's own network,
+//! except in a routing domain (VRF), which has none.
 
 pub mod keeper;
 
@@ -23,9 +23,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use tokio::time::{Instant, interval, timeout_at};
 
-/// Longest that all interfaces of a claim may take, below the hook's 30 s.
+/// Longest time for all interfaces of a claim together; below the hook's limit of 30 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// How often is looked whether the interface has a carrier.
+/// Polling interval for the carrier.
 const LOOK: Duration = Duration::from_millis(20);
 /// `RTPROT_DHCP`.
 const PROTOCOL_DHCP: u8 = 16;
@@ -33,32 +33,32 @@ const PROTOCOL_DHCP: u8 = 16;
 /// The leases of a claim's interfaces, by their names in the pod.
 pub type Leases = BTreeMap<LinkName, Lease>;
 
-/// What a server has given.
+/// A DHCP lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
     /// The address and its network.
     pub prefix: IpPrefix,
-    /// Who gave it.
+    /// The server that gave it.
     pub server: Ipv4Addr,
-    /// For how long, in seconds.
+    /// Its lifetime, in seconds.
     pub seconds: u32,
-    /// After how many it is renewed there.
+    /// After how many seconds it is renewed at the same server (T1).
     pub renew: u32,
-    /// After how many it is renewed anywhere.
+    /// After how many seconds it is renewed at any server (T2).
     pub rebind: u32,
     /// The network's MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
-    /// Where to, and by which router.
+    /// Routes: destination and router.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<(IpPrefix, Ipv4Addr)>,
 }
 
-/// Nobody has given an address.
+/// DHCP gave no address.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// The link is not up.
+    /// The link has no carrier.
     #[error(
         "interface `{link}` has no carrier after {} s, and `interface.dhcp` needs one; is its cable or switch port down?",
         PATIENCE.as_secs()
@@ -67,7 +67,7 @@ pub enum LeaseError {
         /// The interface.
         link: LinkName,
     },
-    /// No answer.
+    /// No server answered in time.
     #[error(
         "interface `{link}`: no DHCP server has given an address within {} s; name one by `interface.addresses`, or look at the server",
         PATIENCE.as_secs()
@@ -76,7 +76,7 @@ pub enum LeaseError {
         /// The interface.
         link: LinkName,
     },
-    /// It cannot be asked for.
+    /// The request failed.
     #[error("interface `{link}`: failed to ask for an address by DHCP")]
     Protocol {
         /// The interface.
@@ -87,10 +87,10 @@ pub enum LeaseError {
 }
 
 impl Lease {
-    /// What is of use of an answer.
+    /// Takes the fields in use from a lease.
     fn of(lease: &DhcpV4Lease) -> Self {
         let mask = lease.subnet_mask.to_bits();
-        // Without one the server knows of no other host there.
+        // Without a mask the server knows of no other host on the link.
         let length = if mask == 0 { 32 } else { mask.leading_ones() };
         Self {
             prefix: prefix(lease.yiaddr, length),
@@ -103,7 +103,7 @@ impl Lease {
         }
     }
 
-    /// As the protocol has it, for a client that takes it over.
+    /// Converts the lease for a client that takes it over.
     fn known(&self) -> DhcpV4Lease {
         let mut lease = DhcpV4Lease::default();
         if let IpAddr::V4(address) = self.prefix.address {
@@ -124,7 +124,7 @@ fn prefix(address: Ipv4Addr, length: u32) -> IpPrefix {
     IpPrefix { address: IpAddr::V4(address), prefix_len: u8::try_from(length).unwrap_or(32) }
 }
 
-/// Option 121 makes option 3 void (RFC 3442).
+/// The routes of a lease. Option 121 overrides option 3 (RFC 3442).
 fn routes(lease: &DhcpV4Lease) -> Vec<(IpPrefix, Ipv4Addr)> {
     let default = || {
         let gateway = lease.gateways.as_ref().and_then(|gateways| gateways.first());
@@ -138,7 +138,7 @@ fn routes(lease: &DhcpV4Lease) -> Vec<(IpPrefix, Ipv4Addr)> {
     })
 }
 
-/// Asks for an address and sets what is given.
+/// Requests an address and applies the lease.
 pub(super) async fn lease(
     handle: &Handle,
     link: &PlannedLink,
@@ -157,7 +157,7 @@ pub(super) async fn lease(
     Ok(lease)
 }
 
-/// The interface, once the other end of its cable is there.
+/// Waits until the interface has a carrier.
 async fn with_carrier(
     handle: &Handle,
     name: &LinkName,
@@ -194,7 +194,7 @@ async fn ask(found: &LinkMessage) -> Result<DhcpV4Lease, DhcpError> {
     }
 }
 
-/// Address, MTU and routes of a lease; what the configuration names has precedence.
+/// Sets address, MTU and routes of a lease; the configuration takes precedence.
 async fn set(
     handle: &Handle,
     link: &PlannedLink,
@@ -215,7 +215,7 @@ async fn set(
     Ok(())
 }
 
-/// Those of a lease that the link gets.
+/// The lease's routes that the link gets.
 fn routes_for(link: &PlannedLink, lease: &Lease) -> Vec<HostRoute> {
     let table = link.config.interface.vrf.as_ref().map(VrfConfig::table_id);
     let is_asked = |destination: IpPrefix| {
@@ -228,7 +228,8 @@ fn routes_for(link: &PlannedLink, lease: &Lease) -> Vec<HostRoute> {
     routes.map(|(destination, router)| route(*destination, *router, table)).collect()
 }
 
-/// A router at no address is the link itself (RFC 3442).
+/// Converts a route. A router of 0.0.0.0 means that the destination is on the link (RFC
+/// 3442).
 fn route(destination: IpPrefix, router: Ipv4Addr, table: Option<u32>) -> HostRoute {
     let is_direct = router.is_unspecified();
     HostRoute {

@@ -1,10 +1,10 @@
-//! The host's eBPF programs off an interface that a pod gets: XDP, and TCX, which
-//! is what `tc` is from Linux 6.6 on. Filters of the `clsact` and `ingress`
-//! queueing disciplines need nothing: they end when an interface leaves its
-//! namespace (`__dev_change_net_namespace` in `net/core/dev.c`).
+//! Detaches the host's eBPF programs from an interface before a pod gets it: XDP, and
+//! TCX, which `tc` uses since Linux 6.6. Filters of the `clsact` and `ingress` queueing
+//! disciplines need no action: they end when an interface leaves its namespace
+//! (`__dev_change_net_namespace` in `net/core/dev.c`).
 //!
-//! They do not come back with the interface: whoever attached a program has it,
-//! and attaches it again; a link of theirs (`bpf_link`) stays, detached.
+//! The programs are not restored with the interface. Whoever attached them must attach
+//! them again; their links (`bpf_link`) stay, detached.
 
 mod bpf;
 
@@ -21,7 +21,7 @@ const HARDWARE: u32 = 1 << 3;
 /// `EBUSY`: a link holds the program there.
 const BUSY: i32 = 16;
 
-/// Detaches them from an interface of the calling thread's namespace.
+/// Detaches all programs from an interface of the calling thread's namespace.
 pub(super) async fn detach_all(
     handle: &Handle,
     name: &str,
@@ -42,7 +42,7 @@ pub(super) async fn detach_all(
 
 /// An XDP program of an interface.
 struct Xdp {
-    /// Where it runs.
+    /// Its attach mode, a flag.
     mode: u32,
     id: u32,
 }

@@ -1,9 +1,9 @@
-//! Into the pod: what the claim's devices have in the host's namespace moves into the
-//! pod's, or is made there.
+//! Moves what the claim's devices have in the host's namespace into the pod's, or creates
+//! it there.
 //!
-//! Each namespace is entered once for all devices, since entering takes a thread and a
-//! socket. What is there decides first what is due, so that what cannot be done is refused
-//! before anything has moved.
+//! Each namespace is entered once for all devices, because entering takes a thread and a
+//! socket. Both namespaces are read before anything moves, so that what cannot be done is
+//! refused early.
 
 use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{at_home, in_pod, name_of};
@@ -22,20 +22,20 @@ use std::time::Duration;
 /// Indices of interfaces in the pod's namespace, by the names that they get there.
 pub type Indices = BTreeMap<LinkName, u32>;
 
-/// What is known of a pod's interfaces from before.
+/// What earlier runs have recorded about a pod's interfaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// What DHCP servers have given.
+    /// Leases that DHCP servers have given.
     pub leases: &'a Leases,
-    /// Which interfaces they are.
+    /// Indices of the interfaces in the pod.
     pub links: &'a Indices,
 }
 
-/// Moves what the claim's devices have in the host's namespace into the pod's,
-/// and configures it. What moved is moved back where a later step fails.
+/// Moves what the claim's devices have in the host's namespace into the pod's, and
+/// configures it. If a later step fails, moves it back.
 ///
-/// `journal` keeps which interfaces will be the claim's in the pod, before the first of
-/// them moves. Returns what DHCP servers have given now.
+/// `journal` records the indices that the interfaces will have in the pod, before the
+/// first of them moves. Returns the leases that DHCP servers have given now.
 pub fn attach(
     plan: &Plan,
     known: Known<'_>,
@@ -48,8 +48,8 @@ pub fn attach(
     let attached =
         attached.and_then(|()| configure::configure(plan, known.leases, &entered.links, pod));
     if attached.is_err() {
-        // The first error is the one to tell; what cannot go back now goes back when the
-        // claim is unprepared.
+        // Report the first error; what cannot go back now goes back when the claim is
+        // unprepared.
         let _ = leave::leave(&entered.devices, &entered.links, host, pod);
         let sysctl = Path::new(SYSCTL);
         let _ = leave::restore(&entered.devices, host, Duration::ZERO, sysctl, |_, _| {});
@@ -57,7 +57,7 @@ pub fn attach(
     attached
 }
 
-/// What has moved, or may have.
+/// What has moved, or may have moved.
 struct Entered<'p> {
     devices: Vec<&'p PlannedDevice>,
     links: Indices,
@@ -69,7 +69,7 @@ fn enter<'p>(
     entered: &mut Entered<'p>,
     journal: impl FnOnce(&Indices) -> Result<(), AttachError> + Send,
 ) -> Result<(), AttachError> {
-    let inside = pod.run(async |handle| Inside::see(&handle, plan).await)?;
+    let inside = pod.run(async |handle| Inside::read(&handle, plan).await)?;
     host.run(async |handle| {
         let outside = all(&handle).await?;
         let Due { steps, links } = due(plan, &entered.links, &inside, &outside)?;
@@ -85,16 +85,16 @@ fn enter<'p>(
     })
 }
 
-/// What is in the pod's namespace.
+/// Contents of the pod's namespace.
 #[derive(Debug, Default)]
 struct Inside {
     links: Vec<LinkMessage>,
-    /// Of the claim's RDMA devices those that are there.
+    /// The claim's RDMA devices that are in it.
     rdma: BTreeSet<String>,
 }
 
 impl Inside {
-    async fn see(handle: &Handle, plan: &Plan) -> Result<Self, AttachError> {
+    async fn read(handle: &Handle, plan: &Plan) -> Result<Self, AttachError> {
         let mut rdma = BTreeSet::new();
         for moving in plan.devices.iter().filter_map(PlannedDevice::moving_rdma) {
             if rdma::is_here(&moving.name)? {
@@ -108,8 +108,8 @@ impl Inside {
         self.links.iter().find(|link| name_of(link) == name.as_str())
     }
 
-    /// The index that an interface of this name can keep in the pod, else one that no
-    /// interface has.
+    /// The index that an interface of this name can keep in the pod, otherwise the next
+    /// one that is free.
     fn free_index(&self, name: &LinkName, own: u32, taken: &Indices) -> u32 {
         let is_free = |index: &u32| {
             let is_it = |link: &LinkMessage| link.header.index == *index;
@@ -120,26 +120,26 @@ impl Inside {
     }
 }
 
-/// One effect.
+/// One step.
 #[derive(Debug, PartialEq, Eq)]
 enum Step<'p> {
     /// The RDMA device moves.
     Rdma(&'p str),
-    /// The interface of this index moves, and has the other index in the pod.
+    /// The interface with the first index moves, and gets the second index in the pod.
     Link(&'p PlannedLink, [u32; 2]),
-    /// A child is made on the interface of this index.
+    /// A child is created on the interface with this index.
     Child(&'p PlannedLink, Child, u32),
 }
 
-/// What is to be done, and which interfaces are the claim's in the pod then.
+/// The steps, and the indices that the claim's interfaces will have in the pod.
 #[derive(Debug)]
 struct Due<'p> {
     steps: Vec<(&'p PlannedDevice, Step<'p>)>,
     links: Indices,
 }
 
-/// Decides what is to be done, in this order: of a device the RDMA device first, since one
-/// that is made on an interface may not outlive the interface's move.
+/// Decides the steps and their order. A device's RDMA device moves first, because one
+/// that is created on an interface may not survive the interface's move.
 fn due<'p>(
     plan: &'p Plan,
     known: &Indices,
@@ -158,12 +158,13 @@ fn due<'p>(
             due.steps.extend(step.map(|step| (device, step)));
         }
     }
-    // The kernel chooses the indices of children: among those that are left.
+    // Children come last: the kernel chooses their indices among the free ones.
     due.steps.sort_by_key(|(_, step)| matches!(step, Step::Child(..)));
     Ok(due)
 }
 
-/// An interface that the host has is not in the pod, whatever the pod has made.
+/// The step for one interface. If the host has it, it is not in the pod, whatever the pod
+/// has created.
 fn step_of<'p>(
     link: &'p PlannedLink,
     known: &Indices,
@@ -171,7 +172,7 @@ fn step_of<'p>(
     outside: &[LinkMessage],
 ) -> Result<Option<Step<'p>>, AttachError> {
     let gone = || AttachError::Gone { link: link.host.name.clone() };
-    // Under whatever name the pod has given it.
+    // The pod may have renamed it.
     if link.mark.is_some() && in_pod(&inside.links, link, known).is_some() {
         return Ok(None);
     }
@@ -192,7 +193,7 @@ fn step_of<'p>(
 }
 
 impl Step<'_> {
-    /// Takes it, in the host's namespace.
+    /// Carries the step out, in the host's namespace.
     async fn take(self, host: &Handle, pod: &NetNs) -> Result<(), AttachError> {
         match self {
             Self::Rdma(name) => {

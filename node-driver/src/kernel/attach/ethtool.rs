@@ -1,9 +1,9 @@
-//! Features and private flags of an interface's driver, by the names that
-//! `ethtool -k` and `ethtool --show-priv-flags` show.
+//! Features and private flags of an interface's driver, by the names that `ethtool -k`
+//! and `ethtool --show-priv-flags` show.
 //!
-//! What is asked for is held against what the interface has before anything is
-//! set, since the kernel passes over in silence what it cannot change
-//! (`net/ethtool/features.c`). The decision is pure; `netlink` asks the kernel.
+//! A request is checked against the interface's features before anything is set, because
+//! the kernel silently ignores what it cannot change (`net/ethtool/features.c`). The
+//! decision is pure; `netlink` talks to the kernel.
 
 mod names;
 mod netlink;
@@ -15,19 +15,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-/// What an interface's driver can do, and does now.
+/// Features and private flags of an interface, and their current values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// Every feature that the kernel knows, by its own name for it.
+    /// Every feature that the kernel knows, by the kernel's name.
     pub features: BTreeMap<String, Feature>,
-    /// The driver's own flags.
+    /// The driver's private flags.
     pub private_flags: BTreeMap<String, bool>,
 }
 
 /// One feature of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Feature {
-    /// Whether somebody wants it.
+    /// Whether it was requested to be on.
     pub wanted: bool,
     /// Whether it is on.
     pub active: bool,
@@ -35,7 +35,7 @@ pub struct Feature {
     pub changeable: bool,
 }
 
-/// An interface cannot have the features that are asked for.
+/// The interface does not support the requested features.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EthtoolError {
     /// No such feature.
@@ -45,10 +45,10 @@ pub enum EthtoolError {
         link: String,
         /// What was asked for.
         name: String,
-        /// What it could be asked for.
+        /// Features that it can change.
         has: Words,
     },
-    /// It is as it is.
+    /// The feature cannot be changed.
     #[error(
         "`ethtool.features` asks for `{name}` {asked}, which interface `{link}` cannot change; it can change {has}"
     )]
@@ -57,12 +57,12 @@ pub enum EthtoolError {
         link: String,
         /// What was asked for.
         name: String,
-        /// How.
+        /// Whether on or off was requested.
         asked: OnOff,
-        /// What it could be asked for.
+        /// Features that it can change.
         has: Words,
     },
-    /// The kernel took it and it is not so.
+    /// The kernel accepted the request, but the feature did not change.
     #[error(
         "`ethtool.features` asks for `{name}` {asked}, and interface `{link}` keeps it otherwise, because of another feature that is on or off; see `ethtool -k`"
     )]
@@ -71,7 +71,7 @@ pub enum EthtoolError {
         link: String,
         /// What was asked for.
         name: String,
-        /// How.
+        /// Whether on or off was requested.
         asked: OnOff,
     },
     /// The driver has no such flag.
@@ -83,16 +83,16 @@ pub enum EthtoolError {
         link: String,
         /// What was asked for.
         name: String,
-        /// Those that it has.
+        /// Flags that it has.
         has: Words,
     },
 }
 
-/// A list for a person.
+/// A list of names in an error message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words(Vec<String>);
 
-/// How a feature is asked for.
+/// The requested state of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnOff(bool);
 
@@ -113,9 +113,9 @@ impl fmt::Display for OnOff {
 }
 
 impl Abilities {
-    /// What is asked for by the kernel's own names, where the interface `link`
-    /// can have it. Of the features behind one of `ethtool`'s names those that
-    /// can be changed are meant, as `ethtool -K` does it.
+    /// Translates the request to the kernel's names, if the interface `link` supports it.
+    /// A name of `ethtool` that stands for several features means those that can be
+    /// changed, as with `ethtool -K`.
     pub fn resolve(
         &self,
         link: &str,
@@ -160,7 +160,7 @@ impl Abilities {
         Words(names.map(|(name, _)| name.clone()).collect())
     }
 
-    /// How the interface has now what these settings name.
+    /// The current values of what these settings name.
     pub fn former(&self, settings: &EthtoolConfig) -> EthtoolConfig {
         let wanted = |name: &String| Some((name.clone(), self.features.get(name)?.wanted));
         let flag = |name: &String| Some((name.clone(), *self.private_flags.get(name)?));
@@ -170,7 +170,7 @@ impl Abilities {
         }
     }
 
-    /// Of these settings, those that can be made and are not so.
+    /// The settings that can be changed and still differ.
     fn missing(&self, settings: &EthtoolConfig) -> EthtoolConfig {
         let mut missing = settings.clone();
         missing.features.retain(|name, on| {
@@ -182,7 +182,8 @@ impl Abilities {
         missing
     }
 
-    /// After the kernel has taken them: whether all are so.
+    /// Checks, after the kernel has accepted the settings, that all of them are in
+    /// effect.
     fn check(&self, link: &str, settings: &EthtoolConfig) -> Result<(), EthtoolError> {
         let is_other =
             |name: &String, on: bool| self.features.get(name).is_some_and(|it| it.active != on);
@@ -194,7 +195,7 @@ impl Abilities {
     }
 }
 
-/// What these interfaces of a namespace can do, by name.
+/// Reads the features of these interfaces of a namespace, by interface name.
 pub fn read_all(
     namespace: &NetNs,
     links: Vec<String>,
@@ -211,8 +212,8 @@ pub fn read_all(
 
 const READ: &str = "read the features of an interface (ethtool netlink)";
 
-/// Sets them on an interface of the calling thread's namespace, or sees that
-/// they are so.
+/// Sets the features on an interface of the calling thread's namespace, unless they are
+/// already set, and checks the result.
 pub(super) fn apply(link: &str, asked: &EthtoolConfig) -> Result<(), AttachError> {
     let read = || netlink::read(link).map_err(|source| AttachError::system(READ, source));
     let before = read()?;
@@ -221,7 +222,8 @@ pub(super) fn apply(link: &str, asked: &EthtoolConfig) -> Result<(), AttachError
     Ok(read()?.check(link, &settings)?)
 }
 
-/// Sets those that the interface can still have: another may be in its place.
+/// Restores what the interface still supports: another interface may have taken its
+/// place.
 pub(super) fn restore(link: &str, former: &EthtoolConfig) -> Result<(), AttachError> {
     let now = netlink::read(link).map_err(|source| AttachError::system(READ, source))?;
     set(link, &now.missing(former))

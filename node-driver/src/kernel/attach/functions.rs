@@ -1,8 +1,9 @@
-//! What a physical function lets its virtual ones do: VLAN, trust, check of the sender's
-//! address, rates and link. The kernel has it at the physical function's interface
-//! (`IFLA_VFINFO_LIST`, `do_setvfinfo` of `net/core/rtnetlink.c`).
+//! Settings of a virtual function that its physical function controls: VLAN, trust, spoof
+//! check, rates and link state. The kernel keeps them at the physical function's
+//! interface (`IFLA_VFINFO_LIST`, `do_setvfinfo` of `net/core/rtnetlink.c`).
 //!
-//! Each setting is a message of its own, so that the one is named that a driver does not have.
+//! Each setting is a separate message, so that an error names the setting that the driver
+//! does not support.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::{identity, name_of};
@@ -21,8 +22,8 @@ use rtnetlink::{Handle, LinkUnspec};
 /// `EOPNOTSUPP`.
 const NOT_SUPPORTED: i32 = 95;
 
-/// What the virtual function of this number has at the interface of this name; nothing where
-/// the interface is not there, or tells of no such function.
+/// Reads the settings of the virtual function with this number from the physical
+/// function's interface with this name; `None` if there is no such interface or function.
 pub fn read(
     host: &NetNs,
     link: &str,
@@ -69,7 +70,7 @@ pub fn restore<'p>(
 async fn restore_one(handle: &Handle, function: &PlannedFunction) -> Result<(), AttachError> {
     let gone = || AttachError::Gone { link: function.link.clone() };
     let found = physical(handle, function).await?.ok_or_else(gone)?;
-    // A function that is no more has nothing to be restored.
+    // A virtual function that no longer exists has nothing to restore.
     let Some(now) = settings(handle, &found, function.index).await? else { return Ok(()) };
     let mut restored = Ok(());
     for (field, info) in changes(function.index, former(function), now) {
@@ -78,7 +79,7 @@ async fn restore_one(handle: &Handle, function: &PlannedFunction) -> Result<(), 
     restored
 }
 
-/// Of what it had that which was asked to be another.
+/// The former values of the settings that were changed on request.
 fn former(PlannedFunction { asked, former, .. }: &PlannedFunction) -> VirtualFunctionConfig {
     let has_rate = asked.min_tx_rate.is_some() || asked.max_tx_rate.is_some();
     let has_vlan = asked.vlan.is_some();
@@ -93,7 +94,7 @@ fn former(PlannedFunction { asked, former, .. }: &PlannedFunction) -> VirtualFun
     }
 }
 
-/// The physical function's interface, under its name or another.
+/// The physical function's interface, even if it was renamed.
 async fn physical(
     handle: &Handle,
     function: &PlannedFunction,
@@ -125,7 +126,7 @@ async fn settings(
     }))
 }
 
-/// The settings in the kernel's word on one virtual function, if it is this one.
+/// The settings of one virtual function in the kernel's answer.
 fn of(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
     let mut settings = VirtualFunctionConfig::default();
     let mut is_it = false;
@@ -165,8 +166,8 @@ fn of(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
     is_it.then_some(settings)
 }
 
-/// What is to be set, by the field that asks for it. The kernel has the rates in one message,
-/// and the VLAN with its priority.
+/// The messages for settings that differ, with the field that requests each. The kernel
+/// has both rates in one message, and the VLAN with its priority in one.
 fn changes(
     index: u32,
     asked: VirtualFunctionConfig,

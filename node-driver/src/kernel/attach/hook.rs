@@ -1,9 +1,8 @@
-//! `node-driver attach`: the OCI hook. It reads the container's state from
-//! standard input, finds the pod's network namespace, and carries out the plan.
+//! `node-driver attach`: the OCI hook. It reads the container's state from standard
+//! input, finds the pod's network namespace, and carries out the plan.
 //!
-//! Complete in itself: it works while the driver is away or being replaced.
-//! Follows the hooks of the OCI runtime specification, `config.md` and
-//! `runtime.md`.
+//! It needs no running driver, so it works while the driver is down or being replaced.
+//! Follows the hooks of the OCI runtime specification, `config.md` and `runtime.md`.
 
 use crate::kernel::attach::namespaces::{hand_over, tell_attached};
 use crate::kernel::attach::netns::NetNs;
@@ -18,7 +17,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Largest state that is read.
+/// Largest OCI state that is read, in bytes.
 const STATE_MAX: u64 = 1 << 20;
 
 /// Move a claim's interfaces into the pod of the container whose OCI state is on
@@ -34,7 +33,7 @@ pub struct AttachArgs {
     pub run_dir: PathBuf,
 }
 
-/// The part of the OCI state that is of use here.
+/// The fields of the OCI state that the hook uses.
 #[derive(Deserialize)]
 struct State {
     pid: u32,
@@ -53,8 +52,8 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let uid = &plan.claim.uid;
-    // Before the record changes: the driver takes back what an earlier sandbox
-    // of this pod still has. While it is away, the kernel does.
+    // Hand over before the record changes: the driver takes back what an earlier sandbox
+    // of this pod still has. If the driver is not running, the kernel does so.
     let held = hand_over(&namespaces_socket(&args.run_dir), uid, &pod);
     if held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
         return Err(AttachError::InUse { claim: plan.claim }.into());

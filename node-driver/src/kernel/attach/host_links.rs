@@ -1,5 +1,5 @@
-//! The host's interfaces, whole: what a pod's plan begins with, and what the host has
-//! again afterwards. Follows `rtnetlink(7)`.
+//! Reads the host's interfaces completely: the input of a pod's plan, and what is
+//! restored on the host afterwards. Follows `rtnetlink(7)`.
 
 use crate::facts::network::dump::dump;
 use crate::facts::network::kernel::Dump;
@@ -28,30 +28,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// `IFA_F_NODAD`, `IFA_F_HOMEADDRESS`, `IFA_F_NOPREFIXROUTE`, `IFA_F_MCAUTOJOIN`:
-/// what a person sets; the others are the kernel's state.
+/// `IFA_F_NODAD`, `IFA_F_HOMEADDRESS`, `IFA_F_NOPREFIXROUTE`, `IFA_F_MCAUTOJOIN`: flags
+/// that an administrator sets; the others are kernel state.
 const SETTABLE_ADDRESS_FLAGS: u32 = 0x02 | 0x10 | 0x200 | 0x400;
-/// `IFA_F_TEMPORARY`: the kernel makes another in time.
+/// `IFA_F_TEMPORARY`: a privacy address, which the kernel replaces over time.
 const TEMPORARY: u32 = 0x01;
 /// `IFA_F_PERMANENT`.
 const PERMANENT: u32 = 0x80;
 /// `IFAPROT_KERNEL_LO`, `IFAPROT_KERNEL_RA`, `IFAPROT_KERNEL_LL`.
 const KERNEL_ADDRESS_PROTOCOLS: [u8; 3] = [1, 2, 3];
-/// `RT_SCOPE_LINK` of an IPv6 address is `fe80::/10`.
+/// `RT_SCOPE_LINK`; for an IPv6 address, `fe80::/10`.
 const SCOPE_LINK: u8 = 253;
-/// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN`, `RT_TABLE_LOCAL`: those of the kernel's own rules.
+/// `RT_TABLE_DEFAULT`, `RT_TABLE_MAIN`, `RT_TABLE_LOCAL`: the tables of the kernel's own
+/// rules.
 const KERNEL_TABLES: [u32; 3] = [253, 254, 255];
 
-/// Interfaces of the host, and which of them stay with it.
+/// Interfaces of the host, and which of them must stay with it.
 #[derive(Clone, Debug, Default)]
 pub struct HostLinks {
-    /// By name, as the host shall have them again.
+    /// By name, in the state to restore.
     pub links: BTreeMap<String, HostLink>,
-    /// Why those of these names stay with the host.
+    /// Why these interfaces stay with the host, by name.
     pub withheld: BTreeMap<String, Withheld>,
 }
 
-/// What the kernel tells of the host's namespace at one moment.
+/// The kernel's view of the host's namespace at one moment.
 #[derive(Debug)]
 pub struct HostNetwork {
     dump: Dump,
@@ -60,7 +61,8 @@ pub struct HostNetwork {
 }
 
 impl HostNetwork {
-    /// Asks. `servers` are the API servers, to which the host keeps its way.
+    /// Reads the host's namespace. `servers` are the API servers, whose route must stay
+    /// with the host.
     pub fn read(host: &NetNs, servers: &BTreeSet<IpAddr>) -> Result<Self, AttachError> {
         host.run(async move |handle| {
             let dump = Dump::read(&handle, servers).await?;
@@ -71,7 +73,7 @@ impl HostNetwork {
         })
     }
 
-    /// What is published of it.
+    /// The facts that are published.
     pub fn facts(&self) -> NetworkFacts {
         self.dump.facts()
     }
@@ -95,7 +97,7 @@ fn withheld(network: &NetworkFacts) -> BTreeMap<String, Withheld> {
     network.interfaces.iter().filter_map(|link| of(&link.name, link.index)).collect()
 }
 
-/// On a thread in the host's namespace.
+/// Reads one interface. Must run on a thread in the host's namespace.
 fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
     let HostNetwork { dump, rules, neighbors } = network;
     let index = link.header.index;
@@ -133,7 +135,7 @@ fn host_link(link: &LinkMessage, network: &HostNetwork) -> HostLink {
     host
 }
 
-/// An address of this interface that somebody gave it, for good or for a while.
+/// An address of this interface that was configured, permanently or with a lifetime.
 fn host_address(message: &AddressMessage, index: u32) -> Option<HostAddress> {
     if message.header.index != index {
         return None;
@@ -172,8 +174,8 @@ fn host_address(message: &AddressMessage, index: u32) -> Option<HostAddress> {
     })
 }
 
-/// A route that somebody set: the kernel's own come back with the addresses,
-/// a router's with its next advertisement.
+/// A route that was configured. The kernel's own routes come back with the addresses, and
+/// those of a router with its next advertisement.
 fn host_route(message: &RouteMessage, index: u32) -> Option<HostRoute> {
     let header = &message.header;
     let automatic = matches!(
@@ -245,7 +247,7 @@ fn gateway_in(attribute: &RouteAttribute) -> Option<IpAddr> {
     }
 }
 
-/// The whole message; none of more than a route has by far.
+/// The whole message in hexadecimal.
 fn hexadecimal(message: &RouteMessage) -> Option<String> {
     let mut bytes = vec![0; message.buffer_len()];
     message.emit(&mut bytes);
@@ -262,7 +264,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// The rules of the thread's namespace that say no more than a pod's configuration can.
+/// Rules of the thread's namespace that a pod's configuration can express.
 pub(super) async fn rules(handle: &Handle) -> Result<Vec<HostRule>, AttachError> {
     let mut all = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -295,7 +297,8 @@ fn host_rule(message: &RuleMessage) -> Option<HostRule> {
             RuleAttribute::Destination(address) => {
                 rule.destination = Some(IpPrefix { address: *address, prefix_len: header.dst_len });
             }
-            // A rule of interfaces, marks or ports leads elsewhere without them.
+            // Rules that match interfaces, marks or ports cannot be expressed; without
+            // the match they would apply elsewhere.
             RuleAttribute::Iifname(_)
             | RuleAttribute::Oifname(_)
             | RuleAttribute::FwMark(_)
@@ -310,7 +313,7 @@ fn host_rule(message: &RuleMessage) -> Option<HostRule> {
     Some(rule)
 }
 
-/// Whether somebody set it, for some packets.
+/// Whether it was configured, and matches only some packets.
 fn is_set_for_some(rule: &HostRule) -> bool {
     let is_for_some = rule.source.is_some() || rule.destination.is_some();
     is_for_some && !KERNEL_TABLES.contains(&rule.table)
@@ -327,7 +330,7 @@ async fn neighbors(handle: &Handle) -> Result<Vec<NeighbourMessage>, AttachError
     Ok(found.filter_map(neighbor).collect())
 }
 
-/// A neighbour of this interface that somebody set for good.
+/// A permanent neighbour of this interface that was configured.
 fn permanent(message: &NeighbourMessage, index: u32) -> Option<NeighborConfig> {
     let header = &message.header;
     if header.ifindex != index || header.state != NeighbourState::Permanent {

@@ -1,5 +1,5 @@
-//! Which interface is a claim's: by what the kernel tells of it, never by a name that a pod
-//! can change. Pure.
+//! Finds a claim's interface by what the kernel reports about it, never by a name that a
+//! pod can change. Pure.
 
 use crate::facts::network::kernel::kind;
 use crate::kernel::attach::enter::Indices;
@@ -8,7 +8,7 @@ use crate::prepare::plan::PlannedLink;
 use cluster_model::network_config::MacAddress;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 
-/// What tells this interface from others.
+/// The properties that identify this interface.
 pub(super) fn identity(link: &LinkMessage) -> LinkIdentity {
     let mut identity = LinkIdentity { index: link.header.index, ..LinkIdentity::default() };
     for attribute in &link.attributes {
@@ -32,14 +32,14 @@ pub(super) fn name_of(link: &LinkMessage) -> &str {
     name.unwrap_or_default()
 }
 
-/// Whether this is its alias.
+/// Whether the interface has this alias.
 pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
     let is_it = |it: &LinkAttribute| matches!(it, LinkAttribute::IfAlias(text) if text == alias);
     link.attributes.iter().any(is_it)
 }
 
-/// The host's interface among those of its namespace. One without a device behind it is
-/// known by its kind with its index or its name: names there are the host's to give.
+/// Finds the host's interface in the host's namespace. One without a device is identified
+/// by its kind and its index or name, because the host controls names there.
 pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
     let has_name = |link: &&LinkMessage| name_of(link) == host.name;
     let Some(identity) = &host.identity else {

@@ -1,8 +1,9 @@
-//! Back to the host, with the name, MTU, hardware address, features, settings, addresses,
-//! routes, neighbours and up/down state that the plan recorded.
+//! Moves interfaces back to the host and restores the name, MTU, hardware address,
+//! features, settings, addresses, routes, neighbours and up/down state that the plan
+//! recorded.
 //!
-//! An interface that is not home is an error, and is tried again. Once it is home nobody
-//! waits for the rest: what cannot be again is told.
+//! An interface that could not be moved back is an error and is tried again. Once it is
+//! back, nothing waits for the restore; what could not be restored is reported.
 
 use crate::kernel::attach::enter::Indices;
 use crate::kernel::attach::identity::{at_home, in_pod, name_of};
@@ -20,27 +21,28 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the kernel may take to give back the devices of a namespace that
-/// has ended; it does so in its own time (`cleanup_net`).
+/// How long to wait until the kernel has given back the devices of a namespace that
+/// ended, which it does asynchronously (`cleanup_net`).
 pub const KERNEL_RETURN: Duration = Duration::from_secs(3);
-/// How often is looked meanwhile.
+/// Polling interval meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What became of an interface.
+/// What happened to an interface.
 #[derive(Debug)]
 pub enum Returned {
-    /// The host has it, as it was but for what these say.
+    /// The host has it. The errors are of what could not be restored.
     Home(Vec<AttachError>),
-    /// It was made for the pod, and is no more.
+    /// It was created for the pod and is removed.
     Removed,
-    /// It is nowhere: it was unplugged, or ended with its namespace as a
-    /// virtual one does.
+    /// It no longer exists: it was unplugged, or it was virtual and ended with its
+    /// namespace.
     Gone,
 }
 
-/// From the pod's namespace to the host's, what of the claim's is in it; the host has it as
-/// it was after [`restore`]. A device that stays keeps no other there. `indices` are which
-/// interfaces of the namespace they are: another of the same name is the pod's own.
+/// Moves the claim's devices from the pod's namespace to the host's; [`restore`] then
+/// restores their state. An error of one device does not stop the others. `indices` are
+/// the claim's interfaces in the pod: another interface with the same name belongs to the
+/// pod.
 pub fn leave(
     devices: &[&PlannedDevice],
     indices: &Indices,
@@ -60,7 +62,7 @@ pub fn leave(
     })
 }
 
-/// What entered, in reverse.
+/// Undoes [`enter`](super::enter) in reverse order.
 async fn leave_one(
     handle: &Handle,
     device: &PlannedDevice,
@@ -82,8 +84,8 @@ async fn leave_one(
     moving.map_or(Ok(()), |moving| rdma::send(&moving.name, host, "host's").map(drop))
 }
 
-/// With the name and the index that it had, else without what another interface of the
-/// host's has by now.
+/// Moves the interface back with its former name and index; without those that another
+/// interface of the host has taken meanwhile.
 async fn move_home(
     handle: &Handle,
     found: &LinkMessage,
@@ -103,7 +105,7 @@ async fn move_home(
         let asked = former_index.filter(|_| with_index).map(LinkAttribute::NewIfIndex);
         message.attributes.extend(asked);
         moved = handle.link().set(message).execute().await;
-        // The kernel may have moved it and refused the name.
+        // The kernel may have moved it although it refused the name.
         if moved.is_ok() || by_index(handle, index).await?.is_none() {
             return Ok(());
         }
@@ -111,10 +113,10 @@ async fn move_home(
     moved.map_err(wrap("move it to the host's network namespace"))
 }
 
-/// Makes the host's interfaces what they were, wherever the kernel put them, and tells what
-/// became of each. Waits so long for devices of the machine that are not there: what left a
-/// namespace that is there still is home at once. `sysctl` is where the kernel's settings can
-/// be written.
+/// Restores the host's interfaces, wherever the kernel has put them, and reports what
+/// happened to each. `patience` is how long to wait for hardware interfaces that are
+/// missing; those from a namespace that still exists are back at once. `sysctl` is the
+/// directory in which the kernel's settings can be written.
 pub fn restore(
     devices: &[&PlannedDevice],
     host: &NetNs,
@@ -143,8 +145,8 @@ pub fn restore(
     })
 }
 
-/// One made for the pod was removed from it, or ended with its namespace; the kernel gives
-/// those of InfiniBand to the host then, which never had them.
+/// Removes a child that the kernel may have moved to the host when its namespace ended,
+/// as it does with IP over InfiniBand.
 async fn remove_returned(
     handle: &Handle,
     link: &PlannedLink,
@@ -161,8 +163,8 @@ async fn remove_returned(
     Ok(())
 }
 
-/// The interface; a device of the machine may come late, and under the name that the pod
-/// gave it. All that are late are late together.
+/// Finds the interface on the host. One with a device may appear late, and with the name
+/// that the pod gave it. All interfaces share one deadline.
 async fn find(
     handle: &Handle,
     host: &HostLink,
@@ -180,7 +182,7 @@ async fn find(
     }
 }
 
-/// Returns what could not be done.
+/// Restores one interface. Returns the errors of what could not be restored.
 async fn restore_one(
     handle: &Handle,
     host: &HostLink,
@@ -245,8 +247,8 @@ async fn set_properties(
     set_attributes(handle, &host.name, found, attributes.into_iter().flatten()).await
 }
 
-/// Direct routes first: they lead to the gateways of the others. What a DHCP client of the
-/// host set comes again with its lease.
+/// Direct routes first, because gateways of the others are reached by them. Routes of the
+/// host's DHCP client are left out; they come back with its lease.
 fn in_order(routes: &[HostRoute]) -> impl Iterator<Item = &HostRoute> {
     let kept = || routes.iter().filter(|route| route.protocol != PROTOCOL_DHCP);
     let direct = kept().filter(|route| route.is_direct());

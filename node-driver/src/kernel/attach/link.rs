@@ -1,5 +1,4 @@
-//! One interface by route netlink: finding it, and the messages that change it.
-//! Follows `rtnetlink(7)`.
+//! Finds and changes single interfaces by rtnetlink. Follows `rtnetlink(7)`.
 
 use crate::facts::network::dump::dump;
 use crate::kernel::attach::AttachError;
@@ -68,7 +67,7 @@ pub(super) async fn all(handle: &Handle) -> Result<Vec<LinkMessage>, AttachError
     Ok(found.filter_map(link).collect())
 }
 
-/// Adds an address, or sees that it is there.
+/// Adds an address, unless it is already there.
 pub(super) async fn add_address(
     handle: &Handle,
     name: &str,
@@ -98,7 +97,7 @@ pub(super) async fn add_address(
     request.execute().await.map_err(wrap)
 }
 
-/// Takes an IPv4 address away, where the interface has it with this prefix.
+/// Removes an IPv4 address, if the interface has it with this prefix.
 pub(super) async fn del_address(
     handle: &Handle,
     name: &str,
@@ -117,7 +116,7 @@ pub(super) async fn del_address(
     Ok(())
 }
 
-/// Whether the interface has an IPv4 address that somebody gave it for a while.
+/// Whether the interface has a configured IPv4 address with a lifetime.
 pub(super) async fn has_lease(
     handle: &Handle,
     name: &str,
@@ -132,7 +131,7 @@ pub(super) async fn has_lease(
     addresses.try_any(is_leased).await.map_err(wrap)
 }
 
-/// Adds a route, or sees that it is there.
+/// Adds a route, unless it is already there.
 pub(super) async fn add_route(
     handle: &Handle,
     name: &str,
@@ -145,7 +144,7 @@ pub(super) async fn add_route(
     handle.route().add(route_message(index, route)?).replace().execute().await.map_err(wrap)
 }
 
-/// Takes a route away, where it is there.
+/// Removes a route, if it is there.
 pub(super) async fn del_route(
     handle: &Handle,
     name: &str,
@@ -190,8 +189,8 @@ fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachEr
     Ok(message)
 }
 
-/// The kernel's own message as it takes it again, through the interface that has this
-/// index now.
+/// Converts the kernel's recorded message into a request for the interface with this
+/// index.
 fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
     let digits: Vec<u8> = text.bytes().collect();
     let byte = |pair: &[u8]| u8::from_str_radix(&String::from_utf8_lossy(pair), 16).ok();
@@ -199,7 +198,7 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
     let bytes = bytes.filter(|bytes| bytes.len() >= ROUTE_HEADER);
     let bytes = bytes.ok_or_else(|| DecodeError::from("it is no message"))?;
     let mut message = RouteMessage::parse(bytes.as_slice())?;
-    // The others say how the route was when it was read.
+    // The other flags are state from when the route was read.
     message.header.flags &= RouteFlags::Onlink | RouteFlags::Pervasive;
     message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
     let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
@@ -245,8 +244,9 @@ fn is_size(attribute: &LinkAttribute) -> bool {
     matches!(attribute, LinkAttribute::GsoMaxSize(_) | LinkAttribute::GroMaxSize(_))
 }
 
-/// The kernel sets those for IPv4 along with the others where these are small
-/// (`netif_set_gso_max_size`, `net/core/dev.c`), so that what was so may be no more.
+/// Whether the attribute is a size for IPv4. The kernel changes it together with the
+/// general size if that is small (`netif_set_gso_max_size`, `net/core/dev.c`), so a value
+/// that was equal before may no longer be.
 fn is_ipv4_size(attribute: &LinkAttribute) -> bool {
     matches!(attribute, LinkAttribute::GsoIpv4MaxSize(_) | LinkAttribute::GroIpv4MaxSize(_))
 }

@@ -1,11 +1,11 @@
-//! The network namespaces of pods that have an interface of ours, held open by
-//! the driver until their claims are unprepared.
+//! Network namespaces of pods that have interfaces of this driver, held open until their
+//! claims are unprepared.
 //!
-//! The kubelet ends a pod's sandbox before it unprepares the pod's claims, and
-//! a namespace that nobody holds takes its virtual interfaces with it. So the
-//! hook hands the namespace over on a socket (`SCM_RIGHTS`, `unix(7)`). While
-//! the driver is away nobody holds it: then the kernel gives devices of the
-//! machine back to the host by itself, and the driver puts them right.
+//! The kubelet stops a pod's sandbox before it unprepares the pod's claims, and a
+//! namespace that nobody holds open takes its virtual interfaces with it. So the hook
+//! hands the namespace over on a socket (`SCM_RIGHTS`, `unix(7)`). While the driver is
+//! not running, nobody holds it: the kernel then moves hardware devices back to the host
+//! by itself, and the driver restores them later.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::netns::{NetNs, NetNsId};
@@ -24,25 +24,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Longest that the hook waits for the driver: it can do without.
+/// Longest that the hook waits for the driver. It works without the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest UID, as in [`crate::prepare::claim::is_safe_uid`].
 const UID_MAX: usize = 64;
-/// What the driver answers.
+/// The driver's answer if it holds the namespace.
 const HELD: &[u8; 1] = b"+";
-/// What it answers where another pod, which runs, has the claim's interfaces.
+/// The driver's answer if another running pod has the claim's interfaces.
 const IN_USE: &[u8; 1] = b"-";
 
 /// The namespaces by claim UID.
 #[derive(Debug)]
 pub struct Namespaces {
     held: Mutex<BTreeMap<String, Arc<NetNs>>>,
-    /// Where the host's named namespaces are, `/run/netns`.
+    /// Directory of the host's named namespaces, `/run/netns`.
     named: PathBuf,
 }
 
 impl Namespaces {
-    /// None held yet.
+    /// Starts with no namespaces held.
     pub fn new(named: impl Into<PathBuf>) -> Self {
         Self { held: Mutex::default(), named: named.into() }
     }
@@ -52,23 +52,23 @@ impl Namespaces {
         self.lock().insert(uid.to_owned(), namespace)
     }
 
-    /// Lets a claim's namespace go.
+    /// Closes a claim's namespace.
     pub fn release(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
-    /// The claims of which one is held, by UID.
+    /// UIDs of the claims whose namespaces are held.
     pub fn claims(&self) -> BTreeSet<String> {
         self.lock().keys().cloned().collect()
     }
 
-    /// How many are held.
+    /// The number of namespaces held.
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// A claim's namespace: the one held, if it is the one recorded, else the
-    /// recorded one where it has a name still.
+    /// Finds a claim's namespace: the held one if it is the recorded one, otherwise the
+    /// recorded one if it still has a name.
     pub fn find(&self, uid: &str, recorded: NetNsId) -> Option<Arc<NetNs>> {
         let held = self.lock().get(uid).cloned();
         let is_recorded = |namespace: &NetNs| namespace.id().is_ok_and(|id| id == recorded);
@@ -76,7 +76,7 @@ impl Namespaces {
             .or_else(|| self.find_named(recorded).map(Arc::new))
     }
 
-    /// Whether it has a name still: it has until its sandbox is stopped.
+    /// Whether the namespace still has a name. It keeps it until its sandbox is stopped.
     pub fn is_named(&self, recorded: NetNsId) -> bool {
         self.find_named(recorded).is_some()
     }
@@ -92,8 +92,8 @@ impl Namespaces {
     }
 }
 
-/// Hands a namespace to the driver. An error means that nobody holds it, and
-/// [`io::ErrorKind::ResourceBusy`] that the claim is another pod's.
+/// Hands a namespace to the driver. On an error nobody holds it;
+/// [`io::ErrorKind::ResourceBusy`] means that another pod has the claim's interfaces.
 pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -108,8 +108,8 @@ pub fn hand_over(socket: &Path, uid: &str, namespace: &NetNs) -> io::Result<()> 
     if answer == *IN_USE { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
 }
 
-/// Tells the driver that the interfaces are in the pod. An error means that it
-/// is away.
+/// Tells the driver that the interfaces are in the pod. An error means that the driver is
+/// not running.
 pub fn tell_attached(socket: &Path, uid: &str) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -119,12 +119,12 @@ pub fn tell_attached(socket: &Path, uid: &str) -> io::Result<()> {
     stream.read_exact(&mut answer)
 }
 
-/// What a hook says.
+/// A message from a hook.
 #[derive(Debug)]
 pub enum Message {
-    /// The pod of this claim has this namespace, and its interfaces will move.
+    /// The pod of this claim has this namespace; its interfaces are about to move.
     Namespace(String, NetNs),
-    /// They have.
+    /// The interfaces of this claim have moved.
     Attached(String),
 }
 
@@ -149,12 +149,12 @@ pub fn receive(stream: &UnixStream) -> Result<Message, AttachError> {
     })
 }
 
-/// Tells the hook that another pod has the claim's interfaces.
+/// Answers the hook that another pod has the claim's interfaces.
 pub fn refuse(mut stream: &UnixStream) -> io::Result<()> {
     stream.write_all(IN_USE)
 }
 
-/// Tells the hook that it was heard.
+/// Answers the hook that its message was received.
 pub fn acknowledge(mut stream: &UnixStream) -> io::Result<()> {
     stream.write_all(HELD)
 }

@@ -1,8 +1,8 @@
-//! Network namespaces: the one place that enters them.
+//! Network namespaces. Only this module enters them.
 //!
-//! A namespace belongs to a thread. Each entry therefore has a thread of its
-//! own, with its own runtime, that ends with the work: no worker of a shared
-//! runtime ever stands in a foreign namespace (`setns(2)`).
+//! A namespace belongs to a thread. Each entry therefore gets a thread of its own, with
+//! its own runtime, that ends with the work, so that no worker of a shared runtime is
+//! ever in a foreign namespace (`setns(2)`).
 
 use crate::kernel::attach::AttachError;
 use process::chain::Chain;
@@ -15,11 +15,11 @@ use std::io;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-/// A network namespace, alive as long as this value.
+/// A network namespace, kept alive by this value.
 #[derive(Debug)]
 pub struct NetNs(OwnedFd);
 
-/// What tells one namespace from another: device and inode of its `nsfs` file.
+/// Identity of a namespace: device and inode of its `nsfs` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NetNsId {
     device: u64,
@@ -39,19 +39,19 @@ impl NetNs {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// One that came over a socket.
+    /// Wraps a descriptor that was received over a socket.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// What tells it from others.
+    /// Its identity.
     pub fn id(&self) -> Result<NetNsId, AttachError> {
         let status = fstat(&self.0)
             .map_err(|errno| AttachError::system("look at a network namespace", errno.into()))?;
         Ok(NetNsId { device: status.st_dev, inode: status.st_ino })
     }
 
-    /// Runs work in it on a thread of its own, for as long as the work goes on.
+    /// Runs long-lived work in it on a thread of its own.
     pub fn inhabit<F>(&self, work: F) -> Result<JoinHandle<()>, AttachError>
     where
         F: AsyncFnOnce(Handle) + Send + 'static,

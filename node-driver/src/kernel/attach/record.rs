@@ -1,5 +1,5 @@
-//! What was attached for a claim, for the driver that undoes it. Lies below a
-//! directory that is empty after a boot, as are the namespaces then.
+//! Records what was attached for a claim, for the driver that undoes it. Stored in a
+//! directory that is empty after a boot, as the namespaces are gone then too.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::{Lease, Leases};
@@ -13,35 +13,34 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// Where a claim's interfaces are. Written before the first of them moves.
+/// Which namespace has a claim's interfaces. Written before the first of them moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachRecord {
     /// The pod's network namespace.
     pub namespace: NetNsId,
-    /// The runtime's name of the sandbox, where the runtime told of it (NRI).
+    /// The runtime's sandbox ID, known only with NRI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// What DHCP servers have given to its interfaces.
+    /// Leases that DHCP servers have given to its interfaces.
     #[serde(default, skip_serializing_if = "Leases::is_empty")]
     pub leases: Leases,
-    /// Which interfaces of that namespace they are: their indices, by the names that they
-    /// got. Written before they move.
+    /// Indices of the interfaces in that namespace, by their names in the pod. Written
+    /// before they move.
     #[serde(default, skip_serializing_if = "Indices::is_empty")]
     pub links: Indices,
-    /// Whether all of them have been there, configured.
+    /// Whether all of them have been attached and configured.
     #[serde(default)]
     pub is_attached: bool,
 }
 
 impl AttachRecord {
-    /// Reads it; `None` where nothing was attached, or the text is damaged,
-    /// which says no more.
+    /// Reads the record; `None` if there is none or it is damaged.
     pub fn load(path: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    /// The record of what is about to be attached in this namespace: what was given
-    /// there is still there when another container of the pod starts.
+    /// Starts the record for this namespace. If another container of the same pod has
+    /// started before, keeps what was recorded then.
     pub fn begin(path: &Path, namespace: NetNsId, sandbox: Option<String>) -> Self {
         let known = Self::load(path).filter(|record| record.namespace == namespace);
         let Some(known) = known else {
@@ -51,13 +50,13 @@ impl AttachRecord {
         Self { sandbox, ..known }
     }
 
-    /// Notes which interfaces will be the claim's.
+    /// Stores the indices that the claim's interfaces will have.
     pub fn journal(&mut self, links: &Indices, path: &Path) -> Result<(), FileError> {
         self.links.clone_from(links);
         self.store(path)
     }
 
-    /// Notes that all is there, and what was given.
+    /// Stores that everything is attached, and the leases that were given.
     pub fn attached(&mut self, given: Leases, path: &Path) -> Result<(), FileError> {
         if self.is_attached && given.is_empty() {
             return Ok(());
@@ -67,8 +66,8 @@ impl AttachRecord {
         self.store(path)
     }
 
-    /// Notes another lease. The old one is as good where it cannot be written: it is
-    /// what is asked for next time.
+    /// Stores another lease. If that fails, the old one is still good enough: it is what
+    /// is requested next time.
     pub fn note_lease(path: &Path, link: &LinkName, lease: &Lease) {
         let Some(mut record) = Self::load(path) else { return };
         record.leases.insert(link.clone(), lease.clone());
@@ -77,7 +76,7 @@ impl AttachRecord {
         }
     }
 
-    /// The plan with the addresses that were given.
+    /// The plan with the addresses that DHCP has given.
     pub fn complete(&self, mut plan: Plan) -> Plan {
         for link in plan.devices.iter_mut().filter_map(|device| device.link.as_mut()) {
             if let Some(lease) = self.leases.get(&link.name) {
@@ -87,7 +86,7 @@ impl AttachRecord {
         plan
     }
 
-    /// Writes it.
+    /// Writes the record.
     pub fn store(&self, path: &Path) -> Result<(), FileError> {
         if let Some(folder) = path.parent() {
             durable::create_dir(folder)?;
@@ -96,8 +95,8 @@ impl AttachRecord {
     }
 }
 
-/// Attaches what the plan says, with the record of it: which interfaces it will be is
-/// written before they move.
+/// Attaches what the plan says, and records it: the interfaces' indices are written
+/// before they move.
 pub fn attach_recorded(
     plan: &Plan,
     record: &mut AttachRecord,

@@ -1,9 +1,9 @@
-//! The kernel's settings of the host's interfaces, which it forgets when an interface
-//! leaves its namespace: what they are, and how they are again.
+//! Kernel settings of the host's interfaces, which the kernel forgets when an interface
+//! leaves its namespace: reads them before and restores them afterwards.
 //!
-//! Those of IPv4 by route netlink (`IFLA_INET_CONF`, `net/ipv4/devinet.c`), which needs no
-//! file. Those of IPv6 by the files of `/proc/sys/net`, which are those of the calling
-//! thread's namespace wherever it is mounted (`net_ctl_set`, `net/sysctl_net.c`).
+//! IPv4 settings go by rtnetlink (`IFLA_INET_CONF`, `net/ipv4/devinet.c`), which needs no
+//! file. IPv6 settings go by the files of `/proc/sys/net`, which belong to the calling
+//! thread's namespace wherever they are mounted (`net_ctl_set`, `net/sysctl_net.c`).
 
 use crate::kernel::attach::link::by_index;
 use crate::kernel::attach::{AttachError, SYSCTL};
@@ -14,7 +14,7 @@ use rtnetlink::{Handle, LinkUnspec};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Those of IPv6 that people set.
+/// IPv6 settings that administrators change.
 const IPV6: [&str; 14] = [
     "accept_dad",
     "accept_ra",
@@ -47,7 +47,8 @@ pub(super) fn read(name: &str, link: &LinkMessage) -> LinkSettings {
     LinkSettings { ipv4: ipv4(link), ipv6: IPV6.into_iter().filter_map(value).collect() }
 }
 
-/// Sets what is not as it was, in `sysctl` and by netlink. Returns what came of each.
+/// Restores the settings that differ, by files in `sysctl` and by netlink. Returns the
+/// result of each.
 pub(super) async fn restore(
     handle: &Handle,
     host: &HostLink,
@@ -80,7 +81,7 @@ async fn restore_ipv4(handle: &Handle, host: &HostLink, index: u32) -> Result<()
     handle.link().set(message.build()).execute().await.map_err(wrap)
 }
 
-/// Number and former value of those that are others now.
+/// Number and former value of the settings that differ.
 fn changed(former: &[i32], now: &[i32]) -> Vec<(u16, i32)> {
     let numbered = (1u16..).zip(former.iter().zip(now));
     numbered.filter(|(_, (was, is))| was != is).map(|(number, (was, _))| (number, *was)).collect()
@@ -106,7 +107,8 @@ fn ipv4(link: &LinkMessage) -> Vec<i32> {
     values.map(i32::from_ne_bytes).collect()
 }
 
-/// As the kernel takes it, other than it tells: each value an attribute of its number.
+/// Encodes the values as the kernel accepts them, which is not how it reports them: each
+/// value is an attribute whose type is its number.
 fn af_spec(values: &[(u16, i32)]) -> LinkAttribute {
     let value =
         |(number, value): &(u16, i32)| DefaultNla::new(*number, value.to_ne_bytes().to_vec());

@@ -1,8 +1,9 @@
-//! What an interface of a share may send: the token bucket filter (`net/sched/sch_tbf.c`,
-//! `tc-tbf(8)`) as its root queueing discipline, in the pod's namespace.
+//! Limits what a shared NIC's interface may send: a token bucket filter
+//! (`net/sched/sch_tbf.c`, `tc-tbf(8)`) as its root queueing discipline, in the pod's
+//! namespace.
 //!
-//! It holds what goes through the kernel. RDMA goes past it, and who has `NET_ADMIN` in the pod
-//! can remove it.
+//! It limits only traffic through the kernel. RDMA bypasses it, and a process with
+//! `NET_ADMIN` in the pod can remove it.
 
 use crate::kernel::attach::AttachError;
 use futures::StreamExt;
@@ -18,16 +19,16 @@ use rtnetlink::{Error, Handle};
 const PARAMETERS: u16 = 1;
 const RATE64: u16 = 4;
 const BURST: u16 = 6;
-/// `TC_LINKLAYER_ETHERNET`: the kernel needs no table of rates then.
+/// `TC_LINKLAYER_ETHERNET`: with it the kernel needs no rate table.
 const ETHERNET: u8 = 1;
-/// Bytes that can always go at once: more than the largest segment before it is cut
+/// Smallest burst, in bytes: more than the largest segment before it is split
 /// (`GSO_MAX_SIZE`).
 const BURST_MIN: u64 = 1 << 20;
-/// Bursts of a millisecond, and a queue of 25.
+/// A burst of 1 ms, and a queue of 25 ms.
 const BURSTS_PER_SECOND: u64 = 1000;
 const QUEUES_PER_SECOND: u64 = 40;
 
-/// Lets the interface of this index send so many bits per second, and no more.
+/// Limits the interface with this index to this many bits per second.
 pub(super) async fn limit(
     handle: &Handle,
     name: &str,
@@ -61,8 +62,8 @@ fn options(rate: u64) -> [DefaultNla; 3] {
     ]
 }
 
-/// `struct tc_tbf_qopt`: the rate, no peak rate, the queue in bytes, and two fields that the
-/// attribute for bursts stands for.
+/// `struct tc_tbf_qopt`: the rate, no peak rate, the queue in bytes, and two fields that
+/// the burst attribute replaces.
 fn parameters(rate: u64, queue: u64) -> Vec<u8> {
     let mut bytes = rate_spec(narrow(rate)).to_vec();
     bytes.extend(rate_spec(0));
@@ -80,7 +81,8 @@ fn rate_spec(rate: u32) -> [u8; 12] {
     spec
 }
 
-/// The larger number is in an attribute of its own, or is more than any queue needs.
+/// Saturates: a larger rate has an attribute of its own, and a larger queue is never
+/// needed.
 fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -111,7 +113,7 @@ mod tests {
         bytes
     }
 
-    /// `tc` shows the rest; no number may be cut.
+    /// `tc` shows the other parameters; no number may be truncated.
     #[test]
     fn rates_beyond_four_gigabytes_are_in_an_attribute_of_their_own() {
         for (gigabits, rate, burst) in

@@ -6,16 +6,17 @@ use cluster_model::network_config::InterfaceConfig;
 use std::fs;
 use std::net::IpAddr;
 
-/// Of the whole namespace, where an interface is in a routing domain: a server that listens
-/// on every address answers in the domain too (`Documentation/networking/vrf.rst`).
+/// Settings of the whole namespace for interfaces in a routing domain (VRF): a server
+/// that listens on every address then also answers in the domain
+/// (`Documentation/networking/vrf.rst`).
 const DOMAIN: [&str; 2] = ["tcp_l3mdev_accept", "udp_l3mdev_accept"];
 
-/// Whether the configuration names any.
+/// Whether the configuration has any kernel settings.
 pub(super) fn has_any(config: &InterfaceConfig) -> bool {
     config.vrf.is_some() || !settings(config).is_empty()
 }
 
-/// Lets servers of the thread's namespace answer in its routing domains.
+/// Lets servers of the thread's namespace answer in its routing domains (VRFs).
 pub(super) fn accept_in_domains() -> Result<(), AttachError> {
     DOMAIN.iter().try_for_each(|name| {
         let path = format!("/proc/sys/net/ipv4/{name}");
@@ -24,7 +25,7 @@ pub(super) fn accept_in_domains() -> Result<(), AttachError> {
     })
 }
 
-/// Writes what the configuration names, before the interface is up.
+/// Writes the configured settings, before the interface is up.
 pub(super) fn apply(link: &str, config: &InterfaceConfig) -> Result<(), AttachError> {
     for (family, name, value) in settings(config) {
         let path = format!("/proc/sys/net/{family}/conf/{link}/{name}");
@@ -34,7 +35,7 @@ pub(super) fn apply(link: &str, config: &InterfaceConfig) -> Result<(), AttachEr
     Ok(())
 }
 
-/// Family, name and value of each.
+/// Family, name and value of each configured setting.
 fn settings(config: &InterfaceConfig) -> Vec<(&'static str, &'static str, u8)> {
     let mut settings = Vec::new();
     settings.extend(config.arp_ignore.map(|value| ("ipv4", "arp_ignore", value)));

@@ -1,12 +1,12 @@
-//! Which address a claim takes of its range: pure.
+//! Chooses addresses from ranges. Pure.
 
 use cluster_model::network_config::{IpPrefix, NetworkConfig};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address for each device: the one that the claim has already where no other claim
-/// has it too, else a free one. None where a range is full.
+/// Chooses an address for each device: the one that the claim already has unless another
+/// claim has it too, otherwise a free one. `None` if a range is full.
 pub(super) fn choose_all(
     wanted: &[(usize, NetworkConfig)],
     seed: &str,
@@ -34,13 +34,12 @@ pub(super) fn choose_all(
     Some(chosen)
 }
 
-/// A host's address in the range that is not taken: the first from a place that the
-/// seed says.
+/// Finds a free host address in the range. The seed determines where the search starts.
 fn choose(range: IpPrefix, taken: &BTreeSet<IpAddr>, seed: &str) -> Option<IpPrefix> {
     let (first, count) = hosts(range)?;
     let digest = Sha256::digest(seed);
     let start = digest.iter().take(8).fold(0_u128, |sum, byte| (sum << 8) | u128::from(*byte));
-    // Of one candidate more than are taken one is free.
+    // Among one more candidates than taken addresses, at least one is free.
     let tries = u128::try_from(taken.len()).unwrap_or(u128::MAX).saturating_add(1).min(count);
     let candidate = |step| {
         let number = first + (start % count + step) % count;

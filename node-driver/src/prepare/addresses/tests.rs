@@ -1,4 +1,4 @@
-//! Against a server in process: two pages of claims, then a watch.
+//! Against an in-process server: two pages of claims, then a watch.
 
 use super::*;
 use crate::prepare::claim::ClaimRef;
@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 
 const UID: &str = "u-1";
 
-/// What was asked: method, path and the part of the query that tells list from watch.
+/// The requests so far: method, path, and the part of the query that distinguishes list
+/// from watch.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 fn object(uid: &str, version: u32, address: Option<&str>) -> Value {
@@ -27,8 +28,8 @@ fn object(uid: &str, version: u32, address: Option<&str>) -> Value {
     })
 }
 
-/// Two claims in as many pages. The range has two hosts beside its gateway: whichever the
-/// claim writes first, another wrote it a moment before.
+/// Two claims on two pages. The range has two host addresses besides its gateway.
+/// Whichever one the claim writes first, another claim has just written it too.
 async fn answer(State(asked): State<Asked>, request: Request<Body>) -> (StatusCode, Body) {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let is_watch = query.contains("watch=true");

@@ -1,4 +1,4 @@
-//! Written, read, older, newer, damaged.
+//! Written, read, older, newer and damaged checkpoints.
 
 use super::*;
 use crate::prepare::claim::ClaimRef;
@@ -72,7 +72,7 @@ fn any_damage_is_seen_and_set_aside() {
         assert_eq!(fs::read(&set_aside).expect("kept"), *text);
         assert!(!path.exists() && !problem.is_empty());
     }
-    // However often: what is kept has an end.
+    // The number of kept files is limited.
     for _ in 0..20 {
         fs::write(&path, "x").expect("written");
         assert!(matches!(Checkpoint::load(&path), Ok(Loaded::Damaged { .. })));

@@ -1,4 +1,4 @@
-//! One allocated claim, and what is wrong with its like.
+//! An allocated claim, and variants with errors.
 
 use super::*;
 use serde_json::{Value, json};

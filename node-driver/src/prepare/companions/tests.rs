@@ -49,12 +49,12 @@ fn checkpoint(plans: &[Plan]) -> Checkpoint {
     Checkpoint { claims: plans.iter().map(|plan| (plan.claim.uid.clone(), record(plan))).collect() }
 }
 
-/// What is told of a whole: how many devices it has.
+/// A stand-in for the topology: the number of devices.
 fn wire(whole: &Plan) -> Wiring {
     Wiring { nccl: Some(format!("{} devices", whole.devices.len())), ..Wiring::default() }
 }
 
-/// Variables of the claim, and the NICs of its file.
+/// The claim's environment variables, and the NICs in its file.
 fn told(plan: &Plan) -> (Value, Value) {
     let paths = Paths {
         kubelet: "/k".into(),

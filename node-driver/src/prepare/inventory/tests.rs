@@ -1,9 +1,10 @@
-//! Which virtual function of its physical one a device is, and devices beside NICs.
+//! The number of a virtual function, and devices besides NICs.
 
 use super::*;
 use std::os::unix::fs::symlink;
 
-/// Functions are numbered by their links, whose order is not that of the addresses' text.
+/// Functions are numbered by their links, which may not be in the order of their
+/// addresses.
 #[test]
 fn a_virtual_function_has_the_number_of_its_link() {
     let root = tempfile::tempdir().unwrap();
@@ -23,7 +24,7 @@ fn a_virtual_function_has_the_number_of_its_link() {
     assert_eq!(number_of(address("0000:86:10.0"), address("0000:87:00.0"), &host), None);
 }
 
-/// The device of `/dev/zero` stands for the channel: no right is needed to plant a link.
+/// `/dev/zero` stands for the channel, because creating a link needs no privileges.
 #[test]
 fn an_imex_channel_is_found_by_its_number() {
     let root = tempfile::tempdir().unwrap();

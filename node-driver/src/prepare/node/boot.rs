@@ -1,4 +1,4 @@
-//! What is set right after a start.
+//! Repairs at start.
 
 use crate::facts::host;
 use crate::kernel::attach::record::AttachRecord;
@@ -12,7 +12,7 @@ use crate::prepare::reconcile::{Step, holds, steps};
 use std::collections::BTreeSet;
 
 impl Node {
-    /// Makes checkpoint and machine agree, after a start.
+    /// Makes the checkpoint and the machine consistent after a start.
     pub fn reconcile(&self) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
         self.sweep()?;
@@ -32,8 +32,8 @@ impl Node {
         Ok(())
     }
 
-    /// The claims that were planned in an earlier boot. The others are noted to be of
-    /// this one.
+    /// Claims that were planned in an earlier boot. Records the current boot in the
+    /// others.
     fn stale(&self, checkpoint: &mut Checkpoint) -> Result<BTreeSet<String>, PrepareError> {
         let boot = host::boot_id(&self.host);
         let is_known = |plan: &Plan| plan.boot_id.is_some() && boot.is_some();
@@ -60,7 +60,8 @@ impl Node {
         Ok(stale)
     }
 
-    /// What a driver that was killed was writing. Every writer has the turn.
+    /// Removes temporary files of a killed driver. Writers hold the lock, so nobody is
+    /// writing now.
     fn sweep(&self) -> Result<(), FileError> {
         let paths = &self.effects.paths;
         durable::sweep(&paths.plugin(), &durable::temporaries_of(&paths.checkpoint()))?;
@@ -92,8 +93,8 @@ impl Node {
         }
     }
 
-    /// Holds the namespaces of running pods, which another driver held: the one before
-    /// this, or the one that this replaces. Whichever hooks have told that one.
+    /// Holds the namespaces of running pods that another driver held: the one before
+    /// this, or the one that this one replaces, whose hooks reported only to it.
     pub fn take_over(&self) -> Result<(), PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
@@ -107,7 +108,7 @@ impl Node {
         Ok(())
     }
 
-    /// Holds the namespace that is recorded, by its name where no hook gave it.
+    /// Holds the recorded namespace; opens it by its name if no hook handed it over.
     pub(in crate::prepare) fn hold_recorded(&self, uid: &str, record: &AttachRecord) {
         let namespaces = &self.effects.namespaces;
         if let Some(namespace) = namespaces.find(uid, record.namespace) {

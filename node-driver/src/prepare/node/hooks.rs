@@ -1,4 +1,4 @@
-//! The driver's answers to the hooks that the runtime starts.
+//! Answers the hooks that the container runtime starts.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::namespaces::{self, Message};
@@ -13,9 +13,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 impl Node {
-    /// Answers one hook: holds its namespace, and takes back what an earlier
-    /// sandbox of the same pod still has. Returns the plan of a claim whose
-    /// interfaces are in the pod now.
+    /// Answers one hook: holds its namespace, and takes back what an earlier sandbox of
+    /// the same pod still has. Returns the plan of a claim whose interfaces are now in
+    /// the pod.
     pub fn answer_hook(&self, stream: &UnixStream) -> Result<Option<Plan>, PrepareError> {
         let message = namespaces::receive(stream)?;
         let _turn = self.turn()?;
@@ -40,8 +40,8 @@ impl Node {
         Ok(None)
     }
 
-    /// What an earlier sandbox of the claim's pod still has goes back to the host. What
-    /// a sandbox that runs has stays: another pod would lose it.
+    /// Takes back to the host what an earlier sandbox of the claim's pod still has. A
+    /// sandbox that still runs keeps its interfaces, because another pod would lose them.
     pub(in crate::prepare) fn take_back(
         &self,
         plan: &Plan,

@@ -1,6 +1,6 @@
-//! Routes by the sender's address, as Azure's networks need them where a machine has several
-//! interfaces: what comes from an interface's network leaves by it. The tables are numbered as
-//! upstream DRANET numbers them.
+//! Source-based routes, which Azure's networks need on machines with several interfaces:
+//! packets from an interface's network leave through that interface. Table numbers are
+//! those of upstream DRANET.
 
 use crate::facts::cloud::CloudNic;
 use crate::prepare::host_link::HostLink;
@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The table of the machine's first interface.
 const FIRST_TABLE: u32 = 100;
 
-/// With the rules and routes that follow from the cloud's word on the interface. Without them
-/// where the host has rules of its own for it, which have gone along, or where it is in a
-/// routing domain, which has its own table.
+/// Adds the rules and routes for the interface's network. Adds none if the host has rules
+/// of its own for it, which were inherited, or if it is in a routing domain (VRF), which
+/// has its own table.
 pub(super) fn with_policy_routes(
     host: &HostLink,
     mut config: NetworkConfig,
@@ -40,7 +40,7 @@ pub(super) fn with_policy_routes(
     config
 }
 
-/// The network and its first address, which is the router's, where the pod can reach it.
+/// The network and its router, which has the first address, if the pod can reach it.
 fn ipv4(nic: &CloudNic, config: &NetworkConfig) -> Option<(IpPrefix, IpAddr)> {
     let subnet = nic.subnet?;
     let IpAddr::V4(network) = subnet.address else { return None };
@@ -52,7 +52,7 @@ fn ipv4(nic: &CloudNic, config: &NetworkConfig) -> Option<(IpPrefix, IpAddr)> {
     (reaches && covers(&subnet, router)).then_some((subnet, router.into()))
 }
 
-/// The address and the host's router, where the pod has this address.
+/// The address and the host's router, if the pod has this address.
 fn ipv6(nic: &CloudNic, host: &HostLink, config: &NetworkConfig) -> Option<(IpPrefix, IpAddr)> {
     let address = IpAddr::V6(nic.ipv6?);
     let has_it = config.interface.addresses.iter().any(|own| own.address == address);

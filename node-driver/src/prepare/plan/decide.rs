@@ -1,4 +1,4 @@
-//! The decision, device by device.
+//! Decides the plan, device by device.
 
 use super::link::link;
 use crate::facts::cloud::CloudNic;
@@ -12,28 +12,28 @@ use crate::prepare::plan::{Plan, PlanError, PlannedDevice, PlannedFunction, Plan
 use cluster_model::network_config::{NetworkConfig, VirtualFunctionConfig};
 use std::collections::BTreeMap;
 
-/// What the decision reads besides the claim.
+/// Inputs of the decision besides the claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The devices of this node.
     pub inventory: &'a Inventory,
     /// Their interfaces by name, and which of them stay with the host.
     pub links: &'a HostLinks,
-    /// What those can do of which a configuration asks for features.
+    /// Features of the interfaces for which a configuration requests some.
     pub abilities: &'a BTreeMap<String, Abilities>,
     /// Which processes may open an RDMA device.
     pub netns_mode: NetnsMode,
     /// The plans of the other claims.
     pub held: &'a [&'a Plan],
-    /// What the operator lets pods have.
+    /// What the operator allows pods to have.
     pub policy: Policy,
-    /// Which boot of the machine it is, where the machine tells.
+    /// The machine's boot ID, if it has one.
     pub boot_id: Option<&'a str>,
-    /// What the cloud says of the machine's interfaces.
+    /// The cloud's metadata about the machine's interfaces.
     pub cloud_nics: &'a [CloudNic],
 }
 
-/// What the operator lets pods have besides.
+/// What the operator allows pods to have in addition.
 #[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Move the IP over InfiniBand interfaces of NICs into pods; without it they stay with the
@@ -50,8 +50,8 @@ pub struct Policy {
     pub imex_channel: Option<u32>,
 }
 
-/// Decides what the claim's pod gets; [`wiring`](crate::prepare::wiring::wiring) tells then
-/// how it lies.
+/// Decides what the claim's pod gets. [`wiring`](crate::prepare::wiring::wiring) then
+/// adds the topology.
 pub fn plan(claim: &AllocatedClaim, facts: &Facts<'_>) -> Result<Plan, PlanError> {
     let devices: Vec<PlannedDevice> = claim
         .devices
@@ -102,7 +102,7 @@ fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
     PlanError::UnknownDevice { device: device.device.clone(), present }
 }
 
-/// A device is one claim's, save for shares of it and for monitoring.
+/// Refuses a device that another claim holds, except for shares and for admin access.
 fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError> {
     let conflicts = |other: &PlannedDevice| {
         let shares = device.share_id.is_some()
@@ -123,7 +123,7 @@ fn config(device: &AllocatedDevice) -> Result<NetworkConfig, PlanError> {
     Ok(with_address(device, config))
 }
 
-/// The address that was found in a range stands as if it had been named.
+/// Treats the address that was reserved from a range like a configured one.
 fn with_address(device: &AllocatedDevice, mut config: NetworkConfig) -> NetworkConfig {
     if config.interface.address_range.take().is_some() {
         config.interface.addresses = device.address.into_iter().collect();
@@ -153,7 +153,7 @@ fn rdma(
             pods: claim.pods.len(),
         });
     }
-    // Without verbs there is no RDMA; without the others there is no management.
+    // Only `uverbs` is required for RDMA; the other devices are for management.
     let missing = rdma.missing.iter().find(|name| name.starts_with("uverbs"));
     missing.map_or(Ok(()), |missing| {
         let (device, missing) = (device.device.clone(), missing.clone());
@@ -197,7 +197,8 @@ fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {
     twice.map_or(Ok(()), |pair| Err(PlanError::SameName { name: pair[0].clone() }))
 }
 
-/// An environment has one value of each variable, for all NICs.
+/// Refuses different RDMA parameters: a container's environment has one value per
+/// variable for all NICs.
 fn refuse_different_variables(devices: &[PlannedDevice]) -> Result<(), PlanError> {
     let parameters = |device: &PlannedDevice| device.rdma.as_ref().map(|rdma| rdma.parameters);
     let with_rdma: Vec<_> =

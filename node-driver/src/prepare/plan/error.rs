@@ -1,4 +1,4 @@
-//! Why a claim cannot have what it asks for, in words that its author can act on.
+//! Why a claim's requests cannot be fulfilled. Messages are for the claim's author.
 
 use crate::kernel::attach::ethtool::EthtoolError;
 use crate::prepare::claim::ClaimRef;
@@ -6,26 +6,26 @@ use crate::prepare::plan::Child;
 use cluster_model::network_config::{ConfigError, LinkName};
 use std::net::IpAddr;
 
-/// The claim cannot have what it asks for.
+/// The claim's requests cannot be fulfilled.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// No such device.
+    /// The machine has no such device.
     #[error("device `{device}` is not on this machine; it has {present}")]
     UnknownDevice {
         /// The device.
         device: String,
-        /// Those that are there.
+        /// Devices of the machine.
         present: String,
     },
-    /// Another claim has it.
+    /// Another claim holds the device.
     #[error("device `{device}` is held by claim `{holder}`, whose pod still uses it")]
     Held {
         /// The device.
         device: String,
-        /// Who has it.
+        /// The claim that holds it.
         holder: ClaimRef,
     },
-    /// Its character device is not there.
+    /// Its character device does not exist.
     #[error(
         "device `{device}`: `/dev/infiniband/{missing}` is not there; is the module ib_uverbs loaded?"
     )]
@@ -43,7 +43,7 @@ pub enum PlanError {
         /// The device.
         device: String,
     },
-    /// It carries the node's own traffic.
+    /// The interface carries the node's own traffic.
     #[error(
         "device `{device}`: interface `{link}` is the node's own way, by its default route or to the API server, and stays with the host"
     )]
@@ -53,7 +53,7 @@ pub enum PlanError {
         /// Its interface.
         link: String,
     },
-    /// It is part of another interface of the host's.
+    /// The interface is a member of another interface of the host.
     #[error(
         "device `{device}`: interface `{link}` belongs to `{master}`, a bond, bridge or virtual switch of the host, and stays with it"
     )]
@@ -62,10 +62,10 @@ pub enum PlanError {
         device: String,
         /// Its interface.
         link: String,
-        /// What it belongs to.
+        /// The interface that it is a member of.
         master: String,
     },
-    /// An interface can be in one pod only.
+    /// Several pods share the claim, but an interface can be in only one pod.
     #[error(
         "device `{device}` has an interface, which only one pod can have, but the claim is reserved for {pods} pods"
     )]
@@ -75,17 +75,18 @@ pub enum PlanError {
         /// How many.
         pods: usize,
     },
-    /// So can an RDMA device where the subsystem is in exclusive mode.
+    /// Several pods share the claim, but in exclusive mode an RDMA device can be in only
+    /// one pod.
     #[error(
         "device `{device}` has an RDMA device, which only one pod can have while the node's RDMA subsystem is in exclusive mode, but the claim is reserved for {pods} pods"
     )]
     ExclusiveRdma {
         /// The device.
         device: String,
-        /// How many.
+        /// The number of pods.
         pods: usize,
     },
-    /// Nor can the subsystem share one then.
+    /// The device is shared, but in exclusive mode an RDMA device can be in only one pod.
     #[error(
         "device `{device}` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set it to shared mode, or give whole devices"
     )]
@@ -93,7 +94,7 @@ pub enum PlanError {
         /// The device.
         device: String,
     },
-    /// A share is no whole interface.
+    /// A share of a device does not include its interface.
     #[error(
         "device `{device}` is shared, and its interface stays with the host; set `interface.type` to `macvlan` or `ipvlan`"
     )]
@@ -101,21 +102,21 @@ pub enum PlanError {
         /// The device.
         device: String,
     },
-    /// The kernel has children of one kind on an interface.
+    /// Another claim has a child of another kind on the same interface.
     #[error(
         "device `{device}`: claim `{holder}` has a {theirs} of it, and an interface has no {asked} beside that; set `interface.type` to `{theirs}`"
     )]
     OtherChild {
         /// The device.
         device: String,
-        /// Whose child is there.
+        /// The claim with the other child.
         holder: ClaimRef,
-        /// Of which kind it is.
+        /// The kind of that child.
         theirs: Child,
-        /// What is asked for.
+        /// The requested kind.
         asked: Child,
     },
-    /// Settings of a virtual function are set for all who have it.
+    /// The device is shared, but settings of a virtual function apply to all of it.
     #[error(
         "device `{device}` is shared, and `virtualFunction` is for who has all of it; remove that, or ask for a whole device"
     )]
@@ -123,7 +124,7 @@ pub enum PlanError {
         /// The device.
         device: String,
     },
-    /// It has no physical function to set them at.
+    /// The device is not a virtual function.
     #[error(
         "device `{device}` is no virtual function, but its configuration sets `virtualFunction`"
     )]
@@ -131,7 +132,7 @@ pub enum PlanError {
         /// The device.
         device: String,
     },
-    /// Its physical function has no interface that tells of it.
+    /// The physical function has no interface that reports the virtual function.
     #[error(
         "device `{device}`: no interface of its physical function `{physical}` in the host's network namespace tells of virtual functions, so that `virtualFunction` cannot be set"
     )]
@@ -141,7 +142,7 @@ pub enum PlanError {
         /// The PCI address of its physical function.
         physical: String,
     },
-    /// The kernel makes no such interface on this one.
+    /// This kind of child cannot be created on the interface.
     #[error(
         "device `{device}`: no {asked} can be made on interface `{link}`; set `interface.type` to `{fits}`"
     )]
@@ -150,28 +151,29 @@ pub enum PlanError {
         device: String,
         /// Its interface.
         link: String,
-        /// What is asked for.
+        /// The requested kind.
         asked: Child,
-        /// What can be made.
+        /// The kind that can be created.
         fits: Child,
     },
-    /// Two pods on one NIC would have one address.
+    /// Two pods on one NIC would have the same address.
     #[error("device `{device}`: address `{address}` is that of claim `{holder}` on the same NIC")]
     SameAddress {
         /// The device.
         device: String,
         /// The address.
         address: IpAddr,
-        /// Who has it.
+        /// The claim that has it.
         holder: ClaimRef,
     },
-    /// It has no RDMA ports to use parameters on.
+    /// The device has no RDMA device for RDMA parameters.
     #[error("device `{device}` has no RDMA device, but its configuration sets `rdma`")]
     NoRdma {
         /// The device.
         device: String,
     },
-    /// A container has one environment for all of its NICs.
+    /// Devices of the pod have different RDMA parameters, but a container has one
+    /// environment.
     #[error(
         "devices `{device}` and `{other}` have different `rdma` parameters, but a container has one value of each for all NICs of a claim; write the same for both, or use two pods"
     )]
@@ -181,7 +183,7 @@ pub enum PlanError {
         /// The other one.
         other: String,
     },
-    /// Two interfaces of one claim would have one name.
+    /// Two interfaces of the claim would have the same name.
     #[error(
         "two devices of the claim would be named `{name}` in the pod; name them by separate configurations"
     )]
@@ -197,27 +199,27 @@ pub enum PlanError {
         /// What is wrong.
         source: ConfigError,
     },
-    /// Its interface cannot have the features that are asked for.
+    /// The interface does not support the requested features.
     #[error("device `{device}`")]
     Ethtool {
         /// The device.
         device: String,
-        /// What is asked for, and what it has.
+        /// The reason.
         source: EthtoolError,
     },
-    /// Packets of that size would be lost.
+    /// The MTU is larger than the physical function's, so packets would be lost.
     #[error(
         "device `{device}` is a virtual function: `interface.mtu` {mtu} is larger than the {physical} of its physical function; lower it, or raise that one's"
     )]
     LargerMtu {
         /// The device.
         device: String,
-        /// What is asked for, in bytes.
+        /// The requested MTU, in bytes.
         mtu: u32,
-        /// What its physical function has, in bytes.
+        /// The physical function's MTU, in bytes.
         physical: u32,
     },
-    /// DHCP knows it not.
+    /// DHCP does not support IP over InfiniBand.
     #[error(
         "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; name an address by `interface.addresses`"
     )]

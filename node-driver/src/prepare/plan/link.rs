@@ -1,5 +1,5 @@
-//! What becomes of a device's interface: the pod's with a configuration that is whole, or
-//! the host's, with a child of it in the pod.
+//! Decides what happens to a device's interface: it moves into the pod with a complete
+//! configuration, or it stays with the host and the pod gets a child of it.
 
 use crate::facts::network::Withheld;
 use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
@@ -17,7 +17,7 @@ use std::net::IpAddr;
 /// `RT_SCOPE_LINK`.
 const SCOPE_LINK: u8 = 253;
 
-/// Decides.
+/// Decides the interface of one device; `None` if the pod gets none of it.
 pub(super) fn link(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
@@ -30,7 +30,7 @@ pub(super) fn link(
         return Ok(None);
     }
     let host = nic.netdev.as_ref().and_then(|netdev| facts.links.links.get(netdev));
-    // One that is made on it leaves it where it is.
+    // A child leaves the host's interface in place.
     let is_child = config.interface.kind == Some(InterfaceKind::IpoIb);
     let may_have = facts.policy.move_ib_interfaces || is_child;
     let host = host.filter(|host| may_have || !is_infiniband(host));
@@ -60,7 +60,7 @@ pub(super) fn link(
             let config = with_policy_routes(host, completed(host, config), facts.cloud_nics);
             with_features(device, host.clone(), config, facts)?
         }
-        // What it can do shows when it is there.
+        // A child's features are only known once it exists.
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };
     let mark = child.filter(|child| *child == Child::IpoIb).and_then(|_| mark(claim, device));
@@ -68,8 +68,8 @@ pub(super) fn link(
     Ok(Some(PlannedLink { host, child, mark, rate, name: pod_name, config }))
 }
 
-/// A virtual function sends no packet that its physical function does not: drivers take a
-/// larger MTU, and the packets are lost.
+/// Refuses an MTU larger than the physical function's: drivers of virtual functions
+/// accept it, but the packets are lost.
 fn refuse_larger_mtu(
     device: &AllocatedDevice,
     nic: &NicFacts,
@@ -83,13 +83,14 @@ fn refuse_larger_mtu(
     }
 }
 
-/// Whether it is IP over InfiniBand: beside the NIC, which needs none. What the host mounts
-/// over it stays mounted while it stays with the host.
+/// Whether it is IP over InfiniBand. The NIC does not need it for RDMA, and storage that
+/// the host has mounted over it stays mounted if it stays with the host.
 fn is_infiniband(host: &HostLink) -> bool {
     host.hardware_addr.as_ref().is_some_and(MacAddress::is_infiniband)
 }
 
-/// The features by the kernel's names, and how the host has them.
+/// Translates the requested features to the kernel's names, and records the host's
+/// values.
 fn with_features(
     device: &AllocatedDevice,
     mut host: HostLink,
@@ -106,7 +107,8 @@ fn with_features(
     Ok((host, config))
 }
 
-/// The NIC's own interface is for who has all of the NIC.
+/// The kind of child that the pod gets; none if it gets the NIC's own interface, which
+/// needs the whole NIC.
 fn child(
     device: &AllocatedDevice,
     host: &HostLink,
@@ -124,7 +126,8 @@ fn child(
         None if is_share => fits,
         None | Some(InterfaceKind::Passthrough) => return Ok(None),
     };
-    // The kernel makes those of Ethernet on Ethernet, and the other on InfiniBand.
+    // The kernel creates macvlan and ipvlan only on Ethernet, and IPoIB only on
+    // InfiniBand.
     if (asked == Child::IpoIb) != (fits == Child::IpoIb) {
         let (device, link) = (device.device.clone(), host.name.clone());
         return Err(PlanError::NoSuchChild { device, link, asked, fits });
@@ -132,7 +135,7 @@ fn child(
     Ok(Some(asked))
 }
 
-/// As long as a name may be, of the claim's UID and the device's name.
+/// A mark of maximum name length, derived from the claim's UID and the device's name.
 fn mark(claim: &AllocatedClaim, device: &AllocatedDevice) -> Option<LinkName> {
     let digest = digest(claim, device);
     let digits = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
@@ -143,8 +146,8 @@ fn digest(claim: &AllocatedClaim, device: &AllocatedDevice) -> [u8; 32] {
     Sha256::digest(format!("{}/{}", claim.claim.uid, device.device)).into()
 }
 
-/// What the host lives by stays with it. A child may be on its uplink, and on no member of
-/// another interface, whose traffic is that one's.
+/// Refuses interfaces that the host needs. A child is allowed on the host's uplink, but
+/// not on a member of another interface, because that one handles the member's traffic.
 fn refuse_withheld(
     device: &AllocatedDevice,
     host: &HostLink,
@@ -161,7 +164,8 @@ fn refuse_withheld(
     }
 }
 
-/// Children of one NIC live side by side: of one kind, with addresses of their own.
+/// Refuses conflicts between children of one NIC: they must be of one kind and have
+/// different addresses.
 fn refuse_beside(
     device: &AllocatedDevice,
     config: &NetworkConfig,
@@ -188,8 +192,8 @@ fn refuse_beside(
     Ok(())
 }
 
-/// A macvlan has the same hardware address in each sandbox of its pod, and it is known
-/// before: made of the claim's UID and the device's name, locally administered.
+/// Gives a macvlan a locally administered hardware address, derived from the claim's UID
+/// and the device's name. It is the same in each sandbox of the pod and known in advance.
 fn with_own_address(
     claim: &AllocatedClaim,
     device: &AllocatedDevice,
@@ -205,22 +209,22 @@ fn with_own_address(
     NetworkConfig { interface: InterfaceConfig { hardware_addr, ..config.interface }, ..config }
 }
 
-/// The name that is asked for, else the host's, as the kernel allows more than
-/// a configuration may say.
+/// The configured name, otherwise the host's, sanitized: the kernel allows more
+/// characters than a configuration.
 fn pod_name(host: &HostLink, config: &NetworkConfig) -> LinkName {
     let asked = config.interface.name.clone();
     asked.or_else(|| host.name.parse().ok()).unwrap_or_else(LinkName::fallback)
 }
 
-/// Without addresses of its own the interface keeps the host's, and the routes, rules and
-/// neighbours that go with them; those that are asked for come after.
+/// Without configured addresses the interface keeps the host's, with the routes, rules
+/// and neighbours that belong to them. Configured ones are appended.
 fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
     if !config.interface.addresses.is_empty() || config.interface.dhcp == Some(true) {
         return config;
     }
     let is_in_domain = config.interface.vrf.is_some();
     let addresses = host.addresses.iter().filter(|address| address.is_global());
-    // The pod's own network has a default route; a routing domain has none.
+    // The pod's own network has a default route; a routing domain (VRF) has none.
     let kept = host.routes.iter().filter(|route| is_in_domain || !route.is_default());
     let inherited = kept.map(|route| inherited_route(route, is_in_domain));
     let asks_for = |route: &RouteConfig| {
@@ -229,7 +233,7 @@ fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
         })
     };
     let routes = inherited.filter(|route| !asks_for(route)).chain(config.routes.clone()).collect();
-    // Of a routing domain the kernel has a rule of its own.
+    // The kernel has its own rule for a routing domain (VRF).
     let rules = host.rules.iter().filter(|_| !is_in_domain).map(inherited_rule);
     let rules = rules.chain(config.rules.clone()).collect();
     let asked = |neighbor: &&NeighborConfig| {
@@ -241,7 +245,8 @@ fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
     NetworkConfig { interface, routes, rules, neighbors, ..config }
 }
 
-/// The main table is that of the interface's routing domain, where it has one.
+/// Converts a route of the host. In a routing domain (VRF) the main table becomes that of
+/// the domain.
 fn inherited_route(route: &HostRoute, is_in_domain: bool) -> RouteConfig {
     RouteConfig {
         destination: route.destination,

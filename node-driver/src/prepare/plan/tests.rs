@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::slice;
 
-/// All that an operator can let pods have.
+/// A policy that allows pods everything.
 const POLICY: Policy =
     Policy { move_ib_interfaces: true, management_devices: true, imex_channel: None };
 
@@ -316,7 +316,7 @@ fn applications_are_told_how_to_connect() {
         ])
     );
     assert_eq!(nic, roce["rdma"]);
-    // A NIC without RDMA beside it says nothing of connections.
+    // A NIC without RDMA sets no connection parameters.
     let two = vec![device("eth-0", Some(version)), device("eth-1", None)];
     assert_eq!(told(two).0[2], "NCCL_IB_ROCE_VERSION_NUM=2");
     assert_eq!(told(vec![device("eth-0", None)]).1, Value::Null);
@@ -356,7 +356,7 @@ fn features_are_set_by_the_kernels_names_and_the_hosts_are_kept() {
         json!({"rx-gro": false, "rx-gro-list": true})
     );
     assert_eq!(text(link.host.ethtool)["features"], json!({"rx-gro": true, "rx-gro-list": false}));
-    // What is made for the pod has features of its own.
+    // A child interface has features of its own.
     let config = json!({"ethtool": {"features": {"gro": false}}});
     let link = decide(&share("u-1", "s-1", Some(config)), &[]).expect("possible").devices[0]
         .link
@@ -447,25 +447,25 @@ fn a_share_has_an_interface_of_its_own_on_the_nics() {
     let one = link(&share("u-1", "s-1", None));
     let mac = |link: &PlannedLink| link.config.interface.hardware_addr.clone();
     assert_eq!(one.child, Some(Child::MacVlan));
-    // What the host has stays with the host.
+    // The host keeps what it has.
     assert_eq!((one.config.interface.addresses.len(), one.config.routes.len()), (0, 0));
     assert_eq!(mac(&one), mac(&link(&share("u-1", "s-1", None))), "the same in each sandbox");
     assert_ne!(mac(&one), mac(&link(&share("u-2", "s-2", None))));
     let flat = link(&share("u-1", "s-1", Some(address("ipvlan", "10.9.0.1/24"))));
     assert_eq!((flat.child, mac(&flat)), (Some(Child::IpVlan), None));
-    // Also for who has all of the NIC.
+    // Also for a claim with the whole NIC.
     let own = claim("u-1", vec![device("eth-0", Some(address("macvlan", "10.9.0.1/24")))]);
     assert_eq!(link(&own).child, Some(Child::MacVlan));
 }
 
-/// The port holds who has all of it to what it carries.
+/// A claim with all of the bandwidth is limited by the port itself.
 #[test]
 fn a_part_of_the_bandwidth_limits_the_interface_and_the_whole_does_not() {
     let rate = |bandwidth: Option<u64>, whole: Option<u64>| {
         let mut claim = share("u-1", "s-1", None);
         claim.devices[0].bandwidth = bandwidth;
         let mut plan = decide(&claim, &[]).expect("possible");
-        plan.free_whole(|_| whole);
+        plan.unlimit_whole(|_| whole);
         plan.links().next().expect("an interface").rate
     };
     assert_eq!(rate(Some(100), Some(400)), Some(100));
@@ -574,8 +574,8 @@ fn what_the_claims_status_says() {
     insta::assert_snapshot!("claim_status", statuses.join("\n"));
 }
 
-/// What an operator has not allowed: the management of the subnet, and an interface that
-/// the host may have storage mounted over.
+/// What pods get only if the operator allows it: management of the subnet, and an
+/// interface over which the host may have mounted storage.
 #[test]
 fn by_default_pods_get_no_management_devices_and_no_ipoib() {
     let decide = |device_name: &str, parameters: Option<Value>| {
@@ -602,7 +602,8 @@ fn by_default_pods_get_no_management_devices_and_no_ipoib() {
     assert!(error.contains("RDMA only"), "{error}");
 }
 
-/// The host's interface stays with it whether the operator lets pods have such or not.
+/// The host keeps its interface, whether or not the operator allows pods to have such
+/// interfaces.
 #[test]
 fn a_child_of_ipoib_is_in_its_partition_and_has_a_mark() {
     let parameters = json!({"interface": {
@@ -630,14 +631,14 @@ fn a_child_of_ipoib_is_in_its_partition_and_has_a_mark() {
     assert_eq!(one.config.interface.hardware_addr, None, "the kernel's");
     let partition = one.config.interface.pkey.expect("a partition");
     assert_eq!(partition.of_full_member(), 0x8001);
-    // A share of such a NIC has one of its own.
+    // A share of such a NIC gets a child too.
     let share_id = Some("s-1".to_owned());
     let share = claim("u-3", vec![AllocatedDevice { share_id, ..device("ipoib", None) }]);
     let share = decide(&share, &[]).expect("possible");
     assert_eq!(share.links().next().expect("an interface").child, Some(Child::IpoIb));
 }
 
-/// A rail with a table of its own, in the pod and in a routing domain of the pod.
+/// A rail with its own table, in the pod and in a routing domain (VRF) of the pod.
 #[test]
 fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
     let rule = HostRule {
@@ -690,7 +691,8 @@ fn rules_and_neighbours_go_along_and_a_domain_has_its_own_table() {
     assert_eq!((routes(&own).len(), own.rules.len(), own.neighbors.len()), (0, 0, 0));
 }
 
-/// As upstream makes them, where the pod can reach the router and nobody has said otherwise.
+/// As upstream creates them, if the pod can reach the router and the configuration has no
+/// own rules.
 #[test]
 fn azures_word_on_an_interface_becomes_rules_and_routes() {
     let nics = [CloudNic {
@@ -741,7 +743,7 @@ fn azures_word_on_an_interface_becomes_rules_and_routes() {
             (vec!["10.1.0.0/16 100", "fd00::7/128 100"], vec!["10.1.0.1", "fe80::1"]),
         ),
         (own_route, false, (v4.0, vec!["10.1.0.99"])),
-        // Nobody there would answer.
+        // The router is not reachable from there.
         (interface(&["192.168.7.5/24"]), false, none.clone()),
         (json!({"interface": {"vrf": {"name": "blue"}}}), false, none.clone()),
         (json!({"interface": {"type": "macvlan"}}), false, none),

@@ -1,12 +1,12 @@
-//! Which address a claim tries to take: pure.
+//! Chooses the address that a claim tries to reserve. Pure.
 
 use cluster_model::network_config::IpPrefix;
 use cluster_model::nic_pool::{Addresses, NicAddressSpec};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Choices that are tried before the pool's addresses are listed. In a pool that is half full
-/// one in sixteen claims lists them.
+/// Attempts before the pool's addresses are listed. In a pool that is half full, one in
+/// sixteen claims lists them.
 const BLIND: usize = 4;
 
 /// The search of one claim for an address of a pool.
@@ -18,14 +18,14 @@ pub(super) struct Choice<'a> {
     is_listed: bool,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Create the object of this address.
     Create(IpPrefix),
     /// List the addresses of the pool.
     List,
-    /// Nothing: all are taken.
+    /// All addresses are taken.
     Full,
 }
 
@@ -44,19 +44,20 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Another claim has it.
+    /// Records that another claim has the address.
     pub(super) fn is_taken(&mut self, address: IpAddr) {
         self.taken.insert(address);
     }
 
-    /// The pool's addresses that claims have.
+    /// Records the pool's addresses that claims have.
     pub(super) fn are_taken(&mut self, addresses: impl Iterator<Item = IpAddr>) {
         self.taken.extend(addresses.filter(|address| self.family.contains(*address)));
         self.is_listed = true;
     }
 }
 
-/// An address of the pool that the claim has: its device's, else any. Each is for one device.
+/// An address of the pool that the claim already has: preferably the one for this device.
+/// Each is used for one device only.
 pub(super) fn kept(
     own: &mut Vec<NicAddressSpec>,
     pool: &str,

@@ -11,33 +11,33 @@ pub enum PoolError {
         /// The pool.
         pool: String,
     },
-    /// The pool is not for this namespace.
+    /// The pool is not for the claim's namespace.
     #[error("NicPool `{pool}` is for namespaces {allowed}, and the claim is in `{namespace}`")]
     Namespace {
         /// The pool.
         pool: String,
-        /// The claim's.
+        /// The claim's namespace.
         namespace: String,
-        /// The pool's, or `none`.
+        /// The pool's namespaces, or `none`.
         allowed: String,
     },
-    /// The pool contradicts itself.
+    /// The pool's spec is inconsistent.
     #[error("NicPool `{pool}`")]
     Invalid {
         /// The pool.
         pool: String,
-        /// In what.
+        /// The reason.
         source: NicPoolError,
     },
-    /// Every address is another claim's.
+    /// The pool has no free address.
     #[error("NicPool `{pool}` has no free address of {size}; widen it, or delete claims")]
     Full {
         /// The pool.
         pool: String,
-        /// How many it has of the family.
+        /// The number of its addresses of the family.
         size: u128,
     },
-    /// The configuration with what the pool adds cannot be written.
+    /// The configuration with the pool's settings could not be encoded.
     #[error("failed to write the configuration")]
     Config(#[source] serde_json::Error),
     /// The API server refused, or did not answer.

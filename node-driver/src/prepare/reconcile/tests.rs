@@ -1,4 +1,4 @@
-//! What holds over a boot, and what follows from it.
+//! Which plans are valid after a boot, and what follows.
 
 use super::*;
 use crate::prepare::checkpoint::Record;

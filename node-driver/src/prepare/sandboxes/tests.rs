@@ -87,8 +87,8 @@ fn what_runs_has_its_interfaces_and_what_stopped_has_none() {
     );
 }
 
-/// A runtime that has just started may not know a sandbox yet, and a hook's is none of
-/// its list.
+/// A runtime that has just started may not know a sandbox yet, and a sandbox that a hook
+/// has served is not in its list.
 #[test]
 fn nothing_is_taken_from_a_sandbox_that_may_run() {
     let checkpoint = checkpoint(&[
@@ -101,7 +101,7 @@ fn nothing_is_taken_from_a_sandbox_that_may_run() {
     assert_eq!(due(&checkpoint, &records, &gone, &[]), [Due::Leave("named".into())]);
 }
 
-/// A pod's sandbox was replaced while nobody looked.
+/// A pod's sandbox was replaced while the driver was down.
 #[test]
 fn a_new_sandbox_of_the_pod_takes_over() {
     let checkpoint = checkpoint(&[(Phase::Prepared, plan("claim", "p-1", true))]);

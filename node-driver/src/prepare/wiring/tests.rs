@@ -1,5 +1,5 @@
-//! A claim on a GB300 machine, with its slices as they were published live, and
-//! what a container reads then.
+//! A claim on a GB300 machine, with its slices as published live, and what a container
+//! then reads.
 
 use super::*;
 use crate::kernel::attach::AttachMode;
@@ -18,7 +18,7 @@ fn topology() -> Topology {
     Topology::build(&facts.snapshot, overlay.as_ref()).0
 }
 
-/// GPU 0 and 1 are beside NIC 0101 and 0102, GPU 2 and 3 beside 0103 and 0104.
+/// GPUs 0 and 1 are near NICs 0101 and 0102, GPUs 2 and 3 near 0103 and 0104.
 fn published() -> Published {
     let gpu = |(number, address): (usize, &str)| {
         json!({"name": format!("gpu-{number}"), "attributes": {

@@ -1,9 +1,9 @@
-//! Writes claims' statuses by server-side apply: each claim's one after the other, and the
-//! newest alone.
+//! Writes claim statuses by server-side apply: the writes of one claim in order, skipping
+//! all but the newest.
 //!
-//! Nothing waits for it: a pod runs whether its status could be written or not.
-//! The rights are `get` on `resourceclaims`, `patch` on `resourceclaims/status` and
-//! `associated-node:patch` on `resourceclaims/driver` for this driver's name.
+//! Preparation does not wait for it: a pod runs even if its status could not be written.
+//! It needs the permissions `get` on `resourceclaims`, `patch` on `resourceclaims/status`
+//! and `associated-node:patch` on `resourceclaims/driver` for this driver's name.
 
 use super::{Progress, render};
 use crate::prepare::claim::ClaimRef;
@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::interval;
 
-/// How often is tried, and how long is waited in between.
+/// Attempts, and the pause between them.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Writes the statuses of one driver's devices; clones share what is due.
+/// Writes the statuses of one driver's devices. Clones share the queue.
 #[derive(Clone)]
 pub(crate) struct StatusWriter {
     client: Client,
@@ -30,16 +30,16 @@ pub(crate) struct StatusWriter {
     due: Arc<Mutex<Due>>,
 }
 
-/// By claim UID, while somebody writes there: what is to be written next.
+/// The next write per claim UID. An entry exists while a task writes for the claim.
 type Due = BTreeMap<String, Option<(Plan, Progress)>>;
 
 impl StatusWriter {
-    /// As this driver.
+    /// Writes as this driver.
     pub(crate) fn new(client: Client, driver: &str) -> Self {
         Self { client, driver: driver.to_owned(), due: Arc::default() }
     }
 
-    /// Writes it soon.
+    /// Queues a write.
     pub(crate) fn publish(&self, plan: Plan, progress: Progress) {
         let claim = plan.claim.clone();
         let is_written = self.due().insert(claim.uid.clone(), Some((plan, progress))).is_some();
@@ -55,7 +55,7 @@ impl StatusWriter {
         }
     }
 
-    /// What is to be written, or the end.
+    /// Takes the next write; removes the entry if there is none.
     fn take(&self, uid: &str) -> Option<(Plan, Progress)> {
         let mut due = self.due();
         let next = due.get_mut(uid).and_then(Option::take);
@@ -69,7 +69,7 @@ impl StatusWriter {
         self.due().get(uid).is_some_and(Option::is_some)
     }
 
-    /// Tries some times, until there is something newer.
+    /// Writes a status. Retries until it succeeds, fails too often, or is superseded.
     async fn write(&self, plan: &Plan, progress: Progress) {
         let claim = &plan.claim;
         let mut pause = interval(PAUSE);
@@ -77,10 +77,10 @@ impl StatusWriter {
             pause.tick().await;
             match self.try_write(plan, progress).await {
                 Ok(()) => return,
-                // The claim is gone, or is another's: there is nothing to say.
+                // The claim is gone or was created again, so there is nothing to write.
                 Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => return,
                 Err(error) if left == 0 => {
-                    tracing::warn!(%claim, %error, "Claim status not written");
+                    tracing::warn!(%claim, %error, "Failed to write a claim status");
                 }
                 Err(_) if self.has_newer(&claim.uid) => return,
                 Err(_) => {}
@@ -93,7 +93,7 @@ impl StatusWriter {
             Api::namespaced(self.client.clone(), &plan.claim.namespace);
         let name = &plan.claim.name;
         let mut status = render(plan, &self.driver, progress, Timestamp::now());
-        // A container that starts again, and a driver that does, find it said.
+        // A restarted container or driver may find the status already written.
         if progress == Progress::Attached && is_said(&claims.get(name).await?, &mut status) {
             return Ok(());
         }
@@ -106,8 +106,8 @@ impl StatusWriter {
     }
 }
 
-/// Whether a claim has this status already. A condition that holds as before has its time
-/// from then.
+/// Whether the claim already has this status. A condition that is unchanged keeps its
+/// transition time.
 fn is_said(claim: &ResourceClaim, status: &mut Value) -> bool {
     let said = claim.status.as_ref().and_then(|status| status.devices.as_ref());
     let said = json!(said.map(Vec::as_slice).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Publication against an API server in process.
+//! Publication against an in-process API server.
 
 use super::*;
 use crate::facts::node::NodeError;

@@ -1,22 +1,22 @@
-//! ttrpc's messages: ten bytes of header, then data. Follows `PROTOCOL.md` of
-//! github.com/containerd/ttrpc; calls are unary, as all of NRI's are.
+//! ttrpc messages: a header of ten bytes, then data. Follows `PROTOCOL.md` of
+//! github.com/containerd/ttrpc. Only unary calls, as NRI has no others.
 
 use crate::runtime::nri::ProtocolError;
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Length and stream, 32 bits each, type and flags, a byte each.
+/// Header length: length and stream, 32 bits each; type and flags, a byte each.
 pub const HEADER: usize = 10;
-/// Longest data (`messageLengthMax`).
+/// Longest data, in bytes (`messageLengthMax`).
 pub const DATA_MAX: usize = 4 << 20;
 
-/// What a message is.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Begins a call.
+    /// Starts a call.
     Request,
-    /// Ends one.
+    /// Ends a call.
     Response,
-    /// More of a call that is not unary.
+    /// More data of a streaming call.
     Data,
 }
 
@@ -27,18 +27,18 @@ impl Kind {
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Which call it belongs to; the caller counts in odd numbers.
+    /// The call that it belongs to; callers use odd numbers.
     pub stream: u32,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Zero for all of a unary call.
+    /// Zero in unary calls.
     pub flags: u8,
-    /// A call, or its outcome.
+    /// A request or a response.
     pub data: Bytes,
 }
 
 impl Message {
-    /// As it is sent.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let length = u32::try_from(self.data.len()).unwrap_or(u32::MAX);
         let number = Kind::ALL.iter().find(|(_, kind)| *kind == self.kind);
@@ -52,19 +52,19 @@ impl Message {
     }
 }
 
-/// Takes messages out of one connection's bytes.
+/// Splits the bytes of one connection into messages.
 #[derive(Debug, Default)]
 pub struct MessageReader {
     buffer: BytesMut,
 }
 
 impl MessageReader {
-    /// Takes bytes as they came.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message.
+    /// Takes the next complete message.
     pub fn next_message(&mut self) -> Result<Option<Message>, ProtocolError> {
         let mut header = &self.buffer[..];
         if header.len() < HEADER {

@@ -1,6 +1,6 @@
-//! What the runtime asks, done: requests read, the node told, answers made. Of the
-//! events pods' sandboxes are of use, and the creation of containers, since a claim may
-//! come to its pod only then.
+//! Handles the runtime's calls: parses requests, calls the node, encodes answers. It uses
+//! only the events of pod sandboxes, and the creation of containers, because a claim may
+//! be prepared for a pod only then.
 
 use crate::kubelet::metrics::Method;
 use crate::prepare::error::PrepareError;
@@ -21,17 +21,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The events that are asked for.
+/// The events that the plugin subscribes to.
 const EVENTS: [Event; 4] =
     [Event::RunPodSandbox, Event::StopPodSandbox, Event::RemovePodSandbox, Event::CreateContainer];
 
-/// The plugin's side of one session.
+/// The plugin's state in one session.
 pub(super) struct SandboxPlugin {
     node: Arc<Node>,
     preparer: Preparer,
-    /// Parts of a list that goes on.
+    /// The parts of a sandbox list received so far.
     listed: Vec<Sandbox>,
-    /// A whole list, not acted upon yet.
+    /// A complete list that has not been applied yet.
     due: Option<Vec<Sandbox>>,
 }
 
@@ -40,12 +40,12 @@ impl SandboxPlugin {
         Self { node, preparer, listed: Vec::new(), due: None }
     }
 
-    /// As which it registers.
+    /// The plugin's name.
     pub(super) fn name(&self) -> &str {
         &self.node.effects.paths.driver
     }
 
-    /// The outcome of one call.
+    /// Answers one call.
     pub(super) async fn answer(&mut self, call: &Call) -> Answer {
         let payload = &call.payload[..];
         match call.method.as_str() {
@@ -65,20 +65,20 @@ impl SandboxPlugin {
             }
             "CreateContainer" => self.create(read(payload)?).await,
             "StateChange" => self.state_change(read(payload)?).await,
-            // Whatever else is not subscribed to, and asks for nothing.
+            // Other calls are not subscribed to; an empty answer is enough.
             _ => Ok(nothing()),
         }
     }
 
-    /// What a list of sandboxes leads to, after it was answered: the runtime waits two
-    /// seconds at most, and cares for no result.
+    /// Applies a list of sandboxes after it was answered: the runtime waits at most two
+    /// seconds and ignores the result.
     pub(super) async fn settle(&mut self) {
         let Some(sandboxes) = self.due.take() else { return };
         tracing::info!(sandboxes = sandboxes.len(), "Synchronizing with the container runtime");
         let settled = self.on_node(move |node| node.synchronize(&sandboxes)).await;
         match settled {
             Ok(plans) => self.publish(plans),
-            Err(error) => tracing::warn!(error, "Not synchronized with the container runtime"),
+            Err(error) => tracing::warn!(error, "Failed to synchronize with the container runtime"),
         }
     }
 
@@ -117,7 +117,7 @@ impl SandboxPlugin {
         Ok(nothing())
     }
 
-    /// As runtimes before NRI 0.10 tell of sandboxes.
+    /// Handles sandbox events of runtimes before NRI 0.10.
     async fn state_change(&self, event: StateChangeEvent) -> Answer {
         match event.event() {
             Event::RunPodSandbox => self.run(event.pod).await,
@@ -157,7 +157,7 @@ impl SandboxPlugin {
 fn configure(request: &ConfigureRequest) -> Vec<u8> {
     let ConfigureRequest { runtime_name, runtime_version, request_timeout } = request;
     tracing::info!(runtime_name, runtime_version, request_timeout, "Configured by NRI");
-    // One bit for each event, from the first that there is (`EventMask.Set`).
+    // One bit for each event, starting with the first (`EventMask.Set`).
     let events = EVENTS.iter().fold(0, |mask, event| mask | (1 << (*event as i32 - 1)));
     ConfigureResponse { events }.encode_to_vec()
 }

@@ -1,5 +1,5 @@
-//! One session with a runtime, without its socket: bytes in, calls out, answers as
-//! bytes. The plugin registers first; then the runtime calls.
+//! One session with a runtime, without its socket: takes bytes, returns calls, encodes
+//! answers. The plugin registers first; then the runtime calls.
 
 use crate::runtime::nri::ProtocolError;
 use crate::runtime::nri::message::{Kind, Message, MessageReader};
@@ -9,44 +9,44 @@ use crate::runtime::nri::wire::ttrpc::{Request, Response, Status};
 use bytes::Bytes;
 use prost::Message as _;
 
-/// Where the plugin registers.
+/// The runtime's service, at which the plugin registers.
 const RUNTIME_SERVICE: &str = "nri.pkg.api.v1alpha1.Runtime";
-/// What the runtime calls.
+/// The plugin's service, which the runtime calls.
 const PLUGIN_SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
-/// When among the plugins this one is called: they are sorted by this.
+/// The plugin's index; the runtime calls plugins in the order of their indices.
 const INDEX: &str = "10";
-/// The one call that the plugin makes.
+/// Stream of the plugin's only call.
 const REGISTRATION: u32 = 1;
-/// `UNKNOWN` of gRPC's codes, as Go gives it to an error without one.
+/// gRPC code `UNKNOWN`, which Go uses for errors without a code.
 pub const UNKNOWN: i32 = 2;
-/// `UNIMPLEMENTED` of gRPC's codes.
+/// gRPC code `UNIMPLEMENTED`.
 const UNIMPLEMENTED: i32 = 12;
 
-/// What the runtime said.
+/// A message from the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// It has taken the plugin.
+    /// The runtime registered the plugin.
     Registered,
-    /// It has not.
+    /// The runtime refused the plugin.
     Refused(String),
-    /// It asks.
+    /// The runtime calls the plugin.
     Call(Call),
 }
 
-/// What the runtime asks.
+/// A call from the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     stream: u32,
-    /// Name of the method; empty where the service is not known.
+    /// The method's name; empty if the service is unknown.
     pub method: String,
     /// The request.
     pub payload: Vec<u8>,
 }
 
-/// Outcome of a call: the response, or what a person reads.
+/// The answer to a call: the response, or an error text.
 pub type Answer = Result<Vec<u8>, String>;
 
-/// What was read of both connections.
+/// The state of both connections.
 #[derive(Debug, Default)]
 pub struct Session {
     trunk: TrunkReader,
@@ -55,7 +55,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// What the plugin says first.
+    /// Encodes the plugin's registration.
     pub fn registration(driver: &str) -> Vec<u8> {
         let plugin =
             RegisterPluginRequest { plugin_name: driver.to_owned(), plugin_idx: INDEX.to_owned() };
@@ -70,7 +70,7 @@ impl Session {
         frames(RUNTIME, &message.encode())
     }
 
-    /// Takes what was read.
+    /// Parses received bytes.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Vec<Incoming>, ProtocolError> {
         self.trunk.push(bytes);
         let mut incoming = Vec::new();
@@ -88,14 +88,14 @@ impl Session {
                         incoming.push(outcome(&message)?);
                     }
                 }
-                // Nobody listens there, as in NRI's own multiplexer.
+                // Other connections are ignored, as in NRI's own multiplexer.
                 _ => {}
             }
         }
         Ok(incoming)
     }
 
-    /// The answer to a call.
+    /// Encodes the answer to a call.
     pub fn answer(call: &Call, answer: Answer) -> Vec<u8> {
         let error = |code, message| Response {
             status: Some(Status { code, message }),
@@ -112,7 +112,8 @@ impl Session {
     }
 }
 
-/// A call of the runtime's. Data belong to streams, of which NRI has none.
+/// Parses a call of the runtime. Data messages belong to streaming calls, which NRI does
+/// not have.
 fn call(message: &Message) -> Result<Option<Call>, ProtocolError> {
     let stream = message.stream;
     match message.kind {
@@ -127,7 +128,7 @@ fn call(message: &Message) -> Result<Option<Call>, ProtocolError> {
     Ok(Some(Call { stream, method, payload: request.payload }))
 }
 
-/// What became of the registration.
+/// Parses the response to the registration.
 fn outcome(message: &Message) -> Result<Incoming, ProtocolError> {
     let stream = message.stream;
     if message.kind != Kind::Response || stream != REGISTRATION {

@@ -1,5 +1,5 @@
-//! The trunk: two ttrpc connections over one socket, in frames of a connection's
-//! number, a length and as many bytes. Follows NRI's `pkg/net/multiplex/mux.go`.
+//! Multiplexes two ttrpc connections over one socket, in frames of a connection number, a
+//! length and that many bytes. Follows NRI's `pkg/net/multiplex/mux.go`.
 
 use crate::runtime::nri::ProtocolError;
 use crate::runtime::nri::message;
@@ -10,27 +10,27 @@ pub const PLUGIN: u32 = 1;
 /// The connection on which the plugin calls the runtime (`RuntimeServiceConn`).
 pub const RUNTIME: u32 = 2;
 
-/// Number and length, 32 bits each, the first byte first.
+/// Header length: number and length, 32 bits each, big-endian.
 const HEADER: usize = 8;
 /// Longest payload (`maxPayloadSize`).
 const PAYLOAD_MAX: usize = message::HEADER + message::DATA_MAX;
-/// Longest payload that is sent: the runtime takes each frame in one read, into a
-/// buffer of `bufio`'s size.
+/// Longest payload that is sent. The runtime reads each frame at once, into a buffer of
+/// `bufio`'s default size.
 const SENT_MAX: usize = 4096;
 
-/// Takes frames out of what was read.
+/// Splits received bytes into frames.
 #[derive(Debug, Default)]
 pub struct TrunkReader {
     buffer: BytesMut,
 }
 
 impl TrunkReader {
-    /// Takes bytes as they came.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame: its connection and its payload.
+    /// Takes the next complete frame: its connection and its payload.
     pub fn next_frame(&mut self) -> Result<Option<(u32, Bytes)>, ProtocolError> {
         let mut header = &self.buffer[..];
         if header.len() < HEADER {
@@ -49,7 +49,7 @@ impl TrunkReader {
     }
 }
 
-/// A message as frames of a connection.
+/// Encodes a message as frames of a connection.
 pub fn frames(connection: u32, message: &[u8]) -> Vec<u8> {
     let count = message.len().div_ceil(SENT_MAX);
     let mut frames = Vec::with_capacity(message.len() + HEADER * count);
@@ -68,8 +68,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However a stream of frames is cut into reads, what is taken out is what was
-        /// put in.
+        /// However a stream of frames is split into reads, the frames are the same.
         #[test]
         fn frames_survive_any_cuts(
             message in prop::collection::vec(any::<u8>(), 1..9000),

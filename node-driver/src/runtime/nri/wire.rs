@@ -1,5 +1,5 @@
 //! The generated messages, one module per package. Nothing here is written by hand;
-//! `tests/generated.rs` makes it again.
+//! `tests/generated.rs` regenerates it.
 
 #![allow(
     missing_docs,

@@ -7,7 +7,7 @@ fn outcome(alternative: u32, path: PathKind, loss: u64) -> Outcome {
     Outcome { gets, cost: Cost { loss, ..Cost::default() } }
 }
 
-/// What is predicted, and the points.
+/// Outcomes and their points.
 #[test]
 fn all_points_are_used_and_what_the_pod_gets_comes_first() {
     use PathKind::{Node, Pix, Sys};
@@ -19,9 +19,9 @@ fn all_points_are_used_and_what_the_pod_gets_comes_first() {
         (&[outcome(0, Pix, 7), outcome(0, Pix, 7)], &[10, 10]),
         (&[outcome(0, Pix, 9), outcome(0, Pix, 1)], &[0, 10]),
         (&[outcome(0, Pix, 3), outcome(0, Pix, 2), outcome(0, Pix, 1)], &[0, 5, 10]),
-        // The first gives less than the second and costs nothing.
+        // The first is worse for the pod than the second, but costs nothing.
         (&[outcome(0, Sys, 0), outcome(0, Pix, 999)], &[0, 10]),
-        // Spare points lie between the bands, not within.
+        // Spare points are between bands, not within them.
         (
             &[outcome(0, Pix, 1), outcome(0, Pix, 2), outcome(0, Node, 1), outcome(1, Pix, 1)],
             &[10, 9, 4, 0],
@@ -52,7 +52,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Option<Outcome>>> {
     prop::collection::vec(prop::option::weighted(0.9, outcome), 0..40)
 }
 
-/// Different alternatives and paths.
+/// Number of different alternatives and paths.
 fn kinds(outcomes: &[Option<Outcome>]) -> usize {
     let gets = |outcome: &Outcome| Gets { degraded: 0, ..outcome.gets };
     let mut gets: Vec<_> = outcomes.iter().flatten().map(gets).collect();
@@ -62,8 +62,8 @@ fn kinds(outcomes: &[Option<Outcome>]) -> usize {
 }
 
 proptest! {
-    /// The law: strictly better is strictly higher while there are points for it, and
-    /// never lower.
+    /// A strictly better outcome has strictly more points while points are left, and
+    /// never fewer.
     #[test]
     fn what_is_better_is_never_lower(outcomes in outcomes()) {
         let points = rank(&outcomes);
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(rank(&shuffled), expected);
     }
 
-    /// With anything known, somebody has ten; with two different, somebody has none.
+    /// If anything is known, some node has 10; if two outcomes differ, some node has 0.
     #[test]
     fn the_ends_are_used(outcomes in outcomes()) {
         let mut known: Vec<_> = outcomes.iter().flatten().collect();

@@ -1,5 +1,5 @@
-//! What the kernel is asked for, byte by byte where no machine of the tests has the device, and
-//! which interfaces are the claim's.
+//! Requests to the kernel, byte by byte, for devices that no test machine has; and which
+//! interfaces are recognized as the claim's.
 
 use super::*;
 use crate::prepare::host_link::{HostLink, LinkSettings, SegmentSizes};
@@ -89,9 +89,9 @@ fn the_claims_is_told_from_the_hosts_and_the_pods_own() {
     let planned = link(Child::IpoIb, &json!({"interface": {"type": "ipoib"}}));
     for (name, kind, alias, expected) in [
         ("net1", InfoKind::Ipoib, Some(MARK), true),
-        // The kernel renames one whose name the host has already.
+        // The kernel renames an interface whose name the host already has.
         ("dev12", InfoKind::Ipoib, Some(MARK), true),
-        // Of a hook that was killed before it had its name.
+        // From a hook that was killed before it renamed the interface.
         (MARK, InfoKind::Ipoib, None, true),
         ("net1", InfoKind::Ipoib, None, false),
         ("net1", InfoKind::Ipoib, Some("rail 1"), false),

@@ -1,9 +1,9 @@
-//! Leases of running pods: renewed in the pod's namespace for as long as the
-//! driver holds it, given back when the claim is unprepared. While the driver is
-//! away nobody renews.
+//! Keeps the leases of running pods: renews them in the pod's namespace while the driver
+//! holds it, and releases them when the claim is unprepared. While the driver is not
+//! running, nobody renews.
 //!
-//! Whoever takes a lease over asks for the same address again (INIT-REBOOT, RFC
-//! 2131 §3.2): the driver from the hook, or from the driver before it.
+//! Whoever takes a lease over (the driver from the hook, or from an earlier driver)
+//! requests the same address again (INIT-REBOOT, RFC 2131 §3.2).
 
 mod changes;
 mod exchange;
@@ -33,13 +33,13 @@ use std::time::Duration;
 use tokio::time::{interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Longest that giving back may take: a lease ends by itself too, and meanwhile no other
-/// claim has its turn.
+/// Longest time for a release. A lease also ends by itself, and a release delays all
+/// other claims.
 const RELEASE: Duration = Duration::from_millis(500);
-/// Between two beginnings after a failure.
+/// Pause before a new attempt after a failure.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Who renews the leases of each claim, by its UID.
+/// The keepers of all claims, by claim UID.
 #[derive(Debug, Default)]
 pub struct Keepers {
     all: Mutex<BTreeMap<String, Keeper>>,
@@ -57,21 +57,21 @@ struct Keeper {
 pub struct Kept {
     /// Its UID.
     pub uid: String,
-    /// Where its interfaces are.
+    /// The namespace that its interfaces are in.
     pub namespace: Arc<NetNs>,
     /// Its interfaces.
     pub links: Vec<PlannedLink>,
-    /// Which interfaces of the namespace they are.
+    /// The interfaces' indices in that namespace.
     pub indices: Indices,
-    /// What they have.
+    /// Their leases.
     pub leases: Leases,
-    /// Where they are noted.
+    /// The attach record in which they are stored.
     pub record: PathBuf,
 }
 
 impl Keepers {
-    /// Renews a claim's leases from now on. Those that are renewed already stay so:
-    /// another sandbox begins with [`Keepers::release`].
+    /// Renews a claim's leases from now on. Leases that are already being renewed are
+    /// left alone: for another sandbox, call [`Keepers::release`] first.
     pub fn keep(&self, kept: Kept) -> Result<(), AttachError> {
         let is_kept = |keeper: &Keeper| !keeper.thread.is_finished();
         if kept.leases.is_empty() || self.lock().get(&kept.uid).is_some_and(is_kept) {
@@ -86,17 +86,17 @@ impl Keepers {
         Ok(())
     }
 
-    /// Claims whose addresses have become others, once there are any.
+    /// Waits until addresses of claims have changed; returns those claims.
     pub async fn changed(&self) -> BTreeSet<String> {
         self.changes.next().await
     }
 
-    /// Gives a claim's leases back.
+    /// Releases a claim's leases.
     pub fn release(&self, uid: &str) {
         let Some(Keeper { stop, thread }) = self.lock().remove(uid) else { return };
         stop.cancel();
         if thread.join().is_err() {
-            tracing::warn!(uid, "Leases not given back");
+            tracing::warn!(uid, "Leases not released");
         }
     }
 
@@ -135,7 +135,7 @@ impl One<'_> {
         }
     }
 
-    /// Until told to stop.
+    /// Renews until told to stop.
     async fn renew(&mut self, stop: &CancellationToken) -> Result<(), AttachError> {
         let PlannedLink { name, .. } = self.link;
         let gone = || AttachError::Gone { link: name.to_string() };
@@ -160,7 +160,7 @@ impl One<'_> {
         }
     }
 
-    /// The same address for another while, or another one.
+    /// Applies a renewed lease, which may have another address.
     async fn take(&mut self, index: u32, given: &DhcpV4Lease) -> Result<(), AttachError> {
         let lease = Lease::of(given);
         exchange(self.handle, self.link, index, [&self.lease, &lease]).await?;
@@ -172,8 +172,8 @@ impl One<'_> {
         let (was, is) = (before.prefix, self.lease.prefix);
         if was != is {
             let link = self.link.name.as_str();
-            tracing::warn!(link, %was, %is, "The DHCP server gives another address");
-            self.changes.tell(&self.kept.uid);
+            tracing::warn!(link, %was, %is, "DHCP server gave another address");
+            self.changes.add(&self.kept.uid);
         }
         Ok(())
     }
@@ -186,14 +186,14 @@ impl One<'_> {
             Ok::<_, DhcpError>(())
         };
         match timeout(RELEASE, told).await {
-            Ok(Ok(())) => tracing::debug!(link, "Lease given back"),
-            Ok(Err(error)) => tracing::info!(link, %error, "Lease not given back"),
-            Err(_) => tracing::info!(link, "Lease not given back in time"),
+            Ok(Ok(())) => tracing::debug!(link, "Lease released"),
+            Ok(Err(error)) => tracing::info!(link, %error, "Lease not released"),
+            Err(_) => tracing::info!(link, "Lease not released in time"),
         }
     }
 
-    /// Nobody answers a release, and one that waits for its neighbour's hardware
-    /// address (`arp(7)`) is lost with the interface.
+    /// Waits until the release has been sent. It is not answered, and a packet that still
+    /// waits for the next hop's hardware address (`arp(7)`) is lost with the interface.
     async fn sent(&self, index: u32) {
         let mut look = interval(LOOK);
         loop {

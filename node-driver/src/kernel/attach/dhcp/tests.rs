@@ -1,4 +1,4 @@
-//! What becomes of a server's answer.
+//! How a server's answer is used.
 
 use super::*;
 use mozim::DhcpV4ClasslessRoute;

@@ -1,5 +1,5 @@
-//! `bpf(2)`, as far as programs are found and detached. This crate's one place with
-//! unsafe code, as no crate has this system call alone. Structures by
+//! The part of `bpf(2)` that finds and detaches programs. This is the crate's only unsafe
+//! code, because no crate offers this system call alone. Structures follow
 //! `include/uapi/linux/bpf.h`.
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -35,7 +35,7 @@ pub(super) enum TcxHook {
 const PROGRAMS: usize = 64;
 /// `E2BIG`, `EINVAL`, `ENOSYS`: the kernel is older than TCX (6.6), or has no eBPF.
 const NO_TCX: [i32; 3] = [7, 22, 38];
-/// `ENOENT`: it went by itself.
+/// `ENOENT`: it has already been removed.
 const GONE: i32 = 2;
 
 /// `union bpf_attr` of `BPF_PROG_QUERY`.
@@ -55,7 +55,7 @@ struct Query {
     revision: u64,
 }
 
-/// The one of `BPF_PROG_DETACH`.
+/// `union bpf_attr` of `BPF_PROG_DETACH`.
 #[repr(C)]
 #[derive(Default)]
 struct Detach {
@@ -68,7 +68,7 @@ struct Detach {
     expected_revision: u64,
 }
 
-/// The one of `BPF_OBJ_GET_INFO_BY_FD`.
+/// `union bpf_attr` of `BPF_OBJ_GET_INFO_BY_FD`.
 #[repr(C)]
 struct GetInfo {
     bpf_fd: u32,
@@ -76,7 +76,7 @@ struct GetInfo {
     info: u64,
 }
 
-/// `struct bpf_link_info` of an XDP link, and room for what others tell.
+/// `struct bpf_link_info` of an XDP link, with room for other link types.
 #[repr(C)]
 #[derive(Default)]
 struct LinkInfo {
@@ -88,8 +88,8 @@ struct LinkInfo {
     rest: [u32; 15],
 }
 
-/// The one of the commands that take a number or a descriptor, and that of
-/// `BPF_LINK_GET_NEXT_ID`, whose answer is the second.
+/// `union bpf_attr` of commands that take an ID or a descriptor, and of
+/// `BPF_LINK_GET_NEXT_ID`, whose answer is the second field.
 #[repr(C)]
 #[derive(Default)]
 struct Numbers {
@@ -114,9 +114,9 @@ pub(super) fn detach_tcx(index: u32, hook: TcxHook) -> io::Result<()> {
     Ok(())
 }
 
-/// Detaches the links of a kind that hold this program at an interface of this
-/// index, and says how many. A link does not tell its interface's namespace: the
-/// same program at the same index of two is taken for one.
+/// Detaches the links of this type that attach this program to an interface with this
+/// index. Returns their number. A link does not report its interface's namespace, so the
+/// same program at the same index in two namespaces is treated as one.
 pub(super) fn detach_links(kind: u32, program: u32, index: u32) -> io::Result<u32> {
     let mut count = 0;
     let mut last = Numbers::default();
@@ -135,7 +135,8 @@ pub(super) fn detach_links(kind: u32, program: u32, index: u32) -> io::Result<u3
     }
 }
 
-/// Program and link of each, the link 0 where there is none.
+/// Program ID and link ID of each program; the link ID is 0 if it was attached without a
+/// link.
 fn query(index: u32, hook: TcxHook) -> io::Result<Vec<(u32, u32)>> {
     let (mut programs, mut links) = ([0_u32; PROGRAMS], [0_u32; PROGRAMS]);
     let mut query = Query {
@@ -185,7 +186,7 @@ fn info(link: &OwnedFd) -> io::Result<LinkInfo> {
 #[expect(unsafe_code, reason = "the kernel made the descriptor for this process")]
 fn by_id(command: Command, id: u32) -> io::Result<OwnedFd> {
     let fd = call(command, &mut Numbers { first: id, ..Numbers::default() })?;
-    // SAFETY: these commands return a new descriptor, which nobody else has.
+    // SAFETY: these commands return a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -193,12 +194,12 @@ fn number(fd: &OwnedFd) -> u32 {
     fd.as_raw_fd().unsigned_abs()
 }
 
-/// The system call with its `union bpf_attr`.
+/// The system call, with its `union bpf_attr`.
 #[expect(unsafe_code, reason = "no crate has this system call alone")]
 fn call<T>(command: Command, attributes: &mut T) -> io::Result<RawFd> {
-    // SAFETY: `T` is the command's part of the union, of which the kernel takes
-    // and gives no more than the size says; pointers in it are to arrays and
-    // structures of the callers, with the lengths beside them, that outlive the call.
+    // SAFETY: `T` is the command's part of the union; the kernel reads and writes no more
+    // than the given size. Pointers in it refer to arrays and structures of the callers,
+    // with their lengths beside them, and outlive the call.
     let outcome = unsafe {
         libc::syscall(libc::SYS_bpf, command as u32, &raw mut *attributes, size_of::<T>())
     };

@@ -1,4 +1,4 @@
-//! What is due of two interfaces and an RDMA device, wherever they are.
+//! The steps for two interfaces and an RDMA device, wherever they are.
 
 use super::*;
 use crate::prepare::claim::ClaimRef;
@@ -51,7 +51,7 @@ fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
     }
 }
 
-/// `rail0` moves with its RDMA device and is `net0` then, `rail1` gets a child `net1`.
+/// `rail0` moves with its RDMA device and becomes `net0`; `rail1` gets a child `net1`.
 fn plan() -> Plan {
     Plan {
         claim: ClaimRef { namespace: "team".into(), name: "a".into(), uid: "u".into() },
@@ -69,7 +69,7 @@ fn plan() -> Plan {
     }
 }
 
-/// An interface of this name and index; a macvlan where it says on what.
+/// An interface with this name and index; a macvlan if it has a parent.
 fn message(name: &str, index: u32, parent: Option<u32>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -80,13 +80,13 @@ fn message(name: &str, index: u32, parent: Option<u32>) -> LinkMessage {
     message
 }
 
-/// Interfaces by name and index, of which one is a macvlan where it says on what.
+/// Interfaces by name and index; one with a parent is a macvlan.
 fn inside(links: &[(&str, u32, Option<u32>)], rdma: &[&str]) -> Inside {
     let links = links.iter().map(|(name, index, parent)| message(name, *index, *parent));
     Inside { links: links.collect(), rdma: rdma.iter().map(|name| (*name).to_owned()).collect() }
 }
 
-/// The steps as text, or why there are none. `known` is the recorded index of `net0`.
+/// The steps as text, or the error. `known` is the recorded index of `net0`.
 fn told(inside: &Inside, outside: &[(&str, u32)], known: Option<u32>) -> Vec<String> {
     let plan = plan();
     let known = known.map(|index| ("net0".parse().unwrap(), index)).into_iter().collect();

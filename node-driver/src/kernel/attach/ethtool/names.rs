@@ -2,7 +2,8 @@
 //! (`net/ethtool/common.c`); `ethtool` has two for each group of bits that one
 //! ioctl once switched (`off_flag_def` in its `ethtool.c`).
 
-/// `ethtool -K`'s name, `ethtool -k`'s, and the kernel's, in which `*` is any text.
+/// Name for `ethtool -K`, name in `ethtool -k`, and the kernel's name, in which `*`
+/// matches any text.
 const GROUPS: [[&str; 3]; 12] = [
     ["rx", "rx-checksumming", "rx-checksum"],
     ["tx", "tx-checksumming", "tx-checksum-*"],
@@ -18,7 +19,7 @@ const GROUPS: [[&str; 3]; 12] = [
     ["rxhash", "receive-hashing", "rx-hashing"],
 ];
 
-/// Whether a person who says `name` means the kernel's `feature`.
+/// Whether `name`, as `ethtool` users write it, includes the kernel's `feature`.
 pub(super) fn is_meant(name: &str, feature: &str) -> bool {
     let group = GROUPS.iter().find(|[short, long, _]| *short == name || *long == name);
     let pattern = group.map_or(name, |[_, _, pattern]| pattern);

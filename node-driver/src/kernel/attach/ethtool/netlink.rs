@@ -2,7 +2,7 @@
 //! `include/uapi/linux/ethtool_netlink_generated.h`): features and private flags
 //! as lists of bits with names.
 //!
-//! On the calling thread's namespace.
+//! Works in the calling thread's namespace.
 
 use super::{Abilities, Feature};
 use crate::kernel::netlink::{attribute, attributes, exchange, find, nest, open};
@@ -54,7 +54,7 @@ const GENERIC_HEADER: usize = 4;
 /// `EOPNOTSUPP`: the driver has no private flags.
 const NOT_SUPPORTED: i32 = 95;
 
-/// What an interface has.
+/// Reads the features and private flags of an interface.
 pub(super) fn read(link: &str) -> io::Result<Abilities> {
     let ethtool = Ethtool::open()?;
     let features = ethtool.ask(FEATURES_GET, link)?;
@@ -65,7 +65,7 @@ pub(super) fn read(link: &str) -> io::Result<Abilities> {
     Ok(Abilities { features: features_of(&features), private_flags })
 }
 
-/// Sets what is named.
+/// Sets the named features and private flags.
 pub(super) fn write(link: &str, settings: &EthtoolConfig) -> io::Result<()> {
     let EthtoolConfig { features, private_flags } = settings;
     let all = [(FEATURES_SET, WANTED, features), (PRIVFLAGS_SET, PRIVATE_FLAGS, private_flags)];
@@ -74,10 +74,10 @@ pub(super) fn write(link: &str, settings: &EthtoolConfig) -> io::Result<()> {
         return Ok(());
     }
     let ethtool = Ethtool::open()?;
-    all.try_for_each(|(command, kind, bits)| ethtool.tell(command, link, nest_bits(kind, bits)))
+    all.try_for_each(|(command, kind, bits)| ethtool.send(command, link, nest_bits(kind, bits)))
 }
 
-/// A socket, and the family's number.
+/// A socket, and the ID of the `ethtool` family.
 struct Ethtool {
     socket: Socket,
     family: u16,
@@ -102,7 +102,7 @@ impl Ethtool {
         Ok(answer.get(GENERIC_HEADER..).unwrap_or_default().to_vec())
     }
 
-    fn tell(&self, command: u8, link: &str, bits: Vec<u8>) -> io::Result<()> {
+    fn send(&self, command: u8, link: &str, bits: Vec<u8>) -> io::Result<()> {
         let payload = generic(command, &[header(link, OMIT_REPLY), bits]);
         exchange(&self.socket, self.family, NLM_F_ACK, &payload).map(drop)
     }
@@ -120,7 +120,7 @@ fn header(link: &str, flags: u32) -> Vec<u8> {
     nest(MESSAGE_HEADER, &[name, attribute(FLAGS, &flags.to_ne_bytes())])
 }
 
-/// Bits by name; those that are not named stay.
+/// A bit set by name; bits that are not named keep their value.
 fn nest_bits(kind: u16, bits: &BTreeMap<String, bool>) -> Vec<u8> {
     let bit = |(name, on): (&String, &bool)| {
         let mut parts = vec![attribute(BIT_NAME, format!("{name}\0").as_bytes())];
@@ -131,7 +131,7 @@ fn nest_bits(kind: u16, bits: &BTreeMap<String, bool>) -> Vec<u8> {
     nest(kind, &[nest(BITS, &bits)])
 }
 
-/// The bits of a set that are listed, by name.
+/// The listed bits of a bit set, by name.
 fn bits(set: &[u8]) -> BTreeMap<String, bool> {
     let is_list = find(set, NO_MASK).is_some();
     let bit = |(_, bit)| {
@@ -143,8 +143,8 @@ fn bits(set: &[u8]) -> BTreeMap<String, bool> {
     all.filter(|(kind, _)| *kind == BIT).filter_map(bit).collect()
 }
 
-/// The kernel lists all its features with those of the hardware's that can be
-/// changed, of the others those that are set.
+/// The kernel lists all features in the hardware bit set, with a value for whether they
+/// can be changed; the other bit sets list only the bits that are set.
 fn features_of(answer: &[u8]) -> BTreeMap<String, Feature> {
     let set = |kind| find(answer, kind).map(bits).unwrap_or_default();
     let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE].map(set);

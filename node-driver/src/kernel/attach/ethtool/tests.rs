@@ -1,4 +1,4 @@
-//! What is asked for against what an interface has.
+//! Requested features compared with those of an interface.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is set of a virtual function, byte by byte, and what is restored.
+//! Settings of a virtual function, byte by byte, and what is restored.
 
 use super::*;
 use netlink_packet_core::Emitable;
@@ -17,7 +17,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     [&length.to_ne_bytes()[..], &kind.to_ne_bytes()[..], value].concat()
 }
 
-/// What a port has whose driver tells everything.
+/// Current settings, from a driver that reports all of them.
 fn now() -> VirtualFunctionConfig {
     config(json!({
         "vlan": 0, "vlanQos": 0, "trust": false, "spoofCheck": true, "minTxRate": 0,
@@ -25,9 +25,9 @@ fn now() -> VirtualFunctionConfig {
     }))
 }
 
-/// `IFLA_VF_VLAN` is 2, `SPOOFCHK` 4, `LINK_STATE` 5, `RATE` 6, `TRUST` 9, each with the number
-/// of the function before its values (`include/uapi/linux/if_link.h`), in `IFLA_VF_INFO` (1) of
-/// `IFLA_VFINFO_LIST` (22).
+/// `IFLA_VF_VLAN` is 2, `SPOOFCHK` 4, `LINK_STATE` 5, `RATE` 6, `TRUST` 9. Each has the
+/// function's number before its values (`include/uapi/linux/if_link.h`), in
+/// `IFLA_VF_INFO` (1) of `IFLA_VFINFO_LIST` (22).
 #[test]
 fn each_setting_is_a_message_as_the_kernel_reads_it() {
     for (asked, field, kind, values) in [
@@ -62,7 +62,7 @@ fn what_is_so_is_not_set() {
     assert_eq!(changes(5, now(), VirtualFunctionConfig::default()).len(), 5);
 }
 
-/// From every state that the claim's settings can have left, also in part.
+/// From every state that the claim's settings can have left, including partial ones.
 #[test]
 fn afterwards_it_has_what_it_had_and_nothing_else_is_touched() {
     let asked = config(json!({"vlan": 7, "vlanQos": 3, "trust": true, "maxTxRate": 500}));
@@ -78,7 +78,7 @@ fn afterwards_it_has_what_it_had_and_nothing_else_is_touched() {
     let whole = VirtualFunctionConfig { trust: Some(true), max_tx_rate: Some(500), ..half };
     let all = ["virtualFunction.vlan", "virtualFunction.trust", "virtualFunction.maxTxRate"];
     assert_eq!(fields(whole), all);
-    // Somebody else's.
+    // A setting that the claim did not request.
     let other = VirtualFunctionConfig { spoof_check: Some(false), ..now() };
     assert!(fields(other).is_empty());
 }

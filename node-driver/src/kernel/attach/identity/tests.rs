@@ -1,10 +1,10 @@
-//! One interface, and others that have its name, its index or its kind.
+//! An interface, and others that share its name, index or kind.
 
 use super::*;
 use cluster_model::network_config::{LinkName, NetworkConfig};
 use netlink_packet_route::link::{InfoKind, LinkInfo};
 
-/// An interface of this index and name, with a device behind it or a pair's end.
+/// An interface with this index and name, with a device or as an end of a pair.
 fn link(index: u32, name: &str, parent: Option<&str>) -> LinkMessage {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -28,7 +28,7 @@ fn host(of: &LinkMessage) -> HostLink {
     .unwrap()
 }
 
-/// The interface of these that the claim has, which the pod had as `net1` at first.
+/// The index of the claim's interface among these. Its first name in the pod was `net1`.
 fn claims(links: &[LinkMessage], host: HostLink, index: Option<u32>) -> Option<u32> {
     let name: LinkName = "net1".parse().unwrap();
     let indices = index.map(|index| (name.clone(), index)).into_iter().collect();

@@ -1,5 +1,5 @@
-//! Claims of many nodes take addresses of one pool, in any order of their steps, while nodes die
-//! and claims go.
+//! Claims on many nodes reserve addresses of one pool, with their steps in any order,
+//! while nodes die and claims are deleted.
 
 use super::*;
 use cluster_model::nic_pool::{NicAddressClaim, NicPoolSpec, address_name};
@@ -51,7 +51,7 @@ fn the_pool_is_listed_only_where_choices_were_taken() {
     assert_eq!(choice.step(), Step::Full);
 }
 
-/// What the API server keeps: it creates an object once.
+/// The API server's state: an object can be created only once.
 #[derive(Default)]
 struct Server {
     objects: BTreeMap<String, (usize, IpAddr)>,
@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-/// A claim, its node and how far its driver is.
+/// A claim, its node, and its driver's progress.
 struct Pod<'a> {
     node: usize,
     choice: Option<Choice<'a>>,
@@ -112,8 +112,8 @@ fn check_no_address_twice(server: &Server, pods: &[Pod<'_>]) -> Result<(), TestC
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// 1,000 pods on 200 nodes, of which 100 die: their pods go, some of them while an address
-    /// is being taken, and come again elsewhere as other claims.
+    /// 1,000 pods on 200 nodes, of which 100 die. Their pods are deleted, some while
+    /// reserving an address, and return elsewhere with other claims.
     #[test]
     fn a_thousand_pods_and_a_hundred_node_deaths_give_no_address_twice(
         order in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 12_000),
@@ -121,7 +121,7 @@ proptest! {
     ) {
         const PODS: usize = 1000;
         const NODES: usize = 200;
-        // Tight: 1,022 addresses for 1,000 pods.
+        // A tight pool: 1,022 addresses for 1,000 pods.
         let family = addresses(if tight { "10.0.0.0/22" } else { "10.0.0.0/16" });
         let mut server = Server::default();
         let mut pods: Vec<Pod<'_>> =
@@ -140,7 +140,7 @@ proptest! {
                 check_no_address_twice(&server, &pods)?;
             }
             if *kind == 0 {
-                // The controller deletes an address whose claim is gone.
+                // The controller deletes addresses whose claims are gone.
                 let gone = server.objects.iter().find(|(_, (claim, _))| pods[*claim].is_gone);
                 if let Some(name) = gone.map(|(name, _)| name.clone()) {
                     server.objects.remove(&name);
@@ -151,7 +151,8 @@ proptest! {
             }
         }
         prop_assert_eq!(alive.len(), 100);
-        // When the addresses of all that went are free, each that is left gets one.
+        // After the addresses of deleted claims are freed, every remaining claim gets
+        // one.
         server.objects.retain(|_, (claim, _)| !pods[*claim].is_gone);
         for (claim, pod) in pods.iter_mut().enumerate().filter(|(_, pod)| !pod.is_gone) {
             if pod.has.is_none() {

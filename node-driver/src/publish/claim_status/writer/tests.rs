@@ -1,4 +1,4 @@
-//! What is written of several, and what is not written again.
+//! What is written after several updates, and what is not written again.
 
 use super::*;
 use crate::prepare::plan::PlannedDevice;
@@ -32,7 +32,7 @@ fn plan(device: &str) -> Plan {
     }
 }
 
-/// A server that keeps what is written.
+/// A server that records writes.
 fn server() -> (Client, Arc<Mutex<Vec<Value>>>) {
     let written = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&written);
@@ -67,7 +67,7 @@ fn what_is_said_already_is_not_said_again() {
     let said = claim(&entry("10.0.0.1/24", "True", then));
     for (address, ready, is_expected, time) in [
         ("10.0.0.1/24", "True", true, then),
-        // Another address, and the condition has held since then.
+        // The address differs, and the condition is unchanged since then.
         ("10.0.0.2/24", "True", false, then),
         ("10.0.0.1/24", "False", false, now),
     ] {

@@ -17,7 +17,7 @@ fn replied(connection: u32, stream: u32, response: &Response) -> Vec<u8> {
     frames(connection, &Message { stream, kind: Kind::Response, flags: 0, data }.encode())
 }
 
-/// Takes a plugin's bytes apart as the runtime would.
+/// Parses a plugin's bytes as the runtime would.
 fn response(bytes: &[u8]) -> (u32, Response) {
     let mut trunk = TrunkReader::default();
     trunk.push(bytes);
@@ -64,7 +64,7 @@ fn calls_are_answered_on_their_streams() {
     let mut session = Session::default();
     let mut bytes = sent(3, PLUGIN_SERVICE, b"pod");
     bytes.extend(sent(5, "nri.pkg.api.v2.Plugin", b""));
-    // In two reads, cut within a header.
+    // In two reads, split within a header.
     let mut incoming = session.receive(&bytes[..5]).unwrap();
     incoming.extend(session.receive(&bytes[5..]).unwrap());
     let [Incoming::Call(known), Incoming::Call(other)] = &incoming[..] else {

@@ -1,12 +1,12 @@
-//! Which claims have other addresses than their statuses say: told by the threads that
-//! renew leases, asked for by who writes statuses.
+//! Claims whose addresses differ from their statuses: reported by the threads that renew
+//! leases, fetched by the task that writes statuses.
 
 use std::collections::BTreeSet;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Claims by UID, until somebody asks.
+/// UIDs of the claims, until they are fetched.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     uids: Mutex<BTreeSet<String>>,
@@ -15,12 +15,12 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Adds one.
-    pub(super) fn tell(&self, uid: &str) {
+    pub(super) fn add(&self, uid: &str) {
         self.lock().insert(uid.to_owned());
         self.wake.notify_one();
     }
 
-    /// All of them, once there are any.
+    /// Waits until there are any, and takes all of them.
     pub(super) async fn next(&self) -> BTreeSet<String> {
         loop {
             let uids = mem::take(&mut *self.lock());
@@ -46,7 +46,7 @@ mod tests {
         let changes = Changes::default();
         assert_eq!(changes.next().now_or_never(), None);
         for uid in ["b", "a", "b"] {
-            changes.tell(uid);
+            changes.add(uid);
         }
         let both = ["a", "b"].map(str::to_owned).into();
         assert_eq!(changes.next().now_or_never(), Some(both));

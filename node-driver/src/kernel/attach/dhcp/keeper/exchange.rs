@@ -1,4 +1,4 @@
-//! One lease in the place of another, on an interface that is in use.
+//! Replaces one lease by another on an interface that is in use.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::{Lease, routes_for, set};
@@ -6,15 +6,15 @@ use crate::kernel::attach::link::{add_address, del_address, del_route};
 use crate::prepare::plan::PlannedLink;
 use rtnetlink::Handle;
 
-/// The length of a network of one address.
+/// Prefix length of a network with a single address.
 const ALONE: u8 = 32;
 
-/// Sets what the second lease gives, and takes away what the first alone gave.
+/// Applies the new lease, and removes what only the old one gave.
 ///
-/// The interface is never without an address: its routes and neighbours would go with
-/// the last one. And an address in the network of another is secondary to it and goes
-/// with it (`promote_secondaries`), so that the new one is in a network of its own until
-/// the old one is away.
+/// The interface always keeps an address, because its routes and neighbours are removed
+/// with the last one. An address in the network of another is secondary and is removed
+/// with it (`promote_secondaries`), so the new address is in a network of its own until
+/// the old one is gone.
 pub(super) async fn exchange(
     handle: &Handle,
     link: &PlannedLink,

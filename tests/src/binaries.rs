@@ -11,9 +11,13 @@ use anyhow::Context;
 
 /// The one place that names versions, `go.mod`.
 const GO_MOD: &str = include_str!("../kubernetes/go.mod");
-/// The same for the oldest Kubernetes that is supported.
-const OLDEST_GO_MOD: &str = include_str!("../kubernetes/oldest/go.mod");
-/// `oldest` where the control plane is of that version.
+/// The same for the older versions of Kubernetes that are supported.
+const OLDER_GO_MODS: [(&str, &str); 3] = [
+    ("1.34", include_str!("../kubernetes/1.34/go.mod")),
+    ("1.35", include_str!("../kubernetes/1.35/go.mod")),
+    ("1.36", include_str!("../kubernetes/1.36/go.mod")),
+];
+/// One of these where the control plane is of that version.
 const CHOICE: &str = "DRANET_KUBERNETES";
 /// The same for the container runtime.
 const NODE_GO_MOD: &str = include_str!("../node/go.mod");
@@ -21,12 +25,19 @@ const NODE_GO_MOD: &str = include_str!("../node/go.mod");
 /// The control plane's version here, `v1.37.1`.
 pub fn kubernetes_version() -> anyhow::Result<&'static str> {
     let choice = env::var_os(CHOICE).unwrap_or_default();
-    let go_mod = match choice.to_str() {
-        Some("") => GO_MOD,
-        Some("oldest") => OLDEST_GO_MOD,
-        _ => anyhow::bail!("`{CHOICE}={}`: allowed is `oldest`", choice.display()),
-    };
-    version_in(go_mod, "k8s.io/kubernetes")
+    version_in(go_mod_of(&choice.to_string_lossy())?, "k8s.io/kubernetes")
+}
+
+/// The `go.mod` of a version, as `1.34`; of the newest without one.
+fn go_mod_of(version: &str) -> anyhow::Result<&'static str> {
+    if version.is_empty() {
+        return Ok(GO_MOD);
+    }
+    let older = OLDER_GO_MODS.into_iter().find(|(name, _)| *name == version);
+    older.map(|(_, go_mod)| go_mod).with_context(|| {
+        let names = OLDER_GO_MODS.map(|(name, _)| name).join(", ");
+        format!("`{CHOICE}={version}`: allowed are {names}")
+    })
 }
 
 /// A binary of the control plane, by its name: `kube-apiserver`, `etcd`.
@@ -38,7 +49,7 @@ pub fn kubernetes(name: &str) -> anyhow::Result<PathBuf> {
         }
         _ => format!("kubernetes/{}", kubernetes_version()?),
     };
-    let remedy = "`tests/kubernetes/build` builds it, or with `--oldest`";
+    let remedy = "`tests/kubernetes/build` builds it, or with `--version`";
     existing(cache()?.join(directory).join(name), remedy)
 }
 
@@ -115,7 +126,11 @@ fn existing(path: PathBuf, remedy: &str) -> anyhow::Result<PathBuf> {
 fn version_in(go_mod: &'static str, module: &str) -> anyhow::Result<&'static str> {
     go_mod
         .lines()
-        .filter_map(|line| line.trim().split_once(' '))
+        .filter_map(|line| {
+            // In a block, or by itself.
+            let line = line.trim();
+            line.strip_prefix("require ").unwrap_or(line).split_once(' ')
+        })
         .find_map(|(name, rest)| (name == module).then(|| rest.split(' ').next()).flatten())
         .with_context(|| format!("no version of `{module}` in its `go.mod`"))
 }
@@ -130,6 +145,20 @@ mod tests {
         assert_eq!(version_in(go_mod, "k8s.io/kubernetes").unwrap(), "v1.2.3");
         assert_eq!(version_in(go_mod, "k8s.io/api").unwrap(), "v0.2.3");
         assert!(version_in(go_mod, "k8s.io").is_err());
+        assert_eq!(
+            version_in("require k8s.io/kubernetes v1.2.3", "k8s.io/kubernetes").unwrap(),
+            "v1.2.3"
+        );
+    }
+
+    #[test]
+    fn each_older_kubernetes_is_of_the_version_that_names_it() {
+        for (name, go_mod) in OLDER_GO_MODS {
+            let version = version_in(go_mod, "k8s.io/kubernetes").unwrap();
+            assert!(version.starts_with(&format!("v{name}.")), "{name} is {version}");
+        }
+        let error = go_mod_of("1.33").unwrap_err().to_string();
+        assert_eq!(error, "`DRANET_KUBERNETES=1.33`: allowed are 1.34, 1.35, 1.36");
     }
 
     #[test]

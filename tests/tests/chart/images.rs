@@ -47,6 +47,7 @@ async fn without_the_arm64_target_the_build_says_so(_: Arc<ControlPlane>) -> any
     let build = async |flags: &[&str]| {
         Command::new(binaries::in_tests("../deploy/images"))
             .env("PATH", &path)
+            .env_remove("RUSTC")
             .env("CARGO_TARGET_DIR", folder.path().join("target"))
             .args(flags)
             .arg(&to)

@@ -1,11 +1,9 @@
-// The oldest Kubernetes that is supported, built from its own modules.
-module dranet.io/tests/kubernetes/oldest
+// Kubernetes 1.34, built from its own modules.
+module dranet.io/tests/kubernetes/1.34
 
 go 1.26.0
 
-require (
-	k8s.io/kubernetes v1.34.4
-)
+require k8s.io/kubernetes v1.34.4
 
 require (
 	cel.dev/expr v0.24.0 // indirect

@@ -4,6 +4,7 @@
 use crate::denial::Denial;
 use crate::fabric::{self, JoinedGroup};
 use crate::intent::{self, GpuResources, Intent, nic_config};
+use crate::nic_pool;
 use crate::pin;
 use crate::plan::{Plan, Policy, QuotaEscape, plan};
 use crate::pod_check;
@@ -161,6 +162,7 @@ impl Pending {
         // An earlier decision stays, even if its template is not in the view yet.
         let kept = template.and_then(|template| pin::kept(&plan, &template));
         let plan = kept.unwrap_or_else(|| pin::choose(plan, &placement, view, created));
+        warnings.extend(nic_pool::warning(&intent, &namespace, view));
         warnings.extend(intent::memlock(&typed, &intent));
         warnings.extend(pod_check::other_scheduler(&typed, policy.scheduler_name.as_deref()));
         if plan.machines.is_empty() {

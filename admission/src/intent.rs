@@ -201,7 +201,7 @@ fn shares(
         return Err(Denial::new(
             annotation::GPUS,
             asked.to_string(),
-            format!("the limits {resource} of the containers need {total}"),
+            format!("the limits of the containers ask for {total} of {resource}"),
         )
         .allowed(format!("\"{total}\", or no such annotation")));
     }
@@ -212,8 +212,8 @@ fn shares(
                 annotation::CONTAINERS,
                 named.join(","),
                 format!(
-                    "container `{}` has a limit {resource}, which the claim replaces, and is not \
-                     named",
+                    "container `{}` has a limit on {resource}, which the claim replaces, and is \
+                     not in the list",
                     left_out.container
                 ),
             ));

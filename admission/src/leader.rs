@@ -1,6 +1,8 @@
 //! What one replica does for all: certificates, the collection of unused templates,
-//! events on pods that wait for a cell, and the memory of machines. Each is a decision over what is seen, and then one write that
-//! carries the version of what it was decided from.
+//! events on pods that wait for a cell, and the memory of machines. Each is a decision over what
+//! is seen, and then one write that carries the version of what it was decided from. It is made
+//! when what it is decided from changes, and when the decision says that time alone makes
+//! something due.
 
 mod certificates;
 mod lifecycle;
@@ -59,6 +61,14 @@ impl Leader {
             tokio::join!(self.keep_templates(), self.remember_machines());
         };
         tokio::join!(self.keep_certificates(), from_view);
+    }
+}
+
+/// Returns after a time; never where there is none.
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -64,9 +64,9 @@ pub(crate) fn nothing(
             count(nodes.len(), "node")
         ),
         _ => format!(
-            "no node that the pod can run on has a graph, GPUs of driver {driver} in class `{}` \
-             and RDMA NICs of driver {} in class `{}` together: of {} with a graph {with_gpus} \
-             have such GPUs and {with_nics} such NICs{}",
+            "no node that the pod can run on has all of a NodeTopology, GPUs of driver {driver} in \
+             class `{}` and RDMA NICs of driver {} in class `{}`: of {} with a NodeTopology, \
+             {with_gpus} with such GPUs and {with_nics} with such NICs{}",
             selection.gpu_class.name,
             names::DRIVER,
             selection.nic_class.name,

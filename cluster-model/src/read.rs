@@ -46,6 +46,7 @@ pub async fn each(
 pub async fn one(client: &Client, path: &str) -> kube::Result<Option<Box<RawValue>>> {
     match client.request(get(path)?).await {
         Ok(object) => Ok(Some(object)),
+        // A kind that is not installed is answered without a reason.
         Err(Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }

@@ -3,14 +3,15 @@
 //! A reader gets the view as it is and keeps it for as long as it decides: nothing changes
 //! under it. A change is made in place where no reader has the view; otherwise it waits for
 //! readers to finish, and after [`WAIT_MAX`] it is made in a copy. Most of a view is shared
-//! by pointers, so a copy costs little.
+//! by pointers, but its tables are not: a copy of a large cluster takes milliseconds, on the
+//! thread of the watch.
 
-use crate::view::ClusterView;
-use std::collections::BTreeMap;
+use crate::view::{ClusterView, Revision};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// How long changes wait for readers before the view is copied.
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -25,23 +26,18 @@ pub struct SharedView(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// What readers get. It is locked for copying or replacing the pointer, and for changes
-    /// in place, of some microseconds each.
+    /// What readers get. It is locked for copying or replacing the pointer, and for one change
+    /// in place, of some microseconds.
     current: Mutex<Arc<ClusterView>>,
-    waiting: Mutex<Waiting>,
+    /// Changes that are not in the view yet, in their order, and since when each waits.
+    waiting: Mutex<VecDeque<(Instant, Change)>>,
     /// Who makes changes. Nobody waits for it: whoever has it makes those of others too.
     writer: Mutex<()>,
     delayed: Notify,
+    /// Of the view that readers get.
+    revision: watch::Sender<Revision>,
     /// When the API server last sent something of each kind.
     heard: Mutex<BTreeMap<String, Instant>>,
-}
-
-/// Changes that are not in the view yet, in their order.
-#[derive(Default)]
-struct Waiting {
-    changes: Vec<Change>,
-    /// Since when the first of them waits.
-    since: Option<Instant>,
 }
 
 impl std::fmt::Debug for SharedView {
@@ -52,7 +48,9 @@ impl std::fmt::Debug for SharedView {
 
 impl From<ClusterView> for SharedView {
     fn from(view: ClusterView) -> Self {
-        Self(Arc::new(Shared { current: Mutex::new(Arc::new(view)), ..Shared::default() }))
+        let revision = watch::Sender::new(view.revision());
+        let current = Mutex::new(Arc::new(view));
+        Self(Arc::new(Shared { current, revision, ..Shared::default() }))
     }
 }
 
@@ -60,6 +58,18 @@ impl SharedView {
     /// The view as it is now.
     pub fn read(&self) -> Arc<ClusterView> {
         Arc::clone(&lock(&self.0.current))
+    }
+
+    /// Returns when a part of the view is another than at a revision: that of the view which was
+    /// decided from. Readers get the change then.
+    pub async fn changed_since<T: PartialEq>(
+        &self,
+        seen: Revision,
+        part: impl Fn(Revision) -> T + Send,
+    ) {
+        let mut revisions = self.0.revision.subscribe();
+        // It ends by an error when nobody can change the view any more, which this one can.
+        revisions.wait_for(|now| part(*now) != part(seen)).await.ok();
     }
 
     /// How long ago the API server last sent something of each kind: an object of the
@@ -82,11 +92,7 @@ impl SharedView {
 
     /// Makes a change, now or as soon as it can.
     pub(crate) fn change(&self, change: impl FnOnce(&mut ClusterView) + Send + 'static) {
-        {
-            let mut waiting = lock(&self.0.waiting);
-            waiting.changes.push(Box::new(change));
-            waiting.since.get_or_insert_with(Instant::now);
-        }
+        lock(&self.0.waiting).push_back((Instant::now(), Box::new(change)));
         self.settle(WAIT_MAX);
     }
 
@@ -100,7 +106,7 @@ impl SharedView {
     pub(crate) async fn keep_settled(&self) {
         loop {
             self.0.delayed.notified().await;
-            while !lock(&self.0.waiting).changes.is_empty() {
+            while !lock(&self.0.waiting).is_empty() {
                 tokio::time::sleep(LOOK).await;
                 self.settle(WAIT_MAX);
             }
@@ -122,7 +128,7 @@ impl SharedView {
                 }
             }
             // One that came while this was the writer.
-            if lock(&self.0.waiting).changes.is_empty() {
+            if lock(&self.0.waiting).is_empty() {
                 return;
             }
         }
@@ -130,29 +136,39 @@ impl SharedView {
 
     /// Returns false if changes must wait for readers.
     fn settle_once(&self, wait_max: Duration) -> bool {
-        let mut current = lock(&self.0.current);
-        if let Some(view) = Arc::get_mut(&mut current) {
-            self.take_waiting().into_iter().for_each(|change| change(view));
-            return true;
+        let is_done = self.change_in_place() || self.change_copy(wait_max);
+        let revision = self.read().revision();
+        self.0.revision.send_if_modified(|told| mem::replace(told, revision) != revision);
+        is_done
+    }
+
+    /// Makes changes as long as no reader has the view, and returns whether none is left. The
+    /// lock is free between two of them: a reader waits for one change at most.
+    fn change_in_place(&self) -> bool {
+        loop {
+            let mut current = lock(&self.0.current);
+            let Some(view) = Arc::get_mut(&mut current) else { return false };
+            let Some((_, change)) = lock(&self.0.waiting).pop_front() else { return true };
+            change(view);
         }
-        let since = lock(&self.0.waiting).since;
-        if since.is_some_and(|since| since.elapsed() < wait_max) {
+    }
+
+    /// Makes the changes in a copy of the view if the first of them has waited for `wait_max`.
+    fn change_copy(&self, wait_max: Duration) -> bool {
+        let Some(since) = lock(&self.0.waiting).front().map(|(since, _)| *since) else {
+            return true;
+        };
+        if since.elapsed() < wait_max {
             return false;
         }
-        let read = Arc::clone(&current);
-        drop(current);
+        let read = self.read();
         let mut copy = ClusterView::clone(&read);
-        self.take_waiting().into_iter().for_each(|change| change(&mut copy));
+        let waiting = mem::take(&mut *lock(&self.0.waiting));
+        waiting.into_iter().for_each(|(_, change)| change(&mut copy));
         let old = mem::replace(&mut *lock(&self.0.current), Arc::new(copy));
         // Outside the lock: the last reader to go frees the old view.
         drop((old, read));
         true
-    }
-
-    fn take_waiting(&self) -> Vec<Change> {
-        let mut waiting = lock(&self.0.waiting);
-        waiting.since = None;
-        mem::take(&mut waiting.changes)
     }
 }
 
@@ -165,6 +181,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use dra_allocator::{MinorVersion, Settings};
+    use futures::FutureExt;
 
     fn set(shared: &SharedView, minor: u8) {
         let settings = Settings::defaults_of(MinorVersion::new(minor).unwrap());
@@ -191,6 +208,22 @@ mod tests {
         drop(read);
         set(&shared, 37);
         assert_eq!(shared.read().epoch(), before + 2);
+    }
+
+    #[tokio::test]
+    async fn a_change_is_told_when_readers_get_it() {
+        let shared = SharedView::default();
+        let seen = shared.read().revision();
+        let changed = || shared.changed_since(seen, |it| it.epoch).now_or_never().is_some();
+        assert!(!changed());
+        let read = shared.read();
+        set(&shared, 36);
+        assert!(!changed(), "it waits for the reader");
+        drop(read);
+        shared.settle_now();
+        assert!(changed());
+        assert_ne!(shared.read().revision(), seen);
+        assert!(shared.changed_since(seen, |it| it.claims).now_or_never().is_none());
     }
 
     #[tokio::test]

@@ -8,11 +8,13 @@ mod claims;
 mod devices;
 mod graphs;
 mod known_machines;
+mod nic_pools;
 mod pod_groups;
 mod quotas;
 mod versions;
 
 pub use claims::KnownClaim;
+pub use nic_pools::{KnownPool, NicPools};
 pub use pod_groups::PodGroups;
 pub use quotas::Quotas;
 pub use versions::NodeVersion;
@@ -77,6 +79,8 @@ pub trait Index<K> {
     fn apply(&mut self, object: K) -> Result<(), ViewError>;
     /// Removes the object with this key.
     fn delete(&mut self, key: &ObjectKey);
+    /// Every object that there is has been taken in.
+    fn listed(&mut self) {}
 }
 
 /// Namespace and name.
@@ -112,6 +116,19 @@ impl fmt::Display for ObjectKey {
     }
 }
 
+/// Numbers that change with what a view holds, and never come again: whoever decided from a
+/// part of it knows by them whether to decide anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revision {
+    /// Changes with everything that a plan is made from: slices, classes, graphs, nodes, the
+    /// version. Claims do not count.
+    pub epoch: u64,
+    /// Changes with the claims.
+    pub claims: u64,
+    /// Changes with the templates of claims.
+    pub templates: u64,
+}
+
 /// The indexed cluster. What is large is held by pointers, so that a copy is cheap.
 #[derive(Clone, Debug)]
 pub struct ClusterView {
@@ -121,6 +138,7 @@ pub struct ClusterView {
     claims: Claims,
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
+    nic_pools: NicPools,
     pod_groups: PodGroups,
     remembered: BTreeMap<String, Arc<Remembered>>,
     /// Extended resource by class, where the class stands for one.
@@ -129,7 +147,7 @@ pub struct ClusterView {
     plugins: BTreeMap<String, Vec<String>>,
     /// Graphs of nodes that publish none.
     stand_ins: StandIns,
-    epoch: u64,
+    revision: Revision,
     versions: Versions,
 }
 
@@ -143,12 +161,13 @@ impl Default for ClusterView {
             claims: Claims::default(),
             templates: BTreeMap::new(),
             quotas: Quotas::default(),
+            nic_pools: NicPools::default(),
             pod_groups: PodGroups::default(),
             remembered: BTreeMap::new(),
             extended: BTreeMap::new(),
             plugins: BTreeMap::new(),
             stand_ins: StandIns::default(),
-            epoch: 0,
+            revision: Revision::default(),
             versions: Versions::default(),
         }
     }
@@ -168,16 +187,20 @@ impl ClusterView {
     /// Says which version and gates the scheduler has.
     pub fn set_settings(&mut self, settings: Settings) {
         if self.settings != settings {
-            self.epoch += 1;
+            self.revision.epoch += 1;
             self.versions.everything_changed();
         }
         self.settings = settings;
     }
 
-    /// A number that changes with everything that a plan is made from: slices,
-    /// classes, graphs, nodes, the version. Claims do not count.
+    /// Numbers that change with what is in it.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// A number that changes with everything that a plan is made from.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.revision.epoch
     }
 
     /// Numbers that change with everything that an answer about a node is made from.
@@ -285,11 +308,13 @@ impl ClusterView {
 impl Index<ResourceClaimTemplate> for ClusterView {
     fn apply(&mut self, mut object: ResourceClaimTemplate) -> Result<(), ViewError> {
         object.metadata.managed_fields = None;
+        self.revision.templates += 1;
         self.templates.insert(ObjectKey::of(&object.metadata), Arc::new(object));
         Ok(())
     }
 
     fn delete(&mut self, key: &ObjectKey) {
+        self.revision.templates += 1;
         self.templates.remove(key);
     }
 }

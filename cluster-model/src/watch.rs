@@ -139,6 +139,7 @@ where
     }
 
     fn listed(&mut self) {
+        self.change(|view| Index::<K>::listed(view));
         self.settle_now();
     }
 
@@ -280,9 +281,27 @@ fn read_ahead<T: Send + 'static>(
 struct Feed<S> {
     sink: S,
     /// The objects of this watch that are in the sink, except those that only `named` has.
-    known: BTreeSet<ObjectKey>,
+    known: BTreeSet<WrittenKey>,
     /// Those that the list in progress has named. No key of a first list is held twice.
-    named: BTreeSet<ObjectKey>,
+    named: BTreeSet<WrittenKey>,
+}
+
+/// Namespace and name in one text: a watch of all pods has a hundred thousand.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WrittenKey(Box<str>);
+
+impl From<&ObjectKey> for WrittenKey {
+    fn from(key: &ObjectKey) -> Self {
+        Self(format!("{}/{}", key.namespace, key.name).into_boxed_str())
+    }
+}
+
+impl From<&WrittenKey> for ObjectKey {
+    fn from(WrittenKey(text): &WrittenKey) -> Self {
+        // No name has a slash.
+        let (namespace, name) = text.split_once('/').unwrap_or(("", text));
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
 }
 
 impl<S> Feed<S> {
@@ -299,24 +318,24 @@ impl<S> Feed<S> {
             // The objects of an interrupted list are in the sink.
             Event::Init => self.known.append(&mut self.named),
             Event::InitApply(object) => {
-                self.named.insert(ObjectKey::of(object.meta()));
+                self.named.insert((&ObjectKey::of(object.meta())).into());
                 self.sink.apply(object);
             }
             Event::InitDone => {
                 for gone in self.known.difference(&self.named) {
-                    self.sink.delete(gone);
+                    self.sink.delete(&gone.into());
                 }
                 self.known = std::mem::take(&mut self.named);
                 self.sink.listed();
             }
             Event::Apply(object) => {
-                self.known.insert(ObjectKey::of(object.meta()));
+                self.known.insert((&ObjectKey::of(object.meta())).into());
                 self.sink.apply(object);
             }
             Event::Delete(object) => {
                 let key = ObjectKey::of(object.meta());
                 self.sink.delete(&key);
-                self.known.remove(&key);
+                self.known.remove(&WrittenKey::from(&key));
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What the leading replica does: it labels nodes with their fabrics, places groups of pods on
-//! them, and frees the addresses of claims that are gone. Each is a decision over what is seen, and then writes that carry the version
-//! that they were decided from. It keeps nothing but what it has reported, so another replica
-//! can go on from the pods at any time.
+//! them, and frees the addresses of claims that are gone. Each is a decision over what is seen,
+//! and then writes that carry the version that they were decided from. It is made when what it is
+//! decided from changes, and when time alone makes something due. It keeps nothing but what it
+//! has reported, so another replica can go on from the pods at any time.
 
 mod apply;
 mod errors;
@@ -12,7 +13,7 @@ mod report;
 mod sizes;
 mod watch;
 
-use crate::decide::{Decision, PlacementPolicy, decide};
+use crate::decide::{self, Action, Decision, PlacementPolicy, decide};
 use crate::group::{Group, GroupKey};
 use crate::server::metrics::Metrics;
 use crate::{ClusterCapacity, WaitingReason};
@@ -28,11 +29,15 @@ use sizes::Sizes;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use watch::{Objects, Watched};
 
-/// How often all groups are looked over where nothing changes: time passes.
-const PERIOD: Duration = Duration::from_secs(2);
+/// How often everything is looked over while devices and claims change, at most, and how soon
+/// what was begun or has failed is looked at again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How often groups that wait are looked over where nothing changes: their owners are not
+/// watched.
+const LOOK: Duration = Duration::from_secs(30);
 /// For how long changes are gathered before a look: pods of a job come together.
 const GATHER: Duration = Duration::from_millis(100);
 /// How many groups are written concurrently.
@@ -71,37 +76,66 @@ impl Controller {
             let mut sizes = Sizes::default();
             let mut reporter = Reporter::new(&self.client);
             loop {
-                let objects = watched.objects();
-                if self.pod_groups {
-                    self.write_pod_groups(objects, &mut sizes, &mut reporter).await;
-                } else if let Err(error) = self.place_once(objects, &mut sizes, &mut reporter).await
-                {
-                    tracing::warn!(error = %Chain(&error), "Groups not placed; trying again");
-                }
+                let seen = self.view.read().revision();
+                let next = self.look(watched.objects(), &mut sizes, &mut reporter).await;
+                let view_changed = async {
+                    tokio::time::sleep(PAUSE).await;
+                    self.view.changed_since(seen, |now| (now.epoch, now.claims)).await;
+                };
                 tokio::select! {
-                    () = watched.changed() => tokio::time::sleep(GATHER).await,
-                    () = tokio::time::sleep(PERIOD) => {}
+                    () = watched.changed() => {}
+                    // Where no group waits, devices and claims make none due.
+                    () = view_changed, if next.is_some() => {}
+                    () = after(next) => {}
                 }
+                tokio::time::sleep(GATHER).await;
             }
         };
         tokio::join!(follow, place);
         drop(waiting);
     }
 
-    /// One look at all groups, and what follows from it.
-    async fn place_once(
+    /// One look at all groups. Returns in how long the next is due if nothing changes; `None`
+    /// where no group waits.
+    async fn look(
         &self,
         objects: Objects,
         sizes: &mut Sizes,
         reporter: &mut Reporter,
-    ) -> Result<(), tokio::task::JoinError> {
+    ) -> Option<Duration> {
         let mut groups = objects.pods.groups();
-        sizes.fill(&self.client, &mut groups).await;
-        let (others, groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(Group::is_pod_group);
-        let groups = Arc::new(groups);
-        let decisions = self.decide(objects, &groups).await?;
+        let all_read = sizes.fill(&self.client, &mut groups).await;
+        let waits = groups.iter().any(Group::is_unfinished).then_some(LOOK);
+        let now = Timestamp::now();
+        let due = decide::next_due(&groups, &self.policy, now);
+        let due = due.and_then(|due| Duration::try_from(due.duration_since(now)).ok());
+        let is_done = if self.pod_groups {
+            self.write_pod_groups(&groups, &objects, reporter).await
+        } else {
+            self.place_all(groups, objects, reporter).await
+        };
+        let again = (!is_done || !all_read).then_some(PAUSE);
+        [again, waits, due, reporter.next_due(Instant::now())].into_iter().flatten().min()
+    }
+
+    /// Places groups. Returns false if something is to be looked at again soon.
+    async fn place_all(
+        &self,
+        groups: Vec<Group>,
+        objects: Objects,
+        reporter: &mut Reporter,
+    ) -> bool {
+        let (others, own): (Vec<_>, Vec<_>) = groups.into_iter().partition(Group::is_pod_group);
+        let own = Arc::new(own);
+        let decisions = match self.decide(objects, &own).await {
+            Ok(decisions) => decisions,
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "Groups not placed; trying again");
+                return false;
+            }
+        };
         let by_key: BTreeMap<&GroupKey, &Group> =
-            groups.iter().map(|group| (&group.key, group)).collect();
+            own.iter().map(|group| (&group.key, group)).collect();
         let pairs = decisions.iter().filter_map(|it| Some((it, *by_key.get(&it.group)?)));
         let outcomes: Vec<_> = stream::iter(pairs)
             .map(async |(decision, group)| (group, self.apply(decision, group).await))
@@ -116,7 +150,8 @@ impl Controller {
             .collect();
         self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
         reporter.report(&decisions, &by_key, &waiting).await;
-        Ok(())
+        // What is written is looked at again: a write may have failed.
+        decisions.iter().all(|decision| matches!(decision.action, Action::Wait(_)))
     }
 
     /// Decides on a separate thread, because it may take a second.
@@ -125,7 +160,7 @@ impl Controller {
         objects: Objects,
         groups: &Arc<Vec<Group>>,
     ) -> Result<Vec<Decision>, tokio::task::JoinError> {
-        if !groups.iter().any(Group::is_open) {
+        if !decide::is_needed(groups, &self.policy) {
             return Ok(Vec::new());
         }
         let (groups, view, policy) = (Arc::clone(groups), self.view.clone(), self.policy);
@@ -135,5 +170,13 @@ impl Controller {
             decide(&groups, capacity, &policy, Timestamp::now())
         };
         tokio::task::spawn_blocking(decided).await
+    }
+}
+
+/// Returns after a time; never where there is none.
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }

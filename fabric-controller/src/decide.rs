@@ -91,6 +91,28 @@ pub enum Warning {
     Late,
 }
 
+/// Whether a gate may be lifted or a group moved; if not, [`decide`] decides nothing.
+pub fn is_needed(groups: &[Group], rules: &PlacementPolicy) -> bool {
+    let evicts = rules.full_fabric == FullFabricPolicy::Evict;
+    groups.iter().any(|group| {
+        group.gated().next().is_some()
+            || group.members.iter().any(|member| member.moves)
+            || (evicts && group.is_open())
+    })
+}
+
+/// When [`decide`] may decide otherwise although nothing changes but the time; `None` where it
+/// never does.
+pub fn next_due(groups: &[Group], rules: &PlacementPolicy, now: Timestamp) -> Option<Timestamp> {
+    let after = |at: Timestamp, time| at.checked_add(time).unwrap_or(Timestamp::MAX);
+    let of_group = |group: &Group| {
+        let youngest = group.members.iter().map(|member| member.created).max()?;
+        let oldest = group.gated().map(|member| member.created).min()?;
+        Some([after(youngest, rules.whole_within), after(oldest, rules.starves_after)])
+    };
+    groups.iter().filter_map(of_group).flatten().filter(|at| *at > now).min()
+}
+
 /// Decides on every group with gated pods or on its way.
 pub fn decide(
     groups: &[Group],

@@ -234,6 +234,11 @@ impl Group {
         self.members.iter().any(open)
     }
 
+    /// Whether pods wait or are on their way, or a condition still says that they wait.
+    pub fn is_unfinished(&self) -> bool {
+        self.is_open() || self.members.iter().any(|member| member.is_told_to_wait)
+    }
+
     /// The fabric that its released pods are on: that of most nodes, else that of
     /// most affinities. `fabric_of` says which a node is on.
     pub fn fabric(&self, fabric_of: impl Fn(&str) -> Option<String>) -> Option<String> {

@@ -4,5 +4,7 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    process::run::run(fabric_controller::server::run(fabric_controller::server::Args::parse()))
+    process::run::run_small(
+        fabric_controller::server::run(fabric_controller::server::Args::parse()),
+    )
 }

@@ -1,7 +1,8 @@
 //! The pods of the cluster: what those with a node use there, and the groups.
 //!
 //! A large cluster has a hundred thousand pods, so of each only what is read is held, and
-//! what pods have in common is held once.
+//! what pods have in common is held once. Who decides has a copy that shares the pods of each
+//! node, so that a change meanwhile copies those of one node.
 
 use super::amounts::{Amounts, requests};
 use super::group::{Group, GroupKey, Member, made_claims};
@@ -16,9 +17,15 @@ use std::sync::Arc;
 /// All pods, indexed.
 #[derive(Clone, Debug, Default)]
 pub struct Pods {
-    nodes: HashMap<Arc<str>, NodePods>,
+    nodes: HashMap<Arc<str>, Arc<NodePods>>,
+    groups: BTreeMap<GroupKey, Arc<BTreeMap<String, Member>>>,
+    index: PodIndex,
+}
+
+/// What only changes need.
+#[derive(Clone, Debug, Default)]
+struct PodIndex {
     node_of: HashMap<Arc<ObjectKey>, Arc<str>>,
-    groups: BTreeMap<GroupKey, BTreeMap<String, Member>>,
     group_of: HashMap<ObjectKey, GroupKey>,
     texts: Interner<str>,
     amounts: Interner<Amounts>,
@@ -53,15 +60,23 @@ pub struct Usage {
 }
 
 impl Pods {
+    /// A copy for who only reads: without what changes need, so that it costs little.
+    #[must_use]
+    pub fn to_read(&self) -> Self {
+        let (nodes, groups) = (self.nodes.clone(), self.groups.clone());
+        Self { nodes, groups, index: PodIndex::default() }
+    }
+
     /// Adds a pod, or replaces the one of its name. Returns true if it is, or was, of a group.
     pub fn apply(&mut self, pod: &Pod) -> bool {
         let key = ObjectKey::of(&pod.metadata);
         self.apply_bound(&key, pod);
         let was_member = self.leave_group(&key);
         let Some((group, mut member)) = Member::of(pod) else { return was_member };
-        member.requirements = self.requirements.share(member.requirements);
-        self.groups.entry(group.clone()).or_default().insert(key.name.clone(), member);
-        self.group_of.insert(key, group);
+        member.requirements = self.index.requirements.share(member.requirements);
+        let members = self.groups.entry(group.clone()).or_default();
+        Arc::make_mut(members).insert(key.name.clone(), member);
+        self.index.group_of.insert(key, group);
         true
     }
 
@@ -78,8 +93,9 @@ impl Pods {
 
     /// Removes what a pod used on its node.
     pub fn delete_usage(&mut self, key: &ObjectKey) {
-        let Some(node) = self.node_of.remove(key) else { return };
+        let Some(node) = self.index.node_of.remove(key) else { return };
         let Some(on_node) = self.nodes.get_mut(&node) else { return };
+        let on_node = Arc::make_mut(on_node);
         if let Some(bound) = on_node.pods.remove(key) {
             on_node.usage.amounts.subtract(&bound.requests, 1);
             on_node.usage.pods -= 1;
@@ -91,39 +107,20 @@ impl Pods {
 
     fn apply_bound(&mut self, key: &ObjectKey, pod: &Pod) {
         self.delete_usage(key);
-        let Some((node, bound)) = self.bound(pod) else { return };
+        let Some((node, bound)) = self.index.bound(pod) else { return };
         let key = Arc::new(key.clone());
-        self.node_of.insert(Arc::clone(&key), Arc::clone(&node));
-        let on_node = self.nodes.entry(node).or_default();
+        self.index.node_of.insert(Arc::clone(&key), Arc::clone(&node));
+        let on_node = Arc::make_mut(self.nodes.entry(node).or_default());
         on_node.usage.amounts.add(&bound.requests);
         on_node.usage.pods += 1;
         on_node.pods.insert(key, bound);
     }
 
-    /// The node of a pod that uses one, and what it uses.
-    fn bound(&mut self, pod: &Pod) -> Option<(Arc<str>, BoundPod)> {
-        let spec = pod.spec.as_ref()?;
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
-            return None;
-        }
-        let node = self.texts.share(spec.node_name.as_deref()?);
-        let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
-        let devices = has_claims.then(|| {
-            let requirements = self.requirements.share(PodRequirements::of(pod, None));
-            Box::new((made_claims(pod), requirements))
-        });
-        let mut share = |text: &str| self.texts.share(text);
-        let labels = pod.metadata.labels.iter().flatten();
-        let labels = labels.map(|(key, value)| (share(key), share(value))).collect();
-        let requests = self.amounts.share(requests(spec));
-        Some((node, BoundPod { requests, labels, devices }))
-    }
-
     /// Returns true if the pod was of a group.
     fn leave_group(&mut self, key: &ObjectKey) -> bool {
-        let Some(group) = self.group_of.remove(key) else { return false };
+        let Some(group) = self.index.group_of.remove(key) else { return false };
         if let Some(members) = self.groups.get_mut(&group) {
+            let members = Arc::make_mut(members);
             members.remove(&key.name);
             if members.is_empty() {
                 self.groups.remove(&group);
@@ -150,12 +147,34 @@ impl Pods {
 
     /// All groups, without their sizes.
     pub fn groups(&self) -> Vec<Group> {
-        let group = |(key, members): (&GroupKey, &BTreeMap<String, Member>)| Group {
+        let group = |(key, members): (&GroupKey, &Arc<BTreeMap<String, Member>>)| Group {
             key: key.clone(),
             members: members.values().cloned().collect(),
             size: None,
         };
         self.groups.iter().map(group).collect()
+    }
+}
+
+impl PodIndex {
+    /// The node of a pod that uses one, and what it uses.
+    fn bound(&mut self, pod: &Pod) -> Option<(Arc<str>, BoundPod)> {
+        let spec = pod.spec.as_ref()?;
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            return None;
+        }
+        let node = self.texts.share(spec.node_name.as_deref()?);
+        let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+        let devices = has_claims.then(|| {
+            let requirements = self.requirements.share(PodRequirements::of(pod, None));
+            Box::new((made_claims(pod), requirements))
+        });
+        let mut share = |text: &str| self.texts.share(text);
+        let labels = pod.metadata.labels.iter().flatten();
+        let labels = labels.map(|(key, value)| (share(key), share(value))).collect();
+        let requests = self.amounts.share(requests(spec));
+        Some((node, BoundPod { requests, labels, devices }))
     }
 }
 
@@ -190,8 +209,9 @@ mod tests {
         assert_eq!(cpus(&pods), (2, 2), "the same pod again");
         pods.apply(&pod("z", "", "Pending"));
         assert_eq!(pods.nodes().collect::<Vec<_>>(), ["a"]);
+        let read = pods.to_read();
         pods.apply(&pod("x", "a", "Succeeded"));
-        assert_eq!(cpus(&pods), (1, 1));
+        assert_eq!((cpus(&read), cpus(&pods)), ((2, 2), (1, 1)), "a copy stays as it was");
         pods.delete_usage(&ObjectKey { namespace: "n".into(), name: "y".into() });
         assert_eq!(pods.nodes().count(), 0);
     }

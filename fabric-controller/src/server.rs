@@ -10,7 +10,6 @@ use anyhow::Context as _;
 use cluster_model::names::object;
 use cluster_model::watch::{self, SharedView};
 use metrics::Metrics;
-use process::background::Background;
 use prometheus_client::registry::Registry;
 use serve::http::Bound;
 use serve::lease::Lease;
@@ -26,8 +25,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let operations = Bound::plain(operations.operations_listen)?;
     tracing::info!(operations = %operations.address(), "Starting");
 
-    let background = Background::start().context("failed to start background threads")?;
-    background.spawn(process::memory::keep_small());
+    tokio::spawn(process::memory::keep_small());
     let mut registry = Registry::with_prefix("dranet_fabric_controller");
     let metrics = Metrics::register(&mut registry);
     let readiness = Readiness::default();

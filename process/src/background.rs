@@ -19,7 +19,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts one thread, and others as tasks block.
+    /// Starts a thread for each processor, and others as tasks block.
     ///
     /// # Errors
     ///
@@ -28,7 +28,6 @@ impl Background {
         // Not added by each thread to its own: a thread begins with its parent's.
         let niceness = getpriority_process(None)? + NICENESS;
         let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
             .thread_name("background")
             .on_thread_start(move || give_way(niceness))
             .enable_all()

@@ -8,7 +8,7 @@
 mod parsed;
 
 use k8s_openapi::jiff::Timestamp;
-use parsed::certificates;
+use parsed::{Parsed, certificates};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -27,7 +27,7 @@ const CLOCK_SKEW: Duration = Duration::from_mins(10);
 
 /// Authorities and the serving certificate, all in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct CertificateBundle {
     /// The authorities that clients trust, the newest first.
     pub authorities: String,
     /// The private key of the newest authority.
@@ -58,7 +58,7 @@ enum Due {
     All,
 }
 
-impl Held {
+impl CertificateBundle {
     /// What is to be held instead, for a server of these names; `None` while
     /// this is good.
     pub fn renewed(
@@ -78,6 +78,16 @@ impl Held {
         made.map(Some).map_err(wrap)
     }
 
+    /// When something of it is due, if it stays as it is and is good now; then
+    /// [`Self::renewed`] has something to do.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let authorities = certificates(&self.authorities);
+        let serving = certificates(&self.certificate);
+        let (newest, serving) = (authorities.first()?, serving.first()?);
+        let serving = if serving.is_signed_by(newest) { serving.due() } else { may_sign(newest) };
+        [newest.not_after(), newest.due(), serving].into_iter().min()
+    }
+
     fn due(&self, names: &[String], now: Timestamp) -> Due {
         let authorities = certificates(&self.authorities);
         let serving = certificates(&self.certificate);
@@ -90,11 +100,11 @@ impl Held {
             return Due::All;
         }
         let signed_by_newest = serving.is_signed_by(newest);
-        let may_sign = signed_by_newest || newest.age(now) >= PUBLISHED;
-        if may_sign && (!signed_by_newest || serving.is_due(now) || !serving.is_for(names)) {
+        let may_sign = signed_by_newest || now >= may_sign(newest);
+        if may_sign && (!signed_by_newest || now >= serving.due() || !serving.is_for(names)) {
             return Due::Serving;
         }
-        if newest.is_due(now) {
+        if now >= newest.due() {
             return Due::Authority;
         }
         Due::Nothing
@@ -128,6 +138,11 @@ impl Held {
         let certificate = params.signed_by(&key, &issuer)?.pem();
         Ok(Self { certificate, key: key.serialize_pem(), ..self.clone() })
     }
+}
+
+/// From when on everybody has had time to learn an authority.
+fn may_sign(authority: &Parsed) -> Timestamp {
+    authority.made().checked_add(PUBLISHED).unwrap_or(Timestamp::MAX)
 }
 
 fn params(

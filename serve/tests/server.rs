@@ -6,7 +6,7 @@ use axum::Router;
 use axum::routing::get;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
-use serve::authority::Held;
+use serve::authority::CertificateBundle;
 use serve::http::{Awaited, Bound};
 use serve::operations;
 use serve::readiness::Readiness;
@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "admission.dranet-system.svc";
 
-fn held() -> Held {
+fn held() -> CertificateBundle {
     let now = k8s_openapi::jiff::Timestamp::now();
-    Held::default().renewed(&[NAME.to_owned()], now).unwrap().unwrap()
+    CertificateBundle::default().renewed(&[NAME.to_owned()], now).unwrap().unwrap()
 }
 
 fn loopback() -> SocketAddr {
@@ -52,7 +52,7 @@ async fn http2_by_a_certificate_that_changes_while_it_is_served() {
     let bound = Bound::with_identity(loopback(), identity.clone()).unwrap();
     let (address, stop) = (bound.address(), CancellationToken::new());
     let serving = tokio::spawn(bound.serve(Router::new(), stop.clone()));
-    let shake = async |held: &Held| {
+    let shake = async |held: &CertificateBundle| {
         let authorities = held.authorities.clone();
         tokio::task::spawn_blocking(move || protocol(address, &authorities)).await.unwrap()
     };

@@ -161,7 +161,7 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
     for name in value.split(',').map(str::trim) {
         if !there.contains(&name) {
             let why = format!("the pod has no container `{name}`");
-            let allowed = format!("a list of {}", there.join(", "));
+            let allowed = format!("one or more of {}, separated by commas", there.join(", "));
             return Err(Denial::new(annotation::CONTAINERS, value, why).allowed(allowed));
         }
         if !names.iter().any(|known| known == name) {
@@ -176,7 +176,10 @@ pub(super) fn containers(value: &str, pod: &Pod) -> Result<Vec<String>, Denial> 
 pub(super) fn fabric(value: Option<&str>, size: Option<&str>) -> Result<Option<Fabric>, Denial> {
     let Some(value) = value else {
         return size.map_or(Ok(None), |size| {
-            let why = format!("it is the size of a group, and {} names none", annotation::FABRIC);
+            let why = format!(
+                "without {}, which names the group, the size has no effect; add it or remove this",
+                annotation::FABRIC
+            );
             Err(Denial::new(annotation::FABRIC_SIZE, size, why))
         });
     };

@@ -3,8 +3,10 @@
 //! leaves no webhook behind that nobody serves.
 
 use super::{Leader, LeaderError, reading, writing};
-use crate::server::certificate::{data, held};
+use crate::server::certificate::{bundle, data};
 use cluster_model::names::object;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -13,32 +15,74 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 use process::chain::Chain;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::future::ready;
 use std::time::Duration;
 
-/// How often the Secret and the configurations are looked at: somebody may have
-/// applied them again, empty.
-const PERIOD: Duration = Duration::from_secs(10);
+/// For how long changes are gathered before a look: a chart is applied object by object.
+const GATHER: Duration = Duration::from_millis(500);
+/// How soon what failed is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// The longest time between two looks: clocks are set.
+const LOOK_MAX: Duration = Duration::from_hours(1);
 
 impl Leader {
+    /// Looks at the Secret and the configurations when any of them changes, as somebody may have
+    /// applied them again, empty; and when a certificate is due.
     pub(super) async fn keep_certificates(&self) {
         let Some(names) = &self.names else { return };
+        let mut changes = self.certificate_changes();
         loop {
-            if let Err(error) = self.keep_certificates_once(names).await {
-                tracing::warn!(error = %Chain(&error), "Certificates not kept; trying again");
+            let next = match self.keep_certificates_once(names).await {
+                Ok(due) => {
+                    let left = due.map(|due| due.duration_since(Timestamp::now()));
+                    let left = left.and_then(|left| Duration::try_from(left).ok());
+                    left.unwrap_or_default().clamp(RETRY, LOOK_MAX)
+                }
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "Certificates not kept; trying again");
+                    RETRY
+                }
+            };
+            tokio::select! {
+                _ = changes.next() => tokio::time::sleep(GATHER).await,
+                () = tokio::time::sleep(next) => {}
             }
-            tokio::time::sleep(PERIOD).await;
+            // All that came meanwhile is one change.
+            while changes.next().now_or_never().flatten().is_some() {}
         }
     }
 
-    async fn keep_certificates_once(&self, names: &[String]) -> Result<(), LeaderError> {
+    /// Tells, for ever, when the Secret or a configuration is there, has changed or is gone.
+    fn certificate_changes(&self) -> BoxStream<'static, ()> {
+        let client = &self.templates.client;
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        stream::select_all([
+            changes(secrets, object::CERTIFICATES),
+            changes(mutating, object::WEBHOOK),
+            changes(validating, object::LINT_WEBHOOK),
+        ])
+        .boxed()
+    }
+
+    /// Returns when a certificate is due.
+    async fn keep_certificates_once(
+        &self,
+        names: &[String],
+    ) -> Result<Option<Timestamp>, LeaderError> {
         let client = &self.templates.client;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.namespace);
         let name = object::CERTIFICATES;
         let mut secret = secrets.get(name).await.map_err(reading("Secret", name))?;
-        if let Some(renewed) = held(&secret).renewed(names, Timestamp::now())? {
+        if let Some(renewed) = bundle(&secret).renewed(names, Timestamp::now())? {
             secret.data = Some(data(&renewed));
             // Refused if another replica has written it since; the next round reads it
             // again.
@@ -46,14 +90,14 @@ impl Leader {
             secret = written.map_err(writing("Secret", name))?;
             tracing::info!(?names, "Renewed the certificate");
         }
-        let authorities = held(&secret).authorities;
+        let bundle = bundle(&secret);
         let owner = self.owner().await?;
         let mutating = ApiResource::erase::<MutatingWebhookConfiguration>(&());
         let validating = ApiResource::erase::<ValidatingWebhookConfiguration>(&());
         for (kind, name) in [(mutating, object::WEBHOOK), (validating, object::LINT_WEBHOOK)] {
-            keep(&Api::all_with(client.clone(), &kind), name, &authorities, &owner).await?;
+            keep(&Api::all_with(client.clone(), &kind), name, &bundle.authorities, &owner).await?;
         }
-        Ok(())
+        Ok(bundle.next_due())
     }
 
     /// The namespace, as the owner of cluster-scoped objects.
@@ -69,6 +113,19 @@ impl Leader {
             ..OwnerReference::default()
         })
     }
+}
+
+/// A stream with an item whenever the named object is created, changed or deleted.
+fn changes<K>(api: Api<K>, name: &'static str) -> BoxStream<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let events = watcher(api, config).default_backoff().touched_objects();
+    let seen = move |event: watcher::Result<K>| {
+        event.inspect_err(|error| tracing::warn!(%error, name, "Watch failed; trying again")).ok()
+    };
+    events.filter_map(move |event| ready(seen(event).map(drop))).boxed()
 }
 
 /// Adds the authorities and the owner to a configuration, if it exists and lacks them.

@@ -1,5 +1,5 @@
-//! Which templates are marked, kept or collected: decided from who refers to each, for how
-//! long nobody has, and the time.
+//! Which templates are marked, kept or collected, and when: decided from who refers to each and
+//! for how long nobody has.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -28,20 +28,23 @@ pub(super) enum TemplateAction {
     Collect,
 }
 
+/// What is to be done about a template, and from when on, if nobody begins or ceases to refer to
+/// it. `None` where that alone can make anything due.
 pub(super) fn due(
     template: TemplateUse,
     keep_unused: SignedDuration,
-    now: Timestamp,
-) -> Option<TemplateAction> {
+) -> Option<(Timestamp, TemplateAction)> {
     let TemplateUse { created, unused_since, used } = template;
     match unused_since {
-        Some(_) if used => Some(TemplateAction::Keep),
-        Some(since) if now.duration_since(since) >= keep_unused => Some(TemplateAction::Collect),
-        None if !used && now.duration_since(created) >= NEW.min(keep_unused) => {
-            Some(TemplateAction::Mark)
-        }
-        _ => None,
+        Some(_) if used => Some((Timestamp::MIN, TemplateAction::Keep)),
+        Some(since) => Some((after(since, keep_unused), TemplateAction::Collect)),
+        None if !used => Some((after(created, NEW.min(keep_unused)), TemplateAction::Mark)),
+        None => None,
     }
+}
+
+fn after(since: Timestamp, time: SignedDuration) -> Timestamp {
+    since.checked_add(time).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -50,29 +53,25 @@ mod tests {
 
     #[test]
     fn marked_and_an_hour_later_collected() {
-        let hour = SignedDuration::from_hours(1);
         let at = |minutes: i64| Timestamp::from_second(minutes * 60).unwrap();
-        for (created, unused_since, used, now, expected) in [
-            (0, None, true, 600, None),
-            (0, None, false, 0, None),
-            (0, None, false, 1, Some(TemplateAction::Mark)),
-            (0, Some(1), false, 60, None),
-            (0, Some(1), false, 61, Some(TemplateAction::Collect)),
-            (0, Some(1), true, 30, Some(TemplateAction::Keep)),
-            (0, Some(1), true, 600, Some(TemplateAction::Keep)),
-            // A clock that went back.
-            (10, None, false, 5, None),
-            (0, Some(100), false, 61, None),
+        for (created, unused_since, used, minutes, expected) in [
+            (0, None, true, 60, None),
+            (5, None, false, 60, Some((at(6), TemplateAction::Mark))),
+            (5, Some(7), false, 60, Some((at(67), TemplateAction::Collect))),
+            (5, Some(7), true, 60, Some((Timestamp::MIN, TemplateAction::Keep))),
+            // None is kept.
+            (5, None, false, 0, Some((at(5), TemplateAction::Mark))),
+            (5, Some(7), false, 0, Some((at(7), TemplateAction::Collect))),
         ] {
             let unused_since = unused_since.map(at);
             let template = TemplateUse { created: at(created), unused_since, used };
-            assert_eq!(due(template, hour, at(now)), expected, "{template:?} at {now}");
+            let found = due(template, SignedDuration::from_mins(minutes));
+            assert_eq!(found, expected, "{template:?} kept for {minutes} minutes");
         }
-        let template = TemplateUse { created: at(0), unused_since: None, used: false };
-        assert_eq!(
-            due(template, SignedDuration::ZERO, at(0)),
-            Some(TemplateAction::Mark),
-            "none is kept"
-        );
+        // A mark that cannot be read is one of a time that never comes.
+        let template =
+            TemplateUse { created: at(0), unused_since: Some(Timestamp::MAX), used: false };
+        let never = due(template, SignedDuration::from_hours(1));
+        assert_eq!(never, Some((Timestamp::MAX, TemplateAction::Collect)));
     }
 }

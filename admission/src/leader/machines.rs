@@ -17,30 +17,32 @@ use kube::api::{ListParams, PostParams};
 use process::chain::Chain;
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use topology_graph::NodeTopology;
 
-/// How often the machines that are there are compared with those remembered.
-const PERIOD: Duration = Duration::from_secs(5);
-/// How often it is looked where nothing changes: machines are forgotten as time passes.
+/// How often the machines that are there are compared with those remembered, at most.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How often where nothing changes: machines are forgotten as days pass.
 const LOOK: Duration = Duration::from_hours(1);
 
 impl Leader {
     pub(super) async fn remember_machines(&self) {
-        let mut seen = None;
+        let view = &self.templates.view;
         loop {
-            let epoch = self.templates.view.read().epoch();
-            let is_new = |(last, when): (u64, Instant)| last != epoch || when.elapsed() >= LOOK;
-            if seen.is_none_or(is_new) {
-                match self.remember_once().await {
-                    Ok(()) => seen = Some((epoch, Instant::now())),
-                    Err(error) => {
-                        let error = Chain(&*error);
-                        tracing::warn!(%error, "Machines not remembered; trying again");
-                    }
+            let seen = view.read().revision();
+            let next = match self.remember_once().await {
+                Ok(()) => LOOK,
+                Err(error) => {
+                    let error = Chain(&*error);
+                    tracing::warn!(%error, "Machines not remembered; trying again");
+                    Duration::ZERO
                 }
+            };
+            tokio::time::sleep(PAUSE).await;
+            tokio::select! {
+                () = view.changed_since(seen, |now| now.epoch) => {}
+                () = tokio::time::sleep(next) => {}
             }
-            tokio::time::sleep(PERIOD).await;
         }
     }
 

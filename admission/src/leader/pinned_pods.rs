@@ -24,18 +24,24 @@ const REPORTER: &str = "dranet-admission";
 pub(super) type Looked = BTreeMap<String, Option<Instant>>;
 
 impl Leader {
-    /// Looks at pods that wait for their cells, a few at a time.
-    pub(super) async fn report_pinned(&self, waiting: &WaitingPods, looked: &mut Looked) {
-        let unschedulable = waiting.unschedulable();
-        looked.retain(|uid, _| unschedulable.iter().any(|pod| pod.uid == *uid));
-        let due = due(unschedulable, &self.templates.view.read(), looked, Instant::now());
-        for pod in due {
-            let reported = self.report(&pod).await.unwrap_or_else(|error| {
+    /// Looks at pods that wait for their cells, a few at a time. Returns in how long others, or
+    /// the same again, are due.
+    pub(super) async fn report_pinned(
+        &self,
+        waiting: &WaitingPods,
+        looked: &mut Looked,
+    ) -> Option<Duration> {
+        let pinned = pinned(waiting.unschedulable(), &self.templates.view.read());
+        looked.retain(|uid, _| pinned.iter().any(|pod| pod.uid == *uid));
+        for pod in due(&pinned, looked, Instant::now()) {
+            let reported = self.report(pod).await.unwrap_or_else(|error| {
                 tracing::warn!(pod = %pod.key, error = %Chain(&error), "Event not written");
                 false
             });
-            looked.insert(pod.uid, (!reported).then(Instant::now));
+            looked.insert(pod.uid.clone(), (!reported).then(Instant::now));
         }
+        let now = Instant::now();
+        pinned.iter().filter_map(|pod| remaining(pod, looked, now)).min()
     }
 
     /// Returns true if another cell is free and the event was sent.
@@ -73,13 +79,8 @@ impl Leader {
     }
 }
 
-/// Pods with a pinned claim that were not looked at lately.
-fn due(
-    pods: Vec<UnschedulablePod>,
-    view: &ClusterView,
-    looked: &Looked,
-    now: Instant,
-) -> Vec<UnschedulablePod> {
+/// The pods that have a pinned claim.
+fn pinned(pods: Vec<UnschedulablePod>, view: &ClusterView) -> Vec<UnschedulablePod> {
     let is_pinned = |pod: &UnschedulablePod| {
         pod.templates().any(|key| {
             let annotations =
@@ -87,13 +88,25 @@ fn due(
             annotations.is_some_and(|it| it.contains_key(annotation::PINNED))
         })
     };
-    let is_due = |pod: &UnschedulablePod| match looked.get(&pod.uid) {
-        None => true,
-        Some(None) => false,
-        Some(Some(at)) => now.duration_since(*at) >= AGAIN,
-    };
-    let due = pods.into_iter().filter(|pod| is_due(pod) && is_pinned(pod));
-    due.take(AT_ONCE).collect()
+    pods.into_iter().filter(is_pinned).collect()
+}
+
+/// In how long a pod is looked at; `None` where it has its event.
+fn remaining(pod: &UnschedulablePod, looked: &Looked, now: Instant) -> Option<Duration> {
+    match looked.get(&pod.uid) {
+        None => Some(Duration::ZERO),
+        Some(at) => at.map(|at| AGAIN.saturating_sub(now.duration_since(at))),
+    }
+}
+
+/// The pods that are looked at in this round.
+fn due<'p>(
+    pods: &'p [UnschedulablePod],
+    looked: &Looked,
+    now: Instant,
+) -> Vec<&'p UnschedulablePod> {
+    let is_due = |pod: &&UnschedulablePod| remaining(pod, looked, now) == Some(Duration::ZERO);
+    pods.iter().filter(is_due).take(AT_ONCE).collect()
 }
 
 #[cfg(test)]
@@ -129,7 +142,11 @@ mod tests {
             ("early".to_owned(), Some(now)),
             ("said".to_owned(), None),
         ]);
-        let names: Vec<_> = due(pods, &view, &looked, now).into_iter().map(|pod| pod.uid).collect();
+        let pinned = pinned(pods, &view);
+        let left: Vec<_> = pinned.iter().map(|pod| remaining(pod, &looked, now)).collect();
+        assert_eq!(left, [Some(Duration::ZERO), Some(Duration::ZERO), Some(AGAIN), None]);
+        let due = due(&pinned, &looked, now);
+        let names: Vec<_> = due.iter().map(|pod| pod.uid.as_str()).collect();
         assert_eq!(names, ["new", "late"]);
     }
 }

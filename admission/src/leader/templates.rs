@@ -5,7 +5,7 @@ use super::lifecycle::{TemplateAction, TemplateUse, due};
 use super::pinned_pods::Looked;
 use super::recreate::recreate;
 use super::waiting_pods::WaitingPods;
-use super::{Leader, LeaderError, reading, writing};
+use super::{Leader, LeaderError, after, reading, writing};
 use crate::rewrite;
 use crate::server::metrics::TemplateOutcome;
 use crate::server::templates::TemplateWrite;
@@ -26,8 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::time::Duration;
 
-/// How often templates and waiting pods are looked over, in memory.
-const PERIOD: Duration = Duration::from_secs(2);
+/// How often templates and waiting pods are looked over, in memory, at most.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How soon what failed, or could not be done, is tried again where nothing changes.
+const RETRY: Duration = Duration::from_secs(10);
 /// Pods that are read at a time.
 const PAGE: u32 = 100;
 
@@ -49,31 +51,52 @@ impl Leader {
     async fn keep_templates_of(&self, waiting: &WaitingPods) {
         let mut lost = BTreeSet::new();
         let mut looked = Looked::new();
+        let view = &self.templates.view;
         loop {
-            self.recreate_missing(waiting, &mut lost).await;
-            for due in self.due(waiting, Timestamp::now()) {
-                if let Err(error) = self.carry_out(&due).await {
-                    let error = Chain(&error);
-                    tracing::warn!(template = %due.key, %error, "Template collection failed");
-                }
+            let seen = view.read().revision();
+            let next = [
+                self.recreate_missing(waiting, &mut lost).await,
+                self.carry_out_due(waiting).await,
+                self.report_pinned(waiting, &mut looked).await,
+            ];
+            tokio::time::sleep(PAUSE).await;
+            tokio::select! {
+                () = view.changed_since(seen, |now| (now.claims, now.templates)) => {}
+                () = waiting.changed() => {}
+                () = after(next.into_iter().flatten().min()) => {}
             }
-            self.report_pinned(waiting, &mut looked).await;
-            tokio::time::sleep(PERIOD).await;
         }
     }
 
-    /// What is to be done about templates, from memory.
-    fn due(&self, waiting: &WaitingPods, now: Timestamp) -> Vec<Due> {
+    /// Does what is due about templates. Returns in how long the next is.
+    async fn carry_out_due(&self, waiting: &WaitingPods) -> Option<Duration> {
+        let now = Timestamp::now();
+        let (due, mut next) = self.due(waiting, now);
+        for due in due {
+            if let Err(error) = self.carry_out(&due).await {
+                let error = Chain(&error);
+                tracing::warn!(template = %due.key, %error, "Template collection failed");
+                next = Some(next.map_or(RETRY, |next| next.min(RETRY)));
+            }
+        }
+        next
+    }
+
+    /// What is to be done about templates now, from memory, and in how long the next is.
+    fn due(&self, waiting: &WaitingPods, now: Timestamp) -> (Vec<Due>, Option<Duration>) {
         let view = self.templates.view.read();
         let used = used(&view, waiting);
         let keep = SignedDuration::try_from(self.keep_unused).unwrap_or(SignedDuration::MAX);
         let ours = view.templates().filter(|(_, template)| is_ours(template));
         let all = ours.filter_map(|(key, template)| {
-            let action = due(template_use(template, used.contains(key))?, keep, now)?;
+            let (at, action) = due(template_use(template, used.contains(key))?, keep)?;
             let version = template.metadata.resource_version.clone()?;
-            Some(Due { key: key.clone(), version, action })
+            Some((at, Due { key: key.clone(), version, action }))
         });
-        all.collect()
+        let (due, later): (Vec<_>, Vec<_>) = all.partition(|(at, _)| *at <= now);
+        let next = later.into_iter().map(|(at, _)| at).min();
+        let next = next.and_then(|next| Duration::try_from(next.duration_since(now)).ok());
+        (due.into_iter().map(|(_, due)| due).collect(), next)
     }
 
     async fn carry_out(&self, due: &Due) -> Result<(), LeaderError> {
@@ -143,16 +166,22 @@ impl Leader {
     }
 
     /// Creates missing templates again that waiting pods refer to. `lost` are those of
-    /// which it has been logged that this is not possible.
-    async fn recreate_missing(&self, waiting: &WaitingPods, lost: &mut BTreeSet<ObjectKey>) {
+    /// which it has been logged that this is not possible. Returns when to look again.
+    async fn recreate_missing(
+        &self,
+        waiting: &WaitingPods,
+        lost: &mut BTreeSet<ObjectKey>,
+    ) -> Option<Duration> {
         let missing = missing(&self.templates.view.read(), waiting);
         lost.retain(|key| missing.contains_key(key));
+        let next = (!missing.is_empty()).then_some(RETRY);
         for (key, pod) in missing {
             if let Err(error) = self.recreate(&key, &pod, lost).await {
                 let error = Chain(&*error);
                 tracing::warn!(template = %key, %error, "Failed to recreate a template");
             }
         }
+        next
     }
 
     async fn recreate(

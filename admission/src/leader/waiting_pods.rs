@@ -8,10 +8,17 @@ use cluster_model::watch::Sink;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// Waiting pods and their templates.
 #[derive(Clone, Debug, Default)]
-pub(super) struct WaitingPods(Arc<Mutex<BTreeMap<ObjectKey, WaitingPod>>>);
+pub(super) struct WaitingPods(Arc<Watched>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    pods: Mutex<BTreeMap<ObjectKey, WaitingPod>>,
+    changed: Notify,
+}
 
 #[derive(Debug)]
 struct WaitingPod {
@@ -69,8 +76,13 @@ impl WaitingPods {
         templates
     }
 
+    /// Returns when any of them has changed since this was last called.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, WaitingPod>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,17 +91,19 @@ impl Sink<Pod> for WaitingPods {
         let ours = rewrite::templates(&pod).filter(|name| template::is_ours(name));
         let templates: Vec<_> = ours.map(str::to_owned).collect();
         let key = ObjectKey::of(&pod.metadata);
-        let is_deleted = pod.metadata.deletion_timestamp.is_some();
         if templates.is_empty() {
-            self.lock().remove(&key);
-        } else {
-            let unschedulable = is_unschedulable(&pod).then_some(pod.metadata.uid).flatten();
-            self.lock().insert(key, WaitingPod { templates, is_deleted, unschedulable });
+            return self.delete(&key);
         }
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        let unschedulable = is_unschedulable(&pod).then_some(pod.metadata.uid).flatten();
+        self.lock().insert(key, WaitingPod { templates, is_deleted, unschedulable });
+        self.0.changed.notify_one();
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.lock().remove(key);
+        if self.lock().remove(key).is_some() {
+            self.0.changed.notify_one();
+        }
     }
 }
 

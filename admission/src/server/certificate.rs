@@ -9,7 +9,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use process::chain::Chain;
-use serve::authority::Held;
+use serve::authority::CertificateBundle;
 use serve::tls::Identity;
 use std::collections::BTreeMap;
 
@@ -30,14 +30,14 @@ pub(super) fn names(service: &str, namespace: &str, more: Vec<String>) -> Vec<St
 }
 
 /// What a Secret holds; empty where it does not.
-pub(crate) fn held(secret: &Secret) -> Held {
+pub(crate) fn bundle(secret: &Secret) -> CertificateBundle {
     let text = |key| {
         let value = secret.data.as_ref().and_then(|data| data.get(key));
         value
             .map(|ByteString(bytes)| String::from_utf8_lossy(bytes).into_owned())
             .unwrap_or_default()
     };
-    Held {
+    CertificateBundle {
         authorities: text(key::AUTHORITIES),
         authority_key: text(key::AUTHORITY_KEY),
         certificate: text(key::CERTIFICATE),
@@ -46,8 +46,8 @@ pub(crate) fn held(secret: &Secret) -> Held {
 }
 
 /// The same as a Secret's data.
-pub(crate) fn data(held: &Held) -> BTreeMap<String, ByteString> {
-    let Held { authorities, authority_key, certificate, key } = held;
+pub(crate) fn data(bundle: &CertificateBundle) -> BTreeMap<String, ByteString> {
+    let CertificateBundle { authorities, authority_key, certificate, key } = bundle;
     let entries = [
         (key::AUTHORITIES, authorities),
         (key::AUTHORITY_KEY, authority_key),
@@ -72,8 +72,8 @@ impl OwnCertificate {
     /// Waits for the first valid certificate.
     pub(super) async fn first(&mut self) -> Identity {
         loop {
-            let held = self.next().await;
-            match Identity::new(&held.certificate, &held.key).await {
+            let bundle = self.next().await;
+            match Identity::new(&bundle.certificate, &bundle.key).await {
                 Ok(identity) => return identity,
                 Err(error) => tracing::info!(reason = %Chain(&error), "No certificate yet"),
             }
@@ -83,8 +83,8 @@ impl OwnCertificate {
     /// Serves each later certificate.
     pub(super) async fn follow(mut self, identity: &Identity) {
         loop {
-            let held = self.next().await;
-            match identity.replace(&held.certificate, &held.key).await {
+            let bundle = self.next().await;
+            match identity.replace(&bundle.certificate, &bundle.key).await {
                 Ok(()) => tracing::info!("Loaded the certificate from its Secret"),
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "Failed to load the certificate");
@@ -93,10 +93,10 @@ impl OwnCertificate {
         }
     }
 
-    async fn next(&mut self) -> Held {
+    async fn next(&mut self) -> CertificateBundle {
         loop {
             match self.0.try_next().await {
-                Ok(Some(secret)) => return held(&secret),
+                Ok(Some(secret)) => return bundle(&secret),
                 // A watcher has no end.
                 Ok(None) => std::future::pending().await,
                 Err(error) => {

@@ -31,6 +31,12 @@ const PLANS_MAX: u64 = 1_000;
 /// How long an outdated plan is used. While everything in a large cluster changes, making
 /// a new one has to wait for a busy processor.
 const OUTDATED_MAX: Duration = Duration::from_secs(3);
+/// After a plan was made it is not made anew for so many times as long as that took: a cluster
+/// that changes all the time costs a tenth of a processor for each demand.
+const REST: u32 = 9;
+/// For how long it is not made anew at most, so that one that holds comes before
+/// [`OUTDATED_MAX`].
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Inputs of a plan besides the cluster and the policy, which never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,14 +47,24 @@ struct PlanKey {
 
 /// A plan or denial, and the epoch of the view that it was made from.
 #[derive(Clone)]
-struct Made {
+struct CachedPlan {
     epoch: u64,
     plan: Result<Plan, Denial>,
     /// When the view was last seen at this epoch.
     held: Arc<Mutex<Instant>>,
+    /// From when on it may be made anew.
+    rested: Instant,
 }
 
-impl Made {
+impl CachedPlan {
+    fn new(intent: &Intent, placement: &Placement, view: &ClusterView, policy: &Policy) -> Self {
+        let begun = Instant::now();
+        let plan = plan::plan(intent, placement, view, policy);
+        let now = Instant::now();
+        let rest = (REST * now.duration_since(begun)).min(REST_MAX);
+        Self { epoch: view.epoch(), plan, held: Arc::new(Mutex::new(now)), rested: now + rest }
+    }
+
     /// Whether it may be given to a pod although the cluster has changed.
     fn may_be_outdated(&self) -> bool {
         self.plan.is_ok() && lock(&self.held).elapsed() < OUTDATED_MAX
@@ -58,7 +74,7 @@ impl Made {
 /// The latest plan or denial of each key.
 #[derive(Clone)]
 pub struct Plans {
-    cache: Cache<PlanKey, Made>,
+    cache: Cache<PlanKey, CachedPlan>,
     asked: PlanCache,
     /// None without a [`Renewer`]: then each plan is made from the current view.
     renewals: Option<Renewals>,
@@ -105,10 +121,14 @@ impl Plans {
     ) -> Option<Result<Plan, Denial>> {
         let key = PlanKey::of(intent, placement);
         let made = self.cache.get(&key)?;
+        let now = Instant::now();
         if made.epoch == view.epoch() {
-            *lock(&made.held) = Instant::now();
+            *lock(&made.held) = now;
         } else {
-            self.renewals.as_ref().filter(|_| made.may_be_outdated())?.add(key);
+            let renewals = self.renewals.as_ref().filter(|_| made.may_be_outdated())?;
+            if now >= made.rested {
+                renewals.add(key);
+            }
         }
         self.asked.count(true);
         Some(made.plan)
@@ -136,11 +156,7 @@ impl Plans {
         policy: &Policy,
     ) -> (Result<Plan, Denial>, bool) {
         let epoch = view.epoch();
-        let new = || Made {
-            epoch,
-            plan: plan::plan(intent, placement, view, policy),
-            held: Arc::new(Mutex::new(Instant::now())),
-        };
+        let new = || CachedPlan::new(intent, placement, view, policy);
         let entry = self.cache.entry(PlanKey::of(intent, placement));
         let made = entry.or_insert_with_if(new, |known| known.epoch != epoch);
         let is_fresh = made.is_fresh();

@@ -5,6 +5,7 @@ use super::archive::{FORMAT, Head};
 use super::document::{Item, Typed};
 use super::trim::trim;
 use crate::names;
+use crate::nic_pool::NicPool;
 use crate::view::{ClusterView, Index};
 use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ResourceQuota};
@@ -153,6 +154,7 @@ impl Intake {
             ("resource.k8s.io/v1", "ResourceClaimTemplate") => {
                 put::<resource::ResourceClaimTemplate, D>(view, place, object)
             }
+            ("topology.dranet.io/v1alpha1", "NicPool") => put::<NicPool, D>(view, place, object),
             ("topology.dranet.io/v1alpha1", "NodeTopology") => {
                 put::<NodeTopology, D>(view, place, object)
             }

@@ -105,6 +105,7 @@ impl Specs {
 
 impl Index<ResourceClaim> for ClusterView {
     fn apply(&mut self, object: ResourceClaim) -> Result<(), ViewError> {
+        self.revision.claims += 1;
         let applied = self.inventory.apply_claim(&object);
         applied.map_err(|source| inventory_error("ResourceClaim", &object.metadata, source))?;
         self.versions.apply_claim(&object);
@@ -113,6 +114,7 @@ impl Index<ResourceClaim> for ClusterView {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
+        self.revision.claims += 1;
         self.inventory.delete_claim(&ClaimName::new(key.namespace.as_str(), key.name.as_str()));
         self.versions.delete_claim(key);
         self.claims.all.remove(key);

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 
 impl Index<ResourceSlice> for ClusterView {
     fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
-        self.epoch += 1;
+        self.revision.epoch += 1;
         self.stand_ins.apply(&object);
         self.versions.apply_slice(&object);
         let result = self.inventory.apply_slice(&object);
@@ -15,7 +15,7 @@ impl Index<ResourceSlice> for ClusterView {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.epoch += 1;
+        self.revision.epoch += 1;
         self.stand_ins.delete(&key.name);
         self.versions.delete_slice(&key.name);
         self.inventory.delete_slice(&key.name);
@@ -24,7 +24,7 @@ impl Index<ResourceSlice> for ClusterView {
 
 impl Index<DeviceClass> for ClusterView {
     fn apply(&mut self, object: DeviceClass) -> Result<(), ViewError> {
-        self.epoch += 1;
+        self.revision.epoch += 1;
         self.versions.classes_changed();
         let result = self.inventory.apply_class(&object);
         result.map_err(|source| inventory_error("DeviceClass", &object.metadata, source))?;
@@ -38,7 +38,7 @@ impl Index<DeviceClass> for ClusterView {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.epoch += 1;
+        self.revision.epoch += 1;
         self.versions.classes_changed();
         self.extended.remove(&key.name);
         self.inventory.delete_class(&key.name);
@@ -56,7 +56,7 @@ impl Index<Node> for ClusterView {
         let same = self.inventory.node(node) == before.as_ref()
             && self.plugins.get(node).map(Vec::as_slice).unwrap_or_default() == plugins;
         if !same {
-            self.epoch += 1;
+            self.revision.epoch += 1;
             self.versions.devices_changed(node);
         }
         if plugins.is_empty() {
@@ -68,7 +68,7 @@ impl Index<Node> for ClusterView {
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.epoch += 1;
+        self.revision.epoch += 1;
         self.versions.devices_changed(&key.name);
         self.plugins.remove(&key.name);
         self.inventory.delete_node(&key.name);

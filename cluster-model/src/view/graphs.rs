@@ -102,14 +102,14 @@ impl Index<NodeTopology> for ClusterView {
         // What changes on a machine as it runs is no part of the shape.
         let node = object.metadata.name.clone().unwrap_or_default();
         if self.graphs.put(object)? {
-            self.epoch += 1;
+            self.revision.epoch += 1;
             self.versions.devices_changed(&node);
         }
         Ok(())
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.epoch += 1;
+        self.revision.epoch += 1;
         self.versions.devices_changed(&key.name);
         self.graphs.remove(&key.name);
     }

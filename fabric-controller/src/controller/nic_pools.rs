@@ -18,40 +18,53 @@ use serde_json::json;
 use serve::readiness::Readiness;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
-/// How often addresses are compared with the claims, in memory.
-const PERIOD: Duration = Duration::from_secs(2);
+/// How often addresses are compared with the claims, in memory, at most, and how soon what failed
+/// is tried again.
+const PAUSE: Duration = Duration::from_secs(2);
 /// Requests that are under way at a time.
 const TOGETHER: usize = 8;
 
 /// Pools and addresses from the watches.
 #[derive(Clone, Default)]
-struct Watched(Arc<Mutex<NicPools>>);
+struct Watched(Arc<Objects>);
+
+#[derive(Default)]
+struct Objects {
+    pools: Mutex<NicPools>,
+    changed: Notify,
+}
 
 impl Watched {
     /// The lock is held only for a single change or read.
     fn lock(&self) -> MutexGuard<'_, NicPools> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut NicPools)) {
+        change(&mut self.lock());
+        self.0.changed.notify_one();
     }
 }
 
 impl Sink<NicPool> for Watched {
     fn apply(&mut self, pool: NicPool) {
-        self.lock().apply_pool(pool);
+        self.change(|pools| pools.apply_pool(pool));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.lock().delete_pool(&key.name);
+        self.change(|pools| pools.delete_pool(&key.name));
     }
 }
 
 impl Sink<NicAddress> for Watched {
     fn apply(&mut self, address: NicAddress) {
-        self.lock().apply_address(address);
+        self.change(|pools| pools.apply_address(address));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.lock().delete_address(&key.name);
+        self.change(|pools| pools.delete_address(&key.name));
     }
 }
 
@@ -74,22 +87,33 @@ impl Controller {
         let work = async {
             listed.ready().await;
             loop {
-                self.free_addresses(&watched).await;
-                self.write_statuses(&watched).await;
-                tokio::time::sleep(PERIOD).await;
+                let seen = self.view.read().revision();
+                let freed = self.free_addresses(&watched).await;
+                let written = self.write_statuses(&watched).await;
+                tokio::time::sleep(PAUSE).await;
+                if freed && written {
+                    tokio::select! {
+                        () = self.view.changed_since(seen, |now| now.claims) => {}
+                        () = watched.0.changed.notified() => {}
+                    }
+                }
             }
         };
         futures::join!(pools, addresses, work);
     }
 
-    async fn free_addresses(&self, watched: &Watched) {
+    /// Returns false if it failed for any.
+    async fn free_addresses(&self, watched: &Watched) -> bool {
         let gone = watched.lock().without_claim(&self.view.read());
         let free = async |(name, held): (String, HeldAddress)| {
-            if let Err(error) = self.free_address(&name, &held).await {
-                tracing::warn!(address = name, error = %Chain(&error), "Not freed; trying again");
+            let freed = self.free_address(&name, &held).await;
+            if let Err(error) = &freed {
+                tracing::warn!(address = name, error = %Chain(error), "Not freed; trying again");
             }
+            freed.is_ok()
         };
-        stream::iter(gone).map(free).buffer_unordered(TOGETHER).collect::<Vec<()>>().await;
+        let freed = stream::iter(gone).map(free).buffer_unordered(TOGETHER);
+        freed.fold(true, async |all, freed| all && freed).await
     }
 
     /// Frees an address if its claim is gone according to the API server; the view may
@@ -114,14 +138,18 @@ impl Controller {
         Ok(())
     }
 
-    async fn write_statuses(&self, watched: &Watched) {
+    /// Returns false if it failed for any.
+    async fn write_statuses(&self, watched: &Watched) -> bool {
         let due = watched.lock().due_statuses();
         let pools: Api<NicPool> = Api::all(self.client.clone());
+        let mut all_written = true;
         for (name, status) in due {
             if let Err(error) = write_status(&pools, &name, status).await {
-                tracing::warn!(pool = name, error = %Chain(&error), "Status not written");
+                tracing::warn!(pool = name, error = %Chain(&error), "Status not written; trying again");
+                all_written = false;
             }
         }
+        all_written
     }
 }
 

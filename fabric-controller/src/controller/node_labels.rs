@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often labels are compared, in memory.
-const PERIOD: Duration = Duration::from_secs(2);
-/// In every how many comparisons those of machines are among them: they need the devices of all
-/// nodes, and change seldom.
-const MACHINES_EVERY: u32 = 15;
+/// How often labels are compared, in memory, at most, and how soon what failed is tried again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How often those of machines are among them, at most: they need the devices of all nodes, and
+/// change seldom.
+const MACHINES_PAUSE: Duration = Duration::from_secs(30);
 /// Requests that are under way at a time.
 const TOGETHER: usize = 8;
 /// How often progress is logged.
@@ -29,13 +29,32 @@ const PROGRESS: Duration = Duration::from_secs(10);
 impl Controller {
     /// Labels nodes without end.
     pub(super) async fn label_nodes(&self) {
-        for number in (0..MACHINES_EVERY).cycle() {
-            let due = self.due_labels(number == 0);
+        // From when on the labels of machines are compared, and the epoch at which they were last.
+        let (mut machines_due, mut machines_seen) = (Instant::now(), None);
+        loop {
+            let seen = self.view.read().revision();
+            let with_machines = machines_seen != Some(seen.epoch) && Instant::now() >= machines_due;
+            let due = self.due_labels(with_machines);
             self.metrics.set_unlabelled(due.len());
-            if !due.is_empty() {
-                self.label_all(due).await;
+            let is_done = due.is_empty() || self.label_all(due).await;
+            if with_machines && is_done {
+                machines_due = Instant::now() + MACHINES_PAUSE;
+                machines_seen = Some(seen.epoch);
             }
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(PAUSE).await;
+            if !is_done {
+                continue;
+            }
+            let later = async {
+                if machines_seen == Some(seen.epoch) {
+                    return std::future::pending().await;
+                }
+                tokio::time::sleep_until(machines_due.into()).await;
+            };
+            tokio::select! {
+                () = self.view.changed_since(seen, |now| now.epoch) => {}
+                () = later => {}
+            }
         }
     }
 
@@ -53,7 +72,8 @@ impl Controller {
         due.into_iter().collect()
     }
 
-    async fn label_all(&self, due: Vec<(String, Value)>) {
+    /// Returns whether all are written.
+    async fn label_all(&self, due: Vec<(String, Value)>) -> bool {
         let nodes = due.len();
         tracing::info!(
             nodes,
@@ -88,6 +108,7 @@ impl Controller {
             }
         }
         tracing::info!(labelled, nodes, "Nodes labelled with their fabrics and machines");
+        labelled == nodes
     }
 
     async fn label(&self, node: &str, labels: &Value) -> Result<(), ApiError> {

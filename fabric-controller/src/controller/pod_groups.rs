@@ -3,7 +3,6 @@
 use super::Controller;
 use super::errors::{ApiError, writing};
 use super::report::Reporter;
-use super::sizes::Sizes;
 use super::watch::Objects;
 use crate::group::{Group, GroupKey};
 use crate::pod_groups::{PodGroupWrite, due, has_constraint, waiting};
@@ -31,18 +30,16 @@ enum WriteOutcome {
 }
 
 impl Controller {
-    /// One look at all groups, and what follows from it.
+    /// Writes what is due. Returns false if something is to be looked at again soon.
     pub(super) async fn write_pod_groups(
         &self,
-        objects: Objects,
-        sizes: &mut Sizes,
+        groups: &[Group],
+        objects: &Objects,
         reporter: &mut Reporter,
-    ) {
-        let mut groups = objects.pods.groups();
-        sizes.fill(&self.client, &mut groups).await;
+    ) -> bool {
         let by_key: BTreeMap<&GroupKey, &Group> =
             groups.iter().map(|group| (&group.key, group)).collect();
-        let writes = stream::iter(due(&groups, &objects.pod_groups));
+        let writes = stream::iter(due(groups, &objects.pod_groups));
         let written: Vec<_> = writes
             .map(async |(key, write)| {
                 let written = self.write_pod_group(&key, &write).await;
@@ -51,6 +48,7 @@ impl Controller {
             .buffer_unordered(TOGETHER)
             .collect()
             .await;
+        let mut is_done = true;
         let mut why: BTreeMap<&GroupKey, WaitingReason> =
             groups.iter().filter_map(|group| Some((&group.key, waiting(group)?))).collect();
         for (key, written) in &written {
@@ -64,6 +62,7 @@ impl Controller {
                 }
                 (Ok(_), _) => {}
                 (Err(error), _) => {
+                    is_done = false;
                     tracing::warn!(group = %key, error = %Chain(error), "Trying again");
                 }
             }
@@ -72,6 +71,7 @@ impl Controller {
             why.into_iter().filter_map(|(key, why)| Some((*by_key.get(key)?, why))).collect();
         self.metrics.set_waiting(waiting.iter().map(|(_, why)| why.reason()));
         reporter.report(&[], &by_key, &waiting).await;
+        is_done
     }
 
     async fn write_pod_group(

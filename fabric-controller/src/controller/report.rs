@@ -37,7 +37,7 @@ pub(super) struct Reporter {
 }
 
 /// Why a group waits, and what of it has been reported.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Report {
     reason: &'static str,
     /// When this reason began.
@@ -74,6 +74,21 @@ impl Report {
     }
 }
 
+impl Report {
+    /// In how long it is due if it does not change; `None` where these words are reported.
+    fn remaining(&self, now: Instant) -> Option<Duration> {
+        let (steady, waited) = (self.since + MOMENT, self.begun + PATIENCE);
+        let mut due = steady.min(waited);
+        if let Some((when, last)) = &self.last {
+            if *last == self.text {
+                return None;
+            }
+            due = due.max(*when + AGAIN);
+        }
+        Some(due.saturating_duration_since(now))
+    }
+}
+
 impl Reporter {
     pub(super) fn new(client: &Client) -> Self {
         let source = EventSource { controller: REPORTER.to_owned(), instance: None };
@@ -105,6 +120,11 @@ impl Reporter {
                 self.waits(group, why).await;
             }
         }
+    }
+
+    /// In how long a reason is to be reported that stays as it is.
+    pub(super) fn next_due(&self, now: Instant) -> Option<Duration> {
+        self.reports.values().filter_map(|report| report.remaining(now)).min()
     }
 
     fn is_due(&mut self, key: &GroupKey, why: &WaitingReason, now: Instant) -> bool {
@@ -267,6 +287,13 @@ mod tests {
             (69, WaitingReason::NoFabrics, true),
         ] {
             assert_eq!(report.is_due(&why, at(second)), expected, "after {second} s");
+            let again = report.remaining(at(second)).map(|left| at(second) + left);
+            assert_eq!(again.is_none(), expected || second == 7, "after {second} s");
+            if let Some(again) = again {
+                let mut later = report.clone();
+                assert!(!later.is_due(&why, again - Duration::from_millis(1)));
+                assert!(later.is_due(&why, again), "after {second} s");
+            }
         }
         let mut report = Report::new(&lacks(0), begun);
         let due = (1..=15).filter(|second| {

@@ -28,8 +28,8 @@ pub(super) struct Sizes(HashMap<GroupKey, (Option<Size>, Instant)>);
 
 impl Sizes {
     /// Writes its size into every group. Held pods of one whose owner cannot be
-    /// read now are left out: they are looked at next time.
-    pub(super) async fn fill(&mut self, client: &Client, groups: &mut [Group]) {
+    /// read now are left out: they are looked at next time. Returns whether all were read.
+    pub(super) async fn fill(&mut self, client: &Client, groups: &mut [Group]) -> bool {
         let there: HashMap<_, _> = groups.iter().map(|group| (&group.key, group)).collect();
         self.0.retain(|key, _| there.contains_key(key));
         let now = Instant::now();
@@ -49,17 +49,20 @@ impl Sizes {
             .buffer_unordered(TOGETHER)
             .collect()
             .await;
+        let mut all_read = true;
         for (key, size) in read {
             match size {
                 Ok(size) => _ = self.0.insert(key, (size, now)),
                 Err(error) => {
                     tracing::warn!(group = %key, %error, "Owner of a group not read; trying again");
+                    all_read = false;
                 }
             }
         }
         for group in groups {
             self.fill_one(group);
         }
+        all_read
     }
 
     fn fill_one(&self, group: &mut Group) {

@@ -24,28 +24,36 @@ const USES_A_NODE: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!
 /// State from the watches.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    objects: Mutex<Objects>,
+    objects: Mutex<WatchedObjects>,
     changed: Notify,
     complete: Readiness,
 }
 
+#[derive(Debug, Default)]
+struct WatchedObjects {
+    pods: Pods,
+    nodes: Arc<Nodes>,
+    pod_groups: Arc<MadePodGroups>,
+}
+
 /// What decisions need; a decision takes a copy of the pointers and no lock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Objects {
-    pub(super) pods: Arc<Pods>,
+    pub(super) pods: Pods,
     pub(super) nodes: Arc<Nodes>,
     pub(super) pod_groups: Arc<MadePodGroups>,
 }
 
 impl Watched {
-    /// Everything as it is now. It is copied at the first change while this is
-    /// held.
+    /// Everything as it is now.
     pub(super) fn objects(&self) -> Objects {
-        self.lock().clone()
+        let WatchedObjects { pods, nodes, pod_groups } = &*self.lock();
+        let (nodes, pod_groups) = (Arc::clone(nodes), Arc::clone(pod_groups));
+        Objects { pods: pods.to_read(), nodes, pod_groups }
     }
 
-    /// Every lock is held for one change or one copy of two pointers.
-    fn lock(&self) -> MutexGuard<'_, Objects> {
+    /// Every lock is held for one change or one copy of pointers.
+    fn lock(&self) -> MutexGuard<'_, WatchedObjects> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,12 +123,12 @@ struct GroupPodSink(Arc<Watched>);
 
 impl Sink<Pod> for GroupPodSink {
     fn apply(&mut self, pod: Pod) {
-        let matters = Arc::make_mut(&mut self.0.lock().pods).apply(&pod);
+        let matters = self.0.lock().pods.apply(&pod);
         self.0.notify(matters);
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        Arc::make_mut(&mut self.0.lock().pods).delete(key);
+        self.0.lock().pods.delete(key);
         self.0.notify(true);
     }
 }
@@ -130,12 +138,12 @@ struct BoundPodSink(Arc<Watched>);
 
 impl Sink<Pod> for BoundPodSink {
     fn apply(&mut self, pod: Pod) {
-        Arc::make_mut(&mut self.0.lock().pods).apply_usage(&pod);
+        self.0.lock().pods.apply_usage(&pod);
     }
 
     // A deleted pod frees room.
     fn delete(&mut self, key: &ObjectKey) {
-        Arc::make_mut(&mut self.0.lock().pods).delete_usage(key);
+        self.0.lock().pods.delete_usage(key);
         self.0.notify(true);
     }
 }
@@ -146,6 +154,7 @@ struct PodGroupSink(Arc<Watched>);
 impl Sink<PodGroup> for PodGroupSink {
     fn apply(&mut self, object: PodGroup) {
         Arc::make_mut(&mut self.0.lock().pod_groups).apply(&object);
+        self.0.notify(true);
     }
 
     fn delete(&mut self, key: &ObjectKey) {

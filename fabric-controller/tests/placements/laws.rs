@@ -3,8 +3,8 @@
 
 use super::world::World;
 use cluster_model::names::label;
-use fabric_controller::{Action, Group, PodStage};
-use k8s_openapi::jiff::SignedDuration;
+use fabric_controller::{Action, Group, PodStage, decide};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::json;
@@ -224,13 +224,30 @@ proptest! {
                     let stuck = world.bind(first);
                     prop_assert!(stuck.is_empty(), "stranded: {stuck:?}");
                 }
-                Event::Wait { seconds } => world.now += seconds,
+                Event::Wait { seconds } => {
+                    time_alone_changes_nothing_before_it_is_due(&world, seconds)?;
+                    world.now += seconds;
+                }
             }
             for (gang, (on, _)) in placed(&world) {
                 prop_assert!(on.len() <= 1, "{gang} is split over {on:?}");
             }
         }
     }
+}
+
+/// Nothing is decided where nothing need be, and the same until the next time that is due.
+fn time_alone_changes_nothing_before_it_is_due(
+    world: &World,
+    seconds: i64,
+) -> Result<(), TestCaseError> {
+    let (_, groups) = world.groups();
+    let decided = world.decide();
+    prop_assert!(decide::is_needed(&groups, &world.rules) || decided.is_empty());
+    let due = decide::next_due(&groups, &world.rules, Timestamp::from_second(world.now).unwrap());
+    let until = due.map_or(i64::MAX, Timestamp::as_second).min(world.now + seconds + 1);
+    prop_assert_eq!(&world.decide_at(until - 1), &decided, "until {:?}", due);
+    Ok(())
 }
 
 /// A round whose writes stop after this many, because the leader has died.

@@ -131,8 +131,13 @@ impl World {
 
     /// One round of decisions.
     pub(crate) fn decide(&self) -> Vec<Decision> {
+        self.decide_at(self.now)
+    }
+
+    /// One look at another time.
+    pub(crate) fn decide_at(&self, now: i64) -> Vec<Decision> {
         let (pods, groups) = self.groups();
-        let now = Timestamp::from_second(self.now).unwrap();
+        let now = Timestamp::from_second(now).unwrap();
         decide(&groups, ClusterCapacity::new(&self.view, &pods, &self.nodes), &self.rules, now)
     }
 

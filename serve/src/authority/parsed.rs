@@ -5,7 +5,6 @@ use k8s_openapi::jiff::Timestamp;
 use pem::Pem;
 use rcgen::{KeyPair, PublicKeyData};
 use std::net::IpAddr;
-use std::time::Duration;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
@@ -49,15 +48,20 @@ impl Parsed {
         now >= self.not_after
     }
 
-    /// Two thirds of its life are over.
-    pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        self.not_after.duration_since(now) * 3 < self.not_after.duration_since(self.not_before)
+    /// When it is over.
+    pub(super) fn not_after(&self) -> Timestamp {
+        self.not_after
     }
 
-    /// How long ago it was made; nothing for one from the future.
-    pub(super) fn age(&self, now: Timestamp) -> Duration {
-        let valid = Duration::try_from(now.duration_since(self.not_before)).unwrap_or_default();
-        valid.saturating_sub(CLOCK_SKEW)
+    /// When two thirds of its life are over.
+    pub(super) fn due(&self) -> Timestamp {
+        let third = self.not_after.duration_since(self.not_before) / 3;
+        self.not_after.checked_sub(third).unwrap_or(self.not_after)
+    }
+
+    /// When it was made.
+    pub(super) fn made(&self) -> Timestamp {
+        self.not_before.checked_add(CLOCK_SKEW).unwrap_or(Timestamp::MAX)
     }
 
     pub(super) fn is_signed_by(&self, authority: &Self) -> bool {

@@ -16,8 +16,8 @@ fn names() -> Vec<String> {
     vec![NAME.to_owned(), "192.0.2.1".to_owned()]
 }
 
-fn first() -> Held {
-    Held::default().renewed(&names(), start()).unwrap().expect("nothing is held yet")
+fn first() -> CertificateBundle {
+    CertificateBundle::default().renewed(&names(), start()).unwrap().expect("nothing is held yet")
 }
 
 /// Returns true if a client that trusts `authorities` accepts the certificate at this time.
@@ -44,11 +44,11 @@ fn what_is_due_follows_from_what_is_held_and_the_time() {
     let held = first();
     let later = |days: u32| start() + DAY * days;
     let other = vec!["other".to_owned()];
-    let broken_key = Held { key: held.authority_key.clone(), ..held.clone() };
-    let no_authority = Held { authorities: String::new(), ..held.clone() };
-    let text = Held { certificate: "no PEM".to_owned(), ..held.clone() };
+    let broken_key = CertificateBundle { key: held.authority_key.clone(), ..held.clone() };
+    let no_authority = CertificateBundle { authorities: String::new(), ..held.clone() };
+    let text = CertificateBundle { certificate: "no PEM".to_owned(), ..held.clone() };
     for (what, held, names, now, expected) in [
-        ("nothing held", &Held::default(), &names(), start(), Due::All),
+        ("nothing held", &CertificateBundle::default(), &names(), start(), Due::All),
         ("fresh", &held, &names(), start(), Due::Nothing),
         ("in its second third", &held, &names(), later(59), Due::Nothing),
         ("in its last third", &held, &names(), later(61), Due::Serving),
@@ -78,6 +78,7 @@ fn what_is_made_is_trusted_for_its_names_and_good_at_once() {
 fn through_all_rotations_every_client_trusts_the_server() {
     let mut held = first();
     let (mut serving, mut authorities) = (0, 0);
+    let second = Duration::from_secs(1);
     for step in 0..(4 * 365 * 5) {
         let now = start() + Duration::from_hours(6) * step;
         let Some(next) = held.renewed(&names(), now).unwrap() else { continue };
@@ -87,6 +88,9 @@ fn through_all_rotations_every_client_trusts_the_server() {
         serving += i32::from(next.certificate != held.certificate);
         authorities += i32::from(next.authorities != held.authorities);
         held = next;
+        let due = held.next_due().unwrap();
+        assert_eq!(held.due(&names(), due - second), Due::Nothing, "step {step}, {due}");
+        assert_ne!(held.due(&names(), due), Due::Nothing, "step {step}, {due}");
     }
     assert_eq!(certificates(&held.authorities).len(), 2, "what has run out is dropped");
     assert!(serving >= 5 * 365 / 61 && authorities == 2, "{serving} {authorities}");

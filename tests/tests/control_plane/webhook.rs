@@ -345,6 +345,8 @@ async fn admission_may_touch_its_own_objects_and_no_others(
             ("update", "coordination.k8s.io", "leases", OWN, "another", false),
             ("patch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
             ("patch", HOOKS, "mutatingwebhookconfigurations", "", "another", false),
+            ("watch", HOOKS, "mutatingwebhookconfigurations", "", "admission.dranet.io", true),
+            ("watch", HOOKS, "mutatingwebhookconfigurations", "", "", false),
             ("patch", HOOKS, "validatingwebhookconfigurations", "", "lint.dranet.io", true),
             ("create", HOOKS, "validatingwebhookconfigurations", "", "", false),
             ("delete", "resource.k8s.io", "resourceclaimtemplates", "default", "a", true),

@@ -236,7 +236,7 @@ impl Group {
 
     /// Whether pods wait or are on their way, or a condition still says that they wait.
     pub fn is_unfinished(&self) -> bool {
-        self.is_open() || self.members.iter().any(|member| member.is_told_to_wait)
+        self.is_open() || self.members.iter().any(|member| member.has_waiting_condition)
     }
 
     /// The fabric that its released pods are on: that of most nodes, else that of

@@ -13,6 +13,9 @@ pub struct Cost {
     /// node is on no fabric or no gangs are expected. Gangs need many on one fabric: the
     /// fabric that has fewest is broken first.
     pub whole_nodes: u32,
+    /// NICs that nobody has before and somebody afterwards: fewer where a pod with a share gets
+    /// NICs that others share already, so that whole NICs stay free.
+    pub nics: u32,
     /// GPUs, or NICs on a node without any, that are free on the node afterwards: a node
     /// that is nearly full is the last that could become whole again.
     pub left: u32,
@@ -47,6 +50,7 @@ impl Cost {
         Self {
             loss: weighed(mix, |demand| changed.lost_pods(demand)),
             whole_nodes: 0,
+            nics: before.node().nics.saturating_sub(left.nics),
             left: if has_gpus { left.gpus } else { left.nics },
             cells: weighed(mix, |demand| lost_in_cells([before, after], demand)),
         }

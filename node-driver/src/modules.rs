@@ -2,7 +2,7 @@
 //!
 //! An init container runs it, with the one capability that loading takes. It never unloads or
 //! replaces a module, so running pods keep what they have. The image has no `modprobe`: modules
-//! are found in `modules.dep` as depmod(8) writes it, and loaded by finit_module(2), which
+//! are found in `modules.dep` as depmod(8) writes it, and loaded by `finit_module(2)`, which
 //! decompresses where the kernel can. modprobe.d(5) is obeyed as far as it forbids a module
 //! (`install NAME /bin/false`) or sets its options.
 //!
@@ -34,6 +34,7 @@ const COMPRESSED: i32 = 4;
 /// Load modules of the kernel that RDMA needs, and say what came of each; never unload one
 #[derive(clap::Parser, Clone, Debug)]
 #[command(name = "node-driver modules")]
+#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
 pub struct ModulesArgs {
     /// Directory below which the host's lib/modules, etc/modprobe.d, proc and sys are found
     #[arg(long, value_name = "DIR", default_value = "/")]

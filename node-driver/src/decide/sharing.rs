@@ -29,7 +29,6 @@ pub enum Sharing {
 
 /// Which NICs claims can share, and how.
 #[derive(clap::Args, Clone, Debug, Default)]
-#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
 pub struct SharingArgs {
     /// Whether claims can share a NIC: by its bandwidth, or by a number of claims, as consumable
     /// capacity dranet.io/bandwidth and dranet.io/shares

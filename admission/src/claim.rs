@@ -4,8 +4,8 @@
 
 use crate::selector::Selector;
 use k8s_openapi::api::resource::v1::{
-    CELDeviceSelector, DeviceConstraint, DeviceRequest, DeviceSelector, DeviceSubRequest,
-    ExactDeviceRequest,
+    CELDeviceSelector, CapacityRequirements, DeviceConstraint, DeviceRequest, DeviceSelector,
+    DeviceSubRequest, ExactDeviceRequest,
 };
 
 const EXACT_COUNT: &str = "ExactCount";
@@ -16,6 +16,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) class: &'a str,
     pub(crate) count: u32,
     pub(crate) selector: Selector,
+    /// What it takes of each, of devices that claims share.
+    pub(crate) capacity: Option<&'a CapacityRequirements>,
 }
 
 /// The DeviceClasses that a request names.
@@ -27,7 +29,7 @@ pub(crate) fn class_names(request: &DeviceRequest) -> impl Iterator<Item = &str>
 
 /// A request with one way to meet it.
 pub(crate) fn exactly(name: &str, ask: Ask<'_>) -> DeviceRequest {
-    let Ask { class, count, selector } = ask;
+    let Ask { class, count, selector, capacity } = ask;
     DeviceRequest {
         name: name.to_owned(),
         exactly: Some(ExactDeviceRequest {
@@ -35,6 +37,7 @@ pub(crate) fn exactly(name: &str, ask: Ask<'_>) -> DeviceRequest {
             allocation_mode: Some(EXACT_COUNT.to_owned()),
             count: Some(count.into()),
             selectors: Some(vec![cel(selector)]),
+            capacity: capacity.cloned(),
             ..Default::default()
         }),
         first_available: None,
@@ -47,13 +50,14 @@ pub(crate) fn first_available<'a>(
     asks: impl IntoIterator<Item = (String, Ask<'a>)>,
 ) -> DeviceRequest {
     let subrequest = |(name, ask): (String, Ask<'_>)| {
-        let Ask { class, count, selector } = ask;
+        let Ask { class, count, selector, capacity } = ask;
         DeviceSubRequest {
             name,
             device_class_name: class.to_owned(),
             allocation_mode: Some(EXACT_COUNT.to_owned()),
             count: Some(count.into()),
             selectors: Some(vec![cel(selector)]),
+            capacity: capacity.cloned(),
             ..Default::default()
         }
     };

@@ -10,6 +10,7 @@ mod values;
 mod warnings;
 
 use crate::denial::Denial;
+use crate::sharing::NicShare;
 use cluster_model::gpu_drivers::GPU_DRIVERS;
 use cluster_model::names::annotation;
 use containers::Limits;
@@ -109,6 +110,8 @@ pub struct Intent {
     pub cpus: Option<u32>,
     /// NVMe devices on the NUMA node of the GPUs and NICs, where the pod asks for them.
     pub nvmes: Option<u32>,
+    /// What the pod takes of each NIC, where it shares them with other pods.
+    pub share: Option<NicShare>,
     /// The trigger's value as the user wrote it, for texts.
     pub trigger: String,
 }
@@ -154,6 +157,10 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         Some(pool) => Some(nic_config::with_pool(pool, nic_config.as_deref(), host_network)?),
         None => nic_config,
     };
+    let share = NicShare::read(get(annotation::NIC_SHARING), get(annotation::NIC_BANDWIDTH))?;
+    if share.is_some() {
+        nic_config::check_shared(nic_config.as_deref())?;
+    }
     let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;
     let cpus = get(annotation::ALIGNED_CPUS).map(|value| cpus::read(value, pod, &shares, policy));
     let nvmes = get(annotation::ALIGNED_NVMES);
@@ -176,6 +183,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         rail_group: None,
         cpus: cpus.transpose()?,
         nvmes: nvmes.transpose()?,
+        share,
         trigger: trigger.to_owned(),
     }))
 }

@@ -16,6 +16,7 @@ use crate::nearness::Nearness;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::machines::Machine;
 use form::Form;
+use k8s_openapi::api::resource::v1::CapacityRequirements;
 
 /// The join that ties nothing: any devices, as none can be near.
 pub(crate) const UNALIGNED: &str = "any";
@@ -37,6 +38,8 @@ pub(crate) struct Question<'a> {
     pub(crate) machines: &'a [Machine<'a>],
     /// The rail of the NICs, where it is given; the machines have no others.
     pub(crate) rail: Option<i64>,
+    /// What the claim takes of each NIC, where the pod shares them; the machines have no others.
+    pub(crate) capacity: Option<&'a CapacityRequirements>,
 }
 
 /// A way to meet the demand that a join proposes.
@@ -76,9 +79,14 @@ pub(crate) fn required(question: Question<'_>, nearness: Nearness) -> Vec<Candid
     candidates
 }
 
-/// Returns true if pairs gain nothing and leave devices unused: no machine has a NIC that is
-/// nearer than those that the pairs leave out.
+/// Returns true if pairs leave devices unused and gain nothing: no machine has a NIC that is
+/// nearer than those that the pairs leave out. Or, where pods share NICs, if a machine has GPUs
+/// that the pairs leave without one: these could share the NICs of others.
 pub(crate) fn pairs_strand(question: Question<'_>) -> bool {
+    let leaves_gpus = |machine: &Machine<'_>| machine.partners().len() < machine.devices.gpus.len();
+    if question.capacity.is_some() && question.machines.iter().any(leaves_gpus) {
+        return true;
+    }
     !question.machines.iter().any(Machine::has_nearer_partners)
 }
 

@@ -30,6 +30,7 @@ pub mod rewrite;
 mod selector;
 #[cfg(feature = "server")]
 pub mod server;
+pub mod sharing;
 mod supply;
 pub mod template;
 mod wording;

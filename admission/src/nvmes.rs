@@ -53,6 +53,7 @@ pub(crate) fn keep_near_nvmes(
 /// Adds the NVMe devices of each block of a claim, tied to its NICs.
 pub(crate) fn add(intent: &Intent, demand: &Demand, parts: &mut ClaimParts) {
     numa_beside::add(demand, parts, intent.nvmes, ["nvmes", "nvme"], |name, count| {
-        exactly(name, Ask { class: nvme::CLASS, count, selector: Selector::driver(nvme::DRIVER) })
+        let selector = Selector::driver(nvme::DRIVER);
+        exactly(name, Ask { class: nvme::CLASS, count, selector, capacity: None })
     });
 }

@@ -13,6 +13,7 @@ use crate::intent::{AlignmentPolicy, Intent, Pairing, nic_config};
 use crate::join::{self, Classes, Question};
 use crate::nearness::Nearness;
 use crate::pin::Pin;
+use crate::sharing::{self, NicShare};
 use crate::{cpus, nvmes, rail};
 use crate::{supply, template};
 pub(crate) use choice::FABRIC_ATTRIBUTES;
@@ -113,6 +114,8 @@ pub struct Plan {
     pub cpus: Option<u32>,
     /// NVMe devices on the NUMA node of the devices, where the pod asks for them.
     pub nvmes: Option<u32>,
+    /// What the pod takes of each NIC, where it shares them.
+    pub share: Option<NicShare>,
     /// The claims of which one is chosen for each pod; none where the claim is pinned to no cell.
     pub pins: Vec<Pin>,
     devices: (u32, u32),
@@ -163,10 +166,17 @@ fn plan_as_read(
         gpu_class: &selected.gpu_class,
         nic_class: &selected.nic_class,
         without_interface: intent.host_network,
+        only_shared: intent.share.is_some(),
         cpu_class: cpu_class.map(|class| &**class),
         nvme_class: nvme_class.map(|class| &**class),
     };
     let mut machines = machines(view, &selection, filter);
+    if machines.is_empty() && intent.share.is_some() {
+        let whole = Selection { only_shared: false, ..selection };
+        if !self::machines(view, &whole, filter).is_empty() {
+            return Err(sharing::none_shared());
+        }
+    }
     if machines.is_empty() {
         return Err(supply::nothing(intent, view, &selection, filter));
     }
@@ -174,6 +184,7 @@ fn plan_as_read(
     fabric::check_machines(intent, &machines, view)?;
     cpus::keep_near_cpus(intent, &demand, view, &mut machines)?;
     nvmes::keep_near_nvmes(intent, &demand, &mut machines)?;
+    let capacity = sharing::keep_shareable(intent, view.settings(), &mut machines)?;
     let rail = rail::keep_one(intent, &demand, &mut machines)?;
     let classes = selected.classes();
     let question = Question {
@@ -182,6 +193,7 @@ fn plan_as_read(
         driver: selected.driver,
         machines: &machines,
         rail,
+        capacity: capacity.as_ref(),
     };
     let choice = choice::choose(intent, question, &classes, view, policy)?;
     Ok(complete(intent, question, choice))
@@ -229,6 +241,7 @@ fn complete(intent: &Intent, question: Question<'_>, choice: Choice) -> Plan {
         rail: question.rail,
         cpus: intent.cpus,
         nvmes: intent.nvmes,
+        share: intent.share.clone(),
         pins,
         devices: (intent.gpus, intent.nics),
         pairing: intent.pairing,

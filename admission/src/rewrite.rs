@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 pub const CLAIM: &str = "dranet";
 
 /// The annotations by which a pod asks for devices.
-const ASKING: [&str; 15] = [
+const ASKING: [&str; 17] = [
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NICS,
     annotation::ALIGNED_NVMES,
@@ -29,9 +29,11 @@ const ASKING: [&str; 15] = [
     annotation::FABRIC_SIZE,
     annotation::GPUS,
     annotation::GPU_CLASS,
+    annotation::NIC_BANDWIDTH,
     annotation::NIC_CLASS,
     annotation::NIC_CONFIG,
     annotation::NIC_POOL,
+    annotation::NIC_SHARING,
     annotation::PAIRING,
     annotation::RAIL,
 ];

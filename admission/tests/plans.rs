@@ -1,7 +1,7 @@
 //! Plans on whole machines: written as files, read and published by the production code,
 //! with GPUs as their drivers publish them.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "plans/beside.rs"]
 mod beside;
@@ -17,5 +17,7 @@ mod cluster;
 mod laws;
 #[path = "plans/matrix.rs"]
 mod matrix;
+#[path = "plans/sharing.rs"]
+mod sharing;
 #[path = "plans/verdicts.rs"]
 mod verdicts;

@@ -10,7 +10,7 @@ use crate::names::{attribute, capacity, cpu, nvme};
 use crate::node_devices::{NodeDevices, is_true, text};
 use crate::remembered;
 use crate::view::ClusterView;
-use dra_allocator::{AttributeValue, Class, Device, Settings};
+use dra_allocator::{AttributeValue, Class, Device, QualifiedName, Quantity, Settings};
 use std::collections::BTreeMap;
 use topology_graph::{Cell, Level, PciAddress, ShapeHash};
 
@@ -26,6 +26,9 @@ pub struct Selection<'a> {
     /// Whether NICs with a network interface are left out: it cannot be moved
     /// into a pod that shares the host's network.
     pub without_interface: bool,
+    /// Whether NICs that claims cannot share are left out, and what others have to be shared
+    /// tells machines apart.
+    pub only_shared: bool,
     /// Class of the CPUs, where a claim asks for any.
     pub cpu_class: Option<&'a Class>,
     /// Class of the NVMe devices, where a claim asks for any.
@@ -70,6 +73,8 @@ struct DeviceLikeness {
     values: Vec<Option<AttributeValue>>,
     partner: Option<PciAddress>,
     on_fabric: bool,
+    /// What claims divide of it, where they ask for parts.
+    shared: Vec<(QualifiedName, Quantity)>,
 }
 
 /// The machines with at least one GPU and one NIC of the selection, among the
@@ -88,7 +93,7 @@ pub fn machines<'a>(
         let cpus = selection.cpu_class.map_or_else(Vec::new, |class| cpus(view, name, class));
         let nvmes = selection.nvme_class.map_or_else(Vec::new, |class| nvmes(view, name, class));
         let beside = [cpus.clone(), nvmes.clone()];
-        let likeness = likeness(&devices, selection.gpu_driver, beside);
+        let likeness = likeness(&devices, selection, beside);
         let machine = alike.entry(likeness).or_insert_with(|| {
             let nodes = Vec::new();
             Machine { nodes, devices, cpus, nvmes }
@@ -108,13 +113,15 @@ fn selected<'a>(
     selection: &Selection<'_>,
 ) -> Option<NodeDevices<'a>> {
     let mut devices = NodeDevices::of(view, node)?;
-    let Selection { gpu_driver, gpu_class, nic_class, without_interface, .. } = *selection;
+    let Selection { gpu_driver, gpu_class, nic_class, without_interface, only_shared, .. } =
+        *selection;
     devices.gpus.retain(|_, gpu| {
         *gpu.id().driver == *gpu_driver.driver && is_in(gpu_class, gpu, view.settings())
     });
     devices.nics.retain(|_, nic| {
         is_true(nic, attribute::dranet::RDMA)
             && !(without_interface && nic.attribute(attribute::dranet::IF_NAME).is_some())
+            && (!only_shared || nic.allows_multiple_allocations())
             && is_in(nic_class, nic, view.settings())
     });
     (!devices.gpus.is_empty() && !devices.nics.is_empty()).then_some(devices)
@@ -167,9 +174,10 @@ fn numa(device: &Device) -> Option<&AttributeValue> {
 
 fn likeness(
     devices: &NodeDevices<'_>,
-    driver: &GpuDriver,
+    selection: &Selection<'_>,
     beside: [Vec<NumaAmount>; 2],
 ) -> Likeness {
+    let driver = selection.gpu_driver;
     let all = devices.gpus.iter().chain(&devices.nics);
     let mentioned = [
         attribute::PCIE_ROOT,
@@ -191,9 +199,16 @@ fn likeness(
             values,
             partner: partner(&gpus, uuid(device, driver)),
             on_fabric: text(device, attribute::AZURE_PLACEMENT_GROUP).is_some(),
+            shared: if selection.only_shared { amounts(device) } else { Vec::new() },
         }
     };
     Likeness { shape: devices.topology.shape(), devices: all.map(describe).collect(), beside }
+}
+
+/// What a device has of each capacity.
+fn amounts(device: &Device) -> Vec<(QualifiedName, Quantity)> {
+    let capacity = device.capacity().iter();
+    capacity.map(|(name, capacity)| (name.clone(), capacity.value)).collect()
 }
 
 fn uuid<'a>(device: &'a Device, driver: &GpuDriver) -> Option<&'a str> {

@@ -99,6 +99,10 @@ pub mod annotation {
     pub const NIC_CONFIG: &str = "dranet.io/nic-config";
     /// The `NicPool` that the NICs' interfaces get their addresses from.
     pub const NIC_POOL: &str = "dranet.io/nic-pool";
+    /// Whether the NICs are the pod's alone or shared with other pods: `exclusive`, `shared`.
+    pub const NIC_SHARING: &str = "dranet.io/nic-sharing";
+    /// What the pod gets of the bandwidth of each NIC that it shares.
+    pub const NIC_BANDWIDTH: &str = "dranet.io/nic-bandwidth";
     /// Written by the webhook: the limits that the claim stands for, by container.
     pub const LIMITS: &str = "dranet.io/limits";
     /// Written on a template whose claim is pinned to cells: which.
@@ -165,6 +169,8 @@ pub mod capacity {
     pub const CPU: &str = "dra.cpu/cpu";
     /// What a NIC carries in bits per second, where claims can share it.
     pub const BANDWIDTH: &str = "dranet.io/bandwidth";
+    /// How many claims can have a NIC together, where the operator limits that.
+    pub const SHARES: &str = "dranet.io/shares";
 }
 
 /// Device attributes by fully qualified name.

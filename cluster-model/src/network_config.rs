@@ -112,6 +112,9 @@ pub struct InterfaceConfig {
     /// NIC, a macvlan interface if it has a share.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<InterfaceKind>,
+    /// Whom a macvlan interface reaches besides the network; default: `bridge`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub macvlan_mode: Option<MacvlanMode>,
     /// The partition of an IP over InfiniBand interface created for the pod; default: that of the
     /// NIC.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,6 +183,20 @@ pub enum InterfaceKind {
     IpVlan,
     /// One made on an InfiniBand NIC's, in a partition of its own where one is named.
     IpoIb,
+}
+
+/// Whom a macvlan reaches (`enum macvlan_mode` of `linux/if_link.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MacvlanMode {
+    /// The others on its NIC, directly.
+    Bridge,
+    /// None of the others on its NIC.
+    Private,
+    /// The others on its NIC by way of the switch, which sends frames back.
+    Vepa,
+    /// It is the only one on its NIC, which receives all frames for it.
+    Passthru,
 }
 
 /// A virtual routing domain in the pod.

@@ -8,6 +8,7 @@ pub(crate) mod gpu_direct;
 mod installation;
 mod kubelet;
 mod machines;
+pub(crate) mod modules;
 mod rights;
 mod server;
 
@@ -62,6 +63,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     report.findings.extend(server::examine(&seen));
     report.findings.extend(devices::examine(&seen));
     report.findings.extend(gpu_direct::examine(&seen.view));
+    report.findings.extend(modules::examine(&seen.view));
     report.findings.extend(installation::examine(&seen, Timestamp::now()));
     if let Source::Live(cluster) = &source {
         report.findings.extend(called(cluster)?);

@@ -22,18 +22,15 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// What is asked for where the source does not say it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The share of a NIC that each pod of a shared resource gets, a quantity of bits per
-    /// second as `1G`.
-    pub share: String,
+    /// second as `1G`; without it pods share NICs by their number, as the device plugin does.
+    pub share: Option<String>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { share: "1G".to_owned() }
-    }
-}
+/// How many pods share a NIC where no configuration says it, as in the operator's examples.
+const RDMA_HCA_MAX: u64 = 63;
 
 /// What replaces the objects.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,14 +66,21 @@ pub fn migrate(objects: &[Value], options: &Options) -> Migration {
     documents.extend(networks.pools());
     documents.extend(templates);
     documents.extend(workloads);
-    let values = values(&resources, uses_shares, &guarded);
+    let values = values(&resources, uses_shares, &guarded, options);
     Migration { values, documents, notes }
 }
 
-fn values(resources: &Resources, uses_shares: bool, guarded: &BTreeSet<String>) -> Value {
+fn values(
+    resources: &Resources,
+    uses_shares: bool,
+    guarded: &BTreeSet<String>,
+    options: &Options,
+) -> Value {
     let mut values = Map::new();
     if uses_shares || resources.any_shared() {
-        values.insert("nodeDriver".to_owned(), json!({"sharing": "bandwidth"}));
+        let sharing = if options.share.is_some() { "bandwidth" } else { "count" };
+        let max = resources.rdma_hca_max().unwrap_or(RDMA_HCA_MAX);
+        values.insert("nodeDriver".to_owned(), json!({"sharing": sharing, "rdmaHcaMax": max}));
     }
     if !guarded.is_empty() {
         values.insert("networkConfig".to_owned(), json!({"namespaces": guarded}));

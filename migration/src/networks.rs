@@ -84,6 +84,8 @@ struct Settings {
     master: Option<String>,
     pci_address: Option<String>,
     mtu: Option<u64>,
+    /// Of a macvlan.
+    mode: Option<String>,
     pkey: Option<String>,
     virtual_function: Map<String, Value>,
     ipam: Value,
@@ -100,8 +102,10 @@ impl Settings {
         for text in &addresses.notes {
             note(notes, object, text.as_str());
         }
-        let is_guarded =
-            addresses.is_guarded() || self.pkey.is_some() || !self.virtual_function.is_empty();
+        let is_guarded = addresses.is_guarded()
+            || self.mode.is_some()
+            || self.pkey.is_some()
+            || !self.virtual_function.is_empty();
         // JSON's quoting is valid in CEL too.
         let is = |attribute: &str, value: String| {
             format!(r#"device.attributes{attribute}.orValue("") == {}"#, json!(value))
@@ -119,7 +123,13 @@ impl Settings {
                 selectors.into_iter().flatten().collect()
             },
             is_shared: self.way != Way::Device,
-            config: config(self.way, self.mtu, self.pkey, self.virtual_function, addresses),
+            config: config(
+                self.way,
+                self.mtu,
+                [self.mode, self.pkey],
+                self.virtual_function,
+                addresses,
+            ),
             is_guarded,
         }
     }
@@ -128,7 +138,7 @@ impl Settings {
 fn config(
     way: Way,
     mtu: Option<u64>,
-    pkey: Option<String>,
+    [mode, pkey]: [Option<String>; 2],
     virtual_function: Map<String, Value>,
     addresses: Addresses,
 ) -> Map<String, Value> {
@@ -138,6 +148,9 @@ fn config(
         Way::IpVlan => drop(interface.insert("type".to_owned(), json!("ipvlan"))),
         Way::Ipoib => drop(interface.insert("type".to_owned(), json!("ipoib"))),
         Way::Device => {}
+    }
+    if let Some(mode) = mode {
+        interface.insert("macvlanMode".to_owned(), mode.into());
     }
     if let Some(pkey) = pkey {
         interface.insert("pkey".to_owned(), pkey.into());
@@ -176,12 +189,10 @@ fn ipam(value: &Value, notes: &mut Vec<String>) -> Value {
 
 fn of_macvlan(spec: &Value) -> Settings {
     let mut notes = Vec::new();
-    if let Some(mode) = text(&spec["mode"]).filter(|mode| mode != "bridge") {
-        notes.push(format!("macvlan mode `{mode}` has no counterpart: all are in mode `bridge`"));
-    }
+    let mode = text(&spec["mode"]).filter(|mode| mode != "bridge");
     let ipam = ipam(&spec["ipam"], &mut notes);
     let (master, mtu) = (text(&spec["master"]), spec["mtu"].as_u64());
-    Settings { way: Way::MacVlan, master, mtu, ipam, notes, ..Settings::default() }
+    Settings { way: Way::MacVlan, mode, master, mtu, ipam, notes, ..Settings::default() }
 }
 
 fn of_device(spec: &Value) -> Settings {
@@ -284,6 +295,7 @@ fn of_attachment(object: &Value) -> Settings {
             master: text(&plugin["master"]).or_else(|| text(&plugin["device"])),
             pci_address: text(&plugin["pciBusID"]),
             mtu: plugin["mtu"].as_u64(),
+            mode: text(&plugin["mode"]).filter(|mode| way == Way::MacVlan && mode != "bridge"),
             pkey: text(&plugin["master"])
                 .filter(|_| way == Way::Ipoib)
                 .and_then(|master| partition(&master)),

@@ -6,7 +6,7 @@
 use crate::networks::{Network, Networks};
 use crate::resources::{Resource, Resources, is_same_resource};
 use crate::{Note, Options, note, object_name};
-use cluster_model::names::annotation;
+use cluster_model::names::{annotation, capacity};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -124,7 +124,8 @@ impl<'a> Converter<'a> {
             self.made.guarded.insert(namespace.to_owned());
         }
         if wanted.gpus > 0 {
-            annotate(pod, &wanted, object, notes);
+            self.made.uses_shares |= wanted.is_shared();
+            annotate(pod, &wanted, self.options, object, notes);
         } else {
             self.claim(pod, &wanted, namespace, name, &holders);
         }
@@ -177,8 +178,11 @@ impl<'a> Converter<'a> {
             }
             if resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared) {
                 self.made.uses_shares = true;
-                let share = self.options.share.as_str();
-                exactly["capacity"] = json!({"requests": {"dranet.io/bandwidth": share}});
+                let mut requests = json!({capacity::SHARES: "1"});
+                if let Some(share) = &self.options.share {
+                    requests[capacity::BANDWIDTH] = share.as_str().into();
+                }
+                exactly["capacity"] = json!({"requests": requests});
             }
             requests.push(json!({"name": request, "exactly": exactly}));
             if let Some(network) = network.filter(|network| !network.config.is_empty()) {
@@ -230,6 +234,13 @@ impl<'a> Wanted<'a> {
         self.networks.iter().map(nic).collect()
     }
 
+    /// Whether another pod may use any of the NICs.
+    fn is_shared(&self) -> bool {
+        self.nics().iter().any(|(resource, network)| {
+            resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared)
+        })
+    }
+
     fn first(&self) -> Option<&'a Resource> {
         self.resources.iter().find_map(|(_, resource, _)| *resource)
     }
@@ -243,7 +254,13 @@ impl<'a> Wanted<'a> {
 }
 
 /// The annotations of a pod with GPUs.
-fn annotate(pod: &mut Value, wanted: &Wanted<'_>, object: &Value, notes: &mut Vec<Note>) {
+fn annotate(
+    pod: &mut Value,
+    wanted: &Wanted<'_>,
+    options: &Options,
+    object: &Value,
+    notes: &mut Vec<Note>,
+) {
     let nics = wanted.nics();
     let count = u64::try_from(nics.len()).unwrap_or(u64::MAX);
     let value = if wanted.gpus > 1 && count == wanted.gpus {
@@ -251,22 +268,20 @@ fn annotate(pod: &mut Value, wanted: &Wanted<'_>, object: &Value, notes: &mut Ve
     } else {
         count.to_string()
     };
+    let is_shared = wanted.is_shared();
     let mut configs: Vec<Map<String, Value>> = nics
         .iter()
         .filter_map(|(_, network)| Some(network.as_ref()?.config.clone()))
-        .map(whole)
+        .map(|config| if is_shared { config } else { whole(config) })
         .filter(|config| !config.is_empty())
         .collect();
     configs.dedup();
-    let was_shared = nics.iter().any(|(resource, network)| {
-        resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared)
-    });
-    if was_shared {
+    if is_shared {
         note(
             notes,
             object,
-            "shared its NICs with other pods; by the annotation it gets NICs of its own, next to \
-             its GPUs",
+            "shares its NICs with other pods, as before, and gets those next to its GPUs; for \
+             NICs of its own remove `dranet.io/nic-sharing`",
         );
     }
     if nics.iter().any(|(_, network)| network.is_some_and(|it| !it.selectors.is_empty())) {
@@ -276,6 +291,12 @@ fn annotate(pod: &mut Value, wanted: &Wanted<'_>, object: &Value, notes: &mut Ve
     }
     let annotations = entry(entry(pod, "metadata"), "annotations");
     annotations[annotation::ALIGNED_NICS] = value.into();
+    if is_shared {
+        annotations[annotation::NIC_SHARING] = "shared".into();
+        if let Some(share) = &options.share {
+            annotations[annotation::NIC_BANDWIDTH] = share.as_str().into();
+        }
+    }
     match configs.as_slice() {
         [] => {}
         [config] => annotations[annotation::NIC_CONFIG] = json!(config).to_string().into(),

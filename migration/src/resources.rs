@@ -27,6 +27,8 @@ pub(crate) struct Resource {
     selectors: Vec<String>,
     /// Whether several pods use one NIC.
     pub(crate) is_shared: bool,
+    /// How many, where the configuration says it.
+    rdma_hca_max: Option<u64>,
 }
 
 /// Whether two names are of one resource, where only one of them has its installation's prefix.
@@ -62,6 +64,11 @@ impl Resources {
 
     pub(crate) fn any_shared(&self) -> bool {
         self.0.values().any(|resource| resource.is_shared)
+    }
+
+    /// The most pods that any of them lets share one NIC.
+    pub(crate) fn rdma_hca_max(&self) -> Option<u64> {
+        self.0.values().filter_map(|resource| resource.rdma_hca_max).max()
     }
 
     /// The DeviceClasses.
@@ -148,15 +155,18 @@ impl Resources {
         };
         for entry in config["configList"].as_array().into_iter().flatten() {
             let name = self.add(entry, SHARED_PREFIX, true, object, notes);
-            let max = &entry["rdmaHcaMax"];
-            note(
-                notes,
-                object,
-                format!(
-                    "`rdmaHcaMax: {max}` of `{name}`: pods share a NIC by its bandwidth, and as \
-                     many fit as their shares; change `capacity` in the claim templates"
-                ),
-            );
+            let Some(max) = entry["rdmaHcaMax"].as_u64().filter(|max| *max > 0) else { continue };
+            let before = self.rdma_hca_max();
+            if let Some(other) = before.filter(|other| *other != max) {
+                let text = format!(
+                    "`rdmaHcaMax: {max}` of `{name}` differs from another resource's {other}: \
+                     `nodeDriver.rdmaHcaMax` is one for all NICs of a node, here the larger"
+                );
+                note(notes, object, text);
+            }
+            if let Some(resource) = self.0.get_mut(&name) {
+                resource.rdma_hca_max = Some(max);
+            }
         }
         for entry in config["resourceList"].as_array().into_iter().flatten() {
             self.add(entry, SRIOV_PREFIX, false, object, notes);
@@ -216,7 +226,8 @@ impl Resources {
             selectors = conditions(group, is_shared, &name, object, notes);
         }
         let class = object_name(&name);
-        let resource = Resource { name: name.clone(), class, selectors, is_shared };
+        let resource =
+            Resource { name: name.clone(), class, selectors, is_shared, rdma_hca_max: None };
         self.0.insert(name.clone(), resource);
         name
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::Device;
 use node_driver::decide::decision::{Facts, decide};
-use node_driver::decide::sharing::Sharing;
+use node_driver::decide::sharing::{Sharing, SharingArgs};
 use node_driver::facts::cloud::http::Patience;
 use node_driver::facts::cloud::{CloudMetadata, CloudProvider, read};
 use node_driver::facts::network::NetworkFacts;
@@ -114,8 +114,13 @@ fn publish(mut network: NetworkFacts, cloud: CloudMetadata) {
     let devices = decide(&facts).devices;
     let names: BTreeSet<_> = devices.iter().map(|device| &device.name).collect();
     assert_eq!(names.len(), devices.len(), "every device has a name of its own");
+    let by_both = SharingArgs {
+        sharing: Sharing::Bandwidth,
+        rdma_hca_max: NonZeroU32::new(8),
+        ..SharingArgs::default()
+    };
     for device in devices {
-        let shared = Sharing::Bandwidth.apply(device.clone());
+        let shared = by_both.apply(device.clone());
         [device, shared].iter().for_each(is_taken);
     }
 }

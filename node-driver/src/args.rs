@@ -2,7 +2,7 @@
 
 use crate::decide::filter::{self, Filter};
 use crate::decide::health::taint::TaintArgs;
-use crate::decide::sharing::Sharing;
+use crate::decide::sharing::SharingArgs;
 use crate::facts::cloud::CloudProvider;
 use crate::kubelet::args::PluginArgs;
 use clap::builder::PossibleValue;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver", version)]
 #[command(
-    after_help = "The container runtime runs `node-driver attach` as a hook, and the kubelet `node-driver probe`; both have --help."
+    after_help = "The container runtime runs `node-driver attach` as a hook, the kubelet `node-driver probe`, and an init container `node-driver modules`; all have --help."
 )]
 pub struct Args {
     /// Directory below which the host's sys, proc, dev, run and etc are found
@@ -47,9 +47,9 @@ pub struct Args {
     /// with the fields `StringValue`, `IntValue`, `BoolValue`; empty publishes all
     #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
     pub filter: Filter,
-    /// Whether claims can share a NIC, by consumable capacity `dranet.io/bandwidth`
-    #[arg(long, value_enum, default_value_t = Sharing::None)]
-    pub sharing: Sharing,
+    /// Which NICs claims can share
+    #[command(flatten)]
+    pub sharing: SharingArgs,
     /// What NICs with problems are tainted with
     #[command(flatten)]
     pub taints: TaintArgs,

@@ -9,12 +9,14 @@ use crate::decide::decision::{Decision, Facts, decide};
 use crate::decide::filter::Filter;
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Health, Problems};
-use crate::decide::sharing::Sharing;
+use crate::decide::modules;
+use crate::decide::sharing::SharingArgs;
 use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::source::CloudSource;
 use crate::facts::held::Claims;
 use crate::facts::host;
+use crate::facts::modules::KernelFacts;
 use crate::facts::network::NetworkFacts;
 use crate::facts::network::kernel::{Changes, Kernel, NetworkError};
 use crate::facts::node::NodeIdentity;
@@ -32,6 +34,7 @@ use kube::Client;
 use process::chain::Chain;
 use process::client::Server;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use steady::{Operations, Surroundings};
 use tokio::sync::watch::Sender;
@@ -213,8 +216,10 @@ impl Memory {
 struct Settings {
     mode: Mode,
     filter: Filter,
-    sharing: Sharing,
+    sharing: SharingArgs,
     taints: TaintArgs,
+    /// Where the init container leaves its report on modules.
+    run_dir: PathBuf,
 }
 
 impl From<&Args> for Settings {
@@ -222,8 +227,9 @@ impl From<&Args> for Settings {
         Self {
             mode: args.mode,
             filter: args.filter.clone(),
-            sharing: args.sharing,
+            sharing: args.sharing.clone(),
             taints: args.taints,
+            run_dir: args.plugin.run_dir.clone(),
         }
     }
 }
@@ -260,9 +266,10 @@ impl Driver {
         let mut seen = self.memory.seen.clone();
         seen.remember(&decision.devices, &facts, &held);
         self.memory.set(seen);
-        let Settings { filter, sharing, .. } = &self.settings;
+        let Settings { filter, sharing, run_dir, .. } = &self.settings;
         let decision = decision.with_unresponsive(&unresponsive, &facts.snapshot);
-        let wanted = decision.with_gone(gone).filtered(filter).shared(*sharing);
+        let wanted = decision.with_gone(gone).filtered(filter).shared(sharing);
+        let wanted = wanted.with_host(modules::conditions(&KernelFacts::read(&self.host, run_dir)));
         self.judge(wanted, Instant::now())
     }
 
@@ -295,9 +302,10 @@ impl Driver {
         let topologies = known.topologies.state();
         let slices: Vec<_> = known.slices.state().iter().map(|slice| (**slice).clone()).collect();
         let topology = topologies.first();
-        topology.is_some_and(|there| self.publisher.topology_says(there, &decision.topology))
-            && (self.settings.mode == Mode::Topology
-                || self.publisher.slices_say(&slices, &decision.devices))
+        topology.is_some_and(|there| {
+            self.publisher.topology_says(there, &decision.topology, &decision.host)
+        }) && (self.settings.mode == Mode::Topology
+            || self.publisher.slices_say(&slices, &decision.devices))
     }
 
     /// Makes the server say it: first the NICs, which pods wait for. One of both is
@@ -307,7 +315,7 @@ impl Driver {
             Mode::Full => self.publisher.slices(&decision.devices).await,
             Mode::Topology => Ok(Published::default()),
         };
-        let topology = self.publisher.topology(&decision.topology).await;
+        let topology = self.publisher.topology(&decision.topology, &decision.host).await;
         let slices = slices?;
         let writes = slices.writes + topology.as_ref().map_or(0, |published| published.writes);
         let (devices, anomalies) = (decision.devices.len(), decision.anomalies.len());

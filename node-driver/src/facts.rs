@@ -5,6 +5,7 @@ pub(crate) mod boot_file;
 pub mod cloud;
 pub mod held;
 pub(crate) mod host;
+pub(crate) mod modules;
 pub mod network;
 pub mod node;
 pub(crate) mod pci_names;

@@ -16,6 +16,7 @@ pub mod kernel;
 pub mod kubelet;
 #[cfg(test)]
 mod live;
+pub mod modules;
 pub mod prepare;
 pub mod probe;
 pub mod publish;

@@ -2,6 +2,7 @@
 
 use node_driver::kernel::attach::hook;
 use node_driver::kubelet::command::Command;
+use node_driver::modules;
 use node_driver::probe;
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ fn main() -> ExitCode {
     match Command::parse(std::env::args_os()) {
         Command::Drive(args) => process::run::run_small(node_driver::run(*args)),
         Command::Attach(args) => process::exit::end(hook::run(&args)),
+        Command::Modules(args) => process::exit::end(modules::run(&args)),
         Command::Probe(args) => process::exit::end(probe::run(&args)),
     }
 }

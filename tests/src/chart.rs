@@ -20,7 +20,7 @@ pub const NAMESPACE: &str = "dranet-system";
 
 /// Values with which the chart can be installed; each is a file below `platforms`, or these
 /// flags.
-pub const PLATFORMS: [(&str, &[&str]); 12] = [
+pub const PLATFORMS: [(&str, &[&str]); 13] = [
     ("defaults", &[]),
     ("aks", &["--values=platforms/aks.yaml"]),
     ("eks", &["--values=platforms/eks.yaml"]),
@@ -29,6 +29,14 @@ pub const PLATFORMS: [(&str, &[&str]); 12] = [
     ("bare-metal", &["--values=platforms/bare-metal.yaml"]),
     ("topology", &["--values=platforms/topology.yaml"]),
     ("nri", &["--set=nodeDriver.attach=nri,nodeDriver.sharing=bandwidth"]),
+    (
+        "shared",
+        &[
+            "--set=nodeDriver.sharing=count,nodeDriver.rdmaHcaMax=8,nodeDriver.modules.load={ib_umad}",
+            "--set=nodeDriver.modules.peerMemory=true",
+            "--set-string=nodeDriver.sharedNics=size(attributes) > 1",
+        ],
+    ),
     ("cert-manager", &["--set=admission.certificate.source=cert-manager"]),
     (
         "all",

@@ -66,9 +66,9 @@ pub use nccl::{NcclXml, NcclXmlError, nccl_xml, nccl_xml_of};
 #[cfg(feature = "crd")]
 pub use node_topology::{Column, crd, definition};
 pub use node_topology::{
-    DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, LinkSpec, NicSpec, NodeTopology,
-    NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec, SocketSpec,
-    SpecError, TopologySummary, VertexRole, VertexSpec, conditions,
+    DeviceIdentity, GpuDirectSpec, GpuLinkKind, GpuLinkSpec, HostCondition, LinkSpec, NicSpec,
+    NodeTopology, NodeTopologySpec, NodeTopologyStatus, NumaMemorySpec, NumaNodeSpec, ShapeSpec,
+    SocketSpec, SpecError, TopologySummary, VertexRole, VertexSpec, conditions,
 };
 pub use numa::{CpuSet, NumaNode, ParseCpuSetError};
 pub use overlay::Overlay;

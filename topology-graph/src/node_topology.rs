@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Anomaly;
 
-pub use condition::conditions;
+pub use condition::{HostCondition, conditions};
 pub use convert::SpecError;
 #[cfg(feature = "crd")]
 pub use definition::{Column, crd, definition};
@@ -181,7 +181,9 @@ pub struct NumaMemorySpec {
 #[serde(rename_all = "camelCase")]
 pub struct NodeTopologyStatus {
     /// `Complete`: whether the NUMA node of every GPU and NIC is known and all could
-    /// be read. `Consistent`: whether all that was read agrees.
+    /// be read. `Consistent`: whether all that was read agrees. `KernelModules`: whether the
+    /// modules that the driver's pod was to load do their work. `PeerMemory`: whether NICs can
+    /// reach the memory of GPUs, by a module or as dma-buf.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crd", schemars(with = "Vec<definition::ConditionSchema>"))]
     pub conditions: Vec<Condition>,

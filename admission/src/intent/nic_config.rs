@@ -3,9 +3,12 @@
 
 use super::Intent;
 use crate::denial::Denial;
+use crate::sharing::SHARED;
 use cluster_model::machines::Machine;
 use cluster_model::names::{self, annotation, attribute};
-use cluster_model::network_config::{InterfaceConfig, NetworkConfig, may_set_guarded};
+use cluster_model::network_config::{
+    InterfaceConfig, InterfaceKind, NetworkConfig, may_set_guarded,
+};
 use cluster_model::nic_pool::POOL_NAME_MAX;
 use k8s_openapi::api::resource::v1::{DeviceClaimConfiguration, OpaqueDeviceConfiguration};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
@@ -74,6 +77,19 @@ pub(super) fn with_pool(
     interface.insert("pool".to_owned(), pool.into());
     NetworkConfig::parse(&json).map_err(|error| deny(error.to_string()))?;
     Ok(json.to_string())
+}
+
+/// The interface itself can be in one pod only.
+pub(super) fn check_shared(config: Option<&str>) -> Result<(), Denial> {
+    let config = config.and_then(|json| NetworkConfig::from_json(json.as_bytes()).ok());
+    let kind = config.and_then(|config| config.interface.kind);
+    if kind != Some(InterfaceKind::Passthrough) {
+        return Ok(());
+    }
+    let why = "`interface.type: passthrough` moves the NIC's own interface into the pod, which \
+               other pods cannot share then";
+    let denial = Denial::new(annotation::NIC_SHARING, SHARED, why);
+    Err(denial.allowed("another type in dranet.io/nic-config, or none"))
 }
 
 /// A label's value and the name of an object.

@@ -20,6 +20,8 @@ const KNOWN: &[&str] = &[
     annotation::CONTAINERS,
     annotation::NIC_CONFIG,
     annotation::NIC_POOL,
+    annotation::NIC_SHARING,
+    annotation::NIC_BANDWIDTH,
     annotation::RAIL,
     annotation::ALIGNED_CPUS,
     annotation::ALIGNED_NVMES,

@@ -22,7 +22,7 @@ use crate::demand::{Block, Demand};
 use crate::selector::Selector;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::{self, alternative, attribute};
-use k8s_openapi::api::resource::v1::{DeviceConstraint, DeviceRequest};
+use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint, DeviceRequest};
 use topology_graph::{PciAddress, ShapeHash};
 
 /// Alternatives of one request (`FirstAvailableDeviceRequestMaxSize`).
@@ -113,6 +113,8 @@ pub(crate) struct Source<'a> {
     pub(crate) without_interface: bool,
     /// The rail of the NICs, where it is given.
     pub(crate) rail: Option<i64>,
+    /// What the claim takes of each NIC, where NICs are shared.
+    pub(crate) capacity: Option<&'a CapacityRequirements>,
 }
 
 impl Order {
@@ -188,7 +190,8 @@ impl Writer<'_> {
     fn nics(&self, block: &Block) -> Vec<DeviceRequest> {
         let class = &self.source.classes.nic;
         let (name, count) = &block.nics;
-        let ask = |way: &Way, count| Ask { class, count, selector: self.nic(way) };
+        let capacity = self.source.capacity;
+        let ask = |way: &Way, count| Ask { class, count, selector: self.nic(way), capacity };
         match self.rest(block) {
             None => vec![self.request(name, |way| ask(way, *count))],
             Some((rest, others)) => {
@@ -201,7 +204,12 @@ impl Writer<'_> {
     fn gpus(&self, block: &Block) -> Vec<DeviceRequest> {
         let class = &self.source.classes.gpu;
         let request = |(name, count): &(String, u32)| {
-            self.request(name, |way| Ask { class, count: *count, selector: self.gpu(way) })
+            self.request(name, |way| Ask {
+                class,
+                count: *count,
+                selector: self.gpu(way),
+                capacity: None,
+            })
         };
         self.gpu_requests(block).iter().map(request).collect()
     }

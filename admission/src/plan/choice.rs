@@ -11,6 +11,7 @@ use crate::join::{self, Candidate, Classes, Question};
 use crate::nearness::Nearness;
 use crate::nvmes;
 use crate::plan::Policy;
+use crate::sharing;
 use crate::supply;
 use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
@@ -192,6 +193,11 @@ impl Chooser<'_> {
                 refusals.too_many_parts = true;
                 continue;
             }
+            if sharing::could_repeat(self.intent, &written, self.view.settings()) {
+                let why = "before Kubernetes 1.37 it could give one NIC twice";
+                refusals.other = Some(CostError::Refused(why.to_owned()));
+                continue;
+            }
             match self.cost(&candidate, &written) {
                 Ok(steps) if best.as_ref().is_none_or(|(least, _)| steps < *least) => {
                     best = Some((steps, written));
@@ -212,6 +218,7 @@ impl Chooser<'_> {
             classes: self.classes,
             without_interface: self.intent.host_network,
             rail: self.question.rail,
+            capacity: self.question.capacity,
         };
         let mut written = candidate.form.write(&candidate.demand, source, order);
         for attribute in FABRIC_ATTRIBUTES {
@@ -222,6 +229,7 @@ impl Chooser<'_> {
         }
         cpus::add(self.intent, &candidate.demand, &mut written);
         nvmes::add(self.intent, &candidate.demand, &mut written);
+        sharing::keep_apart(self.intent, &candidate.demand, &mut written);
         written
     }
 

@@ -60,7 +60,11 @@ impl Plan {
         let nvmes = self.nvmes.map(|nvmes| {
             format!(", with {} of the same NUMA node", count(nvmes as usize, "NVMe device"))
         });
-        [rail, cpus, nvmes].into_iter().flatten().collect()
+        let share = self.share.as_ref().map(|share| match &share.bandwidth {
+            Some(bandwidth) => format!(", {bandwidth} bit/s of each NIC shared with other pods"),
+            None => ", NICs shared with other pods".to_owned(),
+        });
+        [rail, cpus, nvmes, share].into_iter().flatten().collect()
     }
 
     /// Says that the pod waits for these cells, whatever becomes free elsewhere.

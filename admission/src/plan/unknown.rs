@@ -8,7 +8,7 @@ use crate::denial::Denial;
 use crate::intent::Intent;
 use crate::join::form::{Apart, Form, Order, Source, Way};
 use crate::nearness::Nearness;
-use crate::{cpus, nvmes, rail};
+use crate::{cpus, nvmes, rail, sharing};
 use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
 use topology_graph::Level;
@@ -26,15 +26,18 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
     let demand = Demand::of(intent);
     let numa = Way::Attribute { join: "numa", name: attribute::NUMA_NODE, only: None };
     let form = Form { ways: vec![numa], only: None, apart: Apart::Kind };
+    let capacity = sharing::unseen(intent);
     let source = Source {
         driver: selected.driver,
         classes: &selected.classes(),
         without_interface: intent.host_network,
         rail: None,
+        capacity: capacity.as_ref(),
     };
     let mut written = form.write(&demand, source, Order::NicThenGpu);
     cpus::add(intent, &demand, &mut written);
     nvmes::add(intent, &demand, &mut written);
+    sharing::keep_apart(intent, &demand, &mut written);
     Ok(Plan {
         driver: selected.driver,
         join: "numa",
@@ -51,6 +54,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         rail: None,
         cpus: intent.cpus,
         nvmes: intent.nvmes,
+        share: intent.share.clone(),
         pins: Vec::new(),
         devices: (intent.gpus, intent.nics),
         pairing: intent.pairing,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use node_driver::decide::attribute::Text;
 use node_driver::decide::decision::{Facts, decide};
+use node_driver::decide::sharing::SharingArgs;
 use node_driver::facts::cloud::CloudMetadata;
 use node_driver::facts::network::NetworkFacts;
 use serde_json::{Value, json};
@@ -99,13 +100,23 @@ pub(crate) fn add(view: &mut ClusterView, name: &str, machine: Machine) {
 
 /// Adds nodes that are alike.
 pub(crate) fn add_all(view: &mut ClusterView, names: &[String], machine: Machine) {
+    add_shared(view, names, machine, &SharingArgs::default());
+}
+
+/// Adds nodes that are alike, whose NICs claims can share.
+pub(crate) fn add_shared(
+    view: &mut ClusterView,
+    names: &[String],
+    machine: Machine,
+    sharing: &SharingArgs,
+) {
     let snapshot = machine.snapshot();
     let facts = Facts {
         snapshot: snapshot.clone(),
         network: NetworkFacts::default(),
         cloud: cloud(machine),
     };
-    let decision = decide(&facts);
+    let decision = decide(&facts).shared(sharing);
     let topology = Topology::from_spec(&decision.topology).unwrap();
     let nics = serde_json::to_value(&decision.devices).unwrap();
     let gpus = gpus(&topology, &snapshot, machine.gpus);

@@ -140,6 +140,11 @@ impl InterfaceConfig {
             "interface.hardwareAddr",
             "cannot go with `interface.type` `ipvlan`, which has the NIC's",
         )?;
+        ensure(
+            self.kind == Some(InterfaceKind::MacVlan) || self.macvlan_mode.is_none(),
+            "interface.macvlanMode",
+            "needs `interface.type` `macvlan`",
+        )?;
         self.check_infiniband()?;
         self.vrf.as_ref().map_or(Ok(()), VrfConfig::check)
     }

@@ -18,6 +18,7 @@ impl NetworkConfig {
             disable_ebpf_programs,
             hardware_addr,
             forwarding,
+            macvlan_mode,
             pkey,
             vrf,
             ..
@@ -29,6 +30,8 @@ impl NetworkConfig {
             ("interface.disableEbpfPrograms", *disable_ebpf_programs == Some(true)),
             ("interface.hardwareAddr", hardware_addr.is_some()),
             ("interface.forwarding", *forwarding == Some(true)),
+            // By `passthru` the pod takes what is for the host.
+            ("interface.macvlanMode", macvlan_mode.is_some()),
             ("interface.pkey", pkey.is_some()),
             ("interface.vrf", vrf.is_some()),
             ("routes", !routes.is_empty()),
@@ -66,6 +69,10 @@ mod tests {
             (interface("addressRange", json!("10.0.0.5/32")), Some("interface.addressRange")),
             (interface("dhcp", json!(true)), Some("interface.dhcp")),
             (interface("disableEbpfPrograms", json!(true)), Some("interface.disableEbpfPrograms")),
+            (
+                json!({"interface": {"type": "macvlan", "macvlanMode": "vepa"}}),
+                Some("interface.macvlanMode"),
+            ),
             (interface("hardwareAddr", json!("02:00:00:00:00:01")), Some("interface.hardwareAddr")),
             (interface("forwarding", json!(true)), Some("interface.forwarding")),
             (interface("vrf", json!({"name": "blue"})), Some("interface.vrf")),

@@ -46,6 +46,7 @@ fn refusals_name_field_and_rule() {
         json!({"interface": {"pool": "rdma", "addresses": ["10.0.0.1/8"]}}),
         json!({"interface": {"pool": "rdma", "addressRange": "10.0.0.0/8"}}),
         json!({"interface": {"pool": "rdma", "dhcp": true}}),
+        json!({"interface": {"type": "ipvlan", "macvlanMode": "private"}}),
         json!({"profile": "fast"}),
         json!({"virtualFunction": {"vlan": 4095}}),
         json!({"virtualFunction": {"vlan": 7, "vlanQos": 8}}),

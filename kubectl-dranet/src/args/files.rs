@@ -43,9 +43,10 @@ pub struct MigrateArgs {
     /// Can be given several times
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Bandwidth of the NIC for each pod that shared one, such as `1G`
-    #[arg(long, value_name = "QUANTITY", default_value = "1G", value_parser = quantity)]
-    pub share: String,
+    /// Bandwidth of the NIC for each pod that shared one, such as `1G`; without it pods share NICs
+    /// by their number alone, as with the device plugin's rdmaHcaMax
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
+    pub share: Option<String>,
     /// Form of the output
     #[arg(long, short, value_enum, default_value_t = MigrateFormat::Yaml)]
     pub output: MigrateFormat,

@@ -3,6 +3,7 @@
 
 use super::{NamedPair, Verified};
 use crate::doctor::gpu_direct::remedy;
+use crate::doctor::modules::peer_memory;
 use crate::text::table;
 use cluster_model::view::ClusterView;
 use serde_json::{Value, json};
@@ -47,7 +48,8 @@ fn of_pair(graph: &Topology, object: &NodeTopology, pair: &NamedPair) -> GpuDire
         || "what the ports above the NIC do with requests to peers is not known".to_owned(),
         |acs| format!("requests to peers at the ports above the NIC: {acs}"),
     );
-    GpuDirect { verdict, evidence: format!("path {}; {ports}", pair.path) }
+    let memory = peer_memory(object).map_or_else(String::new, |how| format!("; {how}"));
+    GpuDirect { verdict, evidence: format!("path {}; {ports}{memory}", pair.path) }
 }
 
 impl GpuDirect {

@@ -8,12 +8,14 @@ use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Problems, Vitals};
 use crate::decide::nic::{self, LinkType, Nic, device_name};
 use crate::decide::order;
-use crate::decide::sharing::Sharing;
+use crate::decide::sharing::SharingArgs;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::network::NetworkFacts;
 use k8s_openapi::api::resource::v1::Device;
 use std::collections::{BTreeMap, BTreeSet};
-use topology_graph::{Anomaly, NodeTopologySpec, Overlay, PortState, Snapshot, Topology};
+use topology_graph::{
+    Anomaly, HostCondition, NodeTopologySpec, Overlay, PortState, Snapshot, Topology,
+};
 
 /// All that is known of the machine.
 #[derive(Clone, Debug)]
@@ -37,9 +39,18 @@ pub struct Decision {
     pub topology: NodeTopologySpec,
     /// What is strange about the machine.
     pub anomalies: Vec<Anomaly>,
+    /// What its kernel lacks, or not.
+    pub host: Vec<HostCondition>,
 }
 
 impl Decision {
+    /// Adds what the kernel has for RDMA.
+    #[must_use]
+    pub fn with_host(mut self, host: Vec<HostCondition>) -> Self {
+        self.host = host;
+        self
+    }
+
     /// Adds devices that pods have and the machine has no more.
     #[must_use]
     pub fn with_gone(mut self, gone: Vec<Device>) -> Self {
@@ -72,7 +83,7 @@ impl Decision {
 
     /// Lets claims share the NICs, or not.
     #[must_use]
-    pub fn shared(mut self, sharing: Sharing) -> Self {
+    pub fn shared(mut self, sharing: &SharingArgs) -> Self {
         self.devices = self.devices.into_iter().map(|device| sharing.apply(device)).collect();
         self
     }
@@ -118,5 +129,6 @@ pub fn decide(facts: &Facts) -> Decision {
     let machine = Machine::new(&topology, cloud, &nics);
     let nics = order::by_cells(nics, &topology);
     let devices = attributes::devices(&nics, &machine);
-    Decision { devices, vitals: vitals(&nics), topology: topology.to_spec(), anomalies }
+    let topology = topology.to_spec();
+    Decision { devices, vitals: vitals(&nics), topology, anomalies, host: Vec::new() }
 }

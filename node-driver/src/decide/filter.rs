@@ -21,7 +21,7 @@ pub const DEFAULT: &str =
     r#"!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue != "veth""#;
 
 /// A compiled expression; the empty one keeps everything.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Filter {
     text: String,
     compiled: Option<Arc<Compiled>>,
@@ -42,15 +42,24 @@ pub struct FilterError {
 }
 
 impl Filter {
-    /// Whether a device is wanted.
+    /// Whether a device is wanted: where the expression fails on it, it is.
     pub fn keeps(&self, device: &Device) -> bool {
-        let Some(compiled) = &self.compiled else { return true };
+        self.verdict(device).unwrap_or(true)
+    }
+
+    /// Whether a device is meant: where the expression fails on it, it is not.
+    pub fn selects(&self, device: &Device) -> bool {
+        self.verdict(device).unwrap_or(false)
+    }
+
+    /// What the expression says of a device; none where it fails.
+    fn verdict(&self, device: &Device) -> Option<bool> {
+        let Some(compiled) = &self.compiled else { return Some(true) };
         let mut context = Context::with_env(Arc::clone(&compiled.functions));
         context.add_variable_from_value("attributes", attributes(device));
         match Value::resolve(&compiled.expression, &context) {
-            Ok(Value::Bool(keep)) => keep,
-            Ok(_) => false,
-            Err(_) => true,
+            Ok(verdict) => Some(verdict == Value::Bool(true)),
+            Err(_) => None,
         }
     }
 }

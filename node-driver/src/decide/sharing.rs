@@ -1,16 +1,21 @@
-//! NICs for several claims at once: by their bandwidth, as consumable capacity
-//! (KEP-5075, on by default since Kubernetes 1.36). Pure.
+//! NICs for several claims at once: by their bandwidth, by a number of claims, or by both, as
+//! consumable capacity (KEP-5075, on by default since Kubernetes 1.36). Pure.
 //!
-//! A claim takes as much as it asks for, and one that asks for none takes the
+//! A claim takes as much as it asks for, and one that asks for nothing takes the
 //! whole NIC, so that whoever knows nothing of sharing shares with nobody. A NIC
-//! whose rate is not known has nothing to be divided, and stays whole.
+//! whose rate is not known has no bandwidth to be divided.
 
+use crate::decide::attribute::MAX_ENTRIES;
+use crate::decide::filter::Filter;
 use cluster_model::names::{attribute, capacity};
-use k8s_openapi::api::resource::v1::{Device, DeviceCapacity};
+use k8s_openapi::api::resource::v1::{
+    CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-/// Whether claims can share a NIC.
+/// Whether claims can share a NIC, and by what.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// A NIC is one claim's.
@@ -18,23 +23,73 @@ pub enum Sharing {
     None,
     /// Claims divide its bandwidth.
     Bandwidth,
+    /// So many claims have it together.
+    Count,
 }
 
-impl Sharing {
-    /// The device as it is then published. A device has 32 entries, which are
-    /// full: the capacity says what the attribute of the rate said.
+/// Which NICs claims can share, and how.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct SharingArgs {
+    /// Whether claims can share a NIC: by its bandwidth, or by a number of claims, as consumable
+    /// capacity dranet.io/bandwidth and dranet.io/shares
+    #[arg(long, value_enum, default_value_t = Sharing::None, requires_if("count", "rdma_hca_max"))]
+    pub sharing: Sharing,
+    /// How many claims can have one NIC together at most; with --sharing=bandwidth this limits
+    /// them besides
+    #[arg(long, value_name = "CLAIMS", requires = "sharing")]
+    pub rdma_hca_max: Option<NonZeroU32>,
+    /// Which NICs can be shared: a CEL expression as for --filter; empty is all. A NIC on which
+    /// it fails is not shared
+    #[arg(long, value_name = "CEL", default_value = "", requires = "sharing")]
+    pub shared_nics: Filter,
+}
+
+impl SharingArgs {
+    /// The device as it is then published. The capacity says what the attribute of the rate
+    /// said, and takes its place among the entries that a device may have.
     #[must_use]
-    pub fn apply(self, mut device: Device) -> Device {
+    pub fn apply(&self, mut device: Device) -> Device {
+        if self.sharing == Sharing::None || !self.shared_nics.selects(&device) {
+            return device;
+        }
         let attributes = device.attributes.get_or_insert_default();
         let rate = attributes.get(attribute::RATE_GBPS).and_then(|rate| rate.int);
-        let Some(rate) = rate.filter(|rate| self == Self::Bandwidth && *rate > 0) else {
+        let bandwidth = rate.filter(|rate| self.sharing == Sharing::Bandwidth && *rate > 0);
+        if self.sharing == Sharing::Bandwidth && bandwidth.is_none() {
             return device;
-        };
-        attributes.remove(attribute::RATE_GBPS);
+        }
+        let mut capacities = BTreeMap::new();
+        if let Some(rate) = bandwidth {
+            attributes.remove(attribute::RATE_GBPS);
+            let value = bits_per_second(rate);
+            let bandwidth = DeviceCapacity { value, request_policy: None };
+            capacities.insert(capacity::BANDWIDTH.to_owned(), bandwidth);
+        }
+        if let Some(max) = self.rdma_hca_max {
+            capacities.insert(capacity::SHARES.to_owned(), shares(max));
+        }
+        // Of an Ethernet NIC in a cloud that fills all entries it says what its type says.
+        if attributes.len() + capacities.len() > MAX_ENTRIES {
+            attributes.remove(attribute::dranet::ENCAPSULATION);
+        }
         device.allow_multiple_allocations = Some(true);
-        let bandwidth = DeviceCapacity { value: bits_per_second(rate), request_policy: None };
-        device.capacity = Some(BTreeMap::from([(capacity::BANDWIDTH.to_owned(), bandwidth)]));
+        device.capacity = Some(capacities);
         device
+    }
+}
+
+/// A claim takes one share, and all of them if it asks for none.
+fn shares(max: NonZeroU32) -> DeviceCapacity {
+    let one = || Quantity("1".to_owned());
+    let all = || Quantity(max.to_string());
+    let whole = CapacityRequestPolicyRange { min: one(), max: Some(all()), step: Some(one()) };
+    DeviceCapacity {
+        value: all(),
+        request_policy: Some(CapacityRequestPolicy {
+            default: Some(all()),
+            valid_range: Some(whole),
+            valid_values: None,
+        }),
     }
 }
 
@@ -49,7 +104,6 @@ fn bits_per_second(gigabits: i64) -> Quantity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::attribute::MAX_ENTRIES;
     use crate::decide::decision::decide;
     use crate::decide::slices::{self, Memory};
     use crate::facts::node::NodeIdentity;
@@ -57,14 +111,19 @@ mod tests {
     use dra_allocator::{
         AllocatedState, Claim, Inventory, Limits, MinorVersion, Outcome, Settings, allocate,
     };
-    use k8s_openapi::api::resource::v1::ResourceClaim;
+    use k8s_openapi::api::resource::v1::{DeviceAttribute, ResourceClaim};
     use serde_json::json;
 
     const NODE: &str = "n1";
 
-    fn shared(machine: &str) -> Vec<Device> {
+    fn by(sharing: Sharing, rdma_hca_max: Option<u32>) -> SharingArgs {
+        let rdma_hca_max = rdma_hca_max.and_then(NonZeroU32::new);
+        SharingArgs { sharing, rdma_hca_max, shared_nics: Filter::default() }
+    }
+
+    fn shared(machine: &str, by: &SharingArgs) -> Vec<Device> {
         let devices = decide(&live::facts(machine)).devices.into_iter();
-        devices.map(|device| Sharing::Bandwidth.apply(device)).collect()
+        devices.map(|device| by.apply(device)).collect()
     }
 
     #[test]
@@ -75,23 +134,67 @@ mod tests {
 
     #[test]
     fn a_device_keeps_the_limits_of_the_api() {
-        for machine in live::MACHINES {
-            for (shared, alone) in shared(machine).iter().zip(decide(&live::facts(machine)).devices)
+        let every = [
+            by(Sharing::None, None),
+            by(Sharing::Bandwidth, None),
+            by(Sharing::Bandwidth, Some(8)),
+            by(Sharing::Count, Some(8)),
+        ];
+        for (machine, by) in
+            live::MACHINES.iter().flat_map(|it| every.iter().map(move |by| (it, by)))
+        {
+            for (shared, alone) in
+                shared(machine, by).iter().zip(decide(&live::facts(machine)).devices)
             {
-                assert_eq!(Sharing::None.apply(alone.clone()), alone);
                 let entries = |device: &Device| {
                     let attributes = device.attributes.as_ref().map_or(0, BTreeMap::len);
                     attributes + device.capacity.as_ref().map_or(0, BTreeMap::len)
                 };
-                assert_eq!(entries(shared), entries(&alone));
-                assert!(entries(shared) <= MAX_ENTRIES);
+                assert!(entries(shared) <= MAX_ENTRIES, "{machine} {by:?}");
+                if by.sharing == Sharing::None {
+                    assert_eq!(*shared, alone);
+                }
+                if by.rdma_hca_max.is_none() {
+                    assert_eq!(entries(shared), entries(&alone));
+                }
             }
         }
     }
 
+    #[test]
+    fn a_full_device_makes_room_for_both_capacities() {
+        let attribute = |i: u32| (format!("cloud.example/a{i}"), DeviceAttribute::default());
+        let mut device =
+            Device { attributes: Some((0..30).map(attribute).collect()), ..Device::default() };
+        let attributes = device.attributes.get_or_insert_default();
+        let rate = DeviceAttribute { int: Some(400), ..DeviceAttribute::default() };
+        attributes.insert(attribute::RATE_GBPS.to_owned(), rate);
+        let ether =
+            DeviceAttribute { string: Some("ether".to_owned()), ..DeviceAttribute::default() };
+        attributes.insert(attribute::dranet::ENCAPSULATION.to_owned(), ether);
+        let device = by(Sharing::Bandwidth, Some(8)).apply(device);
+        let (attributes, capacities) = (device.attributes.unwrap(), device.capacity.unwrap());
+        assert_eq!((attributes.len(), capacities.len()), (30, 2));
+    }
+
+    /// Which of p4d's seven NICs are shared: four EFA without a rate among them, two of these
+    /// on NUMA node 0.
+    #[test]
+    fn the_operator_says_which_nics_are_shared() {
+        let rdma = r#"attributes["dra.net/rdma"].BoolValue"#;
+        let fails = r#"attributes["dra.net/nothing"].StringValue == "x""#;
+        for (expression, expected) in [("", 7), ("false", 0), (rdma, 4), (fails, 0)] {
+            let mut by = by(Sharing::Count, Some(4));
+            by.shared_nics = expression.parse().unwrap();
+            let shared = shared("eks-p4d", &by);
+            let shared = shared.iter().filter(|it| it.allow_multiple_allocations == Some(true));
+            assert_eq!(shared.count(), expected, "{expression}");
+        }
+    }
+
     /// How many claims fit on one NIC of 800 Gbit/s that each ask for so much.
-    fn claims(asked: Option<&str>) -> usize {
-        let devices = shared("aks-gb300").into_iter().take(1).collect::<Vec<_>>();
+    fn claims(by: &SharingArgs, asked: &[(&str, &str)]) -> usize {
+        let devices = shared("aks-gb300", by).into_iter().take(1).collect::<Vec<_>>();
         let node = NodeIdentity { name: NODE.to_owned(), uid: "n-1".to_owned() };
         let mut slice = slices::plan(&node, &devices, &[], &Memory::default()).create.remove(0);
         slice.metadata.name = Some("one".to_owned());
@@ -101,8 +204,9 @@ mod tests {
         inventory.apply_class(&serde_json::from_value(class).unwrap()).unwrap();
         let mut exactly =
             json!({"deviceClassName": "nic", "allocationMode": "ExactCount", "count": 1});
-        if let Some(asked) = asked {
-            exactly["capacity"] = json!({"requests": {capacity::BANDWIDTH: asked}});
+        if !asked.is_empty() {
+            let asked: BTreeMap<_, _> = asked.iter().copied().collect();
+            exactly["capacity"] = json!({"requests": asked});
         }
         let claim = json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {"devices": {
             "requests": [{"name": "nic", "exactly": exactly}]}}});
@@ -127,10 +231,23 @@ mod tests {
     }
 
     #[test]
-    fn claims_divide_the_bandwidth() {
-        assert_eq!(claims(Some("200G")), 4);
-        assert_eq!(claims(Some("300G")), 2);
-        assert_eq!(claims(Some("1T")), 0);
-        assert_eq!(claims(None), 1, "one that says nothing takes all");
+    fn claims_divide_what_there_is() {
+        const BANDWIDTH: &str = capacity::BANDWIDTH;
+        const SHARES: &str = capacity::SHARES;
+        let bandwidth = by(Sharing::Bandwidth, None);
+        assert_eq!(claims(&bandwidth, &[(BANDWIDTH, "200G")]), 4);
+        assert_eq!(claims(&bandwidth, &[(BANDWIDTH, "300G")]), 2);
+        assert_eq!(claims(&bandwidth, &[(BANDWIDTH, "1T")]), 0);
+        assert_eq!(claims(&bandwidth, &[]), 1, "one that says nothing takes all");
+        let count = by(Sharing::Count, Some(3));
+        assert_eq!(claims(&count, &[(SHARES, "1")]), 3);
+        assert_eq!(claims(&count, &[(SHARES, "100m")]), 3, "no claim takes less than one");
+        assert_eq!(claims(&count, &[]), 1);
+        let both = by(Sharing::Bandwidth, Some(3));
+        assert_eq!(claims(&both, &[(BANDWIDTH, "100G"), (SHARES, "1")]), 3);
+        assert_eq!(claims(&both, &[(BANDWIDTH, "400G"), (SHARES, "1")]), 2);
+        assert_eq!(claims(&both, &[(BANDWIDTH, "0"), (SHARES, "1")]), 3, "by their number alone");
+        assert_eq!(claims(&both, &[(BANDWIDTH, "100G")]), 1, "all shares");
+        assert_eq!(claims(&both, &[]), 1);
     }
 }

@@ -12,7 +12,7 @@ use crate::facts::ports::Ports;
 use crate::facts::watch::{self, Known};
 use crate::kubelet::metrics::PluginMetrics;
 use crate::probe;
-use crate::publish::events::{NodeEvents, notices};
+use crate::publish::events::{NodeEvents, modules_notice, notices};
 use crate::publish::metrics::Metrics;
 use crate::publish::pace::Pace;
 use futures::future::BoxFuture;
@@ -118,7 +118,9 @@ pub(super) async fn run(
     let known = watch::objects(&mut tasks, &client, &args.node_name, &wake, &looked);
     let events = NodeEvents::new(&client, driver.publisher.node().clone());
     let (first, metrics) = (operations.first.take(), operations.metrics.clone());
-    let steady = Steady { driver, metadata, known, looked, events, first, failures: 0, metrics };
+    let lacking = String::new();
+    let steady =
+        Steady { driver, metadata, known, looked, events, first, failures: 0, metrics, lacking };
     steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &operations.stop).await;
     tasks.shutdown().await;
 }
@@ -159,6 +161,8 @@ struct Steady {
     /// Publications that failed in a row.
     failures: u32,
     metrics: Metrics,
+    /// What was said last of modules that lack.
+    lacking: String,
 }
 
 impl Steady {
@@ -227,7 +231,8 @@ impl Steady {
         let before = self.driver.problems.clone();
         let decision = self.driver.look().await?;
         self.count(&decision);
-        let notices = notices(&before, &self.driver.problems);
+        let mut notices = notices(&before, &self.driver.problems);
+        notices.extend(modules_notice(&mut self.lacking, &decision.host));
         self.metrics.notices.inc_by(u64::try_from(notices.len()).unwrap_or(u64::MAX));
         let published = self.publish(&decision).await;
         // After the slices, which pods wait for.

@@ -23,8 +23,9 @@ pub(super) fn settings() -> Settings {
     Settings {
         mode: Mode::Full,
         filter: filter::DEFAULT.parse().unwrap(),
-        sharing: Sharing::None,
+        sharing: SharingArgs::default(),
         taints: TaintArgs::default(),
+        run_dir: PathBuf::from("/nowhere"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::kernel::attach::hook::AttachArgs;
+use crate::modules::ModulesArgs;
 use crate::probe::ProbeArgs;
 use clap::Parser;
 use std::ffi::OsString;
@@ -13,6 +14,8 @@ pub enum Command {
     Drive(Box<Args>),
     /// The hook, `node-driver attach`.
     Attach(AttachArgs),
+    /// The loader of kernel modules, `node-driver modules`.
+    Modules(ModulesArgs),
     /// The probe, `node-driver probe`.
     Probe(ProbeArgs),
 }
@@ -23,6 +26,7 @@ impl Command {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         match arguments.get(1).and_then(|argument| argument.to_str()) {
             Some("attach") => Self::Attach(AttachArgs::parse_from(&arguments[1..])),
+            Some("modules") => Self::Modules(ModulesArgs::parse_from(&arguments[1..])),
             Some("probe") => Self::Probe(ProbeArgs::parse_from(&arguments[1..])),
             _ => Self::Drive(Box::new(Args::parse_from(arguments))),
         }

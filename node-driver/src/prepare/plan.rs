@@ -183,7 +183,7 @@ pub struct PlannedLink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Child {
-    /// Bridge mode: the children of one NIC reach each other.
+    /// In the mode of the configuration, `bridge` without one.
     MacVlan,
     /// Mode `l2`.
     IpVlan,

@@ -4,6 +4,7 @@
 //! [`event`] also creates the events on other objects.
 
 use crate::decide::health::{Problem, Problems};
+use crate::decide::modules::KERNEL_MODULES;
 use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -14,6 +15,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use process::chain::Chain;
 use std::collections::{BTreeMap, BTreeSet};
+use topology_graph::HostCondition;
 
 /// Namespace for events on cluster-scoped objects, as the kubelet uses it.
 const NAMESPACE: &str = "default";
@@ -58,6 +60,16 @@ pub(crate) fn notices(before: &Problems, now: &Problems) -> Vec<Notice> {
         notice(false, went, was.difference(&is).copied().collect());
     }
     notices
+}
+
+/// What is to be said of the kernel's modules where it was something else before, which is
+/// remembered.
+pub(crate) fn modules_notice(before: &mut String, host: &[HostCondition]) -> Option<Notice> {
+    let lacking = host.iter().find(|it| it.kind == KERNEL_MODULES && !it.holds);
+    let now = lacking.map(|condition| condition.message.clone()).unwrap_or_default();
+    let is_new = now != *before && !now.is_empty();
+    before.clone_from(&now);
+    is_new.then(|| Notice::warning("KernelModulesLacking", &now))
 }
 
 fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTreeSet<&str> {
@@ -206,6 +218,26 @@ mod tests {
         Normal NICPortSteady a: the port has stayed as it is for two minutes
         Normal NICLinkRestored c: the PCIe link runs as fast as the NIC can
         ");
+    }
+
+    #[test]
+    fn modules_that_lack_are_told_once() {
+        let condition = |holds, message: &str| HostCondition {
+            kind: KERNEL_MODULES,
+            holds,
+            reason: "Absent",
+            message: message.to_owned(),
+        };
+        let mut before = String::new();
+        let mut said =
+            |host: &[HostCondition]| modules_notice(&mut before, host).map(|notice| notice.note);
+        assert_eq!(said(&[]), None);
+        assert_eq!(said(&[condition(true, "ib_umad loaded")]), None);
+        let lacking = condition(false, "irdma is absent");
+        assert_eq!(said(std::slice::from_ref(&lacking)).as_deref(), Some("irdma is absent"));
+        assert_eq!(said(std::slice::from_ref(&lacking)), None);
+        assert_eq!(said(&[condition(true, "irdma loaded")]), None);
+        assert_eq!(said(&[lacking]).as_deref(), Some("irdma is absent"));
     }
 
     #[test]

@@ -11,7 +11,9 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::core::Status;
 use kube::{Api, Client};
 use std::fmt;
-use topology_graph::{NodeTopology, NodeTopologySpec, NodeTopologyStatus, conditions};
+use topology_graph::{
+    HostCondition, NodeTopology, NodeTopologySpec, NodeTopologyStatus, conditions,
+};
 
 /// How often a publication starts again after somebody else has written in between.
 const ATTEMPTS: u32 = 5;
@@ -134,8 +136,13 @@ impl Publisher {
     }
 
     /// Whether this NodeTopology of the server says this.
-    pub fn topology_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
-        self.spec_says(there, spec) && new_status(there, spec).is_none()
+    pub fn topology_says(
+        &self,
+        there: &NodeTopology,
+        spec: &NodeTopologySpec,
+        host: &[HostCondition],
+    ) -> bool {
+        self.spec_says(there, spec) && new_status(there, spec, host).is_none()
     }
 
     fn spec_says(&self, there: &NodeTopology, spec: &NodeTopologySpec) -> bool {
@@ -205,10 +212,14 @@ impl Publisher {
     }
 
     /// Makes the node's NodeTopology say this.
-    pub async fn topology(&self, spec: &NodeTopologySpec) -> Result<Published, PublishError> {
+    pub async fn topology(
+        &self,
+        spec: &NodeTopologySpec,
+        host: &[HostCondition],
+    ) -> Result<Published, PublishError> {
         let mut attempt = 1;
         loop {
-            match self.write_topology(spec).await {
+            match self.write_topology(spec, host).await {
                 Err(error) if error.is_race() && attempt < ATTEMPTS => {
                     tracing::debug!(
                         node = self.node.name,
@@ -223,9 +234,13 @@ impl Publisher {
     }
 
     /// The object first, since the server takes its status only by itself.
-    async fn write_topology(&self, spec: &NodeTopologySpec) -> Result<Published, PublishError> {
+    async fn write_topology(
+        &self,
+        spec: &NodeTopologySpec,
+        host: &[HostCondition],
+    ) -> Result<Published, PublishError> {
         let (there, wrote_spec) = self.write_spec(spec).await?;
-        let wrote_status = self.write_status(there, spec).await?;
+        let wrote_status = self.write_status(there, spec, host).await?;
         Ok(Published { writes: usize::from(wrote_spec) + usize::from(wrote_status) })
     }
 
@@ -266,8 +281,9 @@ impl Publisher {
         &self,
         mut there: NodeTopology,
         spec: &NodeTopologySpec,
+        host: &[HostCondition],
     ) -> Result<bool, PublishError> {
-        let Some(status) = new_status(&there, spec) else { return Ok(false) };
+        let Some(status) = new_status(&there, spec, host) else { return Ok(false) };
         let name = &self.node.name;
         let failed =
             PublishError::request(Verb::Update, format!("the status of NodeTopology `{name}`"));
@@ -279,9 +295,13 @@ impl Publisher {
 }
 
 /// The status that an object should have, where it has another.
-fn new_status(there: &NodeTopology, spec: &NodeTopologySpec) -> Option<NodeTopologyStatus> {
+fn new_status(
+    there: &NodeTopology,
+    spec: &NodeTopologySpec,
+    host: &[HostCondition],
+) -> Option<NodeTopologyStatus> {
     let before = there.status.clone().unwrap_or_default();
-    let conditions = conditions(spec, &before.conditions, &Time(Timestamp::now()));
+    let conditions = conditions(spec, host, &before.conditions, &Time(Timestamp::now()));
     (conditions != before.conditions).then_some(NodeTopologyStatus { conditions })
 }
 

@@ -8,7 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
-    vec![("a_share_sends_no_more_than_its_part", a_share_sends_no_more_than_its_part)]
+    vec![
+        ("a_share_sends_no_more_than_its_part", a_share_sends_no_more_than_its_part),
+        ("a_macvlan_is_in_the_mode_that_is_asked_for", a_macvlan_is_in_the_mode_that_is_asked_for),
+    ]
 }
 
 /// The claim's part of the NIC's bandwidth, in bits per second.
@@ -53,4 +56,24 @@ fn a_share_sends_no_more_than_its_part() {
     let least = Duration::from_micros((SENT as u64 - BURST) * 8 * 1_000_000 / RATE);
     assert!(took >= least, "{SENT} bytes took {took:?}, and at least {least:?} are due");
     stage.take_back(&attached);
+}
+
+fn a_macvlan_is_in_the_mode_that_is_asked_for() {
+    for (asked, expected) in [
+        (None, "bridge"),
+        (Some("bridge"), "bridge"),
+        (Some("private"), "private"),
+        (Some("vepa"), "vepa"),
+        (Some("passthru"), "passthru"),
+    ] {
+        let stage = Stage::with(&["link set rail0 up"]);
+        let mut interface = json!({"name": "net1", "type": "macvlan"});
+        if let Some(mode) = asked {
+            interface["macvlanMode"] = mode.into();
+        }
+        let attached = stage.attach(stage.plan_share(json!({"interface": interface}), RATE));
+        let told = stage.in_pod("ip -d link show net1");
+        assert!(told.contains(&format!("macvlan mode {expected} ")), "{asked:?}: {told}");
+        stage.take_back(&attached);
+    }
 }

@@ -14,6 +14,9 @@ pub struct Cost {
     /// node has no fabric or no gangs are expected. Gangs need many whole nodes on one
     /// fabric, so the fabric with the fewest is used first.
     pub whole_nodes: u32,
+    /// NICs that nobody has before the allocation and somebody has after it. It is smaller if a
+    /// pod with a share gets NICs that others share already, so whole NICs stay free.
+    pub nics: u32,
     /// Free GPUs on the node after the allocation, or free NICs on a node without GPUs. A
     /// fuller node is preferred, because it is the least likely to become whole again.
     pub left: u32,
@@ -49,6 +52,7 @@ impl Cost {
         Self {
             loss: weighed(mix, |demand| changed.lost_pods(demand)),
             whole_nodes: 0,
+            nics: before.node().nics.saturating_sub(left.nics),
             left: if has_gpus { left.gpus } else { left.nics },
             cells: weighed(mix, |demand| lost_in_cells([before, after], demand)),
         }

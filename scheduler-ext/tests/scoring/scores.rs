@@ -2,8 +2,8 @@
 //! node is that of the example cluster under another name.
 
 use super::cluster::{
-    answer, apply, ask, claim, cluster, from, gb300, pod, pod_of, points, preferred, required,
-    template, unaligned,
+    NICS, answer, apply, ask, claim, cluster, from, gb300, pod, pod_of, points, preferred,
+    required, template, unaligned,
 };
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{MinorVersion, Settings};
@@ -91,6 +91,43 @@ fn whole_nodes_are_kept_for_pods_that_need_them() {
     let points: Vec<_> = points(&answer).into_iter().map(|(_, points)| points).collect();
     assert!(points.is_sorted_by(|a, b| a < b), "{points:?}");
     assert_eq!([points[0], points[4]], [0, 10]);
+}
+
+/// A pod with a share goes where a NIC is shared already and has room, so that whole NICs stay
+/// free; not where the NIC is somebody's alone, and not where it is full.
+#[test]
+fn pods_that_share_nics_are_packed() {
+    let nodes = ["alone", "full", "shared"];
+    let mut objects: Vec<Value> = nodes.iter().flat_map(|node| gb300(node)).collect();
+    for slice in objects.iter_mut().filter(|it| it["spec"]["driver"] == "dra.net") {
+        for device in slice["spec"]["devices"].as_array_mut().unwrap() {
+            device["allowMultipleAllocations"] = true.into();
+            device["capacity"] = json!({"dranet.io/bandwidth": {"value": "800G"}});
+        }
+    }
+    let takes = |bandwidth: &str| json!({"requests": {"dranet.io/bandwidth": bandwidth}});
+    let mut spec = unaligned("gpu.nvidia.com", 1, 1);
+    spec["devices"]["requests"][1]["exactly"]["capacity"] = takes("200G");
+    objects.push(template("share", &spec));
+    let mut view = cluster(&objects);
+    // A GPU and a NIC are in use on each node; of the NIC this much.
+    for (node, bandwidth) in nodes.into_iter().zip(["800G", "700G", "600G"]) {
+        let gpu =
+            json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0"});
+        let nic = json!({
+            "request": "nic", "driver": "dra.net", "pool": node, "device": NICS[0],
+            "shareID": "a2b3c4d5-0000-0000-0000-000000000000",
+            "consumedCapacity": {"dranet.io/bandwidth": bandwidth},
+        });
+        let held: ResourceClaim = from(&json!({
+            "metadata": {"namespace": "other", "name": node},
+            "spec": unaligned("gpu.nvidia.com", 1, 1),
+            "status": {"allocation": {"devices": {"results": [gpu, nic]}}},
+        }));
+        view.apply(held).unwrap();
+    }
+    let answer = answer(&pod_of("share"), &nodes, &view);
+    assert_eq!(points(&answer), [("alone", 0), ("full", 0), ("shared", 10)], "{answer:?}");
 }
 
 /// Regression: devices that the scheduler had allocated but not written yet counted as

@@ -73,6 +73,10 @@ fn held() -> Vec<(Value, &'static str)> {
         (json!({"interface": {"addressRange": "10.0.0.0/24"}}), "interface.addressRange"),
         (json!({"interface": {"dhcp": true}}), "interface.dhcp"),
         (json!({"interface": {"disableEbpfPrograms": true}}), "interface.disableEbpfPrograms"),
+        (
+            json!({"interface": {"type": "macvlan", "macvlanMode": "passthru"}}),
+            "interface.macvlanMode",
+        ),
         (json!({"interface": {"forwarding": true}}), "interface.forwarding"),
         (json!({"interface": {"hardwareAddr": "02:00:00:00:00:01"}}), "interface.hardwareAddr"),
         (json!({"interface": {"type": "ipoib", "pkey": "0x8001"}}), "interface.pkey"),

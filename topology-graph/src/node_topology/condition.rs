@@ -12,25 +12,52 @@ type Kind = (&'static str, fn(AnomalyKind) -> bool, &'static str);
 const CONDITIONS: [Kind; 2] =
     [("Complete", is_gap, "AllKnown"), ("Consistent", is_contradiction, "AllAgree")];
 
-/// The conditions of a graph: as they were, where nothing changed, else since `now`.
-pub fn conditions(spec: &NodeTopologySpec, before: &[Condition], now: &Time) -> Vec<Condition> {
-    let condition = |(kind, is_against, reason): Kind| {
+/// What a driver tells of the machine's kernel beside its graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostCondition {
+    /// Its type, in `CamelCase`.
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why, in one word.
+    pub reason: &'static str,
+    /// Why, for a person.
+    pub message: String,
+}
+
+/// The conditions of a graph and of the machine's kernel: as they were, where nothing changed,
+/// else since `now`.
+pub fn conditions(
+    spec: &NodeTopologySpec,
+    host: &[HostCondition],
+    before: &[Condition],
+    now: &Time,
+) -> Vec<Condition> {
+    let of_graph = |(kind, is_against, reason): Kind| {
         let against: Vec<_> =
             spec.anomalies.iter().filter(|anomaly| is_against(anomaly.kind)).collect();
+        HostCondition {
+            kind,
+            holds: against.is_empty(),
+            reason: against.first().map_or(reason, |anomaly| word(anomaly.kind)),
+            message: message(&against),
+        }
+    };
+    let condition = |HostCondition { kind, holds, reason, message }: HostCondition| {
         let last = before.iter().find(|condition| condition.type_ == kind);
-        let status = if against.is_empty() { "True" } else { "False" };
+        let status = if holds { "True" } else { "False" };
         let since = last.filter(|last| last.status == status);
         Condition {
             type_: kind.to_owned(),
             status: status.to_owned(),
-            reason: against.first().map_or(reason, |anomaly| word(anomaly.kind)).to_owned(),
-            message: message(&against),
+            reason: reason.to_owned(),
+            message,
             last_transition_time: since
                 .map_or_else(|| now.clone(), |since| since.last_transition_time.clone()),
             observed_generation: None,
         }
     };
-    CONDITIONS.into_iter().map(condition).collect()
+    CONDITIONS.into_iter().map(of_graph).chain(host.iter().cloned()).map(condition).collect()
 }
 
 /// The first, and how many there are beside it.
@@ -103,7 +130,7 @@ mod tests {
     #[test]
     fn each_condition_has_its_anomalies() {
         let now = at("2026-01-01T00:00:00Z");
-        let of = |kinds: &[AnomalyKind]| words(&conditions(&spec(kinds), &[], &now));
+        let of = |kinds: &[AnomalyKind]| words(&conditions(&spec(kinds), &[], &[], &now));
         assert_eq!(of(&[]), ["Complete True AllKnown ", "Consistent True AllAgree "]);
         // A degraded link speaks against neither.
         assert_eq!(of(&[AnomalyKind::LinkDegraded]), of(&[]));
@@ -114,11 +141,23 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_of_the_host_stands_beside_those_of_the_graph() {
+        let host = HostCondition {
+            kind: "KernelModules",
+            holds: false,
+            reason: "Absent",
+            message: "irdma is absent".to_owned(),
+        };
+        let words = words(&conditions(&spec(&[]), &[host], &[], &at("2026-01-01T00:00:00Z")));
+        assert_eq!(words[2], "KernelModules False Absent irdma is absent");
+    }
+
+    #[test]
     fn the_time_is_that_of_the_last_change() {
         let (first, second) = (at("2026-01-01T00:00:00Z"), at("2026-01-02T00:00:00Z"));
-        let before = conditions(&spec(&[]), &[], &first);
-        assert_eq!(conditions(&spec(&[]), &before, &second), before);
-        let after = conditions(&spec(&[AnomalyKind::NumaUnknown]), &before, &second);
+        let before = conditions(&spec(&[]), &[], &[], &first);
+        assert_eq!(conditions(&spec(&[]), &[], &before, &second), before);
+        let after = conditions(&spec(&[AnomalyKind::NumaUnknown]), &[], &before, &second);
         let times: Vec<_> = after.iter().map(|c| c.last_transition_time.clone()).collect();
         assert_eq!(times, [second, first]);
     }

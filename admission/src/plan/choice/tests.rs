@@ -48,6 +48,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
     let demand = Demand::of(&intent);
     let counts = demand.as_counts(&intent.shares);
     let selection = Selection {
+        only_shared: false,
         gpu_driver: selected.driver,
         gpu_class: &selected.gpu_class,
         nic_class: &selected.nic_class,
@@ -62,6 +63,7 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
         driver: selected.driver,
         machines: &machines,
         rail: None,
+        capacity: None,
     };
     let (classes, view, policy) = (&selected.classes(), &view, &policy);
     let chooser = Chooser { intent: &intent, question, classes, view, policy };

@@ -37,7 +37,9 @@ async fn start_with(rescan: Duration) -> Running {
     let known = watch::objects(&mut tasks, &client, NODE, &wake, &looked);
     let first = Some(Readiness::default().wait_for("the first publication"));
     let metrics = Metrics::default();
-    let steady = Steady { driver, metadata, known, looked, events, first, failures: 0, metrics };
+    let lacking = String::new();
+    let steady =
+        Steady { driver, metadata, known, looked, events, first, failures: 0, metrics, lacking };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {
         let never = CancellationToken::new();

@@ -12,7 +12,7 @@ use crate::kernel::attach::identity::{has_alias, name_of};
 use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::plan::{Child, PlannedLink};
-use cluster_model::network_config::PartitionKey;
+use cluster_model::network_config::{MacvlanMode, PartitionKey};
 use netlink_packet_route::link::{
     InfoData, InfoIpoib, InfoKind, IpVlanMode, IpoibMode, LinkAttribute, LinkInfo, LinkMessage,
     MacVlanMode,
@@ -52,7 +52,13 @@ fn message(link: &PlannedLink, child: Child, parent: u32, pod: i32) -> LinkMessa
     let name = link.mark.as_ref().unwrap_or(&link.name).as_str();
     match child {
         Child::MacVlan => {
-            LinkMacVlan::new(name, parent, MacVlanMode::Bridge).setns_by_fd(pod).build()
+            let mode = match link.config.interface.macvlan_mode {
+                None | Some(MacvlanMode::Bridge) => MacVlanMode::Bridge,
+                Some(MacvlanMode::Private) => MacVlanMode::Private,
+                Some(MacvlanMode::Vepa) => MacVlanMode::Vepa,
+                Some(MacvlanMode::Passthru) => MacVlanMode::Passthrough,
+            };
+            LinkMacVlan::new(name, parent, mode).setns_by_fd(pod).build()
         }
         Child::IpVlan => LinkIpVlan::new(name, parent, IpVlanMode::L2).setns_by_fd(pod).build(),
         Child::IpoIb => {

@@ -92,8 +92,12 @@ async fn a_topology_is_written_once() {
     let server = FakeServer::with_node(NODE);
     let publisher = publisher(&server).await;
     let spec = NodeTopologySpec::default();
-    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 2, "the object and its status");
-    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 0);
+    assert_eq!(
+        publisher.topology(&spec, &[]).await.unwrap().writes,
+        2,
+        "the object and its status"
+    );
+    assert_eq!(publisher.topology(&spec, &[]).await.unwrap().writes, 0);
     let topology = &server.objects(TOPOLOGIES)[0];
     assert_eq!(topology["status"]["conditions"][0]["type"], "Complete");
     assert_eq!(topology["status"]["conditions"][0]["status"], "True");
@@ -102,18 +106,18 @@ async fn a_topology_is_written_once() {
     server.edit(|objects| {
         objects.retain(|path, _| !path.starts_with(TOPOLOGIES));
     });
-    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 2);
+    assert_eq!(publisher.topology(&spec, &[]).await.unwrap().writes, 2);
 }
 
 #[tokio::test]
 async fn what_a_graph_is_worth_follows_its_anomalies() {
     let server = FakeServer::with_node(NODE);
     let publisher = publisher(&server).await;
-    publisher.topology(&NodeTopologySpec::default()).await.unwrap();
+    publisher.topology(&NodeTopologySpec::default(), &[]).await.unwrap();
     let before = server.objects(TOPOLOGIES)[0]["status"]["conditions"].clone();
     let anomaly = Anomaly::new(AnomalyKind::NumaUnknown, "0000:01:00.0", "nobody tells");
     let spec = NodeTopologySpec { anomalies: vec![anomaly], ..NodeTopologySpec::default() };
-    assert_eq!(publisher.topology(&spec).await.unwrap().writes, 2);
+    assert_eq!(publisher.topology(&spec, &[]).await.unwrap().writes, 2);
     let after = &server.objects(TOPOLOGIES)[0]["status"]["conditions"];
     assert_eq!(after[0]["reason"], "NumaUnknown");
     assert_eq!(after[0]["message"], "0000:01:00.0: nobody tells");
@@ -124,7 +128,7 @@ async fn what_a_graph_is_worth_follows_its_anomalies() {
 async fn a_missing_custom_resource_is_said() {
     let server = FakeServer::with_node(NODE).without_topologies();
     let publisher = publisher(&server).await;
-    let error = publisher.topology(&NodeTopologySpec::default()).await.unwrap_err();
+    let error = publisher.topology(&NodeTopologySpec::default(), &[]).await.unwrap_err();
     assert!(matches!(error, PublishError::NoTopologyResource), "{error}");
     assert!(server.take_writes().is_empty());
 }

@@ -1,0 +1,221 @@
+//! NICs that pods share: each pod takes a part of the capacities that the operator lets claims
+//! divide, the bandwidth of a NIC and the number of its claims (KEP-5075).
+//!
+//! A request that does not name a capacity takes all of it, so the claim names each that the
+//! NICs have. Within a pod NICs are different ones: the scheduler could otherwise give one NIC
+//! twice, as it may be allocated more than once.
+
+use crate::demand::Demand;
+use crate::denial::Denial;
+use crate::intent::Intent;
+use crate::join::form::ClaimParts;
+use crate::wording::count;
+use cluster_model::machines::Machine;
+use cluster_model::names::{annotation, attribute, capacity};
+use dra_allocator::quantity::Format;
+use dra_allocator::{Device, Quantity, Settings};
+use k8s_openapi::api::resource::v1::{CapacityRequirements, DeviceConstraint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use std::collections::BTreeMap;
+
+/// The value of the annotation that asks for shared NICs.
+pub(crate) const SHARED: &str = "shared";
+
+/// The value that asks for NICs of the pod's own, as without the annotation.
+pub(crate) const EXCLUSIVE: &str = "exclusive";
+
+/// Bandwidth below which a value is taken for a mistake: a unit was forgotten.
+const BITS_MIN: i64 = 1_000_000;
+
+/// Devices of one request that schedulers before 1.37 keep apart: they remember the last device
+/// of a request only (Kubernetes issue 140438).
+const APART_BEFORE_1_37: i64 = 2;
+
+/// What a pod takes of each NIC that it shares.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NicShare {
+    /// Its part of the bandwidth, as the API server writes it; without it a share by number.
+    pub bandwidth: Option<String>,
+}
+
+impl NicShare {
+    /// The share that the annotations ask for; none where the NICs are the pod's own.
+    pub(crate) fn read(
+        sharing: Option<&str>,
+        bandwidth: Option<&str>,
+    ) -> Result<Option<Self>, Denial> {
+        let is_shared = match sharing {
+            None | Some(EXCLUSIVE) => false,
+            Some(SHARED) => true,
+            Some(value) => {
+                let denial = Denial::new(annotation::NIC_SHARING, value, "invalid value");
+                return Err(denial.allowed(format!("\"{SHARED}\" or \"{EXCLUSIVE}\"")));
+            }
+        };
+        match bandwidth {
+            None => Ok(is_shared.then_some(Self { bandwidth: None })),
+            Some(value) if !is_shared => {
+                let why = "the pod has all of the bandwidth of NICs that are its own";
+                let denial = Denial::new(annotation::NIC_BANDWIDTH, value, why);
+                Err(denial.allowed(format!("{}: \"{SHARED}\" beside it", annotation::NIC_SHARING)))
+            }
+            Some(value) => read_bandwidth(value).map(|it| Some(Self { bandwidth: Some(it) })),
+        }
+    }
+
+    fn bits(&self) -> Option<i64> {
+        Some(self.bandwidth.as_ref()?.parse::<Quantity>().ok()?.value())
+    }
+}
+
+/// The amount as the API server writes it.
+fn read_bandwidth(value: &str) -> Result<String, Denial> {
+    let deny = |why: String| {
+        Denial::new(annotation::NIC_BANDWIDTH, value, why)
+            .allowed("bits per second with a unit, for example \"50G\" for 50 Gbit/s")
+    };
+    let quantity: Quantity =
+        value.parse().map_err(|_| deny("invalid value: not an amount of bandwidth".to_owned()))?;
+    match quantity.as_i64() {
+        Some(bits) if bits >= BITS_MIN => Ok(quantity.to_string()),
+        Some(bits @ 1..) => Err(deny(format!("it means {}", count_bits(bits)))),
+        Some(_) => Err(deny("it asks for nothing".to_owned())),
+        None => Err(deny("it is not a whole number of bits per second".to_owned())),
+    }
+}
+
+fn count_bits(bits: i64) -> String {
+    count(usize::try_from(bits).unwrap_or(usize::MAX), "bit") + " per second"
+}
+
+/// Keeps the NICs that have what the pod takes, and the machines that are left with any. What a
+/// request for NICs takes of each, where the pod shares them.
+pub(crate) fn keep_shareable(
+    intent: &Intent,
+    settings: &Settings,
+    machines: &mut Vec<Machine<'_>>,
+) -> Result<Option<CapacityRequirements>, Denial> {
+    let Some(share) = &intent.share else { return Ok(None) };
+    if !settings.gates.consumable_capacity {
+        return Err(deny(
+            "NICs are shared by a capacity of theirs, and the scheduler cannot allocate one \
+             (feature gate DRAConsumableCapacity is off; it is on by default since Kubernetes 1.36)",
+        ));
+    }
+    let by_number = any(machines, |nic| amount(nic, capacity::SHARES).is_some());
+    let fastest = max(machines, |nic| amount(nic, capacity::BANDWIDTH));
+    let mut requests = BTreeMap::new();
+    match (&share.bandwidth, share.bits(), fastest) {
+        (Some(bandwidth), Some(bits), Some(most)) if bits <= most => {
+            requests.insert(capacity::BANDWIDTH.to_owned(), Text(bandwidth.clone()));
+        }
+        (Some(bandwidth), _, Some(most)) => {
+            let most = Quantity::new(most, Format::DecimalSi);
+            let why = format!("no NIC that pods can share here has more than {most}");
+            return Err(Denial::new(annotation::NIC_BANDWIDTH, bandwidth, why));
+        }
+        (Some(bandwidth), ..) => {
+            let why = "the NICs that pods can share here are shared by a number of pods, and \
+                       publish no bandwidth (node-driver's --sharing=bandwidth does)";
+            let denial = Denial::new(annotation::NIC_BANDWIDTH, bandwidth, why);
+            return Err(denial.allowed("no such annotation"));
+        }
+        (None, ..) if !by_number => {
+            return Err(deny(
+                "NICs are shared by their bandwidth here, and the pod does not say \
+                             how much it needs",
+            )
+            .allowed(format!("{}, for example \"50G\", beside it", annotation::NIC_BANDWIDTH)));
+        }
+        // Beside pods that say what they need it is not counted, and not limited.
+        (None, _, Some(_)) => {
+            requests.insert(capacity::BANDWIDTH.to_owned(), Text("0".to_owned()));
+        }
+        (None, _, None) => {}
+    }
+    if by_number {
+        requests.insert(capacity::SHARES.to_owned(), Text("1".to_owned()));
+    }
+    for machine in machines.iter_mut() {
+        machine.devices.nics.retain(|_, nic| has(nic, &requests));
+    }
+    machines.retain(|machine| !machine.devices.nics.is_empty());
+    if machines.is_empty() {
+        return Err(deny(
+            "no NIC here is shared by its bandwidth and by a number of pods at once, \
+                         as others are; set node-driver's --sharing alike on all nodes",
+        ));
+    }
+    Ok(Some(CapacityRequirements { requests: Some(requests) }))
+}
+
+/// Why there is no machine, where there would be one for a pod that shares nothing.
+pub(crate) fn none_shared() -> Denial {
+    deny(
+        "no NIC that the pod could have can be shared; whoever runs the cluster sets which can by \
+         node-driver's --sharing (chart: nodeDriver.sharing)",
+    )
+}
+
+/// What a request of this claim takes where nobody has published anything yet.
+pub(crate) fn unseen(intent: &Intent) -> Option<CapacityRequirements> {
+    let (name, amount) = match &intent.share.as_ref()?.bandwidth {
+        Some(bandwidth) => (capacity::BANDWIDTH, bandwidth.as_str()),
+        None => (capacity::SHARES, "1"),
+    };
+    let requests = BTreeMap::from([(name.to_owned(), Text(amount.to_owned()))]);
+    Some(CapacityRequirements { requests: Some(requests) })
+}
+
+/// Keeps the NICs of the pod different ones.
+pub(crate) fn keep_apart(intent: &Intent, demand: &Demand, parts: &mut ClaimParts) {
+    if intent.share.is_some() && demand.all_nics() > 1 {
+        parts.constraints.push(DeviceConstraint {
+            requests: Some(parts.nic_requests.clone()),
+            match_attribute: None,
+            distinct_attribute: Some(attribute::PCI_BUS_ID.to_owned()),
+        });
+    }
+}
+
+/// Whether the scheduler could give one of these requests the same NIC twice.
+pub(crate) fn could_repeat(intent: &Intent, parts: &ClaimParts, settings: &Settings) -> bool {
+    let is_too_many = |count: Option<i64>| count.unwrap_or(1) > APART_BEFORE_1_37;
+    let requests = parts.requests.iter().filter(|it| parts.nic_requests.contains(&it.name));
+    intent.share.is_some()
+        && settings.quirks.distinct_by_request
+        && requests.into_iter().any(|request| {
+            let ways = request.first_available.iter().flatten().map(|way| way.count);
+            ways.chain(request.exactly.iter().map(|ask| ask.count)).any(is_too_many)
+        })
+}
+
+fn deny(why: impl Into<String>) -> Denial {
+    Denial::new(annotation::NIC_SHARING, SHARED, why)
+}
+
+/// How much a NIC has of a capacity.
+fn amount(nic: &Device, name: &str) -> Option<i64> {
+    let found = nic.capacity().iter().find(|(known, _)| known.as_str() == name);
+    Some(found?.1.value.value())
+}
+
+/// Whether a NIC has all that is asked of it.
+fn has(nic: &Device, requests: &BTreeMap<String, Text>) -> bool {
+    requests.iter().all(|(name, asked)| {
+        let asked = asked.0.parse::<Quantity>().map_or(i64::MAX, |asked| asked.value());
+        amount(nic, name).is_some_and(|most| asked <= most)
+    })
+}
+
+fn nics<'m>(machines: &'m [Machine<'_>]) -> impl Iterator<Item = &'m Device> {
+    machines.iter().flat_map(|machine| machine.devices.nics.values().copied())
+}
+
+fn any(machines: &[Machine<'_>], is: impl Fn(&Device) -> bool) -> bool {
+    nics(machines).any(is)
+}
+
+fn max(machines: &[Machine<'_>], of: impl Fn(&Device) -> Option<i64>) -> Option<i64> {
+    nics(machines).filter_map(of).max()
+}

@@ -1,0 +1,151 @@
+//! What is said of the kernel's modules: conditions of the NodeTopology. Pure.
+
+use crate::facts::modules::KernelFacts;
+use crate::modules::{Outcome, takes_dma_buf};
+use topology_graph::HostCondition;
+
+/// Whether the modules that the init container was asked for do their work.
+pub(crate) const KERNEL_MODULES: &str = "KernelModules";
+
+/// Whether NICs can reach the memory of GPUs.
+pub(crate) const PEER_MEMORY: &str = "PeerMemory";
+
+/// How NVIDIA's open driver calls itself in its version.
+const OPEN: &str = "Open Kernel Module";
+
+/// The conditions; none where nothing was asked for and no GPU driver is loaded.
+pub(crate) fn conditions(facts: &KernelFacts) -> Vec<HostCondition> {
+    [modules(facts), peer_memory(facts)].into_iter().flatten().collect()
+}
+
+fn modules(facts: &KernelFacts) -> Option<HostCondition> {
+    let report = facts.report.as_ref()?;
+    let first = report.lacking().next();
+    let lines: Vec<_> = report.modules.iter().map(ToString::to_string).collect();
+    Some(HostCondition {
+        kind: KERNEL_MODULES,
+        holds: first.is_none(),
+        reason: first.map_or("AllThere", |module| word(module.outcome)),
+        message: lines.join("; "),
+    })
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Loaded => "Loaded",
+        Outcome::AlreadyLoaded => "AlreadyLoaded",
+        Outcome::BuiltIn => "BuiltIn",
+        Outcome::NotNeeded => "NotNeeded",
+        Outcome::Waiting => "Waiting",
+        Outcome::Absent => "Absent",
+        Outcome::Forbidden => "Forbidden",
+        Outcome::Failed => "Failed",
+    }
+}
+
+/// NVIDIA: a module of its own, or the open driver's dma-buf. AMD: dma-buf. Either needs RDMA
+/// drivers that take dma-buf, as those of Linux do since 5.12; a vendor's own may do so earlier.
+fn peer_memory(facts: &KernelFacts) -> Option<HostCondition> {
+    let of_driver = match &facts.nvidia {
+        Some(version) if version.contains(OPEN) => Some("NVIDIA's open driver exports it"),
+        Some(_) => None,
+        None if facts.amdgpu => Some("AMD's driver exports it"),
+        None => return None,
+    };
+    let condition =
+        |holds, reason, message| Some(HostCondition { kind: PEER_MEMORY, holds, reason, message });
+    let release = &facts.release;
+    match (facts.peer_memory, of_driver) {
+        (Some(module), _) => condition(true, "Module", format!("module {module} is loaded")),
+        (None, Some(driver)) if takes_dma_buf(release) => {
+            condition(true, "DmaBuf", format!("dma-buf: {driver}, and Linux {release} takes it"))
+        }
+        (None, Some(driver)) => condition(
+            false,
+            "OldKernel",
+            format!(
+                "dma-buf: {driver}, but RDMA drivers of Linux {release} take none (since 5.12); \
+                 load nvidia_peermem, or use a newer kernel"
+            ),
+        ),
+        (None, None) => condition(
+            false,
+            "NoModule",
+            "NVIDIA's driver is the closed one, which exports no dma-buf, and nvidia_peermem is \
+             not loaded; load it, or install NVIDIA's open kernel modules"
+                .to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modules::{ModuleReport, ModulesReport};
+
+    fn said(facts: &KernelFacts) -> Vec<String> {
+        let said =
+            |it: HostCondition| format!("{} {} {}: {}", it.kind, it.holds, it.reason, it.message);
+        conditions(facts).into_iter().map(said).collect()
+    }
+
+    #[test]
+    fn a_machine_without_gpu_driver_and_report_says_nothing() {
+        assert!(said(&KernelFacts::default()).is_empty());
+    }
+
+    #[test]
+    fn how_nics_reach_the_memory_of_gpus() {
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86";
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86";
+        let nvidia = |version: &str, release: &str, peer_memory| KernelFacts {
+            nvidia: Some(version.to_owned()),
+            release: release.to_owned(),
+            peer_memory,
+            ..KernelFacts::default()
+        };
+        let amd =
+            KernelFacts { amdgpu: true, release: "6.8.0".to_owned(), ..KernelFacts::default() };
+        let all = [
+            nvidia(closed, "6.8.0-45-generic", None),
+            nvidia(closed, "6.8.0-45-generic", Some("nvidia_peermem")),
+            nvidia(open, "6.8.0-45-generic", None),
+            nvidia(open, "5.4.0-1-generic", None),
+            nvidia(open, "5.12.0", None),
+            amd,
+        ];
+        let said: Vec<_> = all.iter().flat_map(said).collect();
+        insta::assert_snapshot!(said.join("\n"), @"
+        PeerMemory false NoModule: NVIDIA's driver is the closed one, which exports no dma-buf, and nvidia_peermem is not loaded; load it, or install NVIDIA's open kernel modules
+        PeerMemory true Module: module nvidia_peermem is loaded
+        PeerMemory true DmaBuf: dma-buf: NVIDIA's open driver exports it, and Linux 6.8.0-45-generic takes it
+        PeerMemory false OldKernel: dma-buf: NVIDIA's open driver exports it, but RDMA drivers of Linux 5.4.0-1-generic take none (since 5.12); load nvidia_peermem, or use a newer kernel
+        PeerMemory true DmaBuf: dma-buf: NVIDIA's open driver exports it, and Linux 5.12.0 takes it
+        PeerMemory true DmaBuf: dma-buf: AMD's driver exports it, and Linux 6.8.0 takes it
+        ");
+    }
+
+    #[test]
+    fn the_first_module_that_lacks_is_the_reason() {
+        let module = |name: &str, outcome, detail: &str| ModuleReport {
+            name: name.to_owned(),
+            outcome,
+            detail: detail.to_owned(),
+        };
+        let report = |modules| {
+            let report = Some(ModulesReport { kernel: "6.8.0".to_owned(), modules });
+            said(&KernelFacts { report, ..KernelFacts::default() })
+        };
+        let well = module("ib_umad", Outcome::Loaded, "with ib_core");
+        assert_eq!(
+            report(vec![well.clone()]),
+            ["KernelModules true AllThere: ib_umad loaded: with ib_core"]
+        );
+        let lacking = module("irdma", Outcome::Absent, "no such module in /lib/modules/6.8.0");
+        assert_eq!(
+            report(vec![well, lacking]),
+            ["KernelModules false Absent: ib_umad loaded: with ib_core; irdma is absent: no such \
+              module in /lib/modules/6.8.0"]
+        );
+    }
+}

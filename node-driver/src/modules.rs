@@ -1,0 +1,151 @@
+//! `node-driver modules`: loads the kernel's modules that RDMA needs, before the driver starts.
+//!
+//! An init container runs it, with the one capability that loading takes. It never unloads or
+//! replaces a module, so running pods keep what they have. The image has no `modprobe`: modules
+//! are found in `modules.dep` as depmod(8) writes it, and loaded by `finit_module(2)`, which
+//! decompresses where the kernel can. modprobe.d(5) is obeyed as far as it forbids a module
+//! (`install NAME /bin/false`) or sets its options.
+//!
+//! What came of each module lies in a file until the next boot; the driver publishes it
+//! (`crate::facts::modules`).
+
+mod plan;
+mod report;
+mod tree;
+
+pub(crate) use plan::takes_dma_buf;
+pub use report::{ModuleReport, ModulesReport, Outcome, ReportError};
+
+use anyhow::Context;
+use plan::{Decision, LoadFile};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use tree::ModuleTree;
+
+/// Where the report lies, below the driver's --run-dir.
+pub const REPORT: &str = "modules.json";
+
+/// `MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`.
+const COMPRESSED: i32 = 4;
+
+/// Load modules of the kernel that RDMA needs, and say what came of each; never unload one
+#[derive(clap::Parser, Clone, Debug)]
+#[command(name = "node-driver modules")]
+#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
+pub struct ModulesArgs {
+    /// Directory below which the host's lib/modules, etc/modprobe.d, proc and sys are found
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Module to load with all that it needs; repeatable
+    #[arg(long = "load", value_name = "NAME", value_parser = name)]
+    pub load: Vec<String>,
+    /// Also load nvidia_peermem, where NVIDIA's driver is loaded and does not export dma-buf
+    #[arg(long)]
+    pub peer_memory: bool,
+    /// The driver's --run-dir, in which the report is written
+    #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
+    pub run_dir: PathBuf,
+}
+
+/// A module's name as the kernel has it.
+fn name(text: &str) -> Result<String, String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !text.is_empty() && text.bytes().all(is_allowed) {
+        return Ok(tree::kernel_name(text));
+    }
+    Err("not the name of a module, for example `ib_uverbs`".to_owned())
+}
+
+/// Loads, and writes the report. A module that cannot be loaded is no error of the program: the
+/// node's other NICs are worth publishing, and the driver says what is missing.
+///
+/// # Errors
+/// The kernel's version is not known, or the report cannot be written.
+pub fn run(args: &ModulesArgs) -> anyhow::Result<()> {
+    let mut load = |file: &LoadFile| load(&args.root, file);
+    let report = work(args, &mut load)?;
+    for module in &report.modules {
+        print_line(module);
+    }
+    let path = args.run_dir.join(REPORT);
+    report.store(&path).with_context(|| format!("failed to write `{}`", path.display()))
+}
+
+#[expect(clippy::print_stdout, reason = "the log of the init container")]
+fn print_line(module: &ModuleReport) {
+    println!("{module}");
+}
+
+/// Reads, decides and loads, module by module: what one has brought along another may need.
+fn work(
+    args: &ModulesArgs,
+    load: &mut dyn FnMut(&LoadFile) -> io::Result<()>,
+) -> anyhow::Result<ModulesReport> {
+    let mut modules = Vec::new();
+    let mut tree = ModuleTree::read(&args.root)?;
+    for name in &args.load {
+        modules.push(carry_out(name, plan::decide(&tree, name), load));
+        tree.read_loaded(&args.root)?;
+    }
+    if args.peer_memory {
+        modules.push(carry_out(plan::PEER_MEMORY, plan::peer_memory(&tree), load));
+    }
+    Ok(ModulesReport { kernel: tree.release, modules })
+}
+
+fn carry_out(
+    name: &str,
+    decision: Decision,
+    load: &mut dyn FnMut(&LoadFile) -> io::Result<()>,
+) -> ModuleReport {
+    let report = |outcome, detail: String| ModuleReport { name: name.to_owned(), outcome, detail };
+    let files = match decision {
+        Decision::Settled(outcome, detail) => return report(outcome, detail),
+        Decision::Load(files) => files,
+    };
+    for file in &files {
+        match load(file) {
+            Ok(()) => {}
+            // Another was quicker.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let detail = format!("{} ({}): {}", file.name, file.path, why(&error, file));
+                return report(Outcome::Failed, detail);
+            }
+        }
+    }
+    let others: Vec<&str> = files.iter().rev().skip(1).map(|file| file.name.as_str()).collect();
+    let with =
+        if others.is_empty() { String::new() } else { format!("with {}", others.join(", ")) };
+    report(Outcome::Loaded, with)
+}
+
+/// The kernel's error, and what it means for modules (`kernel/module/main.c`).
+fn why(error: &io::Error, file: &LoadFile) -> String {
+    let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM) => {
+            "the container lacks SYS_MODULE, or the kernel allows no module (lockdown, kernel.modules_disabled)"
+        }
+        Some(Errno::OPNOTSUPP | Errno::INVAL) if file.is_compressed() => {
+            "the kernel does not read compressed modules (CONFIG_MODULE_DECOMPRESS is off): load it when the node starts, by modules-load.d"
+        }
+        Some(Errno::KEYREJECTED | Errno::NOKEY) => "the kernel does not know who signed it",
+        Some(Errno::NOEXEC) => "it was built for another kernel",
+        Some(Errno::NODEV) => "the machine has no device for it",
+        _ => return error.to_string(),
+    };
+    format!("{error}; {hint}")
+}
+
+fn load(root: &Path, file: &LoadFile) -> io::Result<()> {
+    let open = File::open(root.join(&file.path))?;
+    let options = CString::new(file.options.as_str())?;
+    let flags = if file.is_compressed() { COMPRESSED } else { 0 };
+    rustix::system::finit_module(&open, &options, flags).map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! What becomes of each module that is asked for. Pure.
+
+use super::report::Outcome;
+use super::tree::{ModuleTree, module_of};
+
+/// NVIDIA's module that gives its GPUs' memory to NICs.
+pub(super) const PEER_MEMORY: &str = "nvidia_peermem";
+
+/// Modules that do so, with those of before NVIDIA's driver 465.
+const PEER_MEMORY_MODULES: [&str; 3] = [PEER_MEMORY, "nv_peer_mem", "ib_peer_mem"];
+
+/// How the open driver calls itself in its version.
+const OPEN: &str = "Open Kernel Module";
+
+/// The first kernel whose RDMA drivers take memory as dma-buf (`ib_umem_dmabuf_get`).
+const DMA_BUF_SINCE: (u32, u32) = (5, 12);
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Nothing, for this reason.
+    Settled(Outcome, String),
+    /// These files, in this order.
+    Load(Vec<LoadFile>),
+}
+
+/// A file to load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LoadFile {
+    /// The module in it.
+    pub(super) name: String,
+    /// Below the root directory.
+    pub(super) path: String,
+    /// What modprobe.d sets of it.
+    pub(super) options: String,
+}
+
+impl LoadFile {
+    /// Whether the kernel has to decompress it.
+    pub(super) fn is_compressed(&self) -> bool {
+        !self.path.ends_with(".ko")
+    }
+}
+
+/// Decides on a module, by its name as the kernel has it.
+pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
+    let settled = |outcome, detail: String| Decision::Settled(outcome, detail);
+    if tree.loaded.contains(name) {
+        return settled(Outcome::AlreadyLoaded, String::new());
+    }
+    if tree.builtin.contains(name) {
+        return settled(Outcome::BuiltIn, String::new());
+    }
+    if let Some(file) = tree.forbidden.get(name) {
+        return settled(Outcome::Forbidden, format!("by modprobe.d/{file}"));
+    }
+    let Some(file) = tree.files.get(name) else {
+        let detail = if tree.is_indexed {
+            format!("no such module in /lib/modules/{}", tree.release)
+        } else {
+            format!("there is no /lib/modules/{}/modules.dep", tree.release)
+        };
+        return settled(Outcome::Absent, detail);
+    };
+    let needed = file.needs.iter().rev().chain([&file.path]);
+    let files = needed.filter_map(|path| {
+        let name = module_of(path).filter(|name| !tree.loaded.contains(name))?;
+        let path = match path.strip_prefix('/') {
+            Some(path) => path.to_owned(),
+            None => format!("lib/modules/{}/{path}", tree.release),
+        };
+        let options = tree.options.get(&name).cloned().unwrap_or_default();
+        Some(LoadFile { name, path, options })
+    });
+    Decision::Load(files.collect())
+}
+
+/// Decides on the module by which NICs reach GPUs' memory. It needs NVIDIA's driver, and never
+/// brings that along: whoever installs it chooses which.
+pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
+    let settled = |outcome, detail: &str| Decision::Settled(outcome, detail.to_owned());
+    if let Some(loaded) = PEER_MEMORY_MODULES.iter().find(|name| tree.loaded.contains(**name)) {
+        let detail = if *loaded == PEER_MEMORY { "" } else { loaded };
+        return settled(Outcome::AlreadyLoaded, detail);
+    }
+    match &tree.nvidia {
+        None if tree.loaded.contains("amdgpu") => {
+            settled(Outcome::NotNeeded, "AMD's driver exports dma-buf")
+        }
+        None => settled(
+            Outcome::Waiting,
+            "no GPU driver is loaded yet; start this pod again when it is, or load the module with it",
+        ),
+        Some(version) if version.contains(OPEN) && takes_dma_buf(&tree.release) => {
+            settled(Outcome::NotNeeded, "NVIDIA's open driver exports dma-buf")
+        }
+        Some(_) => decide(tree, PEER_MEMORY),
+    }
+}
+
+/// Whether RDMA drivers of this kernel take memory as dma-buf; a vendor's kernel may do so
+/// earlier.
+pub(crate) fn takes_dma_buf(release: &str) -> bool {
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().ok());
+    let version = numbers.next().flatten().zip(numbers.next().flatten());
+    version.is_some_and(|version| version >= DMA_BUF_SINCE)
+}

@@ -1,0 +1,153 @@
+//! What the kernel has of modules: files below `lib/modules`, and what is loaded. The files are
+//! depmod's: `modules.dep`, `modules.builtin` (depmod(8), modules.dep(5)).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::{fs, io};
+
+/// Facts on modules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ModuleTree {
+    /// The kernel that runs, as `6.8.0-45-generic`.
+    pub(super) release: String,
+    /// By name.
+    pub(super) files: BTreeMap<String, ModuleFile>,
+    /// Whether `modules.dep` was there at all.
+    pub(super) is_indexed: bool,
+    pub(super) builtin: BTreeSet<String>,
+    pub(super) loaded: BTreeSet<String>,
+    /// What modprobe.d forbids, by which file.
+    pub(super) forbidden: BTreeMap<String, String>,
+    /// What modprobe.d sets.
+    pub(super) options: BTreeMap<String, String>,
+    /// What NVIDIA's driver says of itself, where it is loaded.
+    pub(super) nvidia: Option<String>,
+}
+
+/// A module that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ModuleFile {
+    /// Below the folder of the kernel's modules.
+    pub(super) path: String,
+    /// Paths of those that it needs; the last is needed by those before it.
+    pub(super) needs: Vec<String>,
+}
+
+/// Where modprobe.d(5) is; of files of one name the first folder's counts.
+const SETTINGS: [&str; 3] = ["etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d"];
+
+/// A name as the kernel has it: `-` is `_`.
+pub(super) fn kernel_name(text: &str) -> String {
+    text.replace('-', "_")
+}
+
+/// The name of the module in a file, `kernel/a/ib-core.ko.zst`.
+pub(super) fn module_of(path: &str) -> Option<String> {
+    let file = path.rsplit('/').next()?;
+    let (name, rest) = file.split_once(".ko")?;
+    (!name.is_empty() && matches!(rest, "" | ".gz" | ".xz" | ".zst")).then(|| kernel_name(name))
+}
+
+impl ModuleTree {
+    /// Reads all.
+    ///
+    /// # Errors
+    /// The kernel's version or what is loaded cannot be read. A kernel without a folder has no
+    /// module.
+    pub(super) fn read(root: &Path) -> io::Result<Self> {
+        let release = fs::read_to_string(root.join("proc/sys/kernel/osrelease"))?;
+        let release = release.trim().to_owned();
+        let folder = root.join("lib/modules").join(&release);
+        let index = text(&folder.join("modules.dep"))?;
+        let (forbidden, options) = settings(root)?;
+        let mut tree = Self {
+            is_indexed: index.is_some(),
+            files: files(index.as_deref().unwrap_or_default()),
+            builtin: builtin(&text(&folder.join("modules.builtin"))?.unwrap_or_default()),
+            forbidden,
+            options,
+            nvidia: text(&root.join("proc/driver/nvidia/version"))?,
+            release,
+            loaded: BTreeSet::new(),
+        };
+        tree.read_loaded(root)?;
+        Ok(tree)
+    }
+
+    /// Reads what is loaded now.
+    pub(super) fn read_loaded(&mut self, root: &Path) -> io::Result<()> {
+        self.loaded = loaded(&fs::read_to_string(root.join("proc/modules"))?);
+        Ok(())
+    }
+}
+
+/// A file that may be absent.
+fn text(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// `modules.dep`: `PATH: PATH PATH …`.
+fn files(index: &str) -> BTreeMap<String, ModuleFile> {
+    let line = |line: &str| {
+        let (path, needs) = line.split_once(':')?;
+        let needs = needs.split_whitespace().map(str::to_owned).collect();
+        Some((module_of(path)?, ModuleFile { path: path.to_owned(), needs }))
+    };
+    index.lines().filter_map(line).collect()
+}
+
+/// `modules.builtin`: a path on each line.
+fn builtin(index: &str) -> BTreeSet<String> {
+    index.lines().filter_map(module_of).collect()
+}
+
+/// `/proc/modules`: `NAME SIZE USES USERS STATE …`; one that is being loaded counts.
+fn loaded(text: &str) -> BTreeSet<String> {
+    text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// What modprobe.d forbids and sets.
+fn settings(root: &Path) -> io::Result<(BTreeMap<String, String>, BTreeMap<String, String>)> {
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
+    for folder in SETTINGS {
+        let entries = match fs::read_dir(root.join(folder)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // A link to /dev/null masks a file of another folder.
+            if name.ends_with(".conf") && !files.contains_key(&name) {
+                files.insert(name, text(&entry.path())?.unwrap_or_default());
+            }
+        }
+    }
+    let (mut forbidden, mut options) = (BTreeMap::new(), BTreeMap::<String, String>::new());
+    for (file, text) in files {
+        for line in text.replace("\\\n", " ").lines() {
+            let mut words = line.split_whitespace();
+            match [words.next(), words.next(), words.next()] {
+                [Some("install"), Some(name), Some(command)]
+                    if command.ends_with("/false") || command.ends_with("/true") =>
+                {
+                    forbidden.insert(kernel_name(name), file.clone());
+                }
+                [Some("options"), Some(name), Some(first)] => {
+                    let set = options.entry(kernel_name(name)).or_default();
+                    for word in std::iter::once(first).chain(words) {
+                        set.push_str(if set.is_empty() { "" } else { " " });
+                        set.push_str(word);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok((forbidden, options))
+}

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use serde_json::json;
 use tests::{
     Check, ControlPlane, eventually,
-    node::{links::shell, pods, with_machine},
+    node::{OciRuntime, device_name, links::shell, pods, with_machine, with_machine_by},
     suite::Test,
 };
 
@@ -17,6 +18,8 @@ pub(crate) fn tests() -> Vec<Test> {
         a_failure_to_attach_stops_the_container_and_is_undone,
         what_cannot_be_prepared_is_told_on_the_pod,
         the_interface_comes_back_after_the_driver_was_killed,
+        by_crun_an_interface_goes_in_and_comes_back_as_it_was,
+        pods_with_user_ids_of_their_own_have_their_devices,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -24,16 +27,54 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    goes_in_and_comes_back(&plane, "move", &[]).await
+    goes_in_and_comes_back(OciRuntime::Runc, &plane, "move", &[]).await
+}
+
+/// The runtime that starts the hook is another.
+async fn by_crun_an_interface_goes_in_and_comes_back_as_it_was(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    goes_in_and_comes_back(OciRuntime::Crun, &plane, "crun", &[]).await
+}
+
+/// Pods with `hostUsers: false`: their networks belong to user namespaces of their own, by
+/// either way in.
+async fn pods_with_user_ids_of_their_own_have_their_devices(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    for (node, flags) in [("users", &[][..]), ("nri-users", &["--attach", "nri"])] {
+        with_machine(&plane, node, &[NIC], async |machine, scope| {
+            machine.start_driver(flags).await?;
+            let verbs = device_name("0101:00:00.0");
+            for (name, device, parameters, expected) in [
+                ("user", NIC.device(), Some(user::parameters()), "net1 inet 192.168.7.5/24"),
+                ("verbs", verbs, None, "DEV uverbs"),
+            ] {
+                pods::allocated_claim(scope, name, &machine.name, &device, parameters).await?;
+                let claim = json!({"resourceClaimName": name});
+                let mut pod = pods::pod(name, &machine.name, claim)?;
+                pod.spec.as_mut().context("a spec")?.host_users = Some(false);
+                pods::create_bound(scope, pod, &machine.name).await?;
+                pods::running(scope, name).await?;
+                let told = pods::told(scope, machine, name).await?;
+                assert!(told.contains(expected), "`{expected}` is not in:\n{told}");
+            }
+            pods::delete(scope, "verbs").await?;
+            pods::delete(scope, "user").await
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// The same with any flags of the driver.
 pub(crate) async fn goes_in_and_comes_back(
+    runtime: OciRuntime,
     plane: &ControlPlane,
     node: &str,
     flags: &[&str],
 ) -> anyhow::Result<()> {
-    with_machine(plane, node, &[NIC], async |machine, scope| {
+    with_machine_by(runtime, plane, node, &[NIC], async |machine, scope| {
         machine.start_driver(flags).await?;
         user::create(scope, machine, Some(user::parameters())).await?;
         pods::running(scope, "user").await?;

@@ -15,7 +15,6 @@ pub mod nri;
 pub mod plugin;
 pub mod pods;
 
-pub use containerd::OciRuntime;
-pub use frame::{with_machine, with_machine_by, with_played_machine};
+pub use frame::{with_machine, with_played_machine};
 pub use isolation::isolated;
 pub use machine::{Machine, Nic, device_name};

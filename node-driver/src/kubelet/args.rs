@@ -38,9 +38,9 @@ pub struct PluginArgs {
     pub sysctl_dir: PathBuf,
     /// How many virtual functions physical functions are to have: comma-separated numVfs=NUMBER
     /// with at least one of vendor=ID, deviceID=ID, pfName=NAME (`*` for any text) and
-    /// rootDevice=ADDRESS, which all must hold; repeatable, the first that selects one counts.
-    /// Other functions than there are take the way over none, and wait until nobody has one.
-    /// Where the node's own traffic goes through a physical function, only with allowUplink=true
+    /// rootDevice=ADDRESS, which all must hold; repeatable, the first that selects a physical
+    /// function counts. Where there is another number already, they are removed and made anew once
+    /// nobody has one. Physical functions that carry the node's own traffic need allowUplink=true
     #[arg(long = "virtual-functions", value_name = "POLICY", requires = "kubelet_dir")]
     pub virtual_functions: Vec<SriovPolicy>,
     /// Directory of the kernel's devices and drivers that can be written, for

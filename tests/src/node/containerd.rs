@@ -28,35 +28,12 @@ pub(crate) fn nri_socket(folder: &Path) -> PathBuf {
     folder.join("nri.sock")
 }
 
-/// What starts containers (the OCI runtime specification).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OciRuntime {
-    /// The reference, built from its module.
-    Runc,
-    /// The one that CRI-O's packages bring, Debian's.
-    Crun,
-}
-
-impl OciRuntime {
-    fn program(self) -> anyhow::Result<PathBuf> {
-        match self {
-            Self::Runc => binaries::node("runc"),
-            Self::Crun => Ok(PathBuf::from("/usr/bin/crun")),
-        }
-    }
-}
-
 /// Starts it and waits until the image is there.
-pub(super) async fn start(
-    folder: &Path,
-    logs: &Path,
-    cdi: &Path,
-    runtime: OciRuntime,
-) -> anyhow::Result<Process> {
+pub(super) async fn start(folder: &Path, logs: &Path, cdi: &Path) -> anyhow::Result<Process> {
     let config = folder.join("containerd.toml");
-    let (runtime, bridge) = (runtime.program()?, binaries::node("bridge")?);
+    let (runc, bridge) = (binaries::node("runc")?, binaries::node("bridge")?);
     let plugins = bridge.parent().context("a folder")?;
-    fs::write(&config, configuration(folder, cdi, [&runtime, plugins], false))?;
+    fs::write(&config, configuration(folder, cdi, [&runc, plugins], false))?;
     let conf = folder.join("cni");
     fs::create_dir_all(&conf)?;
     fs::write(conf.join(NETWORK), network(folder))?;
@@ -101,14 +78,14 @@ async fn import(folder: &Path, process: &Process) -> anyhow::Result<()> {
 }
 
 /// Its configuration: everything below `folder`, CDI specs in `cdi`, and the
-/// programs `runtime` and those in `plugins`.
+/// programs `runc` and those in `plugins`.
 ///
-/// Without `CAP_SYS_RESOURCE` a runtime cannot lower OOM scores. With `AppArmor`, containers get
+/// Without `CAP_SYS_RESOURCE` runc cannot lower OOM scores. With `AppArmor`, containers get
 /// the profile that containerd gives them by itself; the tests' machine has none.
 pub(crate) fn configuration(
     folder: &Path,
     cdi: &Path,
-    [runtime, plugins]: [&Path; 2],
+    [runc, plugins]: [&Path; 2],
     app_armor: bool,
 ) -> String {
     let (root, state) = (folder.join("containerd"), folder.join("containerd-state"));
@@ -134,7 +111,7 @@ state = "{state}"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-  BinaryName = "{runtime}"
+  BinaryName = "{runc}"
 "#,
         without_app_armor = !app_armor,
         folder = folder.display(),
@@ -146,7 +123,7 @@ state = "{state}"
         cdi = cdi.display(),
         plugins = plugins.display(),
         conf = folder.join("cni").display(),
-        runtime = runtime.display(),
+        runc = runc.display(),
     )
 }
 

@@ -4,7 +4,7 @@
 
 use crate::{
     ControlPlane, Scope, gb300,
-    node::{Machine, Nic, OciRuntime, links::Links},
+    node::{Machine, Nic, links::Links},
     simulated_node, with_scope,
 };
 
@@ -15,19 +15,8 @@ pub async fn with_machine(
     nics: &[Nic],
     test: impl AsyncFnOnce(&mut Machine, &Scope) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    with_machine_by(OciRuntime::Runc, plane, name, nics, test).await
-}
-
-/// The same with a container runtime of choice.
-pub async fn with_machine_by(
-    runtime: OciRuntime,
-    plane: &ControlPlane,
-    name: &str,
-    nics: &[Nic],
-    test: impl AsyncFnOnce(&mut Machine, &Scope) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
     let _links = Links::make(nics).await?;
-    within(plane, Machine::start(plane, name, nics, runtime).await?, test).await
+    within(plane, Machine::start(plane, name, nics).await?, test).await
 }
 
 /// Runs a test that plays the kubelet's and the container runtime's part itself.

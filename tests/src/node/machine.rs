@@ -18,8 +18,7 @@ use topology_graph::fixture;
 use crate::{
     Check, ControlPlane, eventually,
     node::{
-        containerd::{self, OciRuntime},
-        kubelet,
+        containerd, kubelet,
         links::{self, shell},
         plugin,
     },
@@ -85,18 +84,13 @@ impl fmt::Debug for Machine {
 impl Machine {
     /// Starts containerd and a kubelet, and waits until the node is Ready. The
     /// hardware is Azure's GB300 machine with these NICs besides.
-    pub async fn start(
-        plane: &ControlPlane,
-        name: &str,
-        nics: &[Nic],
-        runtime: OciRuntime,
-    ) -> anyhow::Result<Self> {
+    pub async fn start(plane: &ControlPlane, name: &str, nics: &[Nic]) -> anyhow::Result<Self> {
         // Short: paths of sockets have 107 bytes.
         let folder = tempfile::Builder::new().prefix("n").tempdir_in("/tmp")?;
         plant(&folder.path().join("root"), nics)?;
         let cdi = folder.path().join("cdi");
         fs::create_dir_all(&cdi)?;
-        let containerd = containerd::start(folder.path(), &plane.logs(), &cdi, runtime).await?;
+        let containerd = containerd::start(folder.path(), &plane.logs(), &cdi).await?;
         let kubelet =
             kubelet::start(&plane.kubeconfig(), &plane.logs(), folder.path(), name).await?;
         let machine = Self {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::json;
 use tests::{
     Check, ControlPlane, eventually,
-    node::{Nic, OciRuntime, links::shell, pods, with_machine},
+    node::{Nic, links::shell, pods, with_machine},
     suite::Test,
 };
 
@@ -35,7 +35,7 @@ const NRI: [&str; 2] = ["--attach", "nri"];
 async fn by_nri_an_interface_goes_in_and_comes_back_as_it_was(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    goes_in_and_comes_back(OciRuntime::Runc, &plane, "nri-move", &NRI).await
+    goes_in_and_comes_back(&plane, "nri-move", &NRI).await
 }
 
 async fn by_nri_a_failure_to_attach_stops_the_pod_and_is_undone(

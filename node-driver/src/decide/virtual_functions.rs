@@ -247,8 +247,9 @@ impl<'a> Machine<'a> {
 
     /// The interface of a function, where the host has it.
     fn interface(self, address: PciAddress) -> Option<&'a str> {
-        let names = self.snapshot.netdevs_of(address).map(|netdev| netdev.name.as_str());
-        names.map(|name| self.network.interface(name)).flatten().map(|it| it.name.as_str()).next()
+        let mut netdevs = self.snapshot.netdevs_of(address);
+        let found = netdevs.find_map(|netdev| self.network.interface(&netdev.name));
+        found.map(|interface| interface.name.as_str())
     }
 
     /// The virtual functions that lack an interface or an RDMA device which their physical

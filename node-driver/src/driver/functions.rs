@@ -182,8 +182,9 @@ impl Functions {
         let (Action::Make(physical) | Action::Withdraw(physical) | Action::Replace(physical)) =
             action;
         let Some(judged) = judged.get_mut(&physical) else { return };
-        if let Action::Make(_) = action {
-            return self.write(physical, judged, false);
+        if action == Action::Make(physical) {
+            self.write(physical, judged, false);
+            return;
         }
         match (self.allocated(judged).await, action) {
             (Ok(None), Action::Replace(_)) => self.write(physical, judged, true),

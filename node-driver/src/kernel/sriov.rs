@@ -1,6 +1,7 @@
 //! How many virtual functions a physical one has (`Documentation/PCI/pci-iov-howto.rst`).
 
 use crate::prepare::durable::FileError;
+use rustix::io::Errno;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
@@ -19,8 +20,8 @@ pub fn set_number(sysfs: &Path, function: &str, number: u16) -> Result<(), FileE
 
 /// The kernel's word, and where it says more.
 fn explained(error: io::Error) -> io::Error {
-    let hint = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-        Some(rustix::io::Errno::ROFS) => "mount the host's /sys/devices, see --sysfs-dir",
+    let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ROFS) => "mount the host's /sys/devices, see --sysfs-dir",
         Some(_) => "the kernel's log has the reason",
         None => return error,
     };

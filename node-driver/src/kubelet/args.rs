@@ -101,9 +101,10 @@ impl PluginArgs {
     /// Where a test ends the process.
     pub fn faults(&self) -> Faults {
         #[cfg(feature = "faults")]
-        return Faults::kill_at(self.kill_at.clone());
+        let faults = Faults::kill_at(self.kill_at.clone());
         #[cfg(not(feature = "faults"))]
-        Faults::default()
+        let faults = Faults::default();
+        faults
     }
 
     /// The socket of NRI, where it is of use.

@@ -260,10 +260,9 @@ impl Node {
         plan: &Plan,
     ) -> Result<(), PrepareError> {
         self.effects.undo(plan)?;
-        let before = checkpoint.unrestored.len();
         checkpoint.add_unrestored(plan);
         self.restore_functions(checkpoint)?;
-        for left in checkpoint.unrestored.iter().skip(before).filter(|it| it.claim.uid == uid) {
+        for left in checkpoint.unrestored.iter().filter(|it| it.claim.uid == uid) {
             let reason = format!(
                 "physical function `{}` is in a pod; it is tried again when that ends",
                 left.function.physical

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::decide::virtual_functions::tests::{Known, PHYSICAL};
-use crate::facts::seen::Seen;
 use crate::fake_server::{CLAIMS, FakeServer};
+use crate::prepare::checkpoint::Checkpoint;
 use serde_json::json;
 use std::fs;
 use tempfile::TempDir;
@@ -98,7 +98,7 @@ impl Stage {
         let plan =
             json!({"claim": claim, "pods": [], "devices": [planned], "rdmaCm": null, "others": []});
         let record = json!({"phase": "prepared", "plan": plan});
-        let checkpoint: crate::prepare::checkpoint::Checkpoint =
+        let checkpoint: Checkpoint =
             serde_json::from_value(json!({"claims": {"c-1": record}})).unwrap();
         checkpoint.store(&self.functions.place.paths.checkpoint()).unwrap();
     }

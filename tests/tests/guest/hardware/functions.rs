@@ -1,7 +1,7 @@
 //! Virtual functions that the driver makes and makes anew, and their settings at the physical
 //! function, on `igb`. The driver is killed in the midst of each.
 
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceSlice};
 use kube::{
     Api,
     api::{DeleteParams, ListParams},
@@ -53,11 +53,9 @@ async fn published(scope: &Scope, node: &GuestNode) -> anyhow::Result<Vec<String
     let own = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
     let slices = slices.list(&own).await?.items;
     let devices = slices.into_iter().flat_map(|slice| slice.spec.devices.unwrap_or_default());
-    let is_virtual = |device: &k8s_openapi::api::resource::v1::Device| {
-        let attributes = device.attributes.iter().flatten();
-        attributes
-            .into_iter()
-            .any(|(name, it)| name.ends_with("isSriovVf") && it.bool == Some(true))
+    let is_virtual = |device: &Device| {
+        let mut attributes = device.attributes.iter().flatten();
+        attributes.any(|(name, it)| name.ends_with("isSriovVf") && it.bool == Some(true))
     };
     let mut names: Vec<_> = devices.filter(is_virtual).map(|device| device.name).collect();
     names.sort();
@@ -158,7 +156,14 @@ async fn settings_wait_for_their_physical_function(
     pods::delete(scope, "holder").await?;
     told(node, scope, "next").await?;
     is_as_before(node, before).await?;
-    pods::delete(scope, "next").await
+    pods::delete(scope, "next").await?;
+    // The pod is gone before the kubelet has unprepared its claim.
+    eventually(SLOW, async || {
+        let links = node.guest.run("ls /sys/class/net").await?;
+        let is_back = links.lines().any(|link| link == "vf0");
+        Ok(Check::that(is_back, || format!("the host has {links}")))
+    })
+    .await
 }
 
 async fn is_as_before(node: &GuestNode, before: &str) -> anyhow::Result<()> {

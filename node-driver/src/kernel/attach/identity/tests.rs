@@ -1,6 +1,7 @@
 //! One interface, and others that have its name, its index or its kind.
 
 use super::*;
+use crate::prepare::plan::Child;
 use cluster_model::network_config::{LinkName, NetworkConfig};
 use netlink_packet_route::link::{InfoKind, LinkInfo};
 
@@ -111,7 +112,7 @@ fn child(index: u32, on: u32, alias: Option<&str>) -> LinkMessage {
 fn a_child_without_its_mark_is_known_by_what_it_is_on() {
     let planned = PlannedLink {
         host: host(&link(7, "ib0", Some("0101:00:00.0"))),
-        child: Some(crate::prepare::plan::Child::IpoIb),
+        child: Some(Child::IpoIb),
         mark: Some("dranet012345678".parse().unwrap()),
         rate: None,
         name: "net1".parse().unwrap(),

@@ -7,9 +7,11 @@
 
 mod check;
 mod guard;
+mod prefix;
 mod values;
 
 pub use guard::{ALL_NAMESPACES, may_set_guarded};
+pub use prefix::{address, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;

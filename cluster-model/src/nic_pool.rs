@@ -181,7 +181,7 @@ impl NicPoolSpec {
             for (field, address) in
                 [("first", range.first), ("last", range.last), ("gateway", range.gateway)]
             {
-                if address.is_some_and(|address| !addresses::is_in(range.cidr, address)) {
+                if address.is_some_and(|address| !range.cidr.contains(address)) {
                     return Err(NicPoolError::Outside { index, field, cidr: range.cidr });
                 }
             }
@@ -217,7 +217,7 @@ impl NicPoolSpec {
         let gateway = |is_v4: bool| {
             let has = |range: &&NicRange| {
                 range.cidr.address.is_ipv4() == is_v4
-                    && addresses.iter().any(|own| addresses::is_in(range.cidr, own.address))
+                    && addresses.iter().any(|own| range.cidr.contains(own.address))
             };
             self.ranges.iter().filter(has).find_map(|range| range.gateway)
         };

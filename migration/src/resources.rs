@@ -193,9 +193,10 @@ impl Resources {
             notes,
             object,
             format!(
-                "`numVfs: {}`: virtual functions are not created by the driver: keep this policy, \
-                 or create them when the node starts",
-                spec["numVfs"]
+                "`numVfs: {}`: the driver makes virtual functions by the chart's value \
+                 `nodeDriver.virtualFunctions`; add {}, and remove this policy",
+                spec["numVfs"],
+                virtual_functions(spec)
             ),
         );
     }
@@ -305,4 +306,31 @@ fn conditions(
         }
     }
     found
+}
+
+/// The entries of the chart's value for a node policy: one for each combination of its lists. An
+/// interface's name may have a range of its functions behind it, `ens1f0#0-3`.
+fn virtual_functions(spec: &Value) -> String {
+    let nics = &spec["nicSelector"];
+    let listed = |field: &str| {
+        let items = nics[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let items: Vec<_> = items.map(|item| item.split('#').next()).collect();
+        if items.is_empty() { vec![None] } else { items }
+    };
+    let one = |field: &str| nics[field].as_str().filter(|id| !id.is_empty());
+    let mut entries = Vec::new();
+    for pf_name in listed("pfNames") {
+        for root_device in listed("rootDevices") {
+            let fields = [
+                ("vendor", one("vendor")),
+                ("deviceID", one("deviceID")),
+                ("pfName", pf_name),
+                ("rootDevice", root_device),
+            ];
+            let fields = fields.into_iter().filter_map(|(key, value)| Some((key, value?)));
+            let fields = fields.map(|(key, value)| format!(", {key}: \"{value}\""));
+            entries.push(format!("`{{numVfs: {}{}}}`", spec["numVfs"], fields.collect::<String>()));
+        }
+    }
+    entries.join(", ")
 }

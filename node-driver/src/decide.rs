@@ -12,3 +12,4 @@ pub mod nic;
 pub mod order;
 pub mod sharing;
 pub mod slices;
+pub mod virtual_functions;

@@ -2,6 +2,7 @@
 //! something changed until it is told to stop.
 
 mod arrival;
+mod functions;
 mod steady;
 
 use crate::args::{Args, Mode};
@@ -30,13 +31,16 @@ use crate::prepare::inventory::Inventory;
 use crate::publish::publisher::{Published, Publisher};
 use anyhow::Context;
 use cluster_model::names::DRIVER;
+use functions::Functions;
 use kube::Client;
 use process::chain::Chain;
 use process::client::Server;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use steady::{Operations, Surroundings};
+use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
 use tokio::time::timeout;
 use topology_graph::{HostRoot, Snapshot};
@@ -118,6 +122,9 @@ impl Start<'_> {
         let Self { args, host, client, server, shared, node } = self;
         let Shared { servers, ports, health, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
+        let wake = Arc::new(Notify::new());
+        // A recorded machine does not tell which interfaces the host lives by.
+        let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &wake));
         servers.look(client, server).await;
         let kernel = kernel.map(|kernel| kernel.reaching(servers.clone()));
         let source = CloudSource::new(args, host);
@@ -133,12 +140,14 @@ impl Start<'_> {
             health: Health::default(),
             problems: Problems::default(),
             memory: Memory::of(host),
+            functions,
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
             settings: Settings::from(args),
             publisher: Publisher::new(client, node),
         };
         let following = servers.clone().follow(client.clone(), server.clone());
         let surroundings = Surroundings {
+            wake,
             changes,
             client: client.clone(),
             cloud: source,
@@ -180,6 +189,8 @@ struct Driver {
     /// What was wrong at the last look.
     problems: Problems,
     memory: Memory,
+    /// Virtual functions, where the operator has said how many there are to be.
+    functions: Option<Functions>,
     claims: Claims,
     settings: Settings,
     publisher: Publisher,
@@ -239,7 +250,13 @@ impl Driver {
     async fn look(&mut self) -> anyhow::Result<Decision> {
         let snapshot = self.snapshot().await?;
         let network = self.network().await?;
-        Ok(self.decide(snapshot, network))
+        let withheld = match &mut self.functions {
+            Some(functions) => {
+                functions.look(&snapshot, &network, &self.memory.seen, Instant::now()).await
+            }
+            None => BTreeSet::new(),
+        };
+        Ok(self.decide(snapshot, network, &withheld))
     }
 
     /// Reads the machine on a thread of its own, as a device that does not answer keeps it.
@@ -251,14 +268,20 @@ impl Driver {
             .map_err(Into::into)
     }
 
-    fn decide(&mut self, snapshot: Snapshot, network: NetworkFacts) -> Decision {
+    /// Of all but the devices that are not ready.
+    fn decide(
+        &mut self,
+        snapshot: Snapshot,
+        network: NetworkFacts,
+        withheld: &BTreeSet<String>,
+    ) -> Decision {
         let unresponsive = self.ports.unresponsive();
         self.tell_health(&snapshot, &unresponsive);
         let cloud = self.cloud.clone();
         let mut facts = Facts { snapshot, network, cloud };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
-        let decision = decide(&facts);
+        let decision = decide(&facts).without(withheld);
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Strange machine");
         }
@@ -306,6 +329,13 @@ impl Driver {
             self.publisher.topology_says(there, &decision.topology, &decision.host)
         }) && (self.settings.mode == Mode::Topology
             || self.publisher.slices_say(&slices, &decision.devices))
+    }
+
+    /// The server says what the last look found.
+    fn said(&mut self) {
+        if let Some(functions) = &mut self.functions {
+            functions.published(Instant::now());
+        }
     }
 
     /// Makes the server say it: first the NICs, which pods wait for. One of both is

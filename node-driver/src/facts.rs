@@ -2,6 +2,7 @@
 //! have. Nothing here decides.
 
 pub(crate) mod boot_file;
+pub(crate) mod claims;
 pub mod cloud;
 pub mod held;
 pub(crate) mod host;

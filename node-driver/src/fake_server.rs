@@ -54,13 +54,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/resourceclaims";
 pub(crate) const TOPOLOGIES: &str = "/apis/topology.dranet.io/v1alpha1/nodetopologies";
 
 impl FakeServer {
     /// A server with one node and the custom resource.
     pub(crate) fn with_node(name: &str) -> Self {
         let server = Self { inner: Arc::default() };
-        server.inner().collections = vec![NODES, SLICES, TOPOLOGIES, EVENTS];
+        server.inner().collections = vec![NODES, SLICES, CLAIMS, TOPOLOGIES, EVENTS];
         let node =
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": "n-1"}});
         server.inner().objects.insert(format!("{NODES}/{name}"), node);

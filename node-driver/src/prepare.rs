@@ -27,6 +27,7 @@ pub mod preparer;
 pub mod published;
 mod reconcile;
 pub mod sandboxes;
+pub(crate) mod turn;
 pub mod wiring;
 
 pub use claim::ClaimRef;

@@ -55,6 +55,11 @@ fn what_is_no_command_line_is_refused() {
         (&["--node-name", "n", "--filter", "attributes["], "is no CEL expression"),
         (&["--node-name", "n", "--rescan-seconds", "0"], "0"),
         (&["--node-name", "n", "--once", "--cleanup"], "--cleanup"),
+        (
+            &["--node-name", "n", "--kubelet-dir", "/k", "--virtual-functions", "numVfs=4"],
+            "it selects nothing",
+        ),
+        (&["--node-name", "n", "--virtual-functions", "numVfs=4,pfName=rail*"], "--kubelet-dir"),
     ] {
         let (code, text) = run(arguments);
         assert_eq!(code, Some(2), "{text}");

@@ -311,6 +311,7 @@ fn every_reason_is_documented() {
         "admission/src/leader/pinned_pods.rs",
         "fabric-controller/src/controller/report.rs",
         "fabric-controller/src/waiting.rs",
+        "node-driver/src/driver/functions.rs",
         "node-driver/src/publish/events.rs",
         "node-driver/src/kubelet/lacking.rs",
         "node-driver/src/prepare/pod_events.rs",

@@ -18,7 +18,7 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn of(address: PciAddress, snapshot: &Snapshot) -> Self {
         let gpu = snapshot.gpus.iter().find(|gpu| gpu.address == address);
-        let rdma = snapshot.rdma_of(address).next();
+        let rdma = snapshot.rdma_device(address);
         Self {
             uuid: gpu.and_then(|gpu| gpu.uuid.clone()),
             model: gpu.and_then(|gpu| gpu.model.clone()),

@@ -349,6 +349,16 @@ impl Snapshot {
         netdevs.into_iter()
     }
 
+    /// The RDMA device that stands for this function: its own, before those of its parts.
+    pub fn rdma_device(&self, address: PciAddress) -> Option<&RdmaDevice> {
+        self.rdma_of(address).next()
+    }
+
+    /// The network interface that stands for this function, likewise.
+    pub fn netdev(&self, address: PciAddress) -> Option<&Netdev> {
+        self.netdevs_of(address).next()
+    }
+
     /// The NVMe controller of this function.
     pub fn nvme_of(&self, address: PciAddress) -> Option<&NvmeController> {
         self.nvme.iter().find(|controller| controller.pci == Some(address))

@@ -1,10 +1,10 @@
 //! The addresses of a pool as blocks of numbers, of one IP family.
 
 use super::{NicPoolSpec, NicRange};
-use crate::network_config::IpPrefix;
+use crate::network_config::{IpPrefix, address, number};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// The addresses of one IP family that NICs can get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ impl Addresses {
         let of_family = |address: IpAddr| address.is_ipv4() == is_v4;
         let ranges = spec.ranges.iter().filter(|range| of_family(range.cidr.address));
         let ranges: Vec<&NicRange> = ranges.collect();
-        let excluded = spec.exclude.iter().filter(|it| of_family(it.address)).map(network);
+        let excluded = spec.exclude.iter().filter(|it| of_family(it.address)).map(IpPrefix::bounds);
         let routers = ranges.iter().filter_map(|range| range.gateway);
         let routers = routers.chain(spec.routes.iter().filter_map(|route| route.gateway));
-        let routers = routers.filter(|it| of_family(*it)).map(|it| (bits(it), bits(it)));
+        let routers = routers.filter(|it| of_family(*it)).map(|it| (number(it), number(it)));
         let mut taken: Vec<(u128, u128)> = excluded.chain(routers).collect();
         let mut blocks = Vec::new();
         for range in &ranges {
@@ -65,7 +65,7 @@ impl Addresses {
     /// Whether the address is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.is_v4
-            && self.blocks.iter().any(|it| (it.first..=it.last).contains(&bits(address)))
+            && self.blocks.iter().any(|it| (it.first..=it.last).contains(&number(address)))
     }
 
     /// An address that is not taken: the first from a place that the seed gives, so that claims
@@ -104,35 +104,14 @@ impl Block {
     }
 }
 
-/// Whether the network has the address.
-pub(super) fn is_in(cidr: IpPrefix, address: IpAddr) -> bool {
-    let (first, last) = network(&cidr);
-    cidr.address.is_ipv4() == address.is_ipv4() && (first..=last).contains(&bits(address))
-}
-
-/// The first and the last address of a range that a host can have: without IPv4's network and
-/// broadcast addresses, and IPv6's anycast address of the routers.
+/// The first and the last address of a range that a host can have.
 fn hosts(range: &NicRange) -> (u128, u128) {
-    let (first, last) = network(&range.cidr);
-    let (first, last) = match (range.cidr.address.is_ipv4(), last - first) {
-        (_, 0) | (true, 1) => (first, last),
-        (true, _) => (first + 1, last - 1),
-        (false, _) => (first + 1, last),
-    };
-    let asked = |address: Option<IpAddr>| address.map(bits);
+    let (first, last) = range.cidr.hosts();
+    let asked = |address: Option<IpAddr>| address.map(number);
     (
         asked(range.first).map_or(first, |it| it.max(first)),
         asked(range.last).map_or(last, |it| it.min(last)),
     )
-}
-
-/// The first and the last address of a network.
-fn network(prefix: &IpPrefix) -> (u128, u128) {
-    let width: u8 = if prefix.address.is_ipv4() { 32 } else { 128 };
-    let free = u32::from(width - prefix.prefix_len.min(width));
-    let ones = u128::MAX.checked_shr(128 - free).unwrap_or_default();
-    let first = bits(prefix.address) & !ones;
-    (first, first | ones)
 }
 
 /// What is left of a block.
@@ -149,18 +128,4 @@ fn without(block: (u128, u128), taken: &[(u128, u128)]) -> Vec<(u128, u128)> {
         left = left.into_iter().flat_map(cut).flatten().collect();
     }
     left
-}
-
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-fn address(bits: u128, is_v4: bool) -> Option<IpAddr> {
-    if is_v4 {
-        return u32::try_from(bits).ok().map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
-    }
-    Some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
 }

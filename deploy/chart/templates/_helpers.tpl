@@ -146,3 +146,13 @@ annotations:
 {{- end }}
 {{- toYaml $crd }}
 {{- end }}
+
+{{/* The flag for an entry of nodeDriver.virtualFunctions. */}}
+{{- define "dranet.virtualFunctions" -}}
+--virtual-functions=numVfs={{ int .numVfs }}
+{{- with .vendor }},vendor={{ . }}{{ end }}
+{{- with .deviceID }},deviceID={{ . }}{{ end }}
+{{- with .pfName }},pfName={{ . }}{{ end }}
+{{- with .rootDevice }},rootDevice={{ . }}{{ end }}
+{{- if .allowUplink }},allowUplink=true{{ end }}
+{{- end }}

@@ -62,6 +62,14 @@ impl Decision {
         self
     }
 
+    /// Leaves out devices that are not ready to be given to pods.
+    #[must_use]
+    pub fn without(mut self, names: &BTreeSet<String>) -> Self {
+        self.devices.retain(|device| !names.contains(&device.name));
+        self.vitals.retain(|name, _| !names.contains(name));
+        self
+    }
+
     /// Notes the NICs whose RDMA devices do not answer.
     #[must_use]
     pub fn with_unresponsive(mut self, devices: &BTreeSet<String>, snapshot: &Snapshot) -> Self {

@@ -98,7 +98,7 @@ fn of_function<'a>(
     function: &'a PciFunction,
     withheld: &BTreeMap<u32, Withheld>,
 ) -> Option<Nic<'a>> {
-    let rdma = snapshot.rdma_of(function.address).next();
+    let rdma = snapshot.rdma_device(function.address);
     let is_candidate = function.class >> 16 == CLASS_NETWORK || rdma.is_some();
     let interfaces = interfaces_of(snapshot, network, function.address);
     let is_withheld = interfaces.iter().any(|it| withheld.contains_key(&it.index));
@@ -132,7 +132,7 @@ fn interfaces_of<'a>(
 }
 
 /// Whether a driver of the kernel's own runs the function.
-fn is_usable(function: &PciFunction) -> bool {
+pub(super) fn is_usable(function: &PciFunction) -> bool {
     function.driver.as_deref().is_some_and(|driver| !HOLDERS.contains(&driver))
 }
 

@@ -2,6 +2,7 @@
 //! writes only what differs from the server.
 
 use super::Driver;
+use super::functions::Functions;
 use crate::args::Args;
 use crate::decide::decision::Decision;
 use crate::decide::health::Problem;
@@ -43,6 +44,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// What the loop needs besides the driver.
 pub(super) struct Surroundings {
+    /// What has the machine looked at.
+    pub(super) wake: Arc<Notify>,
     pub(super) changes: Option<Changes>,
     pub(super) client: Client,
     pub(super) cloud: CloudSource,
@@ -101,8 +104,7 @@ pub(super) async fn run(
     args: &Args,
 ) {
     let mut tasks = JoinSet::new();
-    let wake = Arc::new(Notify::new());
-    let Surroundings { changes, client, cloud, cloud_answered, following } = surroundings;
+    let Surroundings { wake, changes, client, cloud, cloud_answered, following } = surroundings;
     tasks.spawn(following);
     // Listening starts before the first read, so that no change is missed in between.
     if let Some(changes) = changes {
@@ -195,8 +197,11 @@ impl Steady {
                 failures => sleep(pause_after(failures)).await,
             }
         };
+        let now = Instant::now();
+        let functions = self.driver.functions.as_ref().and_then(|it| it.next_change(now));
+        let next = self.driver.health.next_change(now).into_iter().chain(functions).min();
         let recovery = async {
-            match self.driver.health.next_change(Instant::now()) {
+            match next {
                 Some(at) => sleep_until(at.into()).await,
                 None => pending().await,
             }
@@ -233,18 +238,29 @@ impl Steady {
         self.count(&decision);
         let mut notices = notices(&before, &self.driver.problems);
         notices.extend(modules_notice(&mut self.lacking, &decision.host));
+        if let Some(functions) = &mut self.driver.functions {
+            notices.extend(functions.notices());
+        }
         self.metrics.notices.inc_by(u64::try_from(notices.len()).unwrap_or(u64::MAX));
-        let published = self.publish(&decision).await;
+        let published = if self.is_early() { Ok(0) } else { self.publish(&decision).await };
         // After the slices, which pods wait for.
         self.events.say(notices).await;
         published
     }
 
+    /// Whether the first publication waits for functions that are on their way.
+    fn is_early(&self) -> bool {
+        let functions = self.driver.functions.as_ref().filter(|_| self.first.is_some());
+        functions.is_some_and(|functions| functions.is_awaited(Instant::now()))
+    }
+
     async fn publish(&mut self, decision: &Decision) -> anyhow::Result<usize> {
         if self.first.is_none() && self.driver.is_published(decision, &self.known) {
+            self.driver.said();
             return Ok(0);
         }
         let published = self.driver.publish(decision).await?;
+        self.driver.said();
         self.first = None;
         self.metrics.writes.inc_by(u64::try_from(published.writes).unwrap_or(u64::MAX));
         Ok(published.writes)
@@ -257,6 +273,8 @@ impl Steady {
         self.metrics.devices.set(gauge(decision.devices.len()));
         self.metrics.tainted_devices.set(gauge(tainted));
         self.metrics.anomalies.set(gauge(decision.anomalies.len()));
+        let functions = self.driver.functions.as_ref();
+        self.metrics.missing_functions.set(functions.map_or(0, Functions::missing));
         for problem in Problem::ALL {
             let having = self.driver.problems.values().filter(|all| all.contains(&problem));
             self.metrics.problems_of(problem).set(gauge(having.count()));

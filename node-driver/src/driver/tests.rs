@@ -43,6 +43,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         health: Health::default(),
         problems: Problems::default(),
         memory: Memory::of(&HostRoot::at(root.path())),
+        functions: None,
         claims: Claims::of(Some(checkpoint)),
         settings: settings(),
         publisher: Publisher::new(&client, node),
@@ -102,7 +103,7 @@ fn hold(root: &TempDir, device: Option<(&str, &str)>) {
         let record = Record { phase: Phase::Prepared, plan: serde_json::from_value(plan).unwrap() };
         ("c-1".to_owned(), record)
     });
-    let checkpoint = Checkpoint { claims: record.into_iter().collect() };
+    let checkpoint = Checkpoint { claims: record.into_iter().collect(), ..Checkpoint::default() };
     checkpoint.store(&root.path().join(CHECKPOINT)).unwrap();
 }
 

@@ -2,10 +2,10 @@
 //! never waits for it.
 
 use crate::prepare::checkpoint::Checkpoint;
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
+use std::{fs, io};
 
 /// The parts of a device that are in a pod, or on the way there or back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +42,20 @@ impl Claims {
             holding.rdma |= device.moving_rdma().is_some();
         }
         held
+    }
+
+    /// The names of all devices that claims have in any way, also beside others. For who would
+    /// take a device away: where it cannot be told this is an error and not nothing.
+    pub(crate) fn names(&self) -> io::Result<BTreeSet<String>> {
+        let Some(path) = &self.checkpoint else { return Ok(BTreeSet::new()) };
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            other => other?,
+        };
+        let damaged = || io::Error::other("the checkpoint cannot be read");
+        let checkpoint = Checkpoint::from_text(&text).ok_or_else(damaged)?;
+        let plans = checkpoint.claims.into_values().map(|record| record.plan);
+        Ok(plans.flat_map(|plan| plan.devices).map(|device| device.device).collect())
     }
 
     /// Differs where the checkpoint was written in between.

@@ -42,6 +42,11 @@ impl Seen {
         self.nics.extend(nics.into_iter().map(|nic| (nic.device.name.clone(), nic)));
     }
 
+    /// Whether a device was published when the machine was last looked at.
+    pub fn has(&self, device: &str) -> bool {
+        self.nics.contains_key(device)
+    }
+
     /// Adds what pods have to the facts.
     pub fn complete(&self, facts: &mut Facts, held: &Held) {
         for (name, holding) in held {
@@ -70,7 +75,7 @@ impl SeenNic {
     fn of(device: &Device, facts: &Facts) -> Self {
         let Facts { snapshot, network, .. } = facts;
         let address = function(snapshot, &device.name);
-        let netdev = address.and_then(|address| snapshot.netdevs_of(address).next());
+        let netdev = address.and_then(|address| snapshot.netdev(address));
         let interface = match (address, netdev) {
             (Some(_), netdev) => netdev.and_then(|netdev| network.interface(&netdev.name)),
             (None, _) => virtual_interface(network, &device.name),
@@ -79,7 +84,7 @@ impl SeenNic {
             device: device.clone(),
             interface: interface.cloned(),
             netdev: netdev.cloned(),
-            rdma: address.and_then(|address| snapshot.rdma_of(address).next()).cloned(),
+            rdma: address.and_then(|address| snapshot.rdma_device(address)).cloned(),
         }
     }
 

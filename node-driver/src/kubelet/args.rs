@@ -1,6 +1,8 @@
 //! The flags of the kubelet's side.
 
+use crate::decide::virtual_functions::policy::SriovPolicy;
 use crate::kernel::attach::{AttachMode, SYSCTL};
+use crate::prepare::effects::Faults;
 use crate::prepare::paths::Paths;
 use crate::prepare::plan::Policy;
 use std::path::PathBuf;
@@ -34,6 +36,18 @@ pub struct PluginArgs {
     /// where the host's /proc/sys/net is mounted
     #[arg(long, value_name = "DIR", default_value = SYSCTL)]
     pub sysctl_dir: PathBuf,
+    /// How many virtual functions physical functions are to have: comma-separated numVfs=NUMBER
+    /// with at least one of vendor=ID, deviceID=ID, pfName=NAME (`*` for any text) and
+    /// rootDevice=ADDRESS, which all must hold; repeatable, the first that selects a physical
+    /// function counts. Where there is another number already, they are removed and made anew once
+    /// nobody has one. Physical functions that carry the node's own traffic need allowUplink=true
+    #[arg(long = "virtual-functions", value_name = "POLICY", requires = "kubelet_dir")]
+    pub virtual_functions: Vec<SriovPolicy>,
+    /// Directory of the kernel's devices and drivers that can be written, for
+    /// --virtual-functions: in a container where the host's /sys/devices is mounted as its
+    /// `devices`; without it the root's sys
+    #[arg(long, value_name = "DIR")]
+    pub sysfs_dir: Option<PathBuf>,
     /// Directory below which the container runtime finds the host's dev
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub runtime_root: PathBuf,
@@ -82,6 +96,15 @@ impl PluginArgs {
             netns: self.netns_dir.clone(),
             sysctl: self.sysctl_dir.clone(),
         })
+    }
+
+    /// Where a test ends the process.
+    pub fn faults(&self) -> Faults {
+        #[cfg(feature = "faults")]
+        let faults = Faults::kill_at(self.kill_at.clone());
+        #[cfg(not(feature = "faults"))]
+        let faults = Faults::default();
+        faults
     }
 
     /// The socket of NRI, where it is of use.

@@ -9,7 +9,7 @@ use crate::kubelet::args::PluginArgs;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::metrics::PluginMetrics;
 use crate::kubelet::{Awaited, Plugin, capabilities};
-use crate::prepare::effects::{Effects, Faults};
+use crate::prepare::effects::Effects;
 use crate::prepare::lacking::Lacking;
 use crate::prepare::node::Node;
 use crate::prepare::paths::Paths;
@@ -66,10 +66,7 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Nod
         devices_file: args.devices_file,
         device_metadata: args.device_metadata,
     };
-    #[cfg(feature = "faults")]
-    let faults = Faults::kill_at(args.kill_at.clone());
-    #[cfg(not(feature = "faults"))]
-    let faults = Faults::default();
+    let faults = args.faults();
     let namespaces = Arc::new(Namespaces::new(&paths.netns));
     let (runtime_root, attach) = (args.runtime_root.clone(), args.attach);
     let settings = cdi::Settings { runtime_root, attach, environment };

@@ -4,8 +4,9 @@
 //! It is not a cache: a file that cannot be read is set aside and reported; nothing is
 //! guessed.
 
+use crate::prepare::claim::ClaimRef;
 use crate::prepare::durable::{self, FileError};
-use crate::prepare::plan::Plan;
+use crate::prepare::plan::{Plan, PlannedDevice, PlannedFunction};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -24,6 +25,25 @@ const SET_ASIDE_MAX: u32 = 10;
 pub struct Checkpoint {
     /// Claims that are prepared, being prepared or being unprepared.
     pub claims: BTreeMap<String, Record>,
+    /// Virtual functions that are not as they were before their claims, since their physical
+    /// functions were away when these ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrestored: Vec<Unrestored>,
+}
+
+/// A virtual function that has settings of a claim that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unrestored {
+    /// Which claim.
+    pub claim: ClaimRef,
+    /// Its device.
+    pub device: String,
+    /// What it is to have again.
+    pub function: PlannedFunction,
+    /// In which boot: with the next one it is as the hardware has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
 }
 
 /// One claim.
@@ -88,6 +108,23 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
+    /// The virtual functions of a plan are to be as they were.
+    pub fn add_unrestored(&mut self, plan: &Plan) {
+        let unrestored = |device: &PlannedDevice| {
+            Some(Unrestored {
+                claim: plan.claim.clone(),
+                device: device.device.clone(),
+                function: device.function.clone()?,
+                boot_id: plan.boot_id.clone(),
+            })
+        };
+        for it in plan.devices.iter().filter_map(unrestored) {
+            if !self.unrestored.contains(&it) {
+                self.unrestored.push(it);
+            }
+        }
+    }
+
     /// Reads the file. A damaged one is renamed, so that the next write does
     /// not destroy what a person may want to see.
     pub fn load(path: &Path) -> Result<Loaded, CheckpointError> {
@@ -175,7 +212,8 @@ fn upgrade_first(text: &str) -> serde_json::Result<Checkpoint> {
     }
     let First { claims } = serde_json::from_str(text)?;
     let record = |plan| Record { phase: Phase::Prepared, plan };
-    Ok(Checkpoint { claims: claims.into_iter().map(|(uid, plan)| (uid, record(plan))).collect() })
+    let claims = claims.into_iter().map(|(uid, plan)| (uid, record(plan))).collect();
+    Ok(Checkpoint { claims, ..Checkpoint::default() })
 }
 
 fn checksum(data: &str) -> String {

@@ -10,6 +10,7 @@ use crate::kernel::attach::leave::{KERNEL_RETURN, Returned, leave, restore};
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::AttachRecord;
+use crate::prepare::checkpoint::Unrestored;
 use crate::prepare::claim::{ClaimRef, OtherDevice};
 use crate::prepare::durable::{self, FileError};
 use crate::prepare::lacking::Lacking;
@@ -173,21 +174,43 @@ impl Effects {
         if plan.functions().next().is_none() {
             return Ok(());
         }
-        Ok(functions::set(&NetNs::current()?, plan.functions())?)
+        let told = || self.faults.reached("prepare:function:set");
+        Ok(functions::set(&NetNs::current()?, plan.functions(), &told)?)
     }
 
-    /// They have again what they had. Nobody waits for it: what cannot be is told.
-    fn restore_functions(&self, plan: &Plan) -> Result<(), EffectError> {
-        if plan.functions().next().is_none() {
-            return Ok(());
+    /// Restores the settings of virtual functions. Returns those whose physical functions are
+    /// not on the host. What the kernel refuses is reported and not tried again.
+    pub fn restore_functions(
+        &self,
+        unrestored: &[Unrestored],
+    ) -> Result<Vec<Unrestored>, EffectError> {
+        if unrestored.is_empty() {
+            return Ok(Vec::new());
         }
-        for error in functions::restore(&NetNs::current()?, plan.functions())? {
-            let (claim, error) = (&plan.claim, Chain(&error).to_string());
-            tracing::warn!(%claim, error, "Failed to restore settings of a virtual function");
-            self.lacking
-                .add(format!("after claim `{claim}` a virtual function is not as it was: {error}"));
+        let functions = unrestored.iter().map(|it| &it.function);
+        let told = || self.faults.reached("unprepare:function:set");
+        let mut left = Vec::new();
+        let outcomes = functions::restore(&NetNs::current()?, functions, &told)?;
+        for (it, outcome) in unrestored.iter().zip(outcomes) {
+            match outcome {
+                Ok(()) => {
+                    let (claim, device) = (&it.claim, &it.device);
+                    tracing::info!(%claim, device, "Virtual function is as it was");
+                }
+                Err(AttachError::Gone { .. }) => left.push(it.clone()),
+                Err(error) => self.tell_unrestored(it, &Chain(&error).to_string()),
+            }
         }
-        Ok(())
+        Ok(left)
+    }
+
+    /// Reports a virtual function that keeps settings of an earlier claim.
+    pub fn tell_unrestored(&self, unrestored: &Unrestored, reason: &str) {
+        let Unrestored { claim, device, .. } = unrestored;
+        tracing::warn!(%claim, device, reason, "Virtual function is not as it was");
+        self.lacking.add(format!(
+            "after claim `{claim}` virtual function `{device}` is not as it was: {reason}"
+        ));
     }
 
     /// Whether everything that [`Self::apply`] writes exists with its current content. It
@@ -232,7 +255,6 @@ impl Effects {
         self.faults.reached("unprepare:cdi:after");
         durable::remove(&self.paths.ready(uid))?;
         self.detach(plan)?;
-        self.restore_functions(plan)?;
         self.faults.reached("unprepare:links:after");
         let attached = self.paths.attached(uid);
         durable::remove(&attached)?;

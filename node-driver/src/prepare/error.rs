@@ -105,6 +105,20 @@ pub enum PrepareError {
         /// Its RDMA device.
         rdma: String,
     },
+    /// A virtual function of the claim is another's still.
+    #[error(
+        "claim `{claim}`: virtual function `{device}` has settings of claim `{former}` still, as its physical function `{physical}` is in a pod; wait until that ends"
+    )]
+    Unrestored {
+        /// Which claim.
+        claim: ClaimRef,
+        /// The device.
+        device: String,
+        /// The claim that is over.
+        former: ClaimRef,
+        /// Where the settings are.
+        physical: String,
+    },
     /// The machine could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -202,11 +202,9 @@ impl HostRoute {
 impl HostAddress {
     /// A permanent address of global scope, with its network's broadcast address.
     pub fn of(prefix: IpPrefix) -> Self {
-        let broadcast = match prefix.address {
-            IpAddr::V4(address) if prefix.prefix_len < 31 => {
-                let hosts = u32::MAX.checked_shr(prefix.prefix_len.into()).unwrap_or(0);
-                Some(Ipv4Addr::from_bits(address.to_bits() | hosts))
-            }
+        let (first, last) = prefix.bounds();
+        let broadcast = match prefix.numbered(last) {
+            Some(IpAddr::V4(address)) if last - first > 1 => Some(address),
             _ => None,
         };
         Self { prefix, scope: 0, peer: None, broadcast, label: None, flags: 0, seconds: None }

@@ -129,7 +129,7 @@ impl Inventory {
     pub fn with_physical_mtus(mut self, snapshot: &Snapshot, network: &NetworkFacts) -> Self {
         for function in &snapshot.pci {
             let Some(physical) = function.physical_function else { continue };
-            let netdev = snapshot.netdevs_of(physical).next();
+            let netdev = snapshot.netdev(physical);
             let interface = netdev.and_then(|netdev| network.interface(&netdev.name));
             if let Some(nic) = self.devices.get_mut(&device_name(function.address)) {
                 nic.physical_mtu = interface.and_then(|interface| interface.mtu);
@@ -153,7 +153,7 @@ impl Inventory {
             let physical = function.and_then(|function| function.physical_function);
             let Some((address, physical)) = nic.address.zip(physical) else { continue };
             let Some(index) = number_of(address, physical, host) else { continue };
-            let netdev = snapshot.netdevs_of(physical).next();
+            let netdev = snapshot.netdev(physical);
             let seen =
                 netdev.map(|it| Ok(settings(&it.name, index)?.map(|now| (it.name.clone(), now))));
             let seen = seen.transpose()?.flatten();
@@ -165,8 +165,8 @@ impl Inventory {
     /// The NICs of a snapshot; `find` looks up a character device.
     fn of(snapshot: &Snapshot, find: impl Fn(&str) -> Option<CharDevice>) -> Self {
         let nic = |function: &PciFunction| {
-            let rdma = snapshot.rdma_of(function.address).next();
-            let netdev = snapshot.netdevs_of(function.address).next();
+            let rdma = snapshot.rdma_device(function.address);
+            let netdev = snapshot.netdev(function.address);
             let rdma = rdma.map(|rdma| {
                 let names = || rdma.uverbs.iter().chain(&rdma.umad).chain(&rdma.issm);
                 RdmaFacts {

@@ -28,6 +28,7 @@ use crate::prepare::published::Published;
 use crate::prepare::wiring::wiring;
 use crate::runtime::cdi;
 use process::chain::Chain;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use topology_graph::{HostRoot, Overlay, Snapshot, Topology};
 
@@ -97,6 +98,8 @@ impl Node {
         if let Some(unfinished) = checkpoint.claims.get(&uid).cloned() {
             self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
         }
+        self.restore_functions(&mut checkpoint)?;
+        self.check_restored(claim, &checkpoint)?;
         let planned = self.plan(claim, published, machine, &checkpoint);
         // The snapshot may lack a device that another claim has given back since.
         let again = |_| self.plan(claim, published, &self.read()?, &checkpoint);
@@ -264,8 +267,46 @@ impl Node {
         plan: &Plan,
     ) -> Result<(), PrepareError> {
         self.effects.undo(plan)?;
+        checkpoint.add_unrestored(plan);
+        self.restore_functions(checkpoint)?;
+        for left in checkpoint.unrestored.iter().filter(|it| it.claim.uid == uid) {
+            let reason = format!(
+                "physical function `{}` is in a pod; it is tried again when that ends",
+                left.function.physical
+            );
+            self.effects.tell_unrestored(left, &reason);
+        }
+        self.effects.faults.reached("unprepare:functions:after");
         checkpoint.claims.remove(uid);
         self.store(checkpoint)
+    }
+
+    /// Restores virtual functions whose claims have ended, if their physical functions are
+    /// on the host.
+    pub(super) fn restore_functions(
+        &self,
+        checkpoint: &mut Checkpoint,
+    ) -> Result<(), PrepareError> {
+        checkpoint.unrestored = self.effects.restore_functions(&checkpoint.unrestored)?;
+        Ok(())
+    }
+
+    /// Refuses a virtual function that still has settings of an earlier claim.
+    fn check_restored(
+        &self,
+        claim: &AllocatedClaim,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), PrepareError> {
+        let names: BTreeSet<_> = claim.devices.iter().map(|device| &device.device).collect();
+        let unrestored = checkpoint.unrestored.iter().find(|it| names.contains(&it.device));
+        unrestored.map_or(Ok(()), |it| {
+            Err(PrepareError::Unrestored {
+                claim: claim.claim.clone(),
+                device: it.device.clone(),
+                former: it.claim.clone(),
+                physical: it.function.physical.clone(),
+            })
+        })
     }
 
     /// The pods' namespaces that are held open.

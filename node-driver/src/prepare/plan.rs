@@ -179,6 +179,9 @@ pub struct PlannedLink {
     pub config: NetworkConfig,
 }
 
+/// How the marks of [`PlannedLink::mark`] begin.
+pub const MARK: &str = "dranet";
+
 /// An interface that is made on another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

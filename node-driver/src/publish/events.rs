@@ -36,6 +36,11 @@ impl Notice {
     pub(crate) fn warning(reason: &'static str, note: &str) -> Self {
         Self { is_warning: true, reason, note: cut(note) }
     }
+
+    /// Something that went as it was meant to.
+    pub(crate) fn normal(reason: &'static str, note: &str) -> Self {
+        Self { is_warning: false, reason, note: cut(note) }
+    }
 }
 
 /// Cuts the note to the API's limit.

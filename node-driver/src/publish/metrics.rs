@@ -21,6 +21,8 @@ pub(crate) struct Metrics {
     pub(crate) notices: Counter,
     /// Anomalies of the machine.
     pub(crate) anomalies: Gauge,
+    /// Virtual functions that are wanted and not there.
+    pub(crate) missing_functions: Gauge,
     /// Looks at the machine.
     pub(crate) looks: Counter,
     /// Objects written.
@@ -71,6 +73,11 @@ impl Metrics {
             metrics.notices.clone(),
         );
         registry.register("anomalies", "Strange facts of the machine", metrics.anomalies.clone());
+        registry.register(
+            "missing_virtual_functions",
+            "Virtual functions that --virtual-functions asks for and that are not there",
+            metrics.missing_functions.clone(),
+        );
         registry.register("looks", "Looks at the machine", metrics.looks.clone());
         registry.register("writes", "Objects written to the API", metrics.writes.clone());
         registry.register("failures", "Publications that failed", metrics.failures.clone());

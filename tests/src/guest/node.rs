@@ -181,24 +181,35 @@ impl GuestNode {
         self.published(plane, "gpu.nvidia.com").await
     }
 
-    /// Installs our driver and starts it; `kubeconfig` is the host's.
+    /// Installs our driver and starts it with these flags besides; `kubeconfig` is the host's.
     pub async fn start_driver(
         &self,
         plane: &ControlPlane,
         kubeconfig: &Path,
+        flags: &str,
     ) -> anyhow::Result<()> {
         let kubeconfig = self.guest.add_kubeconfig(kubeconfig)?;
         self.guest.install("node-driver").await?;
         self.guest.run(&format!("cp {kubeconfig} {DRIVER_KUBECONFIG}")).await?;
-        self.restart_driver().await?;
+        self.restart_driver(flags).await?;
         self.published(plane, "dra.net").await
     }
 
-    /// Starts our driver again, after [`Guest::kill`].
-    pub async fn restart_driver(&self) -> anyhow::Result<()> {
+    /// Waits until our driver has killed itself, as it was told.
+    pub async fn driver_dies(&self) -> anyhow::Result<()> {
+        const ENDED: &str = "if [ -e /proc/$(cat /run/node-driver.pid) ]; then echo runs; fi";
+        eventually(SOON, async || {
+            let runs = self.guest.run(ENDED).await?.contains("runs");
+            Ok(Check::that(!runs, || format!("it runs:\n{}", self.guest.log("node-driver"))))
+        })
+        .await
+    }
+
+    /// Starts our driver again with these flags besides, after [`Guest::kill`].
+    pub async fn restart_driver(&self, flags: &str) -> anyhow::Result<()> {
         let command = format!(
             "/run/node-driver --node-name {} --kubeconfig {DRIVER_KUBECONFIG} --cloud none \
-            --kubelet-dir {KUBELET} --cdi-dir {CDI} --network-namespace '*'",
+            --kubelet-dir {KUBELET} --cdi-dir {CDI} --network-namespace '*' {flags}",
             self.name
         );
         self.guest.start("node-driver", &command).await

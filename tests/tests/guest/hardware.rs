@@ -19,6 +19,8 @@ use tests::{
     with_scope,
 };
 
+mod functions;
+
 pub(crate) fn tests() -> Vec<Test> {
     tests::tests![functions_go_into_pods_and_come_back].into_iter().map(Test::alone).collect()
 }
@@ -26,10 +28,8 @@ pub(crate) fn tests() -> Vec<Test> {
 /// A busy machine emulates slowly.
 const SLOW: Duration = Duration::from_mins(2);
 
-/// The NICs' interfaces by place, and those of two virtual functions of the last; each
-/// with something of its own that it must have again.
-const LINKS: &str = r"
-modprobe -a e1000e igb igbvf vmxnet3 macvlan vrf
+/// How interfaces are named by place.
+const NAME_LINK: &str = r"
 name_link() {
   device=/sys/bus/pci/devices/0000:$1
   until compgen -G $device/net/'*' >/dev/null || compgen -G $device/virtio'*'/net/'*' >/dev/null; do sleep 0.1; done
@@ -37,18 +37,25 @@ name_link() {
   ip link set $link down
   ip link set $link name $2
   ip link set $2 up
-}
+}";
+
+/// The NICs' interfaces; the last has something of its own that it must have again, and so
+/// have its virtual functions.
+const LINKS: &str = r"
+modprobe -a e1000e igb igbvf vmxnet3 macvlan vrf
 name_link 45:00.0 rail0; name_link 46:00.0 rail1; name_link 85:00.0 rail2; name_link 86:00.0 rail3
-echo 2 >/sys/bus/pci/devices/0000:86:00.0/sriov_numvfs
+ip addr add 10.7.3.1/24 dev rail3
+ethtool -K rail3 gro off
+ethtool --set-priv-flags rail3 legacy-rx on";
+
+/// The virtual functions that the driver has made.
+const FUNCTIONS: &str = r"
 name_link 86:10.0 vf0; name_link 86:10.2 vf1
 ip link set vf0 mtu 1400
 ip addr add 10.7.0.1/24 dev vf0
 ip route add 10.70.0.0/16 via 10.7.0.254 dev vf0 metric 77
 ip addr add 10.7.1.1/24 dev vf1
-ip route add 10.71.0.0/16 via 10.7.1.254 dev vf1
-ip addr add 10.7.3.1/24 dev rail3
-ethtool -K rail3 gro off
-ethtool --set-priv-flags rail3 legacy-rx on";
+ip route add 10.71.0.0/16 via 10.7.1.254 dev vf1";
 
 /// All that the host must have again: hardware address, MTU, up or down, addresses,
 /// routes, features and flags.
@@ -65,11 +72,13 @@ async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyho
     with_scope(plane.client(), async |scope| {
         let installation = Installation::install(&plane, scope).await?;
         let node = boot(&plane).await?;
-        node.guest.run(LINKS).await?;
-        let before = node.guest.run(STATE).await?;
+        node.guest.run(&format!("{NAME_LINK}{LINKS}")).await?;
         let kubeconfig = installation.node_kubeconfig("node-driver", &node.name).await?;
-        node.start_driver(&plane, &kubeconfig).await?;
-        a_virtual_function_is_set_and_restored(scope, &node).await?;
+        node.start_driver(&plane, &kubeconfig, functions::TWO).await?;
+        functions::are_made(scope, &node, 2).await?;
+        node.guest.run(&format!("{NAME_LINK}{FUNCTIONS}")).await?;
+        let before = node.guest.run(STATE).await?;
+        functions::are_set_and_restored(scope, &node).await?;
         each_pod_has_its_own(scope, &node).await?;
         pods_share_one_by_ipvlan(scope, &node).await?;
 
@@ -80,7 +89,7 @@ async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyho
             pods.delete(name, &DeleteParams::default()).await?;
         }
         returned(&node, None).await?;
-        node.restart_driver().await?;
+        node.restart_driver(functions::TWO).await?;
         for (name, ..) in PODS {
             eventually(SLOW, async || {
                 let pod = pods.get_opt(name).await?;
@@ -88,7 +97,9 @@ async fn functions_go_into_pods_and_come_back(plane: Arc<ControlPlane>) -> anyho
             })
             .await?;
         }
-        returned(&node, Some(&before)).await
+        returned(&node, Some(&before)).await?;
+        functions::others_are_made_when_nobody_has_one(scope, &node).await?;
+        functions::the_drivers_pod_may_write(scope, &node).await
     })
     .await
 }
@@ -155,46 +166,6 @@ async fn each_pod_has_its_own(scope: &Scope, node: &GuestNode) -> anyhow::Result
     let is_away = |name: &str| host.lines().all(|line| line != name);
     assert!(["vf0", "vf1", "rail3"].into_iter().all(is_away), "in pods, not on the host: {host}");
     Ok(())
-}
-
-/// At its physical function, which the host has. `igb` has no setting of the link.
-async fn a_virtual_function_is_set_and_restored(
-    scope: &Scope,
-    node: &GuestNode,
-) -> anyhow::Result<()> {
-    const SEEN: &str = "ip link show rail3 | grep 'vf 0 '";
-    let before = node.guest.run(SEEN).await?;
-    let device = device_name("0000:86:10.0");
-    let claim = async |name: &str, settings: Value| {
-        let interface = json!({"name": "net1", "addresses": ["192.168.7.9/24"]});
-        let parameters = Some(json!({"interface": interface, "virtualFunction": settings}));
-        pods::allocated_claim(scope, name, &node.name, &device, parameters).await?;
-        let claim = json!({"resourceClaimName": name});
-        pods::create_bound(scope, pods::pod(name, &node.name, claim)?, &node.name).await
-    };
-    claim("tagged", json!({"vlan": 7, "vlanQos": 3, "trust": true, "spoofCheck": false})).await?;
-    told(node, scope, "tagged").await?;
-    let set = node.guest.run(SEEN).await?;
-    for expected in ["vlan 7", "qos 3", "spoof checking off", "trust on"] {
-        assert!(set.contains(expected), "`{expected}` is not in {set}, before {before}");
-    }
-    // The pod is gone before the kubelet has unprepared its claim.
-    pods::delete(scope, "tagged").await?;
-    eventually(SLOW, async || {
-        let now = node.guest.run(SEEN).await?;
-        Ok(Check::that(now == before, || format!("{now}, before {before}")))
-    })
-    .await?;
-
-    claim("linked", json!({"vlan": 7, "linkState": "enable"})).await?;
-    eventually(SLOW, async || {
-        let events = pods::events(scope, "linked").await?;
-        let is_named = format!("{events:?}").contains("does not set `virtualFunction.linkState`");
-        Ok(Check::that(is_named, || format!("{events:?}")))
-    })
-    .await?;
-    assert_eq!(node.guest.run(SEEN).await?, before, "what was set before the refusal");
-    pods::delete(scope, "linked").await
 }
 
 /// The host's route is in the table of the pod's routing domain alone, and a server of the pod

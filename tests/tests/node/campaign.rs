@@ -53,7 +53,7 @@ pub(crate) const ON_THE_WAY_IN: [&str; 7] = [
 ];
 
 /// All points before and after an effect of unpreparing.
-pub(crate) const ON_THE_WAY_OUT: [&str; 9] = [
+pub(crate) const ON_THE_WAY_OUT: [&str; 10] = [
     "unprepare:checkpoint:before",
     "unprepare:checkpoint:after",
     "unprepare:cdi:before",
@@ -62,6 +62,7 @@ pub(crate) const ON_THE_WAY_OUT: [&str; 9] = [
     "unprepare:links:left",
     "unprepare:links:after",
     "unprepare:files:after",
+    "unprepare:functions:after",
     "unprepare:done",
 ];
 

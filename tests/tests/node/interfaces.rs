@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use serde_json::json;
 use tests::{
     Check, ControlPlane, eventually,
@@ -17,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
         a_failure_to_attach_stops_the_container_and_is_undone,
         what_cannot_be_prepared_is_told_on_the_pod,
         the_interface_comes_back_after_the_driver_was_killed,
+        a_pod_with_user_ids_of_its_own_has_its_interface,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -25,6 +27,32 @@ async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     goes_in_and_comes_back(&plane, "move", &[]).await
+}
+
+/// A pod with `hostUsers: false`: its network belongs to a user namespace of its own, by either
+/// way in. Its device nodes runc takes from the host's `/dev`, where a planted machine has none.
+async fn a_pod_with_user_ids_of_its_own_has_its_interface(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    for (node, flags) in [("users", &[][..]), ("nri-users", &["--attach", "nri"])] {
+        with_machine(&plane, node, &[NIC], async |machine, scope| {
+            machine.start_driver(flags).await?;
+            let (device, parameters) = (NIC.device(), Some(user::parameters()));
+            pods::allocated_claim(scope, "user", &machine.name, &device, parameters).await?;
+            let claim = json!({"resourceClaimName": "user"});
+            let mut pod = pods::pod("user", &machine.name, claim)?;
+            pod.spec.as_mut().context("a spec")?.host_users = Some(false);
+            pods::create_bound(scope, pod, &machine.name).await?;
+            pods::running(scope, "user").await?;
+            let told = pods::told(scope, machine, "user").await?;
+            for line in ["net1 inet 192.168.7.5/24", "mtu 4321", "ROUTE 172.20.0.0/16"] {
+                assert!(told.contains(line), "`{line}` is not in:\n{told}");
+            }
+            pods::delete(scope, "user").await
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// The same with any flags of the driver.

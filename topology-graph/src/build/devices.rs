@@ -16,7 +16,7 @@ const HABANA: u16 = 0x1da3;
 
 pub(super) fn add(snapshot: &Snapshot, branches: &mut Branches, anomalies: &mut Vec<Anomaly>) {
     for function in &snapshot.pci {
-        let rdma = snapshot.rdma_of(function.address).next();
+        let rdma = snapshot.rdma_device(function.address);
         let Some(role) = role(function, rdma.is_some()) else { continue };
         let link_layer = rdma.and_then(|rdma| rdma.ports.iter().find_map(|port| port.link_layer));
         let rdma = rdma.is_some();
@@ -61,7 +61,7 @@ fn add_data_paths(snapshot: &Snapshot, branches: &mut Branches) {
 /// function, which then counts as a NIC of its own.
 fn physical_function(function: &PciFunction, snapshot: &Snapshot) -> Option<PciAddress> {
     let physical = snapshot.function(function.physical_function?)?;
-    let has_rdma = snapshot.rdma_of(physical.address).next().is_some();
+    let has_rdma = snapshot.rdma_device(physical.address).is_some();
     let is_nic = role(physical, has_rdma) == Some(Role::Nic);
     (is_nic && physical.physical_function.is_none()).then_some(physical.address)
 }

@@ -5,7 +5,9 @@
 //!
 //! When a pod's network ends the kernel removes those of Ethernet, and gives the last kind to
 //! the host (`netns_refund`, `drivers/infiniband/ulp/ipoib/ipoib_netlink.c`), where the driver
-//! removes it. It is known by its mark, which is its first name and then its alias.
+//! removes it. It is known by its mark, which is its first name and then its alias. A pod
+//! can remove that, so the driver, which holds the pod's network, finds it there by the interface
+//! that it is on, before the network ends.
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::{has_alias, name_of};
@@ -91,15 +93,19 @@ async fn name_marked(handle: &Handle, link: &PlannedLink) -> Result<(), AttachEr
 }
 
 /// Removes it, where this namespace has it: the pod's, or the host's after that one ended.
-/// Whether it was there.
+/// `index` is which interface it is, where that is known. Whether it was there.
 pub(super) async fn remove(
     handle: &Handle,
     link: &PlannedLink,
     child: Child,
+    index: Option<u32>,
 ) -> Result<bool, AttachError> {
     let inside = all(handle).await?;
     let mut removed = false;
-    for found in inside.iter().filter(|found| is_the_claims(found, link, child)) {
+    let is_it = |found: &&LinkMessage| {
+        is_the_claims(found, link, child) || index == Some(found.header.index)
+    };
+    for found in inside.iter().filter(is_it) {
         let wrap = |source| AttachError::netlink(name_of(found), "remove it", source);
         handle.link().del(found.header.index).execute().await.map_err(wrap)?;
         removed = true;

@@ -6,14 +6,14 @@ use crate::kernel::attach::dhcp::{Lease, Leases};
 use crate::kernel::attach::enter::Indices;
 use crate::kernel::attach::identity::{in_pod, name_of};
 use crate::kernel::attach::link::{
-    add_address, add_neighbor, add_route, all, by_name, has_lease, set_attributes,
+    add_address, add_neighbor, add_route, all, by_name, has_lease, properties, set_attributes,
 };
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, dhcp, ebpf, ethtool, host_links, shaping, sysctl};
-use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, TABLE_MAIN};
+use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, SegmentSizes, TABLE_MAIN};
 use crate::prepare::plan::{Plan, PlannedLink};
 use cluster_model::network_config::{IpPrefix, NetworkConfig, RouteConfig, RuleConfig, VrfConfig};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::rule::RuleAction;
 use rtnetlink::{Handle, LinkUnspec, LinkVrf};
 use std::net::IpAddr;
@@ -127,16 +127,13 @@ async fn set_properties(
     found: &LinkMessage,
 ) -> Result<(), AttachError> {
     let interface = &link.config.interface;
-    let address = interface.hardware_addr.as_ref().map(|address| address.bytes().to_vec());
-    let attributes = [
-        interface.mtu.map(LinkAttribute::Mtu),
-        address.map(LinkAttribute::Address),
-        interface.gso_max_size.map(LinkAttribute::GsoMaxSize),
-        interface.gro_max_size.map(LinkAttribute::GroMaxSize),
-        interface.gso_ipv4_max_size.map(LinkAttribute::GsoIpv4MaxSize),
-        interface.gro_ipv4_max_size.map(LinkAttribute::GroIpv4MaxSize),
-    ];
-    let attributes = attributes.into_iter().flatten();
+    let sizes = SegmentSizes {
+        gso: interface.gso_max_size,
+        gro: interface.gro_max_size,
+        gso_ipv4: interface.gso_ipv4_max_size,
+        gro_ipv4: interface.gro_ipv4_max_size,
+    };
+    let attributes = properties(interface.mtu, interface.hardware_addr.as_ref(), sizes);
     set_attributes(handle, name_of(found), found, attributes).await.into_iter().collect()
 }
 

@@ -7,14 +7,13 @@
 
 use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{at_home, in_pod, name_of};
-use crate::kernel::attach::link::all;
+use crate::kernel::attach::link::{all, to_namespace};
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, SYSCTL, children, configure, leave, rdma};
 use crate::prepare::plan::{Child, Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::LinkName;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
-use rtnetlink::{Handle, LinkUnspec};
-use rustix::fd::{AsFd, AsRawFd};
+use netlink_packet_route::link::LinkMessage;
+use rtnetlink::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -208,20 +207,14 @@ impl Step<'_> {
     }
 }
 
-/// One message that moves and renames, so that no third name exists in between. The kernel
-/// sets the interface down meanwhile.
+/// The kernel sets the interface down meanwhile.
 async fn move_link(
     host: &Handle,
     link: &PlannedLink,
     [index, in_pod]: [u32; 2],
     pod: &NetNs,
 ) -> Result<(), AttachError> {
-    let new_index = i32::try_from(in_pod).ok().map(LinkAttribute::NewIfIndex);
-    let mut message = LinkUnspec::new_with_index(index)
-        .setns_by_fd(pod.as_fd().as_raw_fd())
-        .name(link.name.as_str())
-        .build();
-    message.attributes.extend(new_index);
+    let message = to_namespace(index, pod, Some(link.name.as_str()), Some(in_pod));
     let verb = "move it into the pod's network namespace";
     let wrap = |source| AttachError::netlink(&link.host.name, verb, source);
     host.link().set(message).execute().await.map_err(wrap)

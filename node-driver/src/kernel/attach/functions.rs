@@ -35,10 +35,11 @@ pub fn read(
     })
 }
 
-/// Sets what is asked for and not so.
+/// Sets what is asked for and not so; `told` hears of each setting that is set.
 pub fn set<'p>(
     host: &NetNs,
     functions: impl Iterator<Item = &'p PlannedFunction> + Send,
+    told: &(dyn Fn() + Sync),
 ) -> Result<(), AttachError> {
     host.run(async |handle| {
         for function in functions {
@@ -47,27 +48,34 @@ pub fn set<'p>(
             let now = settings(&handle, &found, function.index).await?.unwrap_or_default();
             for (field, info) in changes(function.index, function.asked, now) {
                 change(&handle, &found, field, info).await?;
+                told();
             }
         }
         Ok(())
     })
 }
 
-/// Sets what was asked for to what it was. Returns what could not be.
+/// Sets what was asked for to what it was. Returns what came of each, [`AttachError::Gone`]
+/// where its physical function is away; `told` hears of each setting that is set.
 pub fn restore<'p>(
     host: &NetNs,
     functions: impl Iterator<Item = &'p PlannedFunction> + Send,
-) -> Result<Vec<AttachError>, AttachError> {
+    told: &(dyn Fn() + Sync),
+) -> Result<Vec<Result<(), AttachError>>, AttachError> {
     host.run(async |handle| {
-        let mut lacking = Vec::new();
+        let mut outcomes = Vec::new();
         for function in functions {
-            lacking.extend(restore_one(&handle, function).await.err());
+            outcomes.push(restore_one(&handle, function, told).await);
         }
-        Ok(lacking)
+        Ok(outcomes)
     })
 }
 
-async fn restore_one(handle: &Handle, function: &PlannedFunction) -> Result<(), AttachError> {
+async fn restore_one(
+    handle: &Handle,
+    function: &PlannedFunction,
+    told: &(dyn Fn() + Sync),
+) -> Result<(), AttachError> {
     let gone = || AttachError::Gone { link: function.link.clone() };
     let found = physical(handle, function).await?.ok_or_else(gone)?;
     // A virtual function that no longer exists has nothing to restore.
@@ -75,6 +83,7 @@ async fn restore_one(handle: &Handle, function: &PlannedFunction) -> Result<(), 
     let mut restored = Ok(());
     for (field, info) in changes(function.index, former(function), now) {
         restored = restored.and(change(handle, &found, field, info).await);
+        told();
     }
     restored
 }

@@ -4,9 +4,12 @@
 use crate::facts::network::kernel::kind;
 use crate::kernel::attach::enter::Indices;
 use crate::prepare::host_link::{HostLink, LinkIdentity};
-use crate::prepare::plan::PlannedLink;
+use crate::prepare::plan::{MARK, PlannedLink};
 use cluster_model::network_config::MacAddress;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+
+/// The kind of IP over InfiniBand, the only one whose children have a mark.
+const IPOIB: &str = "ipoib";
 
 /// The properties that identify this interface.
 pub(super) fn identity(link: &LinkMessage) -> LinkIdentity {
@@ -58,7 +61,8 @@ fn identity_of_parent(link: &LinkMessage, host: &HostLink) -> bool {
 
 /// The claim's interface among those of the pod's namespace, where it has the recorded
 /// index; by the name that it had at first where an earlier driver recorded none. A child
-/// has its name, as it ends with the pod, or its mark.
+/// has its name, as it ends with the pod, or its mark, and where the pod has removed that, what
+/// it is on.
 pub(super) fn in_pod<'l>(
     links: &'l [LinkMessage],
     link: &PlannedLink,
@@ -66,7 +70,8 @@ pub(super) fn in_pod<'l>(
 ) -> Option<&'l LinkMessage> {
     let has_name = |found: &&LinkMessage| name_of(found) == link.name.as_str();
     if let Some(mark) = &link.mark {
-        return links.iter().find(|found| has_alias(found, mark.as_str()));
+        let marked = links.iter().find(|found| has_alias(found, mark.as_str()));
+        return marked.or_else(|| on_the_hosts(links, link));
     }
     let identity = link.host.identity.as_ref().filter(|_| link.child.is_none());
     let Some(identity) = identity else { return links.iter().find(has_name) };
@@ -75,6 +80,24 @@ pub(super) fn in_pod<'l>(
     let candidates = || links.iter().filter(|found| identity.is(&self::identity(found)));
     let by_hardware = || candidates().next().filter(|_| identity.is_of_hardware());
     candidates().find(has_index).or_else(by_hardware)
+}
+
+/// A child on the host's interface, as its number in the host's namespace tells, which the pod
+/// can change in no way. Where the pod has an interface of that number for children of its own
+/// it tells nothing.
+fn on_the_hosts<'l>(links: &'l [LinkMessage], link: &PlannedLink) -> Option<&'l LinkMessage> {
+    let parent = link.host.identity.as_ref()?.index;
+    let is_kind = |found: &&LinkMessage| identity(found).kind.as_deref() == Some(IPOIB);
+    if links.iter().any(|found| found.header.index == parent && is_kind(&found)) {
+        return None;
+    }
+    let is_on = |it: &LinkAttribute| matches!(it, LinkAttribute::Link(index) if *index == parent);
+    let is_marked =
+        |it: &LinkAttribute| matches!(it, LinkAttribute::IfAlias(text) if text.starts_with(MARK));
+    let is_it = |found: &&LinkMessage| {
+        found.attributes.iter().any(is_on) && !found.attributes.iter().any(is_marked)
+    };
+    links.iter().filter(is_kind).find(is_it)
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@
 use crate::kernel::attach::enter::Indices;
 use crate::kernel::attach::identity::{at_home, in_pod, name_of};
 use crate::kernel::attach::link::{
-    add_address, add_neighbor, add_route, all, by_index, set_attributes,
+    add_address, add_neighbor, add_route, all, by_index, properties, set_attributes, to_namespace,
 };
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::{AttachError, children, ethtool, rdma, settings};
 use crate::prepare::host_link::{HostLink, HostRoute};
 use crate::prepare::plan::{Child, PlannedDevice, PlannedLink};
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::LinkMessage;
 use rtnetlink::{Handle, LinkUnspec};
-use rustix::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -76,7 +75,10 @@ async fn leave_one(
             }
         }
         Some(link @ PlannedLink { child: Some(child), .. }) => {
-            children::remove(handle, link, *child).await?;
+            // One that has lost its mark is known by what it is on.
+            let found = in_pod(inside, link, indices).filter(|_| link.mark.is_some());
+            let index = found.map(|found| found.header.index);
+            children::remove(handle, link, *child, index).await?;
         }
         None => {}
     }
@@ -96,14 +98,11 @@ async fn move_home(
     let wrap = |verb: &'static str| move |source| AttachError::netlink(name, verb, source);
     let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
     handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
-    let former_index = former.identity.as_ref().and_then(|it| i32::try_from(it.index).ok());
+    let former_index = former.identity.as_ref().map(|it| it.index);
     let mut moved = Ok(());
     for (with_name, with_index) in [(true, true), (true, false), (false, false)] {
-        let to = LinkUnspec::new_with_index(index).setns_by_fd(host.as_fd().as_raw_fd());
-        let to = if with_name { to.name(&former.name) } else { to };
-        let mut message = to.build();
-        let asked = former_index.filter(|_| with_index).map(LinkAttribute::NewIfIndex);
-        message.attributes.extend(asked);
+        let name = with_name.then_some(former.name.as_str());
+        let message = to_namespace(index, host, name, former_index.filter(|_| with_index));
         moved = handle.link().set(message).execute().await;
         // The kernel may have moved it although it refused the name.
         if moved.is_ok() || by_index(handle, index).await?.is_none() {
@@ -156,7 +155,7 @@ async fn remove_returned(
     let mut look = tokio::time::interval(LOOK);
     while link.mark.is_some() {
         look.tick().await;
-        if children::remove(handle, link, child).await? || Instant::now() >= deadline {
+        if children::remove(handle, link, child, None).await? || Instant::now() >= deadline {
             break;
         }
     }
@@ -235,16 +234,8 @@ async fn set_properties(
     host: &HostLink,
     found: &LinkMessage,
 ) -> Vec<Result<(), AttachError>> {
-    let address = host.hardware_addr.as_ref().map(|address| address.bytes().to_vec());
-    let attributes = [
-        Some(LinkAttribute::Mtu(host.mtu)),
-        address.map(LinkAttribute::Address),
-        host.sizes.gso.map(LinkAttribute::GsoMaxSize),
-        host.sizes.gro.map(LinkAttribute::GroMaxSize),
-        host.sizes.gso_ipv4.map(LinkAttribute::GsoIpv4MaxSize),
-        host.sizes.gro_ipv4.map(LinkAttribute::GroIpv4MaxSize),
-    ];
-    set_attributes(handle, &host.name, found, attributes.into_iter().flatten()).await
+    let attributes = properties(Some(host.mtu), host.hardware_addr.as_ref(), host.sizes);
+    set_attributes(handle, &host.name, found, attributes).await
 }
 
 /// Direct routes first, because gateways of the others are reached by them. Routes of the

@@ -2,8 +2,9 @@
 
 use crate::facts::network::dump::dump;
 use crate::kernel::attach::AttachError;
-use crate::prepare::host_link::{HostAddress, HostRoute};
-use cluster_model::network_config::{IpPrefix, NeighborConfig};
+use crate::kernel::attach::netns::NetNs;
+use crate::prepare::host_link::{HostAddress, HostRoute, SegmentSizes};
+use cluster_model::network_config::{IpPrefix, MacAddress, NeighborConfig};
 use futures::TryStreamExt;
 use netlink_packet_core::{DecodeError, Parseable};
 use netlink_packet_route::address::{
@@ -16,6 +17,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use rustix::fd::{AsFd, AsRawFd};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -214,6 +216,41 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
         }
     }
     Ok(message)
+}
+
+/// The properties that are given, in the order in which they are set.
+pub(super) fn properties(
+    mtu: Option<u32>,
+    address: Option<&MacAddress>,
+    sizes: SegmentSizes,
+) -> impl Iterator<Item = LinkAttribute> {
+    let attributes = [
+        mtu.map(LinkAttribute::Mtu),
+        address.map(|address| LinkAttribute::Address(address.bytes().to_vec())),
+        sizes.gso.map(LinkAttribute::GsoMaxSize),
+        sizes.gro.map(LinkAttribute::GroMaxSize),
+        sizes.gso_ipv4.map(LinkAttribute::GsoIpv4MaxSize),
+        sizes.gro_ipv4.map(LinkAttribute::GroIpv4MaxSize),
+    ];
+    attributes.into_iter().flatten()
+}
+
+/// Gives an interface to another namespace, where it has this name and index, else those that
+/// the kernel gives it. One message, so that no third name exists in between.
+pub(super) fn to_namespace(
+    index: u32,
+    to: &NetNs,
+    name: Option<&str>,
+    new_index: Option<u32>,
+) -> LinkMessage {
+    let message = LinkUnspec::new_with_index(index).setns_by_fd(to.as_fd().as_raw_fd());
+    let mut message = match name {
+        Some(name) => message.name(name).build(),
+        None => message.build(),
+    };
+    let new_index = new_index.and_then(|it| i32::try_from(it).ok());
+    message.attributes.extend(new_index.map(LinkAttribute::NewIfIndex));
+    message
 }
 
 /// Sets those attributes that the interface has otherwise. Some drivers take a hardware

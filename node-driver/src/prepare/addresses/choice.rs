@@ -1,9 +1,9 @@
 //! Chooses addresses from ranges. Pure.
 
-use cluster_model::network_config::{IpPrefix, NetworkConfig};
+use cluster_model::network_config::{IpPrefix, NetworkConfig, number};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Chooses an address for each device: the one that the claim already has unless another
 /// claim has it too, otherwise a free one. `None` if a range is full.
@@ -36,51 +36,21 @@ pub(super) fn choose_all(
 
 /// Finds a free host address in the range. The seed determines where the search starts.
 fn choose(range: IpPrefix, taken: &BTreeSet<IpAddr>, seed: &str) -> Option<IpPrefix> {
-    let (first, count) = hosts(range)?;
+    let (first, last) = range.hosts();
+    // Beyond 64 bits a network has more hosts than ever could be.
+    let count = (last - first).min(u128::from(u64::MAX)) + 1;
     let digest = Sha256::digest(seed);
     let start = digest.iter().take(8).fold(0_u128, |sum, byte| (sum << 8) | u128::from(*byte));
     // Among one more candidates than taken addresses, at least one is free.
     let tries = u128::try_from(taken.len()).unwrap_or(u128::MAX).saturating_add(1).min(count);
-    let candidate = |step| {
-        let number = first + (start % count + step) % count;
-        if range.address.is_ipv4() {
-            u32::try_from(number).ok().map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)))
-        } else {
-            Some(IpAddr::V6(Ipv6Addr::from_bits(number)))
-        }
-    };
+    let candidate = |step| range.numbered(first + (start % count + step) % count);
     let free = (0..tries).filter_map(candidate).find(|address| !taken.contains(address));
     free.map(|address| IpPrefix { address, prefix_len: range.prefix_len })
 }
 
 fn is_host(range: IpPrefix, address: IpAddr) -> bool {
-    let same = range.address.is_ipv4() == address.is_ipv4();
-    hosts(range)
-        .is_some_and(|(first, count)| same && (first..first + count).contains(&bits(address)))
-}
-
-/// The first address of a host in the range, and how many there are: without IPv4's
-/// network and broadcast addresses, and IPv6's anycast address of the routers.
-fn hosts(range: IpPrefix) -> Option<(u128, u128)> {
-    let width = if range.address.is_ipv4() { 32 } else { 128 };
-    let free = u32::from(width - range.prefix_len.min(width));
-    // Beyond 64 bits a network has more hosts than ever could be.
-    let size = 1_u128 << free.min(64);
-    let network = (bits(range.address) >> free.min(127)) << free.min(127);
-    let (skipped, count) = match (range.address.is_ipv4(), free) {
-        (_, 0) => (0, 1),
-        (true, 1) => (0, 2),
-        (true, _) => (1, size - 2),
-        (false, _) => (1, size - 1),
-    };
-    (count > 0).then_some((network + skipped, count))
-}
-
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()),
-        IpAddr::V6(address) => address.to_bits(),
-    }
+    let (first, last) = range.hosts();
+    range.contains(address) && (first..=last).contains(&number(address))
 }
 
 #[cfg(test)]

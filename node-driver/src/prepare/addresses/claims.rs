@@ -1,20 +1,16 @@
 //! The addresses that claims have, over all nodes: listed in pages, then followed by a
 //! watch. Nothing else of a claim is kept.
 
+use crate::facts::claims;
 use cluster_model::network_config::IpPrefix;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::core::Request;
-use kube::{Client, Error, Resource};
+use kube::api::{WatchEvent, WatchParams};
+use kube::{Client, Error};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-
-/// Claims of one page: some 3 KB each.
-const PAGE: u32 = 250;
 
 /// What is read of a claim.
 #[derive(Clone, Debug, Deserialize)]
@@ -52,20 +48,6 @@ struct NetworkData {
     ips: Option<Vec<String>>,
 }
 
-/// A page of a list.
-#[derive(Debug, Deserialize)]
-struct Page {
-    metadata: PageMetadata,
-    items: Vec<Claim>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PageMetadata {
-    r#continue: Option<String>,
-    resource_version: String,
-}
-
 /// The addresses of all claims, by the claim's UID, as they were at one version.
 pub(super) struct Claims {
     addresses: BTreeMap<String, BTreeSet<IpAddr>>,
@@ -76,20 +58,9 @@ pub(super) struct Claims {
 impl Claims {
     /// Lists all.
     pub(super) async fn list(client: &Client, driver: &str) -> kube::Result<Self> {
-        let mut claims = Self { addresses: BTreeMap::new(), version: String::new(), events: None };
-        let mut params = ListParams::default().limit(PAGE);
-        loop {
-            let request = request().list(&params).map_err(Error::BuildRequest)?;
-            let Page { metadata, items } = client.request(request).await?;
-            for claim in items {
-                claims.put(claim, driver);
-            }
-            claims.version = metadata.resource_version;
-            match metadata.r#continue.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok(claims),
-            }
-        }
+        let mut all = Self { addresses: BTreeMap::new(), version: String::new(), events: None };
+        all.version = claims::each(client, |claim| all.put(claim, driver)).await?;
+        Ok(all)
     }
 
     /// The addresses of one claim, and those of all others.
@@ -130,7 +101,7 @@ impl Claims {
                 Some(events) => events,
                 none => {
                     let params = WatchParams::default();
-                    let request = request().watch(&params, &self.version);
+                    let request = claims::request().watch(&params, &self.version);
                     let request = request.map_err(Error::BuildRequest)?;
                     none.insert(client.request_events::<Claim>(request).await?.boxed())
                 }
@@ -160,10 +131,6 @@ impl fmt::Debug for Claims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Claims").field("version", &self.version).finish_non_exhaustive()
     }
-}
-
-fn request() -> Request {
-    Request::new(ResourceClaim::url_path(&(), None))
 }
 
 /// Versions of one resource are numbers that grow (KEP-5504).

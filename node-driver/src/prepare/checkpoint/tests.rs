@@ -22,7 +22,7 @@ fn plan(uid: &str) -> Plan {
 
 fn checkpoint() -> Checkpoint {
     let record = Record { phase: Phase::Preparing, plan: plan("u-1") };
-    Checkpoint { claims: [("u-1".to_owned(), record)].into() }
+    Checkpoint { claims: [("u-1".to_owned(), record)].into(), ..Checkpoint::default() }
 }
 
 fn stored() -> (tempfile::TempDir, PathBuf) {
@@ -47,6 +47,42 @@ fn an_older_version_is_read() {
     fs::write(&path, first.to_string()).expect("written");
     let Loaded::Read(read) = Checkpoint::load(&path).expect("read") else { panic!("not read") };
     assert_eq!(read.claims["u-1"], Record { phase: Phase::Prepared, plan: plan("u-1") });
+}
+
+/// A virtual function of a claim, and beside it a device that is none.
+fn plan_with_function(uid: &str) -> Plan {
+    let device = |function: serde_json::Value| {
+        serde_json::from_value(serde_json::json!({
+            "request": "nic", "pool": "node-1", "device": "pci-0000-86-10-0",
+            "pciBusId": "0000:86:10.0", "rdma": null, "link": null, "function": function,
+        }))
+        .expect("a device")
+    };
+    let function = serde_json::json!({
+        "physical": "0000:86:00.0", "link": "rail3", "index": 0,
+        "asked": {"vlan": 7}, "former": {"vlan": 0, "vlanQos": 0},
+    });
+    let devices = vec![device(function), device(serde_json::Value::Null)];
+    Plan { devices, boot_id: Some("boot-1".to_owned()), ..plan(uid) }
+}
+
+#[test]
+fn functions_that_are_not_as_they_were_are_kept_over_restarts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("checkpoint.json");
+    let mut checkpoint = Checkpoint::default();
+    checkpoint.add_unrestored(&plan("u-1"));
+    assert!(checkpoint.unrestored.is_empty());
+    // A claim's end is repeated where the driver dies in it.
+    checkpoint.add_unrestored(&plan_with_function("u-2"));
+    checkpoint.add_unrestored(&plan_with_function("u-2"));
+    checkpoint.store(&path).expect("stored");
+    let Loaded::Read(read) = Checkpoint::load(&path).expect("read") else { panic!("not read") };
+    assert_eq!(read, checkpoint);
+    let [unrestored] = &read.unrestored[..] else { panic!("{:?}", read.unrestored) };
+    assert_eq!(unrestored.claim.uid, "u-2");
+    assert_eq!(unrestored.device, "pci-0000-86-10-0");
+    assert_eq!(unrestored.boot_id.as_deref(), Some("boot-1"));
 }
 
 #[test]

@@ -46,7 +46,8 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
 
 fn checkpoint(plans: &[Plan]) -> Checkpoint {
     let record = |plan: &Plan| Record { phase: Phase::Prepared, plan: plan.clone() };
-    Checkpoint { claims: plans.iter().map(|plan| (plan.claim.uid.clone(), record(plan))).collect() }
+    let claims = plans.iter().map(|plan| (plan.claim.uid.clone(), record(plan))).collect();
+    Checkpoint { claims, ..Checkpoint::default() }
 }
 
 /// A stand-in for the topology: the number of devices.

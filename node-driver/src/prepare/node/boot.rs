@@ -18,6 +18,7 @@ impl Node {
         self.sweep()?;
         let mut checkpoint = self.load()?;
         let stale = self.stale(&mut checkpoint)?;
+        self.restore_former(&mut checkpoint)?;
         let files = self.claims_with_files();
         let is_whole = |uid: &&String| {
             let record = checkpoint.claims.get(*uid);
@@ -58,6 +59,15 @@ impl Node {
             self.store(checkpoint)?;
         }
         Ok(stale)
+    }
+
+    /// Restores virtual functions of claims that ended before this start. After a reboot there
+    /// is nothing to restore.
+    fn restore_former(&self, checkpoint: &mut Checkpoint) -> Result<(), PrepareError> {
+        let (before, boot) = (checkpoint.unrestored.len(), host::boot_id(&self.host));
+        checkpoint.unrestored.retain(|it| it.boot_id == boot);
+        self.restore_functions(checkpoint)?;
+        if checkpoint.unrestored.len() == before { Ok(()) } else { self.store(checkpoint) }
     }
 
     /// Removes temporary files of a killed driver. Writers hold the lock, so nobody is

@@ -2,10 +2,10 @@
 
 use crate::prepare::checkpoint::{Checkpoint, Loaded, Phase, Record};
 use crate::prepare::claim::is_safe_uid;
-use crate::prepare::durable::FileError;
 use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::Plan;
+use crate::prepare::turn;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
@@ -38,14 +38,7 @@ impl Node {
 
     /// The exclusive right to change anything, until dropped.
     pub(in crate::prepare) fn turn(&self) -> Result<File, PrepareError> {
-        let path = self.effects.paths.lock();
-        let open = || {
-            fs::create_dir_all(self.effects.paths.plugin())?;
-            let file = File::options().create(true).append(true).open(&path)?;
-            file.lock()?;
-            Ok(file)
-        };
-        open().map_err(|source| FileError::new("lock", &path, source).into())
+        Ok(turn::take(&self.effects.paths)?)
     }
 
     /// The checkpoint; one that is damaged is rebuilt from the plans that lie
@@ -76,7 +69,8 @@ impl Node {
                 if paths.cdi_spec(&uid).is_file() { Phase::Prepared } else { Phase::Unpreparing };
             Some((uid, Record { phase, plan }))
         };
-        Checkpoint { claims: self.claims_with_files().into_iter().filter_map(record).collect() }
+        let claims = self.claims_with_files().into_iter().filter_map(record).collect();
+        Checkpoint { claims, ..Checkpoint::default() }
     }
 
     /// UIDs of claims of which any file is there.

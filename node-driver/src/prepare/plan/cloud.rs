@@ -42,14 +42,12 @@ pub(super) fn with_policy_routes(
 
 /// The network and its router, which has the first address, if the pod can reach it.
 fn ipv4(nic: &CloudNic, config: &NetworkConfig) -> Option<(IpPrefix, IpAddr)> {
-    let subnet = nic.subnet?;
-    let IpAddr::V4(network) = subnet.address else { return None };
-    let base = network.to_bits() & mask(subnet.prefix_len);
-    let router = Ipv4Addr::from_bits(base.checked_add(1)?);
+    let subnet = nic.subnet.filter(|subnet| subnet.address.is_ipv4())?;
+    let router = subnet.numbered(subnet.bounds().0 + 1)?;
     let interface = &config.interface;
     let reaches =
-        interface.dhcp == Some(true) || interface.addresses.iter().any(|own| covers(own, router));
-    (reaches && covers(&subnet, router)).then_some((subnet, router.into()))
+        interface.dhcp == Some(true) || interface.addresses.iter().any(|own| own.contains(router));
+    (reaches && subnet.contains(router)).then_some((subnet, router))
 }
 
 /// The address and the host's router, if the pod has this address.
@@ -58,16 +56,6 @@ fn ipv6(nic: &CloudNic, host: &HostLink, config: &NetworkConfig) -> Option<(IpPr
     let has_it = config.interface.addresses.iter().any(|own| own.address == address);
     let router = host.router.filter(|_| has_it)?;
     Some((IpPrefix { address, prefix_len: 128 }, router))
-}
-
-fn covers(prefix: &IpPrefix, address: Ipv4Addr) -> bool {
-    let IpAddr::V4(own) = prefix.address else { return false };
-    let mask = mask(prefix.prefix_len);
-    own.to_bits() & mask == address.to_bits() & mask
-}
-
-fn mask(prefix_len: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or_default()
 }
 
 fn everywhere(gateway: IpAddr) -> IpPrefix {

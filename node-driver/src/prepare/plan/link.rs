@@ -6,7 +6,7 @@ use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::host_link::{HostLink, HostRoute, HostRule, TABLE_MAIN};
 use crate::prepare::inventory::NicFacts;
 use crate::prepare::plan::cloud::with_policy_routes;
-use crate::prepare::plan::{Child, Facts, Plan, PlanError, PlannedLink};
+use crate::prepare::plan::{Child, Facts, MARK, Plan, PlanError, PlannedLink};
 use cluster_model::network_config::{
     InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
     RouteConfig, RuleConfig,
@@ -139,7 +139,7 @@ fn child(
 fn mark(claim: &AllocatedClaim, device: &AllocatedDevice) -> Option<LinkName> {
     let digest = digest(claim, device);
     let digits = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    format!("dranet{}", digits.get(..9)?).parse().ok()
+    format!("{MARK}{}", digits.get(..9)?).parse().ok()
 }
 
 fn digest(claim: &AllocatedClaim, device: &AllocatedDevice) -> [u8; 32] {

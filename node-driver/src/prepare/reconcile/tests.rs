@@ -66,7 +66,7 @@ fn what_is_stale_is_forgotten_in_whatever_phase() {
     let record = |(uid, phase): (&str, Phase)| {
         (uid.to_owned(), Record { phase, plan: plan(Some("boot-1"), 0) })
     };
-    let checkpoint = Checkpoint { claims: phases.map(record).into() };
+    let checkpoint = Checkpoint { claims: phases.map(record).into(), ..Checkpoint::default() };
     let files = uids(&["a", "z"]);
     let forget = |uid: &str| Step::Forget(uid.to_owned());
     assert_eq!(

@@ -42,7 +42,7 @@ fn checkpoint(claims: &[(Phase, Plan)]) -> Checkpoint {
     let record = |(phase, plan): &(Phase, Plan)| {
         (plan.claim.uid.clone(), Record { phase: *phase, plan: plan.clone() })
     };
-    Checkpoint { claims: claims.iter().map(record).collect() }
+    Checkpoint { claims: claims.iter().map(record).collect(), ..Checkpoint::default() }
 }
 
 fn sandbox(id: &str, pod: &str, is_running: bool) -> Sandbox {

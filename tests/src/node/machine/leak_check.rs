@@ -82,6 +82,8 @@ impl Machine {
             let checkpoint: serde_json::Value = serde_json::from_slice(&fs::read(path)?)?;
             let claims = checkpoint["data"]["claims"].as_object().context("claims")?;
             left.extend(claims.keys().map(|uid| format!("checkpoint: {uid}")));
+            let unrestored = checkpoint["data"]["unrestored"].as_array();
+            left.extend(unrestored.into_iter().flatten().map(|it| format!("unrestored: {it}")));
         }
         Ok(left)
     }

@@ -1,6 +1,7 @@
 //! An interface, and others that share its name, index or kind.
 
 use super::*;
+use crate::prepare::plan::Child;
 use cluster_model::network_config::{LinkName, NetworkConfig};
 use netlink_packet_route::link::{InfoKind, LinkInfo};
 
@@ -94,4 +95,39 @@ fn plans_of_earlier_drivers_are_found_by_device_or_name() {
     assert_eq!(found(at_home(&renamed, &earlier)), Some(9));
     assert_eq!(claims(&renamed, earlier.clone(), None), Some(9));
     assert_eq!(claims(&[link(9, "net2", Some("0101:00:00.0"))], earlier, None), None);
+}
+
+/// A child of IP over InfiniBand on the interface of this number.
+fn child(index: u32, on: u32, alias: Option<&str>) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ipoib)]));
+    link.attributes.push(LinkAttribute::Link(on));
+    link.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
+    link
+}
+
+/// A pod can remove or change the alias, and not what the interface is on.
+#[test]
+fn a_child_without_its_mark_is_known_by_what_it_is_on() {
+    let planned = PlannedLink {
+        host: host(&link(7, "ib0", Some("0101:00:00.0"))),
+        child: Some(Child::IpoIb),
+        mark: Some("dranet012345678".parse().unwrap()),
+        rate: None,
+        name: "net1".parse().unwrap(),
+        config: NetworkConfig::default(),
+    };
+    let marked = |index, on| child(index, on, Some("dranet012345678"));
+    for (what, links, expected) in [
+        ("marked", vec![child(3, 7, None), marked(4, 7)], Some(4)),
+        ("its mark removed", vec![child(4, 7, None)], Some(4)),
+        ("its mark changed", vec![child(4, 7, Some("mine"))], Some(4)),
+        ("another claim's", vec![child(4, 7, Some("dranet876543210"))], None),
+        ("on another NIC", vec![child(4, 8, None)], None),
+        ("the pod's own, on its own", vec![child(7, 7, None), child(4, 7, None)], None),
+        ("of another kind", vec![link(4, "net1", None)], None),
+    ] {
+        assert_eq!(found(in_pod(&links, &planned, &Indices::new())), expected, "{what}");
+    }
 }

@@ -1,0 +1,307 @@
+//! A machine with a physical function and two virtual ones, in all the ways in which somebody
+//! can have one of them.
+
+use super::*;
+use crate::facts::network::{DefaultRoute, Interface};
+use std::time::{Duration, Instant};
+use topology_graph::{HostRoot, fixture};
+
+pub(crate) const PHYSICAL: &str = "0000:86:00.0";
+const FIRST: &str = "0000:86:10.0";
+const SECOND: &str = "0000:86:10.2";
+
+fn address(text: &str) -> PciAddress {
+    text.parse().unwrap()
+}
+
+fn policies(texts: &[&str]) -> Vec<SriovPolicy> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// What the driver knows.
+pub(crate) struct Known {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) network: NetworkFacts,
+    pub(crate) held: BTreeSet<String>,
+}
+
+impl Known {
+    /// A physical function with this many virtual ones.
+    pub(crate) fn with(number: usize) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fixture::plant(fixture::machine("azure-gb300").unwrap(), root.path()).unwrap();
+        let mut snapshot = topology_graph::read(&HostRoot::at(root.path())).unwrap();
+        let model = snapshot.pci.iter().find(|it| it.class >> 16 == 2).unwrap().clone();
+        let function = |place: &str| PciFunction {
+            address: address(place),
+            path: format!("devices/pci0000:80/{place}"),
+            class: 0x02_00_00,
+            vendor: 0x15b3,
+            device: 0x1021,
+            driver: Some("mlx5_core".to_owned()),
+            physical_function: None,
+            sriov_total_vfs: None,
+            sriov_num_vfs: None,
+            ..model.clone()
+        };
+        let virtuals = [(FIRST, "vf0"), (SECOND, "vf1")].into_iter().take(number);
+        let physical = PciFunction {
+            sriov_total_vfs: Some(16),
+            sriov_num_vfs: u16::try_from(number).ok(),
+            ..function(PHYSICAL)
+        };
+        snapshot.pci = vec![physical];
+        snapshot.netdevs.clear();
+        snapshot.rdma.clear();
+        let mut known = Self { snapshot, network: NetworkFacts::default(), held: BTreeSet::new() };
+        known.interface(PHYSICAL, "rail3");
+        for (place, interface) in virtuals {
+            let physical_function = Some(address(PHYSICAL));
+            known.snapshot.pci.push(PciFunction { physical_function, ..function(place) });
+            known.interface(place, interface);
+        }
+        known
+    }
+
+    /// With an interface of the host's.
+    fn interface(&mut self, place: &str, name: &str) {
+        let index = u32::try_from(self.network.interfaces.len() + 1).unwrap();
+        let interface = Interface { index, name: name.to_owned(), ..Interface::default() };
+        self.network.interfaces.push(interface);
+        let netdev =
+            topology_graph::Netdev { name: name.to_owned(), pci: Some(address(place)), part: None };
+        self.snapshot.netdevs.push(netdev);
+    }
+
+    fn rdma(&mut self, place: &str, name: &str) {
+        let device = serde_json::json!({
+            "name": name, "pci": place, "nodeGuid": null, "sysImageGuid": null, "ports": [],
+            "uverbs": [], "umad": [], "issm": [],
+        });
+        self.snapshot.rdma.push(serde_json::from_value(device).unwrap());
+    }
+
+    fn named(&mut self, name: &str) -> &mut Interface {
+        self.network.interfaces.iter_mut().find(|it| it.name == name).unwrap()
+    }
+
+    fn function(&mut self, place: &str) -> &mut PciFunction {
+        self.snapshot.pci.iter_mut().find(|it| it.address == address(place)).unwrap()
+    }
+
+    fn machine(&self) -> Machine<'_> {
+        Machine { snapshot: &self.snapshot, network: &self.network, held: &self.held }
+    }
+
+    fn judged(&self, policy: &str) -> BTreeMap<PciAddress, Judged> {
+        judge(&policies(&[policy]), self.machine())
+    }
+
+    fn verdict(&self, policy: &str) -> Verdict {
+        self.judged(policy).remove(&address(PHYSICAL)).expect("it is selected").verdict
+    }
+
+    fn obstacle(&self, policy: &str) -> String {
+        match self.verdict(policy) {
+            Verdict::Wait(obstacle) => obstacle.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn functions_are_made_where_there_are_none() {
+    let known = Known::with(0);
+    assert_eq!(known.verdict("numVfs=4,vendor=15b3"), Verdict::Make);
+    assert_eq!(known.verdict("numVfs=0,vendor=15b3"), Verdict::Nothing);
+    assert!(known.judged("numVfs=4,vendor=8086").is_empty(), "another's");
+    let judged =
+        judge(&policies(&["numVfs=4,pfName=rail3", "numVfs=8,vendor=15b3"]), known.machine());
+    assert_eq!(judged[&address(PHYSICAL)].wanted, 4, "the first that selects it");
+}
+
+#[test]
+fn what_is_so_stays_and_other_functions_come_by_way_of_none() {
+    let known = Known::with(2);
+    assert_eq!(known.verdict("numVfs=2,vendor=15b3"), Verdict::Nothing);
+    for other in ["numVfs=4,vendor=15b3", "numVfs=1,vendor=15b3", "numVfs=0,vendor=15b3"] {
+        assert_eq!(known.verdict(other), Verdict::Replace, "{other}");
+    }
+    let judged = known.judged("numVfs=4,vendor=15b3");
+    assert_eq!(judged.len(), 1, "virtual functions are selected by nothing");
+    let judged = &judged[&address(PHYSICAL)];
+    assert_eq!(judged.interface.as_deref(), Some("rail3"));
+    assert_eq!((judged.present, judged.wanted), (2, 4));
+    assert_eq!(Vec::from_iter(&judged.functions), ["pci-0000-86-10-0", "pci-0000-86-10-2"]);
+}
+
+/// Every way in which somebody can have one of them, each alone.
+#[test]
+fn nobody_loses_a_function() {
+    const POLICY: &str = "numVfs=4,vendor=15b3";
+    type Change = fn(&mut Known);
+    let cases: [(&str, Change); 7] = [
+        ("a claim on this node has `pci-0000-86-10-2`", |known| {
+            known.held.insert("pci-0000-86-10-2".to_owned());
+        }),
+        ("driver `vfio-pci` has `pci-0000-86-10-2`", |known| {
+            known.function(SECOND).driver = Some("vfio-pci".to_owned());
+        }),
+        ("another network namespace has `pci-0000-86-10-2`", |known| {
+            known.network.interfaces.retain(|it| it.name != "vf1");
+        }),
+        // Sysfs shows no interface of other namespaces either.
+        ("another network namespace has `pci-0000-86-10-0`", |known| {
+            known.network.interfaces.retain(|it| it.name != "vf0");
+            known.snapshot.netdevs.retain(|it| it.name != "vf0");
+            known.rdma(FIRST, "mlx5_4");
+        }),
+        ("the host itself has `pci-0000-86-10-2`", |known| {
+            let interface = known.named("vf1").index;
+            let route = DefaultRoute { ipv6: false, metric: 0, interface, advertised: false };
+            known.network.default_routes.push(route);
+        }),
+        ("the host itself has `pci-0000-86-10-2`", |known| {
+            let bond = Interface { index: 99, name: "bond0".to_owned(), ..Interface::default() };
+            known.network.interfaces.push(bond);
+            known.named("vf1").master = Some(99);
+        }),
+        ("a pod has it; drain the node", |known| {
+            known.held.insert("pci-0000-86-00-0".to_owned());
+        }),
+    ];
+    for (text, change) in cases {
+        let mut known = Known::with(2);
+        change(&mut known);
+        let obstacle = known.obstacle(POLICY);
+        assert!(obstacle.starts_with(text), "{obstacle}, expected {text}");
+        // Whatever the operator allows besides.
+        let obstacle = known.obstacle(&format!("{POLICY},allowUplink=true"));
+        assert!(obstacle.starts_with(text), "{obstacle}, expected {text}");
+        assert_eq!(known.verdict("numVfs=2,vendor=15b3"), Verdict::Nothing, "{text}");
+    }
+    // One that nothing runs is nobody's.
+    let mut known = Known::with(2);
+    known.function(SECOND).driver = None;
+    known.network.interfaces.retain(|it| it.name != "vf1");
+    assert_eq!(known.verdict(POLICY), Verdict::Replace);
+    // Of InfiniBand the RDMA device alone may be there.
+    for place in [FIRST, SECOND] {
+        known.function(place).class = 0x02_07_00;
+        known.rdma(place, place);
+    }
+    known.network.interfaces.retain(|it| it.name == "rail3");
+    assert_eq!(known.verdict(POLICY), Verdict::Replace);
+}
+
+#[test]
+fn what_the_node_lives_by_is_left_alone_unless_the_operator_says_so() {
+    const POLICY: &str = "numVfs=4,vendor=15b3";
+    const ALLOWED: &str = "numVfs=4,vendor=15b3,allowUplink=true";
+    let mut known = Known::with(0);
+    let interface = known.named("rail3").index;
+    let route = DefaultRoute { ipv6: false, metric: 0, interface, advertised: false };
+    known.network.default_routes.push(route);
+    let text = "the node's own traffic goes through `rail3`; select others, or set allowUplink";
+    assert_eq!(known.obstacle(POLICY), text);
+    assert_eq!(known.verdict(ALLOWED), Verdict::Make);
+
+    let mut known = Known::with(0);
+    let bond = Interface { index: 99, name: "bond0".to_owned(), ..Interface::default() };
+    known.network.interfaces.push(bond);
+    known.named("rail3").master = Some(99);
+    let text = "`rail3` belongs to `bond0`; select others, or set allowUplink";
+    assert_eq!(known.obstacle(POLICY), text);
+    assert_eq!(known.verdict(ALLOWED), Verdict::Make);
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let mut known = Known::with(0);
+    let text = "it can have 16 at most; lower numVfs";
+    assert_eq!(known.obstacle("numVfs=17,vendor=15b3"), text);
+    assert_eq!(known.verdict("numVfs=16,vendor=15b3"), Verdict::Make);
+    for driver in [None, Some("vfio-pci")] {
+        known.function(PHYSICAL).driver = driver.map(str::to_owned);
+        let text = "no driver of the kernel's runs it; bind it to one";
+        assert_eq!(known.obstacle("numVfs=4,vendor=15b3"), text);
+    }
+    known.function(PHYSICAL).sriov_total_vfs = None;
+    assert!(known.judged("numVfs=4,vendor=15b3").is_empty(), "it can have none");
+}
+
+const POLICY: &str = "numVfs=4,vendor=15b3";
+
+#[test]
+fn each_is_written_once_and_tried_again_after_a_pause() {
+    let (begin, mut progress) = (Instant::now(), Progress::default());
+    let after = |seconds| begin + Duration::from_secs(seconds);
+    let judged = Known::with(0).judged(POLICY);
+    let make = [Action::Make(address(PHYSICAL))];
+    assert_eq!(progress.next(&judged, begin), make);
+    progress.writing(address(PHYSICAL));
+    assert!(progress.is_making(begin));
+    assert_eq!(progress.next(&judged, after(500)), [], "it is on its way");
+    progress.failed(address(PHYSICAL), after(500));
+    assert!(!progress.is_making(after(500)));
+    assert_eq!(progress.next_change(after(500)), Some(after(560)));
+    assert_eq!(progress.next(&judged, after(559)), []);
+    assert_eq!(progress.next(&judged, after(560)), make);
+}
+
+/// Whoever gives them away has to hear first that they are given no more.
+#[test]
+fn functions_are_withdrawn_before_they_are_made_anew() {
+    let (begin, mut progress) = (Instant::now(), Progress::default());
+    let after = |seconds| begin + Duration::from_secs(seconds);
+    let mut known = Known::with(2);
+    let judged = known.judged(POLICY);
+    let both = judged[&address(PHYSICAL)].functions.clone();
+    let was_published = |_: &str| true;
+    let withheld = |progress: &mut Progress, known: &Known| {
+        progress.withheld(&known.judged(POLICY), known.machine(), was_published, begin)
+    };
+    assert_eq!(progress.next(&judged, begin), [Action::Withdraw(address(PHYSICAL))]);
+    progress.withdrawn(address(PHYSICAL));
+    assert_eq!(withheld(&mut progress, &known), both);
+    assert_eq!(progress.next(&judged, after(500)), [], "nobody has been told yet");
+    progress.published(after(500));
+    progress.published(after(505));
+    assert_eq!(progress.next_change(after(500)), Some(after(510)));
+    assert_eq!(progress.next(&judged, after(509)), []);
+
+    // Somebody was quicker: they are given away as before, until nobody has one again.
+    known.held.insert("pci-0000-86-10-0".to_owned());
+    assert_eq!(progress.next(&known.judged(POLICY), after(509)), []);
+    assert_eq!(withheld(&mut progress, &known), BTreeSet::new());
+    assert_eq!(progress.next(&judged, after(520)), [Action::Withdraw(address(PHYSICAL))]);
+    progress.withdrawn(address(PHYSICAL));
+    progress.published(after(520));
+    assert_eq!(progress.next(&judged, after(530)), [Action::Replace(address(PHYSICAL))]);
+}
+
+#[test]
+fn a_new_function_is_published_with_all_that_it_will_have() {
+    let (begin, mut progress) = (Instant::now(), Progress::default());
+    let after = |seconds| begin + Duration::from_secs(seconds);
+    let mut known = Known::with(2);
+    known.rdma(PHYSICAL, "mlx5_3");
+    known.rdma(FIRST, "mlx5_4");
+    let mut withheld = |known: &Known, was_published: &dyn Fn(&str) -> bool, now| {
+        let judged = known.judged("numVfs=2,vendor=15b3");
+        let withheld = progress.withheld(&judged, known.machine(), was_published, now);
+        (withheld.into_iter().collect::<Vec<_>>(), progress.is_making(now))
+    };
+    let (never, before) = (&|_: &str| false, &|_: &str| true);
+    let second = || vec!["pci-0000-86-10-2".to_owned()];
+    assert_eq!(withheld(&known, never, begin), (second(), true));
+    assert_eq!(withheld(&known, never, after(29)), (second(), true));
+    assert_eq!(withheld(&known, never, after(30)), (vec![], false), "it may have none for good");
+    assert_eq!(withheld(&known, before, after(0)).0, [""; 0], "a restart makes nothing vanish");
+    known.rdma(SECOND, "mlx5_5");
+    assert_eq!(withheld(&known, never, after(0)), (vec![], false));
+    // One that a pod has is the pod's.
+    known.network.interfaces.retain(|it| it.name != "vf0");
+    known.held.insert("pci-0000-86-10-0".to_owned());
+    assert_eq!(withheld(&known, never, after(0)), (vec![], false));
+}

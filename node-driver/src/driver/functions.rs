@@ -1,0 +1,328 @@
+//! Gives physical functions as many virtual ones as the operator says, and keeps those back
+//! that are not ready to be published.
+
+use crate::args::Args;
+use crate::decide::virtual_functions::policy::SriovPolicy;
+use crate::decide::virtual_functions::{
+    Action, Judged, Machine, Obstacle, Progress, User, Verdict, judge,
+};
+use crate::facts::claims;
+use crate::facts::held::Claims;
+use crate::facts::network::NetworkFacts;
+use crate::facts::seen::Seen;
+use crate::kernel::sriov;
+use crate::prepare::durable::FileError;
+use crate::prepare::effects::Faults;
+use crate::prepare::paths::Paths;
+use crate::prepare::turn;
+use crate::publish::events::Notice;
+use cluster_model::names::DRIVER;
+use kube::Client;
+use process::chain::Chain;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fmt, io, mem};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+use topology_graph::{PciAddress, Snapshot};
+
+/// Longest wait for the cluster's claims.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Longest that the first publication waits for functions.
+const FIRST: Duration = Duration::from_mins(1);
+
+/// What happened, on the Node.
+const MADE: &str = "VirtualFunctionsCreated";
+const NOT_MADE: &str = "VirtualFunctionsNotCreated";
+
+/// The virtual functions of one machine.
+pub(super) struct Functions {
+    policies: Vec<SriovPolicy>,
+    place: Place,
+    client: Client,
+    /// Of which the devices are.
+    pool: String,
+    progress: Progress,
+    judged: BTreeMap<PciAddress, Judged>,
+    withheld: BTreeSet<String>,
+    /// What has been said that stands against it.
+    said: BTreeMap<PciAddress, String>,
+    notices: Vec<Notice>,
+    writes: (mpsc::UnboundedSender<Written>, mpsc::UnboundedReceiver<Written>),
+    wake: Arc<Notify>,
+    began: Instant,
+}
+
+/// Where it is written, and where the claims are noted that must not be touched.
+#[derive(Clone, Debug)]
+struct Place {
+    sysfs: PathBuf,
+    paths: Paths,
+    faults: Faults,
+}
+
+/// How a write ended.
+#[derive(Debug)]
+struct Written {
+    physical: PciAddress,
+    /// What is told of it, with the number.
+    name: String,
+    number: u16,
+    outcome: Result<(), WriteError>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error("claims on this node have `{0}` since a moment ago")]
+    InUse(String),
+    #[error("which devices pods have is not known")]
+    Unknown(#[source] io::Error),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Functions {
+    /// As the flags say; nothing where they say nothing, or where claims are not prepared.
+    pub(super) fn of(args: &Args, client: &Client, wake: &Arc<Notify>) -> Option<Self> {
+        let paths = args.plugin.paths(DRIVER)?;
+        let sysfs = args.plugin.sysfs_dir.clone().unwrap_or_else(|| args.root.join("sys"));
+        let place = Place { sysfs, paths, faults: args.plugin.faults() };
+        let policies = args.plugin.virtual_functions.clone();
+        let functions = Self::new(policies, place, client.clone(), &args.node_name, wake);
+        (!args.once && !functions.policies.is_empty()).then_some(functions)
+    }
+
+    fn new(
+        policies: Vec<SriovPolicy>,
+        place: Place,
+        client: Client,
+        pool: &str,
+        wake: &Arc<Notify>,
+    ) -> Self {
+        Self {
+            policies,
+            place,
+            client,
+            pool: pool.to_owned(),
+            progress: Progress::default(),
+            judged: BTreeMap::new(),
+            withheld: BTreeSet::new(),
+            said: BTreeMap::new(),
+            notices: Vec::new(),
+            writes: mpsc::unbounded_channel(),
+            wake: Arc::clone(wake),
+            began: Instant::now(),
+        }
+    }
+
+    /// Does what is due, and returns the devices that are not to be published now.
+    pub(super) async fn look(
+        &mut self,
+        snapshot: &Snapshot,
+        network: &NetworkFacts,
+        seen: &Seen,
+        now: Instant,
+    ) -> BTreeSet<String> {
+        self.take_in(now);
+        let held = match self.place.claims().names() {
+            Ok(held) => held,
+            // Without it nothing is begun, and nothing given away that was kept back.
+            Err(error) => {
+                tracing::warn!(%error, "Virtual functions stay as they are");
+                return self.withheld.clone();
+            }
+        };
+        let machine = Machine { snapshot, network, held: &held };
+        let mut judged = judge(&self.policies, machine);
+        for action in self.progress.next(&judged, now) {
+            self.act(action, &mut judged, now).await;
+        }
+        self.tell_obstacles(&judged);
+        let was_published = |device: &str| seen.has(device);
+        self.withheld = self.progress.withheld(&judged, machine, was_published, now);
+        self.judged = judged;
+        self.withheld.clone()
+    }
+
+    /// What was published is what the last look said.
+    pub(super) fn published(&mut self, now: Instant) {
+        self.progress.published(now);
+    }
+
+    /// Whether the first publication is to wait: slices of before a boot have the functions
+    /// that are on their way now.
+    pub(super) fn is_awaited(&self, now: Instant) -> bool {
+        now < self.began + FIRST && self.progress.is_making(now)
+    }
+
+    /// When it is to be looked again, whatever happens.
+    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.progress.next_change(now)
+    }
+
+    /// What happened since this was last asked.
+    pub(super) fn notices(&mut self) -> Vec<Notice> {
+        mem::take(&mut self.notices)
+    }
+
+    /// How many are wanted and not there.
+    pub(super) fn missing(&self) -> i64 {
+        self.judged.values().map(|it| i64::from(it.wanted.saturating_sub(it.present))).sum()
+    }
+
+    async fn act(
+        &mut self,
+        action: Action,
+        judged: &mut BTreeMap<PciAddress, Judged>,
+        now: Instant,
+    ) {
+        let (Action::Make(physical) | Action::Withdraw(physical) | Action::Replace(physical)) =
+            action;
+        let Some(judged) = judged.get_mut(&physical) else { return };
+        if action == Action::Make(physical) {
+            self.write(physical, judged, false);
+            return;
+        }
+        match (self.allocated(judged).await, action) {
+            (Ok(None), Action::Replace(_)) => self.write(physical, judged, true),
+            (Ok(None), _) => {
+                let (name, functions) = (name(physical, judged), &judged.functions);
+                tracing::info!(name, ?functions, "Virtual functions are given to no pod any more");
+                self.progress.withdrawn(physical);
+            }
+            (Ok(Some(obstacle)), _) => {
+                judged.verdict = Verdict::Wait(obstacle);
+                self.progress.failed(physical, now);
+            }
+            (Err(error), _) => {
+                tracing::warn!(error, "Virtual functions stay until it is known who has them");
+                self.progress.failed(physical, now);
+            }
+        }
+    }
+
+    /// Whether the scheduler has given one of them away.
+    async fn allocated(&self, judged: &Judged) -> Result<Option<Obstacle>, String> {
+        let asked = timeout(PATIENCE, claims::allocated(&self.client, &self.pool)).await;
+        let allocated = asked
+            .map_err(|_| format!("no answer to `list resourceclaims` within {PATIENCE:?}"))?
+            .map_err(|error| Chain(&error).to_string())?;
+        let obstacle = |device: &String| {
+            let user = User::Allocated(allocated.get(device)?.clone());
+            Some(Obstacle::InUse { device: device.clone(), user })
+        };
+        Ok(judged.functions.iter().find_map(obstacle))
+    }
+
+    /// On a thread of its own: it takes seconds, and other NICs are published meanwhile.
+    fn write(&mut self, physical: PciAddress, judged: &Judged, replace: bool) {
+        self.progress.writing(physical);
+        let (place, number) = (self.place.clone(), judged.wanted);
+        let (path, name) = (judged.path.clone(), name(physical, judged));
+        let removed = replace.then(|| judged.functions.clone());
+        let (ended, wake) = (self.writes.0.clone(), Arc::clone(&self.wake));
+        tracing::info!(name, number, before = judged.present, "Making virtual functions");
+        tokio::task::spawn_blocking(move || {
+            let outcome = place.write(&path, removed.as_ref(), number);
+            // Nobody listens any more where the driver ends.
+            let _ = ended.send(Written { physical, name, number, outcome });
+            wake.notify_one();
+        });
+    }
+
+    fn take_in(&mut self, now: Instant) {
+        while let Ok(Written { physical, name, number, outcome }) = self.writes.1.try_recv() {
+            self.progress.ended(physical);
+            let notice = match outcome {
+                Ok(()) => {
+                    tracing::info!(name, number, "Virtual functions are made");
+                    let note = format!("{name} has {number} virtual functions");
+                    self.said.remove(&physical);
+                    Notice::normal(MADE, &note)
+                }
+                Err(error) => {
+                    self.progress.failed(physical, now);
+                    let error = Chain(&error).to_string();
+                    tracing::error!(name, number, error, "Virtual functions are not made");
+                    let note = format!("{name} is to have {number} virtual functions: {error}");
+                    if self.said.insert(physical, note.clone()).as_ref() == Some(&note) {
+                        continue;
+                    }
+                    Notice::warning(NOT_MADE, &note)
+                }
+            };
+            self.notices.push(notice);
+        }
+    }
+
+    /// Each once, until it is another or gone.
+    fn tell_obstacles(&mut self, judged: &BTreeMap<PciAddress, Judged>) {
+        self.said.retain(|physical, _| judged.contains_key(physical));
+        for (physical, judged) in judged {
+            let Judged { present, wanted, verdict, .. } = judged;
+            let Verdict::Wait(obstacle) = verdict else {
+                if *verdict == Verdict::Nothing {
+                    self.said.remove(physical);
+                }
+                continue;
+            };
+            let name = name(*physical, judged);
+            let note = format!(
+                "{name} is to have {wanted} virtual functions, and has {present}: {obstacle}"
+            );
+            if self.said.get(physical) != Some(&note) {
+                tracing::warn!(note, "Virtual functions are not made");
+                self.notices.push(Notice::warning(NOT_MADE, &note));
+                self.said.insert(*physical, note);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Functions").field("judged", &self.judged).finish_non_exhaustive()
+    }
+}
+
+/// What a person calls it.
+fn name(physical: PciAddress, judged: &Judged) -> String {
+    match &judged.interface {
+        Some(interface) => format!("{physical} ({interface})"),
+        None => physical.to_string(),
+    }
+}
+
+impl Place {
+    fn claims(&self) -> Claims {
+        Claims::of(Some(self.paths.checkpoint()))
+    }
+
+    /// Writes the number. Where others are there, nobody may get one of them meanwhile.
+    fn write(
+        &self,
+        function: &str,
+        removed: Option<&BTreeSet<String>>,
+        number: u16,
+    ) -> Result<(), WriteError> {
+        self.faults.reached("functions:before");
+        if let Some(removed) = removed {
+            let _turn = turn::take(&self.paths)?;
+            let held = self.claims().names().map_err(WriteError::Unknown)?;
+            if let Some(device) = removed.intersection(&held).next() {
+                return Err(WriteError::InUse(device.clone()));
+            }
+            sriov::set_number(&self.sysfs, function, 0)?;
+            self.faults.reached("functions:removed");
+        }
+        sriov::set_number(&self.sysfs, function, number)?;
+        self.faults.reached("functions:after");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

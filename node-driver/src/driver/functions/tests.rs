@@ -1,0 +1,208 @@
+//! On a planted sysfs, with an API server in process.
+
+use super::*;
+use crate::decide::virtual_functions::tests::{Known, PHYSICAL};
+use crate::fake_server::{CLAIMS, FakeServer};
+use crate::prepare::checkpoint::Checkpoint;
+use serde_json::json;
+use std::fs;
+use tempfile::TempDir;
+
+const NODE: &str = "node-1";
+const POLICY: &str = "numVfs=4,vendor=15b3";
+
+/// A driver's functions on a machine with a physical function.
+struct Stage {
+    server: FakeServer,
+    folder: TempDir,
+    functions: Functions,
+    wake: Arc<Notify>,
+    begin: Instant,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (server, folder) = (FakeServer::with_node(NODE), tempfile::tempdir().unwrap());
+        let place = Place {
+            sysfs: folder.path().join("sys"),
+            paths: Paths {
+                kubelet: folder.path().join("kubelet"),
+                driver: DRIVER.to_owned(),
+                cdi: folder.path().join("cdi"),
+                run: folder.path().join("run"),
+                netns: folder.path().join("netns"),
+                sysctl: folder.path().join("sysctl"),
+            },
+            faults: Faults::default(),
+        };
+        fs::create_dir_all(place.paths.plugin()).unwrap();
+        let wake = Arc::new(Notify::new());
+        let policies = vec![POLICY.parse().unwrap()];
+        let functions = Functions::new(policies, place, server.client(), NODE, &wake);
+        let stage = Self { server, folder, functions, wake, begin: Instant::now() };
+        fs::create_dir_all(stage.file().parent().unwrap()).unwrap();
+        fs::write(stage.file(), "old").unwrap();
+        stage
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join(format!("sys/devices/pci0000:80/{PHYSICAL}/sriov_numvfs"))
+    }
+
+    /// The number that was written last.
+    fn written(&self) -> String {
+        fs::read_to_string(self.file()).unwrap()
+    }
+
+    /// Looks some seconds after the beginning, and returns what is said then.
+    async fn look(&mut self, known: &Known, seconds: u64) -> Vec<Notice> {
+        let now = self.begin + Duration::from_secs(seconds);
+        self.functions.look(&known.snapshot, &known.network, &Seen::default(), now).await;
+        self.functions.published(now);
+        self.functions.notices()
+    }
+
+    /// Waits until a write has ended.
+    async fn ended(&self) {
+        let patience = Duration::from_secs(20);
+        timeout(patience, self.wake.notified()).await.expect("a write is on its way");
+    }
+
+    fn claim(&self, name: &str, pool: &str) {
+        let device = json!({
+            "request": "nic", "driver": DRIVER, "pool": pool, "device": "pci-0000-86-10-2",
+        });
+        let claim = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": "jobs", "uid": name},
+            "status": {"allocation": {"devices": {"results": [device]}}},
+        });
+        self.server.edit(|objects| {
+            objects.insert(format!("{CLAIMS}/{name}"), claim);
+        });
+    }
+
+    fn no_claim(&self, name: &str) {
+        self.server.edit(|objects| {
+            objects.remove(&format!("{CLAIMS}/{name}"));
+        });
+    }
+
+    /// Claims have this device on this node.
+    fn hold(&self, device: &str) {
+        let planned = json!({
+            "request": "nic", "pool": NODE, "device": device, "pciBusId": "", "rdma": null,
+            "link": null,
+        });
+        let claim = json!({"namespace": "jobs", "name": "job", "uid": "c-1"});
+        let plan =
+            json!({"claim": claim, "pods": [], "devices": [planned], "rdmaCm": null, "others": []});
+        let record = json!({"phase": "prepared", "plan": plan});
+        let checkpoint: Checkpoint =
+            serde_json::from_value(json!({"claims": {"c-1": record}})).unwrap();
+        checkpoint.store(&self.functions.place.paths.checkpoint()).unwrap();
+    }
+}
+
+fn texts(notices: &[Notice]) -> String {
+    format!("{notices:?}")
+}
+
+#[tokio::test]
+async fn functions_are_made_at_once_and_told() {
+    let mut stage = Stage::new();
+    assert!(stage.look(&Known::with(0), 0).await.is_empty());
+    assert_eq!(stage.functions.missing(), 4);
+    assert!(stage.functions.is_awaited(stage.begin), "the first publication waits");
+    stage.ended().await;
+    assert_eq!(stage.written(), "4ld");
+    let mut known = Known::with(2);
+    known.snapshot.pci[0].sriov_num_vfs = Some(4);
+    let notices = texts(&stage.look(&known, 3).await);
+    assert!(notices.contains("0000:86:00.0 (rail3) has 4 virtual functions"), "{notices}");
+    assert_eq!(stage.functions.missing(), 0);
+    assert!(!stage.functions.is_awaited(stage.begin));
+    assert!(stage.look(&known, 4).await.is_empty());
+}
+
+#[tokio::test]
+async fn others_take_their_place_when_no_claim_has_one() {
+    let mut stage = Stage::new();
+    let known = Known::with(2);
+    // Another node's is not ours.
+    stage.claim("elsewhere", "node-2");
+    stage.claim("mine", NODE);
+    let notices = texts(&stage.look(&known, 0).await);
+    let expected = "0000:86:00.0 (rail3) is to have 4 virtual functions, and has 2: \
+        claim `jobs/mine` has `pci-0000-86-10-2`; drain the node, or wait until that ends";
+    assert!(notices.contains(expected), "{notices}");
+    assert!(stage.functions.withheld.is_empty());
+    assert!(stage.look(&known, 59).await.is_empty(), "said once");
+    stage.no_claim("mine");
+    assert!(stage.look(&known, 61).await.is_empty());
+    assert_eq!(stage.functions.withheld.len(), 2, "given to nobody any more");
+    // A scheduler that had not heard of it.
+    stage.claim("late", NODE);
+    let notices = texts(&stage.look(&known, 72).await);
+    assert!(notices.contains("claim `jobs/late` has"), "{notices}");
+    assert!(stage.functions.withheld.is_empty(), "as before");
+    stage.no_claim("late");
+    stage.look(&known, 140).await;
+    stage.look(&known, 145).await;
+    assert_eq!(stage.written(), "old");
+    stage.look(&known, 150).await;
+    stage.ended().await;
+    assert_eq!(stage.written(), "4ld");
+}
+
+/// The last moment at which a claim can be prepared is before the driver has its turn.
+#[tokio::test]
+async fn a_claim_that_was_prepared_meanwhile_keeps_its_function() {
+    let mut stage = Stage::new();
+    let known = Known::with(2);
+    stage.look(&known, 0).await;
+    let turn = turn::take(&stage.functions.place.paths).unwrap();
+    stage.look(&known, 10).await;
+    stage.hold("pci-0000-86-10-0");
+    drop(turn);
+    stage.ended().await;
+    assert_eq!(stage.written(), "old");
+    let notices = texts(&stage.look(&known, 11).await);
+    assert!(notices.contains("pci-0000-86-10-0"), "{notices}");
+}
+
+#[tokio::test]
+async fn what_the_kernel_refuses_is_told_once_and_tried_again() {
+    let mut stage = Stage::new();
+    let known = Known::with(0);
+    fs::remove_file(stage.file()).unwrap();
+    stage.look(&known, 0).await;
+    stage.ended().await;
+    let notices = texts(&stage.look(&known, 1).await);
+    assert!(notices.contains("is to have 4 virtual functions: failed to write"), "{notices}");
+    assert!(
+        !stage.functions.is_awaited(stage.begin + Duration::from_secs(1)),
+        "others are published"
+    );
+    stage.look(&known, 61).await;
+    stage.ended().await;
+    assert!(stage.look(&known, 62).await.is_empty(), "said once");
+    fs::write(stage.file(), "0").unwrap();
+    stage.look(&known, 122).await;
+    stage.ended().await;
+    let notices = texts(&stage.look(&known, 123).await);
+    assert!(notices.contains("VirtualFunctionsCreated"), "{notices}");
+}
+
+/// Nothing is begun while it is not known who has what.
+#[tokio::test]
+async fn a_damaged_checkpoint_leaves_all_as_it_is() {
+    let mut stage = Stage::new();
+    fs::write(stage.functions.place.paths.checkpoint(), "{").unwrap();
+    for known in [Known::with(0), Known::with(2)] {
+        stage.look(&known, 0).await;
+        stage.look(&known, 100).await;
+    }
+    assert_eq!(stage.written(), "old");
+    assert!(stage.functions.place.paths.checkpoint().exists(), "it is the plugin's to set aside");
+}

@@ -1,0 +1,17 @@
+//! The exclusive right to change what claims have, over all instances of the driver.
+
+use crate::prepare::durable::FileError;
+use crate::prepare::paths::Paths;
+use std::fs::{self, File};
+
+/// Waits for it; it is had until dropped.
+pub(crate) fn take(paths: &Paths) -> Result<File, FileError> {
+    let path = paths.lock();
+    let open = || {
+        fs::create_dir_all(paths.plugin())?;
+        let file = File::options().create(true).append(true).open(&path)?;
+        file.lock()?;
+        Ok(file)
+    };
+    open().map_err(|source| FileError::new("lock", &path, source))
+}

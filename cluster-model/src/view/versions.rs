@@ -29,14 +29,13 @@ impl NodeVersion {
     }
 }
 
-/// Versions of all nodes.
+/// Versions of all nodes. All but numbers is held by pointers: a view is copied while it is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
     all: NodeVersion,
-    nodes: HashMap<String, NodeVersion>,
-    /// Pool and node of each slice; no node where it is for several.
-    slices: HashMap<String, (Pool, Option<String>)>,
-    pools: HashMap<Pool, PoolPlace>,
+    nodes: HashMap<Arc<str>, NodeVersion>,
+    slices: HashMap<Arc<str>, Arc<SlicePlace>>,
+    pools: HashMap<Arc<Pool>, PoolPlace>,
     /// What each claim holds.
     claims: BTreeMap<ObjectKey, Arc<ClaimDevices>>,
 }
@@ -44,11 +43,19 @@ pub(super) struct Versions {
 /// Driver and name.
 type Pool = (String, String);
 
+/// Where a slice is.
+#[derive(Debug)]
+struct SlicePlace {
+    pool: Arc<Pool>,
+    /// Its node; none where it is for several.
+    node: Option<Arc<str>>,
+}
+
 /// Where a pool is.
 #[derive(Clone, Debug, Default)]
 struct PoolPlace {
     /// Its node; none where its slices are for several.
-    node: Option<String>,
+    node: Option<Arc<str>>,
     /// Its slices.
     slices: usize,
 }
@@ -86,23 +93,23 @@ impl Versions {
     pub(super) fn apply_slice(&mut self, slice: &ResourceSlice) {
         let name = slice.metadata.name.as_deref().unwrap_or_default();
         let spec = &slice.spec;
-        let pool = (spec.driver.clone(), spec.pool.name.clone());
-        let node = spec.node_name.clone();
+        let pool = Arc::new((spec.driver.clone(), spec.pool.name.clone()));
+        let node: Option<Arc<str>> = spec.node_name.as_deref().map(Arc::from);
         self.delete_slice(name);
         self.slice_changed(node.as_deref());
-        let of = self.pools.entry(pool.clone()).or_default();
+        let of = self.pools.entry(Arc::clone(&pool)).or_default();
         of.node.clone_from(&node);
         of.slices += 1;
-        self.slices.insert(name.to_owned(), (pool, node));
+        self.slices.insert(name.into(), Arc::new(SlicePlace { pool, node }));
     }
 
     pub(super) fn delete_slice(&mut self, name: &str) {
-        let Some((pool, node)) = self.slices.remove(name) else { return };
-        self.slice_changed(node.as_deref());
-        if let Some(of) = self.pools.get_mut(&pool) {
+        let Some(place) = self.slices.remove(name) else { return };
+        self.slice_changed(place.node.as_deref());
+        if let Some(of) = self.pools.get_mut(&place.pool) {
             of.slices -= 1;
             if of.slices == 0 {
-                self.pools.remove(&pool);
+                self.pools.remove(&place.pool);
             }
         }
     }
@@ -135,7 +142,7 @@ impl Versions {
 
     fn claim_changed(&mut self, held: &ClaimDevices) {
         let places = held.pools.iter().filter_map(|pool| self.pools.get(pool));
-        let nodes: BTreeSet<Option<String>> = places.map(|place| place.node.clone()).collect();
+        let nodes: BTreeSet<Option<Arc<str>>> = places.map(|place| place.node.clone()).collect();
         for node in nodes {
             match node {
                 Some(node) => self.node(&node).claims += 1,
@@ -145,7 +152,7 @@ impl Versions {
     }
 
     fn node(&mut self, name: &str) -> &mut NodeVersion {
-        self.nodes.entry(name.to_owned()).or_default()
+        self.nodes.entry(name.into()).or_default()
     }
 }
 

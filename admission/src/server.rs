@@ -90,7 +90,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let lease = Lease::new(watching.clone(), &namespace, object::LEASE, lease.duration());
     let synced = Readiness::default();
-    let watches = background.spawn(follow(watching, &namespace, view, [readiness.clone(), synced.clone()]));
+    let watches =
+        background.spawn(follow(watching, &namespace, view, [readiness.clone(), synced.clone()]));
     let operations_router = serve::operations::router(readiness.clone(), registry);
     let router = handlers::router(Arc::new(app));
     let no_certificate = webhook.is_none().then(|| readiness.wait_for("certificate"));

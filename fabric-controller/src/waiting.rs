@@ -98,6 +98,11 @@ impl fmt::Display for WaitingReason {
                 "no node has the label topology.dranet.io/fabric: no driver publishes a fabric, \
                  and nobody has labelled the nodes; see the log of node-driver, or label the nodes",
             ),
+            Self::NoRoom { fit: 0, at_most: 0, .. } => f.write_str(
+                "no node that has a fabric can take a pod of the group, even with nothing in use: \
+                 see the pods' node selector and tolerations, and whether the nodes have the \
+                 devices, CPU and memory that a pod asks for",
+            ),
             Self::NoRoom { best, fit, need, at_most } if at_most < need => write!(
                 f,
                 "no fabric is large enough: the group needs {need} places and an empty fabric \

@@ -4,7 +4,6 @@ use crate::cluster::*;
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::nearness::Nearness;
 use admission::plan::{Policy, QuotaEscape};
-use cluster_model::nic_pool::NicPool;
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::view::{ClusterView, Index};
 use dra_allocator::{AllocatedState, Claim, ClaimName, Limits, Outcome, allocate};
@@ -57,29 +56,6 @@ fn another_scheduler_is_warned_of() {
         pod["spec"]["schedulerName"] = name.into();
         let warnings = admit(&pod, &view, &policy).unwrap().warnings;
         assert_eq!(warnings.iter().any(|it| it.contains("schedulerName")), !is_known, "{name}");
-    }
-}
-
-/// The pool may come after the pod.
-#[test]
-fn a_pool_that_gives_the_pod_no_address_is_warned_of() {
-    let mut view = cluster(&[GB300]);
-    let pod = pod("nvidia.com/gpu", 1, &[("aligned-nics", "1"), ("nic-pool", "rdma")]);
-    assert_eq!(admitted(&pod, &view).warnings, [""; 0], "which pools there are is not known");
-    let pool = |name: &str, namespaces: Value| -> NicPool {
-        let spec = json!({"ranges": [{"cidr": "10.0.0.0/24"}], "namespaces": namespaces});
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
-    };
-    for (name, namespaces, expected) in [
-        ("other", Value::Null, Some("there is no NicPool `rdma`; the cluster has `other`")),
-        ("rdma", json!(["team"]), Some("NicPool `rdma` gives no addresses to namespace `default`")),
-        ("rdma", json!(["team", "default"]), None),
-        ("rdma", Value::Null, None),
-    ] {
-        view.apply(pool(name, namespaces)).unwrap();
-        let warnings = admitted(&pod, &view).warnings;
-        let found = warnings.first().map(|warning| expected.map(|text| warning.contains(text)));
-        assert_eq!(found, expected.map(|_| Some(true)), "{warnings:?}");
     }
 }
 

@@ -27,14 +27,14 @@ impl NodeVersion {
     }
 }
 
-/// The versions of all nodes.
+/// The versions of all nodes. Values are behind pointers, because the view is copied while it is
+/// read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
     all: NodeVersion,
-    nodes: HashMap<String, NodeVersion>,
-    /// The pool and node of each slice; no node if the slice is for several.
-    slices: HashMap<String, (Pool, Option<String>)>,
-    pools: HashMap<Pool, PoolPlace>,
+    nodes: HashMap<Arc<str>, NodeVersion>,
+    slices: HashMap<Arc<str>, Arc<SlicePlace>>,
+    pools: HashMap<Arc<Pool>, PoolPlace>,
     /// The devices that each claim holds.
     claims: BTreeMap<ObjectKey, Arc<ClaimDevices>>,
 }
@@ -42,11 +42,19 @@ pub(super) struct Versions {
 /// Driver and name.
 type Pool = (String, String);
 
+/// The location of a slice.
+#[derive(Debug)]
+struct SlicePlace {
+    pool: Arc<Pool>,
+    /// Its node; `None` if it is for several.
+    node: Option<Arc<str>>,
+}
+
 /// The location of a pool.
 #[derive(Clone, Debug, Default)]
 struct PoolPlace {
     /// Its node; `None` if its slices are for several.
-    node: Option<String>,
+    node: Option<Arc<str>>,
     /// The number of its slices.
     slices: usize,
 }
@@ -84,23 +92,23 @@ impl Versions {
     pub(super) fn apply_slice(&mut self, slice: &ResourceSlice) {
         let name = slice.metadata.name.as_deref().unwrap_or_default();
         let spec = &slice.spec;
-        let pool = (spec.driver.clone(), spec.pool.name.clone());
-        let node = spec.node_name.clone();
+        let pool = Arc::new((spec.driver.clone(), spec.pool.name.clone()));
+        let node: Option<Arc<str>> = spec.node_name.as_deref().map(Arc::from);
         self.delete_slice(name);
         self.slice_changed(node.as_deref());
-        let of = self.pools.entry(pool.clone()).or_default();
+        let of = self.pools.entry(Arc::clone(&pool)).or_default();
         of.node.clone_from(&node);
         of.slices += 1;
-        self.slices.insert(name.to_owned(), (pool, node));
+        self.slices.insert(name.into(), Arc::new(SlicePlace { pool, node }));
     }
 
     pub(super) fn delete_slice(&mut self, name: &str) {
-        let Some((pool, node)) = self.slices.remove(name) else { return };
-        self.slice_changed(node.as_deref());
-        if let Some(of) = self.pools.get_mut(&pool) {
+        let Some(place) = self.slices.remove(name) else { return };
+        self.slice_changed(place.node.as_deref());
+        if let Some(of) = self.pools.get_mut(&place.pool) {
             of.slices -= 1;
             if of.slices == 0 {
-                self.pools.remove(&pool);
+                self.pools.remove(&place.pool);
             }
         }
     }
@@ -133,7 +141,7 @@ impl Versions {
 
     fn claim_changed(&mut self, held: &ClaimDevices) {
         let places = held.pools.iter().filter_map(|pool| self.pools.get(pool));
-        let nodes: BTreeSet<Option<String>> = places.map(|place| place.node.clone()).collect();
+        let nodes: BTreeSet<Option<Arc<str>>> = places.map(|place| place.node.clone()).collect();
         for node in nodes {
             match node {
                 Some(node) => self.node(&node).claims += 1,
@@ -143,7 +151,7 @@ impl Versions {
     }
 
     fn node(&mut self, name: &str) -> &mut NodeVersion {
-        self.nodes.entry(name.to_owned()).or_default()
+        self.nodes.entry(name.into()).or_default()
     }
 }
 

@@ -275,4 +275,27 @@ mod tests {
         assert_eq!((whole.loss, whole.left), (broken.loss, broken.left));
         assert!(broken < whole);
     }
+
+    /// Costs that are counted one after the other are those that are counted alone, and it does
+    /// not matter which of equal cells a level loses.
+    #[test]
+    fn what_was_counted_before_changes_no_cost() {
+        let mix = Mix::default();
+        // Eight pairs below a switch each, as bits, on two NUMA nodes.
+        let room = |free: u32| {
+            let switches = (0..8).map(|switch| pairs(free >> switch & 1)).collect();
+            let numa = vec![pairs((free & 0xf).count_ones()), pairs((free >> 4).count_ones())];
+            Room::new(vec![switches, numa, vec![pairs(free.count_ones())]])
+        };
+        let whole = room(0xff);
+        let mut costs = Costs::default();
+        for free in 1..=0xff_u32 {
+            let left = free & (free - 1);
+            let rooms = [&room(free), &room(left), &whole];
+            let alone = Cost::of(rooms[0], rooms[1], rooms[2], &mix);
+            assert_eq!(costs.of(rooms, &mix), alone, "{free:b}");
+            let mirrored = [free, left].map(|bits| room(bits.reverse_bits() >> 24));
+            assert_eq!(costs.of([&mirrored[0], &mirrored[1], &whole], &mix), alone, "{free:b}");
+        }
+    }
 }

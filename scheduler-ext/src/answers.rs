@@ -8,6 +8,7 @@ use cluster_model::node_devices::published;
 use cluster_model::predict::{OpenClaim, Prediction, predict_each};
 use cluster_model::view::ClusterView;
 use dra_allocator::{AllocatedState, Claim};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::num::NonZeroUsize;
@@ -34,8 +35,11 @@ pub struct Answers {
 #[derive(Debug)]
 struct Known {
     claims: Vec<Claim>,
-    nodes: Mutex<HashMap<String, (Basis, Entry)>>,
+    nodes: Mutex<Nodes>,
 }
+
+/// The answers of nodes, each with the values it was computed from.
+type Nodes = HashMap<String, (Basis, Entry), RandomState>;
 
 /// A node's answer: a forecast, or the reason why there is none.
 pub type Entry = Result<Arc<Forecast>, Arc<str>>;
@@ -43,7 +47,7 @@ pub type Entry = Result<Arc<Forecast>, Arc<str>>;
 /// Machines by node, valid until their devices change.
 #[derive(Debug, Default)]
 struct Machines {
-    nodes: HashMap<String, (u64, Arc<Machine>)>,
+    nodes: HashMap<String, (u64, Arc<Machine>), RandomState>,
     shapes: HashMap<ShapeHash, Arc<Cells>>,
     no_graph: Arc<Cells>,
 }
@@ -97,13 +101,13 @@ impl Answers {
         facts: Facts<'_>,
     ) -> Result<Answered, String> {
         let known = self.known(question)?;
+        let of = |before: &Nodes, node: &String| {
+            let known = before.get(node).filter(|(of, _)| of.is_same(basis(node, facts)));
+            known.cloned()
+        };
         let mut answered: Vec<_> = {
             let before = lock(&known.nodes);
-            let of = |node: &String| {
-                let (of, entry) = before.get(node)?;
-                of.is_same(basis(node, facts)).then(|| (*of, entry.clone()))
-            };
-            nodes.iter().map(of).collect()
+            nodes.iter().map(|node| of(&before, node)).collect()
         };
         let missing: Vec<usize> =
             (0..nodes.len()).filter(|index| answered[*index].is_none()).collect();
@@ -112,12 +116,11 @@ impl Answers {
             return Ok(Answered { nodes: answered, hits });
         }
         let names: Vec<&str> = missing.iter().map(|index| nodes[*index].as_str()).collect();
-        let mut fresh = self.ask(question, &known.claims, &names, facts);
+        let fresh = self.ask(question, &known.claims, &names, facts);
         let mut before = lock(&known.nodes);
+        before.extend(fresh.into_iter().map(|(node, answer)| (node.to_owned(), answer)));
         for index in missing {
-            let Some(answer) = fresh.remove(nodes[index].as_str()) else { continue };
-            before.insert(nodes[index].clone(), answer.clone());
-            answered[index] = Some(answer);
+            answered[index] = of(&before, &nodes[index]);
         }
         Ok(Answered { nodes: answered, hits })
     }
@@ -134,7 +137,7 @@ impl Answers {
         claims: &[Claim],
         nodes: &[&'n str],
         facts: Facts<'_>,
-    ) -> HashMap<&'n str, (Basis, Entry)> {
+    ) -> Vec<(&'n str, (Basis, Entry))> {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
         let part = nodes.len().div_ceil(processors).max(PART_MIN);
         if nodes.len() <= part {
@@ -154,12 +157,11 @@ impl Answers {
         claims: &[Claim],
         nodes: &[&'n str],
         facts: Facts<'_>,
-    ) -> HashMap<&'n str, (Basis, Entry)> {
+    ) -> Vec<(&'n str, (Basis, Entry))> {
         let Facts { view, in_use, stop, .. } = facts;
         let predictions = predict_each(view, nodes.iter().copied(), claims, in_use, stop);
-        let mut answers = HashMap::with_capacity(predictions.len());
         let mut costs = Costs::default();
-        for (node, prediction) in predictions {
+        let answer = |(node, prediction)| {
             let mut basis = basis(node, facts);
             let entry = match prediction {
                 Prediction::Fits { allocations, is_exact } => {
@@ -170,9 +172,9 @@ impl Answers {
                 // The scheduler found room, but the view has none: the view is outdated.
                 Prediction::NoFit(reason) | Prediction::Unknown(reason) => Err(reason.into()),
             };
-            answers.insert(node, (basis, entry));
-        }
-        answers
+            (node, (basis, entry))
+        };
+        predictions.into_iter().map(answer).collect()
     }
 
     fn known(&self, question: Question<'_>) -> Result<Arc<Known>, String> {

@@ -45,10 +45,10 @@ impl Forecast {
         let taken = devices.clone();
         devices.extend_from_slice(held);
         let alternative = alternative(claims, allocations);
-        let (before, after) = (machine.room(in_use), machine.room_without(in_use, &taken));
+        let [before, after] = machine.rooms(in_use, &taken);
         let path = machine.farthest_path(&devices);
         let gets = Gets { alternative, path, degraded: machine.degraded(&devices) };
-        let cost = costs.of(before, after, machine.whole(), mix);
+        let cost = costs.of([&before, &after, machine.whole()], mix);
         Self { gets, cost, taken }
     }
 }

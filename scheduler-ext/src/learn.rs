@@ -169,14 +169,19 @@ impl Learning {
 
 /// The pods with GPUs or NICs of a machine, and those devices.
 fn pods(view: &ClusterView, machine: &Machine) -> BTreeMap<PodName, Vec<DeviceId>> {
-    let mut pods: BTreeMap<PodName, Vec<DeviceId>> = BTreeMap::new();
+    let mut held: BTreeMap<&ClaimName, Vec<DeviceId>> = BTreeMap::new();
     for device in machine.devices() {
-        let Some(holder) = view.inventory().holder(device) else { continue };
-        let namespace = holder.namespace.to_string();
-        let claim = ObjectKey { namespace: namespace.clone(), name: holder.name.to_string() };
-        if let Some((name, uid)) = view.claim(&claim).and_then(|claim| claim.pod.clone()) {
+        if let Some(holder) = view.inventory().holder(device) {
+            held.entry(holder).or_default().push(device.clone());
+        }
+    }
+    let mut pods: BTreeMap<PodName, Vec<DeviceId>> = BTreeMap::new();
+    for (holder, devices) in held {
+        let (namespace, claim) = (holder.namespace.to_string(), holder.name.to_string());
+        let claim = view.claim(&ObjectKey { namespace: namespace.clone(), name: claim });
+        if let Some((name, uid)) = claim.and_then(|claim| claim.pod.clone()) {
             let pod = PodName { key: ObjectKey { namespace, name }, uid };
-            pods.entry(pod).or_default().push(device.clone());
+            pods.entry(pod).or_default().extend(devices);
         }
     }
     pods

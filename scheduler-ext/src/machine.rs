@@ -4,6 +4,7 @@ use cluster_model::names::{self, attribute};
 use cluster_model::node_devices::{self, Role, is_true, text};
 use dra_allocator::device::DeviceTaint;
 use dra_allocator::{AllocatedState, Device, DeviceId};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use topology_graph::{Level, PathKind, PciAddress, Topology};
@@ -21,7 +22,7 @@ pub struct Cells {
     counts: [usize; LEVELS],
     /// The farthest paths that were looked for: nodes of a shape are asked about the same
     /// devices again and again.
-    paths: Mutex<HashMap<Addresses, Option<PathKind>>>,
+    paths: Mutex<HashMap<Addresses, Option<PathKind>, RandomState>>,
 }
 
 /// GPUs and NICs.
@@ -122,26 +123,33 @@ impl Machine {
         };
         let parts = devices.into_iter().map(part).collect();
         let mut machine = Self { cells, parts, whole: Room::default() };
-        machine.whole = machine.room_of(|_| true);
+        machine.whole = machine.room_of(machine.parts.iter().filter(|part| part.is_usable));
         machine
     }
 
     /// Free devices at each level, given what is in use. A NIC that pods share does not
     /// count as free.
     pub fn room(&self, in_use: &AllocatedState) -> Room {
-        self.room_of(|part| !in_use.is_taken(&part.id))
+        self.room_of(self.free(in_use))
     }
 
-    /// The same without these devices.
-    pub fn room_without(&self, in_use: &AllocatedState, taken: &[DeviceId]) -> Room {
-        self.room_of(|part| !part.is_among(taken) && !in_use.is_taken(&part.id))
+    /// The same, and what is left of it without these devices.
+    pub fn rooms(&self, in_use: &AllocatedState, taken: &[DeviceId]) -> [Room; 2] {
+        let free: Vec<&Part> = self.free(in_use).collect();
+        let left = free.iter().filter(|part| !part.is_among(taken));
+        let left = self.room_of(left.copied());
+        [self.room_of(free.into_iter()), left]
     }
 
-    fn room_of(&self, is_free: impl Fn(&Part) -> bool) -> Room {
+    fn free(&self, in_use: &AllocatedState) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| part.is_usable && !in_use.is_taken(&part.id))
+    }
+
+    fn room_of<'p>(&self, free: impl Iterator<Item = &'p Part>) -> Room {
         let mut levels: Vec<Vec<Free>> =
             self.cells.counts.iter().map(|count| vec![Free::default(); *count]).collect();
         let mut node = Free::default();
-        for part in self.parts.iter().filter(|part| part.is_usable && is_free(part)) {
+        for part in free {
             part.kind.count(&mut node);
             for (cells, number) in levels.iter_mut().zip(part.cells) {
                 if let Some(cell) = number.and_then(|number| cells.get_mut(number)) {
@@ -172,10 +180,10 @@ impl Machine {
     /// without an RDMA NIC. The pairs are those that containers are told: the best
     /// assignment overall.
     pub fn farthest_path(&self, devices: &[DeviceId]) -> Option<PathKind> {
+        let taken: Vec<&Part> = self.parts.iter().filter(|part| part.is_among(devices)).collect();
         let places = |kind| {
-            let parts = self.parts.iter().filter(move |part| part.kind == kind);
-            let taken = parts.filter(|part| part.is_among(devices));
-            taken.map(|part| part.address).collect::<Vec<_>>()
+            let parts = taken.iter().filter(move |part| part.kind == kind);
+            parts.map(|part| part.address).collect::<Vec<_>>()
         };
         let (gpus, nics) = (places(Kind::Gpu), places(Kind::Nic));
         if gpus.is_empty() || nics.is_empty() {

@@ -28,14 +28,12 @@
 //! ```
 
 mod cost;
-mod costs;
 mod gets;
 mod mix;
 mod rank;
 mod room;
 
-pub use cost::Cost;
-pub use costs::Costs;
+pub use cost::{Cost, Costs};
 pub use gets::Gets;
 pub use mix::{Demand, Mix, ParseMixError};
 pub use rank::{NEUTRAL, Outcome, SCORE_MAX, rank};

@@ -11,7 +11,7 @@ use crate::learn::{BoundPod, NODES_PER_STEP};
 use crate::metrics::Metrics;
 use crate::pages::NodePage;
 use crate::prioritize::Ranker;
-use crate::wire::{ExtenderArgs, HostPriority};
+use crate::wire::{ExtenderArgs, HostPriority, WireError};
 use anyhow::Context as _;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -21,6 +21,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use cluster_model::view::{ClusterView, ObjectKey};
 use cluster_model::watch::{self, SharedView};
+use k8s_openapi::api::core::v1::Pod;
+use process::background::Background;
 use prometheus_client::registry::Registry;
 use serve::http::Bound;
 use serve::readiness::Readiness;
@@ -56,6 +58,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     process::logging::init(&log)?;
     args::check(&server)?;
     let stop = process::run::stop_on_signal().context("failed to listen for signals")?;
+    let background = Background::start().context("failed to start background threads")?;
     let client = process::client::connect(&kube).await?;
     let access = match operations_token_file {
         _ if server.listen.ip().is_loopback() => Access::Loopback,
@@ -92,7 +95,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         .with_state(app.clone());
     tokio::select! {
         () = watches => anyhow::bail!("every watch ended"),
-        () = look(app) => {}
+        ended = background.spawn(look(app)) => ended.context("looking at the cluster ended")?,
         () = tell(receiver, events) => {}
         result = extender.serve(router, stop.clone()) => result?,
         result = operations.serve(operations_router, stop) => result?,
@@ -104,10 +107,7 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
     let start = Instant::now();
     let args = match ExtenderArgs::parse(&body) {
         Ok(args) => args,
-        Err(error) => {
-            tracing::warn!(%error, "Request refused");
-            return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
-        }
+        Err(error) => return refused(&error),
     };
     // Most pods of a cluster have no claim, and nothing is to be waited for.
     let has_claims = args.pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.is_some());
@@ -115,15 +115,19 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
         app.metrics.answered(&Answer::default(), start.elapsed());
         return scores(&Answer::default());
     }
+    let names = match args.node_names() {
+        Ok(names) => names,
+        Err(error) => return refused(&error),
+    };
     let deadline = start + app.limit;
     let task = tokio::task::spawn_blocking({
-        let app = app.clone();
+        let (app, pod) = (app.clone(), args.pod);
         move || {
-            let answer = app.answer(&args, start, deadline);
+            let answer = app.answer(&pod, &names, start, deadline);
             app.metrics.answered(&answer, start.elapsed());
-            tracing::debug!(pod = ?args.pod.metadata.name, ?answer, "Prioritized");
+            tracing::debug!(pod = ?pod.metadata.name, ?answer, "Prioritized");
             if !answer.nodes.is_empty() {
-                app.ranker.keep(ObjectKey::of(&args.pod.metadata), answer.clone());
+                app.ranker.keep(ObjectKey::of(&pod.metadata), answer.clone());
             }
             answer
         }
@@ -165,6 +169,11 @@ async fn node(
     page.await.unwrap_or_else(|error| {
         (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
     })
+}
+
+fn refused(error: &WireError) -> Response {
+    tracing::warn!(%error, "Request refused");
+    (StatusCode::BAD_REQUEST, error.to_string()).into_response()
 }
 
 fn scores(answer: &Answer) -> Response {
@@ -209,13 +218,13 @@ async fn tell(mut bound: UnboundedReceiver<BoundPod>, events: Events) {
 }
 
 impl App {
-    fn answer(&self, args: &ExtenderArgs, now: Instant, deadline: Instant) -> Arc<Answer> {
+    fn answer(&self, pod: &Pod, nodes: &[String], now: Instant, deadline: Instant) -> Arc<Answer> {
         let view = self.view.read();
         self.settle(&view, now);
         // Half of the time is for forecasts; what follows them takes far less than the rest.
         let end = now + deadline.saturating_duration_since(now) / 2;
         let stop = || Instant::now() >= end;
-        self.ranker.prioritize(&args.pod, &args.node_names, &view, now, &stop)
+        self.ranker.prioritize(pod, nodes, &view, now, &stop)
     }
 
     /// The view is free after every few nodes, as in a look at the cluster.

@@ -2,8 +2,8 @@
 //! types carry no JSON tags, so keys are the Go field names, capitalised, while
 //! the Kubernetes objects inside use their own.
 //!
-//! Of the pod only what names its claims is read: every pod of the cluster comes
-//! by here, with all its containers.
+//! Of the pod only what names its claims is read, and names of nodes only where it has
+//! any: every pod of the cluster comes by here, with all its containers.
 
 use k8s_openapi::api::core::v1::{
     Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus,
@@ -11,14 +11,15 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// What the scheduler asks: a pod and the nodes that passed its filters.
 #[derive(Clone, Debug)]
-pub struct ExtenderArgs {
+pub struct ExtenderArgs<'b> {
     /// The pod being scheduled; of its spec and status only what names claims.
     pub pod: Pod,
-    /// Names of the nodes.
-    pub node_names: Vec<String>,
+    /// Names of the nodes, as they are in the body.
+    node_names: Option<&'b RawValue>,
 }
 
 /// A body is not what the scheduler sends to an extender that is set up for names.
@@ -51,10 +52,11 @@ pub struct HostPriority<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Args {
+struct Args<'b> {
     pod: Option<WirePod>,
     nodes: Option<IgnoredAny>,
-    node_names: Option<Vec<String>>,
+    #[serde(borrow)]
+    node_names: Option<&'b RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -83,20 +85,27 @@ struct WireStatus {
     resource_claim_statuses: Option<Vec<PodResourceClaimStatus>>,
 }
 
-impl ExtenderArgs {
+impl<'b> ExtenderArgs<'b> {
     /// Reads a request's body. Fields that are not known are passed over.
     ///
     /// # Errors
     /// What is wrong with the body, for the scheduler's log.
-    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+    pub fn parse(body: &'b [u8]) -> Result<Self, WireError> {
         let Args { pod, nodes, node_names } = serde_json::from_slice(body)?;
         let pod = pod.ok_or(WireError::NoPod)?;
-        let node_names = match (node_names, nodes) {
-            (Some(names), _) => names,
-            (None, Some(_)) => return Err(WireError::Nodes),
-            (None, None) => Vec::new(),
-        };
+        if node_names.is_none() && nodes.is_some() {
+            return Err(WireError::Nodes);
+        }
         Ok(Self { pod: pod.into(), node_names })
+    }
+
+    /// Names of the nodes.
+    ///
+    /// # Errors
+    /// What is wrong with them, for the scheduler's log.
+    pub fn node_names(&self) -> Result<Vec<String>, WireError> {
+        let names = self.node_names.map(|names| serde_json::from_str(names.get()));
+        Ok(names.transpose()?.unwrap_or_default())
     }
 }
 

@@ -2,17 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use scheduler_ext::wire::{ExtenderArgs, HostPriority};
+use k8s_openapi::api::core::v1::Pod;
+use scheduler_ext::wire::{ExtenderArgs, HostPriority, WireError};
 use serde_json::{Value, json};
 
-fn parse(body: &Value) -> Result<ExtenderArgs, String> {
-    ExtenderArgs::parse(body.to_string().as_bytes()).map_err(|error| error.to_string())
+/// The pod and the names of the nodes.
+fn parse(body: &Value) -> Result<(Pod, Vec<String>), String> {
+    let body = body.to_string();
+    let read = |args: ExtenderArgs<'_>| -> Result<_, WireError> {
+        let names = args.node_names()?;
+        Ok((args.pod, names))
+    };
+    ExtenderArgs::parse(body.as_bytes()).and_then(read).map_err(|error| error.to_string())
 }
 
 /// The keys as kube-scheduler writes them: Go field names.
 #[test]
 fn arguments_as_the_scheduler_writes_them() {
-    let args = parse(&json!({
+    let (pod, names) = parse(&json!({
         "Pod": {
             "metadata": {"name": "p", "namespace": "n", "uid": "u", "creationTimestamp": null},
             "spec": {
@@ -28,11 +35,11 @@ fn arguments_as_the_scheduler_writes_them() {
         "Later": {"more": []},
     }))
     .unwrap();
-    assert_eq!(args.pod.metadata.name.as_deref(), Some("p"));
-    assert_eq!(args.node_names, ["a", "b"]);
-    let claims = args.pod.spec.unwrap().resource_claims.unwrap();
+    assert_eq!(pod.metadata.name.as_deref(), Some("p"));
+    assert_eq!(names, ["a", "b"]);
+    let claims = pod.spec.unwrap().resource_claims.unwrap();
     assert_eq!(claims[0].resource_claim_template_name.as_deref(), Some("t"));
-    let statuses = args.pod.status.unwrap().resource_claim_statuses.unwrap();
+    let statuses = pod.status.unwrap().resource_claim_statuses.unwrap();
     assert_eq!(statuses[0].resource_claim_name.as_deref(), Some("p-a-x"));
 }
 
@@ -43,13 +50,12 @@ fn what_is_empty_or_null_is_nothing() {
         json!({"metadata": null, "spec": null, "status": null}),
         json!({"metadata": {}, "spec": {"containers": null, "resourceClaims": null}, "status": {}}),
     ] {
-        let args = parse(&json!({"Pod": pod, "NodeNames": []})).unwrap();
-        assert!(args.node_names.is_empty());
-        assert_eq!(args.pod.spec.and_then(|spec| spec.resource_claims), None);
+        let (pod, names) = parse(&json!({"Pod": pod, "NodeNames": []})).unwrap();
+        assert!(names.is_empty());
+        assert_eq!(pod.spec.and_then(|spec| spec.resource_claims), None);
     }
-    assert!(
-        parse(&json!({"Pod": {}, "Nodes": null, "NodeNames": null})).unwrap().node_names.is_empty()
-    );
+    let (_, names) = parse(&json!({"Pod": {}, "Nodes": null, "NodeNames": null})).unwrap();
+    assert!(names.is_empty());
 }
 
 #[test]
@@ -59,6 +65,7 @@ fn what_is_wrong_is_said() {
         (json!({"NodeNames": ["a"]}), "no `Pod`"),
         (json!({"Pod": null, "NodeNames": ["a"]}), "no `Pod`"),
         (json!({"Pod": {}, "NodeNames": "a"}), "no ExtenderArgs"),
+        (json!({"Pod": {}, "NodeNames": ["a", 1]}), "no ExtenderArgs"),
         (json!([]), "no ExtenderArgs"),
     ];
     for (body, expected) in cases {

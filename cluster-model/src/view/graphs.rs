@@ -1,7 +1,7 @@
 //! The graphs of nodes; each shape is stored once.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use topology_graph::{NodeTopology, NodeTopologySpec, ShapeHash, ShapeSpec, SpecError, Topology};
 
@@ -11,7 +11,7 @@ pub(super) struct Graphs {
     nodes: BTreeMap<String, Arc<Topology>>,
     shapes: BTreeMap<ShapeHash, Shape>,
     /// The fabrics of nodes, which are no part of their shapes.
-    fabrics: BTreeMap<String, String>,
+    fabrics: HashMap<String, String>,
     /// What was published, where it is kept.
     objects: Option<BTreeMap<String, NodeTopology>>,
 }

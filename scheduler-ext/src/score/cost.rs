@@ -1,6 +1,8 @@
 //! What an allocation takes away from future pods.
 
 use super::{Demand, Free, Mix, Room};
+use foldhash::fast::RandomState;
+use std::collections::HashMap;
 
 /// The loss for future pods. Smaller is better; fields are compared in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,17 +47,7 @@ impl Cost {
     /// The loss of a node whose room goes from `before` to `after`; `whole` is its room
     /// with nothing in use. The fabric is not included.
     pub fn of(before: &Room, after: &Room, whole: &Room, mix: &Mix) -> Self {
-        let rooms = [before, after, whole].map(Room::levels);
-        let mut changed = Changed { rooms, units: Vec::new() };
-        let left = after.node();
-        let has_gpus = before.node().gpus > 0;
-        Self {
-            loss: weighed(mix, |demand| changed.lost_pods(demand)),
-            whole_nodes: 0,
-            nics: before.node().nics.saturating_sub(left.nics),
-            left: if has_gpus { left.gpus } else { left.nics },
-            cells: weighed(mix, |demand| lost_in_cells([before, after], demand)),
-        }
+        Costs::default().of([before, after, whole], mix)
     }
 
     /// Adds the fabric, which has this many whole nodes.
@@ -65,76 +57,98 @@ impl Cost {
     }
 }
 
-/// The pods of each shape, in millionths, in thousandths of a device of the mix.
-fn weighed(mix: &Mix, mut pods: impl FnMut(Demand) -> u64) -> u64 {
-    let of = |(demand, share): &(Demand, u32)| {
-        u128::from(*share) * u128::from(demand.worth()) * u128::from(pods(*demand))
-    };
-    let loss = mix.shares().iter().map(of).sum::<u128>();
+/// Costs with one mix. The loss of a level depends on the free devices of its cells, in any order.
+/// Most levels of most nodes are in one of a few states, so each state is computed once.
+#[derive(Debug, Default)]
+pub struct Costs {
+    known: HashMap<Vec<Cell>, Lost, RandomState>,
+    /// The level that is being computed.
+    cells: Vec<Cell>,
+}
+
+/// A cell before and after an allocation, and with nothing in use.
+type Cell = [Free; 3];
+
+/// The loss of a level, in millionths of millionths of a device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lost {
+    /// For pods that find each GPU with its NICs in one cell.
+    pairs: u128,
+    /// For pods that find all their devices in one cell.
+    pods: u128,
+}
+
+impl Costs {
+    /// [`Cost::of`] these rooms before and after, and with nothing in use; `mix` is the same in
+    /// every call.
+    pub fn of(&mut self, rooms: [&Room; 3], mix: &Mix) -> Cost {
+        let [before, after, whole] = rooms.map(Room::levels);
+        let node = before.len().saturating_sub(1);
+        let mut all = Lost::default();
+        for (level, ((before, after), whole)) in before.iter().zip(after).zip(whole).enumerate() {
+            if before == after {
+                continue;
+            }
+            let cells = before.iter().zip(after).zip(whole);
+            self.cells.clear();
+            self.cells.extend(cells.map(|((before, after), whole)| [*before, *after, *whole]));
+            let Lost { pairs, pods } = self.lost(mix);
+            all.pairs += pairs;
+            all.pods += if level < node { pods } else { 0 };
+        }
+        let [before, after] = [rooms[0].node(), rooms[1].node()];
+        let left = if before.gpus > 0 { after.gpus } else { after.nics };
+        Cost {
+            loss: steps(all.pairs),
+            whole_nodes: 0,
+            nics: before.nics.saturating_sub(after.nics),
+            left,
+            cells: steps(all.pods),
+        }
+    }
+
+    /// What the level loses.
+    fn lost(&mut self, mix: &Mix) -> Lost {
+        self.cells.sort_unstable();
+        if let Some(known) = self.known.get(&self.cells) {
+            return *known;
+        }
+        let lost = Lost::of(&self.cells, mix);
+        self.known.insert(self.cells.clone(), lost);
+        lost
+    }
+}
+
+impl Lost {
+    fn of(cells: &[Cell], mix: &Mix) -> Self {
+        // By unit: how many of it are expected before and after.
+        let mut spreads: Vec<(Demand, [Spread; 2])> = Vec::new();
+        let mut lost = Self::default();
+        for (demand, share) in mix.shares() {
+            let weight = u128::from(*share) * u128::from(demand.worth());
+            let (unit, count) = demand.units();
+            let known = spreads.iter().position(|(known, _)| *known == unit);
+            let number = known.unwrap_or_else(|| {
+                spreads.push((unit, [0, 1].map(|when| Spread::of(cells, when, unit))));
+                spreads.len() - 1
+            });
+            let [before, after] = spreads[number].1.each_ref().map(|it| it.expected(count));
+            lost.pairs += weight * u128::from(before.saturating_sub(after));
+            let fits = |when: usize| cells.iter().map(|cell| cell[when].fits(*demand)).sum::<u32>();
+            lost.pods += weight * u128::from(fits(0).saturating_sub(fits(1))) * u128::from(WHOLE);
+        }
+        lost
+    }
+}
+
+/// Thousandths of a device.
+fn steps(loss: u128) -> u64 {
     u64::try_from(loss.saturating_add(STEP / 2) / STEP).unwrap_or(u64::MAX)
 }
 
-/// How many pods of a shape less find all their devices in one cell below the node.
-fn lost_in_cells(rooms: [&Room; 2], demand: Demand) -> u64 {
-    let pods = rooms.map(|room| {
-        let levels = room.levels().split_last().map_or(&[][..], |(_, inner)| inner);
-        levels.iter().flatten().map(|cell| u64::from(cell.fits(demand))).sum::<u64>()
-    });
-    pods[0].saturating_sub(pods[1]) * WHOLE
-}
-
-/// The levels of a node before and after an allocation, and with nothing in use.
-struct Changed<'r> {
-    rooms: [&'r [Vec<Free>]; 3],
-    /// By unit: how many of it the levels that change are expected to have.
-    units: Vec<(Demand, Vec<Level>)>,
-}
-
-/// How many of a unit are expected before and after an allocation on so many levels, which
-/// have the same cells.
-struct Level {
-    before: Spread,
-    after: Spread,
-    levels: u64,
-}
-
-impl Changed<'_> {
-    /// How many pods of a shape less are expected to fit, over all levels, in millionths.
-    fn lost_pods(&mut self, demand: Demand) -> u64 {
-        let (unit, count) = demand.units();
-        let known = self.units.iter().position(|(known, _)| *known == unit);
-        let number = known.unwrap_or_else(|| {
-            self.units.push((unit, self.levels(unit)));
-            self.units.len() - 1
-        });
-        let lost = |level: &Level| {
-            let [before, after] = [&level.before, &level.after].map(|it| it.expected(count));
-            before.saturating_sub(after) * level.levels
-        };
-        self.units[number].1.iter().map(lost).sum()
-    }
-
-    fn levels(&self, unit: Demand) -> Vec<Level> {
-        let [before, after, whole] = self.rooms;
-        let mut known: Vec<Level> = Vec::new();
-        let mut last = None;
-        let levels = before.iter().zip(after).zip(whole);
-        for cells in levels.filter(|((before, after), _)| before != after) {
-            if let Some(level) = known.last_mut().filter(|_| last == Some(cells)) {
-                level.levels += 1;
-                continue;
-            }
-            let ((before, after), whole) = cells;
-            let [before, after] = [before, after].map(|cells| Spread::of(cells, whole, unit));
-            known.push(Level { before, after, levels: 1 });
-            last = Some(cells);
-        }
-        known
-    }
-}
-
-/// How likely it is that a level has so many of a unit by the time that a pod comes: what is in use may be free again by then or not, which is counted as equally
-/// likely for each device, GPUs together with NICs.
+/// How likely it is that a level has so many of a unit by the time that a pod comes: what is in
+/// use may be free again by then or not, which is counted as equally likely for each device,
+/// GPUs together with NICs.
 ///
 /// So for pods that need a whole node, a nearly empty node has more to lose than a nearly
 /// full one, although neither has room for them now.
@@ -146,11 +160,11 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of a level's cells, which are as `whole` with nothing in use.
-    fn of(cells: &[Free], whole: &[Free], unit: Demand) -> Self {
+    /// Of a level's cells, before the allocation (0) or after it (1).
+    fn of(cells: &[Cell], when: usize, unit: Demand) -> Self {
         let mut spread = Self { fewest: 0, likely: vec![1 << ONE] };
-        for (free, whole) in cells.iter().zip(whole) {
-            spread.add(*free, *whole, unit);
+        for cell in cells {
+            spread.add(cell[when], cell[2], unit);
         }
         spread
     }
@@ -199,9 +213,9 @@ mod tests {
 
     /// The expected number of pods of a shape in cells with this free and total room.
     fn expected(cells: &[(Free, Free)], demand: Demand) -> u64 {
-        let (free, whole): (Vec<_>, Vec<_>) = cells.iter().copied().unzip();
+        let cells: Vec<Cell> = cells.iter().map(|(free, whole)| [*free, *free, *whole]).collect();
         let (unit, count) = demand.units();
-        Spread::of(&free, &whole, unit).expected(count)
+        Spread::of(&cells, 0, unit).expected(count)
     }
 
     #[test]
@@ -271,5 +285,28 @@ mod tests {
         let (whole, broken) = (cost([2, 0], [1, 0]), cost([1, 1], [0, 1]));
         assert_eq!((whole.loss, whole.left), (broken.loss, broken.left));
         assert!(broken < whole);
+    }
+
+    /// Costs that are counted one after the other are those that are counted alone, and it does
+    /// not matter which of equal cells a level loses.
+    #[test]
+    fn what_was_counted_before_changes_no_cost() {
+        let mix = Mix::default();
+        // Eight pairs below a switch each, as bits, on two NUMA nodes.
+        let room = |free: u32| {
+            let switches = (0..8).map(|switch| pairs(free >> switch & 1)).collect();
+            let numa = vec![pairs((free & 0xf).count_ones()), pairs((free >> 4).count_ones())];
+            Room::new(vec![switches, numa, vec![pairs(free.count_ones())]])
+        };
+        let whole = room(0xff);
+        let mut costs = Costs::default();
+        for free in 1..=0xff_u32 {
+            let left = free & (free - 1);
+            let rooms = [&room(free), &room(left), &whole];
+            let alone = Cost::of(rooms[0], rooms[1], rooms[2], &mix);
+            assert_eq!(costs.of(rooms, &mix), alone, "{free:b}");
+            let mirrored = [free, left].map(|bits| room(bits.reverse_bits() >> 24));
+            assert_eq!(costs.of([&mirrored[0], &mirrored[1], &whole], &mix), alone, "{free:b}");
+        }
     }
 }

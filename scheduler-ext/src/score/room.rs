@@ -3,7 +3,7 @@
 use super::Demand;
 
 /// Free devices of one cell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Free {
     /// Whole GPUs that no pod has.
     pub gpus: u32,
@@ -13,7 +13,7 @@ pub struct Free {
 
 /// The free devices of a node: at each level, near to far, those of each cell. The
 /// last level is the node itself, one cell.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     levels: Vec<Vec<Free>>,
 }

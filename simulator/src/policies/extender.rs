@@ -119,12 +119,8 @@ impl Known {
         let in_use = claims.state(kind, busy);
         let allocations = &candidate.placement.allocations;
         let forecast = Forecast::of(question, machine, allocations, &in_use, &mut Costs::default());
-        Self {
-            gets: forecast.gets,
-            before: machine.room(&in_use),
-            after: machine.room_without(&in_use, &forecast.taken),
-            cost: (mix_version, forecast.cost),
-        }
+        let [before, after] = machine.rooms(&in_use, &forecast.taken);
+        Self { gets: forecast.gets, before, after, cost: (mix_version, forecast.cost) }
     }
 }
 

@@ -9,11 +9,16 @@ use std::{
 
 use anyhow::Context;
 
+/// Bytes that are read at a time.
+const PART: usize = 1 << 16;
+
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
     answer: Vec<u8>,
+    /// Made once: it would be timed as well.
+    part: Vec<u8>,
 }
 
 impl Connection {
@@ -22,7 +27,7 @@ impl Connection {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Self { stream, answer: Vec::new() })
+        Ok(Self { stream, answer: Vec::new(), part: vec![0; PART] })
     }
 
     /// Requests priorities; [`Self::body`] then returns the response's body.
@@ -45,10 +50,9 @@ impl Connection {
     }
 
     fn read_answer(&mut self) -> anyhow::Result<()> {
-        let mut bytes = Vec::new();
-        let mut part = vec![0; 1 << 16];
+        let mut bytes = Vec::with_capacity(PART);
         let (head, length) = loop {
-            self.more(&mut bytes, &mut part)?;
+            self.more(&mut bytes)?;
             if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
                 let head = std::str::from_utf8(&bytes[..end])?;
                 anyhow::ensure!(head.starts_with("HTTP/1.1 200"), "answered {head}");
@@ -56,16 +60,16 @@ impl Connection {
             }
         };
         while bytes.len() < head + length {
-            self.more(&mut bytes, &mut part)?;
+            self.more(&mut bytes)?;
         }
         self.answer = bytes.split_off(head);
         Ok(())
     }
 
-    fn more(&mut self, bytes: &mut Vec<u8>, part: &mut [u8]) -> anyhow::Result<()> {
-        let count = self.stream.read(part)?;
+    fn more(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
+        let count = self.stream.read(&mut self.part)?;
         anyhow::ensure!(count > 0, "the connection ended");
-        bytes.extend_from_slice(&part[..count]);
+        bytes.extend_from_slice(&self.part[..count]);
         Ok(())
     }
 }

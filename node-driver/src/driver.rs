@@ -19,6 +19,7 @@ use crate::facts::network::NetworkFacts;
 use crate::facts::network::kernel::{Changes, Kernel, NetworkError};
 use crate::facts::node::NodeIdentity;
 use crate::facts::ports::KnownPorts;
+use crate::facts::rdma::NetnsMode;
 use crate::facts::seen::Seen;
 use crate::facts::watch::Known;
 use crate::kubelet;
@@ -160,7 +161,7 @@ fn open_kernel(host: &HostRoot) -> Result<Option<(Kernel, Changes)>, NetworkErro
     if host::is_this_machine(host) {
         return Kernel::open().map(Some);
     }
-    tracing::info!("The root is not this machine; going on without network interfaces");
+    tracing::info!("The root is not this machine; continuing without network interfaces");
     Ok(None)
 }
 
@@ -203,7 +204,7 @@ impl Memory {
         self.seen = seen;
         if let Some(Err(error)) = self.file.as_ref().map(|file| file.store(&self.seen)) {
             let error = Chain(&error);
-            tracing::warn!(%error, "Not kept for a restart what NICs are before pods get them");
+            tracing::warn!(%error, "State of NICs not saved for a restart");
         }
     }
 }
@@ -233,7 +234,8 @@ impl Driver {
     async fn look(&mut self) -> anyhow::Result<Decision> {
         let snapshot = self.snapshot().await?;
         let network = self.network().await?;
-        Ok(self.decide(snapshot, network))
+        let namespaces = host::rdma_namespaces(&self.host);
+        Ok(self.decide(snapshot, network, namespaces))
     }
 
     /// Reads the machine on a thread of its own, as a device that does not answer keeps it.
@@ -245,14 +247,19 @@ impl Driver {
             .map_err(Into::into)
     }
 
-    fn decide(&mut self, snapshot: Snapshot, network: NetworkFacts) -> Decision {
+    fn decide(
+        &mut self,
+        snapshot: Snapshot,
+        network: NetworkFacts,
+        namespaces: Option<NetnsMode>,
+    ) -> Decision {
         let unresponsive = self.ports.unresponsive();
         self.tell_health(&snapshot, &unresponsive);
         let cloud = self.cloud.clone();
         let mut facts = Facts { snapshot, network, cloud };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
-        let decision = decide(&facts);
+        let decision = decide(&facts).with_rdma_namespaces(namespaces, &facts.snapshot);
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Strange machine");
         }

@@ -11,6 +11,7 @@ use crate::decide::order;
 use crate::decide::sharing::Sharing;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::network::NetworkFacts;
+use crate::facts::rdma::NetnsMode;
 use k8s_openapi::api::resource::v1::Device;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Anomaly, NodeTopologySpec, Overlay, PortState, Snapshot, Topology};
@@ -58,6 +59,14 @@ impl Decision {
         for address in stuck.filter_map(|device| device.pci) {
             self.vitals.entry(device_name(address)).or_default().unresponsive = true;
         }
+        self
+    }
+
+    /// Notes which network namespaces may use the RDMA devices, if the machine has any.
+    #[must_use]
+    pub fn with_rdma_namespaces(mut self, mode: Option<NetnsMode>, snapshot: &Snapshot) -> Self {
+        let mode = mode.filter(|_| !snapshot.rdma.is_empty());
+        self.topology.rdma_namespace_mode = mode.map(|mode| mode.name().to_owned());
         self
     }
 
@@ -119,4 +128,24 @@ pub fn decide(facts: &Facts) -> Decision {
     let nics = order::by_cells(nics, &topology);
     let devices = attributes::devices(&nics, &machine);
     Decision { devices, vitals: vitals(&nics), topology: topology.to_spec(), anomalies }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::facts;
+
+    #[test]
+    fn the_rdma_namespace_mode_is_published_of_machines_with_rdma_devices() {
+        let mut facts = facts("aks-gb300");
+        let mode = |facts: &Facts, mode| {
+            let decision = decide(facts).with_rdma_namespaces(mode, &facts.snapshot);
+            decision.topology.rdma_namespace_mode
+        };
+        assert_eq!(mode(&facts, Some(NetnsMode::Exclusive)).as_deref(), Some("exclusive"));
+        assert_eq!(mode(&facts, Some(NetnsMode::Shared)).as_deref(), Some("shared"));
+        assert_eq!(mode(&facts, None), None, "a recorded machine has no kernel to ask");
+        facts.snapshot.rdma.clear();
+        assert_eq!(mode(&facts, Some(NetnsMode::Shared)), None);
+    }
 }

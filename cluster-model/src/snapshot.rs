@@ -58,7 +58,7 @@ pub enum SnapshotError {
         source: serde_json::Error,
     },
     /// An object was read and could not be understood.
-    #[error("failed to take in `{}`", path.display())]
+    #[error("failed to load `{}`", path.display())]
     View {
         /// The file.
         path: PathBuf,

@@ -42,7 +42,10 @@ pub(crate) async fn settings(client: &Client) -> kube::Result<Settings> {
     let minor = version.minor.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
     let known = minor.and_then(MinorVersion::new);
     if known.is_none() {
-        tracing::warn!(version = version.git_version, "Unknown version; taken for 1.37");
+        tracing::warn!(
+            version = version.git_version,
+            "Unknown Kubernetes version; treated as 1.37"
+        );
     }
     Ok(Settings::defaults_of(known.unwrap_or(MinorVersion::V1_37)))
 }

@@ -7,7 +7,7 @@ use tracing_subscriber::prelude::*;
 
 /// The filter of `--log` could not be understood.
 #[derive(Debug, thiserror::Error)]
-#[error("`{filter}` is no log filter (wanted: a level, or `target=level,…`)")]
+#[error("invalid log filter `{filter}`: write a level, or `target=level,…`")]
 pub struct FilterError {
     filter: String,
     source: ParseError,

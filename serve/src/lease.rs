@@ -87,7 +87,7 @@ impl Lease {
                     );
                     tracing::warn!(why, "Not leading any more");
                 }
-                () = work() => tracing::error!("The leader's work ended by itself"),
+                () = work() => tracing::error!("The leader's work ended unexpectedly"),
             }
         }
     }

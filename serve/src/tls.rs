@@ -25,14 +25,14 @@ pub enum TlsError {
         /// Why.
         source: io::Error,
     },
-    /// What was given is no certificate and its key.
-    #[error("the text given is no certificate with its key in PEM")]
+    /// The given text is not a certificate with its key.
+    #[error("the given text is not a certificate with its key in PEM")]
     Given {
         /// Why.
         source: io::Error,
     },
     /// The files do not hold a certificate and its key.
-    #[error("`{}` and `{}` are no certificate with its key in PEM", cert.display(), key.display())]
+    #[error("`{}` and `{}` are not a certificate with its key in PEM", cert.display(), key.display())]
     Parse {
         /// The certificate file.
         cert: PathBuf,

@@ -20,7 +20,7 @@ pub enum Acs {
 
 /// A text that is no such word.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no access control (`direct`, `direct-translated`, `redirect`)")]
+#[error("invalid access control `{0}`; allowed values: `direct`, `direct-translated`, `redirect`")]
 pub struct ParseAcsError(String);
 
 impl Acs {

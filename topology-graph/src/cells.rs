@@ -37,7 +37,7 @@ pub struct Cell {
 
 /// A text that is no level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no alignment (`switch`, `root-port`, `root`, `numa`)")]
+#[error("invalid alignment `{0}`; allowed values: `switch`, `root-port`, `root`, `numa`")]
 pub struct ParseLevelError(String);
 
 impl Level {

@@ -32,9 +32,9 @@ use rustix::io::Errno;
 /// A text that cannot be planted.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
-    /// A line is no fact.
+    /// A line is not a fact.
     #[error(
-        "line {line}: `{text}` is no fact (`path = text`, `path -> target`, `path : char 1:2`)"
+        "line {line}: invalid fixture line `{text}`: expected `path = text`, `path -> target` or `path : char 1:2`"
     )]
     Line {
         /// Its number, from 1.
@@ -278,11 +278,11 @@ mod tests {
     fn what_is_no_machine_is_refused_with_its_line() {
         let root = tempfile::tempdir().unwrap();
         for (text, expected) in [
-            ("a = 1\nnonsense", "line 2: `nonsense` is no fact"),
+            ("a = 1\nnonsense", "line 2: invalid fixture line `nonsense`"),
             ("../a = 1", "line 1: `/../a` leads out of"),
             ("[..]", "line 1: `..` leads out of"),
-            ("a : char x", "line 1: `a : char x` is no fact"),
-            ("a @ 0x0 = 1", "line 1: `a @ 0x0 = 1` is no fact"),
+            ("a : char x", "line 1: invalid fixture line `a : char x`"),
+            ("a @ 0x0 = 1", "line 1: invalid fixture line `a @ 0x0 = 1`"),
             ("a @ 0x1000 = 0x1", "line 1: failed to make"),
             ("a = 1\na/b = 2", "line 2: failed to make"),
         ] {

@@ -44,9 +44,9 @@ pub enum Format {
     Svg,
 }
 
-/// A text that is no format.
+/// Not a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no format ({known})", known = known_formats())]
+#[error("invalid format `{0}`; allowed values: {known}", known = known_formats())]
 pub struct ParseFormatError(String);
 
 impl Format {

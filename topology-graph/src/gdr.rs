@@ -30,9 +30,9 @@ pub enum Gdr {
     Unknown,
 }
 
-/// A text that is no verdict.
+/// Not a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no verdict on GPUDirect RDMA (`ok`, `acs-redirect`, …)")]
+#[error("invalid verdict on GPUDirect RDMA `{0}` (`ok`, `acs-redirect`, …)")]
 pub struct ParseGdrError(String);
 
 impl Gdr {

@@ -30,7 +30,7 @@ pub(crate) struct Graph {
     places: BTreeMap<Place, NodeIndex>,
 }
 
-/// Vertices of the PCI tree that are no forest.
+/// Vertices of the PCI tree that do not form a forest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
     #[error("vertex `{0}` is there twice")]

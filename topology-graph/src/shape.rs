@@ -13,7 +13,7 @@ pub struct ShapeHash(pub(crate) u64);
 
 /// A text that is no hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no shape (16 lower-case hexadecimal digits)")]
+#[error("invalid shape hash `{0}`: expected 16 lower-case hexadecimal digits")]
 pub struct ParseShapeHashError(String);
 
 impl fmt::Display for ShapeHash {

@@ -16,7 +16,7 @@ const DEFAULT: u64 = 0xfe80_0000_0000_0000;
 
 /// Not sixteen hexadecimal digits.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no subnet prefix: expected sixteen hexadecimal digits")]
+#[error("invalid subnet prefix `{0}`: expected 16 hexadecimal digits")]
 pub struct ParseSubnetPrefixError(String);
 
 impl SubnetPrefix {

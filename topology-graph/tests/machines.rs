@@ -282,7 +282,7 @@ fn malformed_objects_are_refused_with_the_field() {
     let orphan = refused(|spec| drop(spec.shape.vertices.remove(0)));
     assert_eq!(
         orphan,
-        "the vertices are no forest: vertex `0008:06:00.0` is under `0008:00:00.0`, which is not there"
+        "the vertices do not form a forest: vertex `0008:06:00.0` is under `0008:00:00.0`, which is not there"
     );
 }
 

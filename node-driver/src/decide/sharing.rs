@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 /// Whether claims can share a NIC.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// A NIC is one claim's.
+    /// Each NIC belongs to one claim.
     #[default]
     None,
-    /// Claims divide its bandwidth.
+    /// Claims share a NIC and divide its bandwidth.
     Bandwidth,
 }
 

@@ -109,7 +109,7 @@ impl Node {
         if let Err(error) = told.and_then(|()| self.set(&mut checkpoint, &plan, Phase::Prepared)) {
             if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
                 let claim = &plan.claim;
-                tracing::warn!(%claim, error = %Chain(&undo), "Not undone until the next try");
+                tracing::warn!(%claim, error = %Chain(&undo), "Not undone; trying again");
             }
             return Err(error);
         }

@@ -10,7 +10,7 @@ use crate::{PathKind, PciAddress, PcieLink, Topology};
 
 /// A text that names no GPU, NIC or NVMe controller of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no device here; these are: {known}")]
+#[error("unknown device `{name}`; known devices: {known}")]
 pub struct UnknownDevice {
     name: String,
     known: String,

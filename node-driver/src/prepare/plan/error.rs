@@ -87,7 +87,7 @@ pub enum PlanError {
     },
     /// Nor can the subsystem share one then.
     #[error(
-        "device `{device}` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set it to shared mode, or give whole devices"
+        "device `{device}` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set shared mode, or use whole devices"
     )]
     ExclusiveShare {
         /// The device.
@@ -117,7 +117,7 @@ pub enum PlanError {
     },
     /// Settings of a virtual function are set for all who have it.
     #[error(
-        "device `{device}` is shared, and `virtualFunction` is for who has all of it; remove that, or ask for a whole device"
+        "device `{device}` is shared, but `virtualFunction` needs the whole device; remove it, or request a whole device"
     )]
     SharedFunction {
         /// The device.
@@ -125,7 +125,7 @@ pub enum PlanError {
     },
     /// It has no physical function to set them at.
     #[error(
-        "device `{device}` is no virtual function, but its configuration sets `virtualFunction`"
+        "device `{device}` is not a virtual function, but its configuration sets `virtualFunction`"
     )]
     NoVirtualFunction {
         /// The device.
@@ -133,7 +133,7 @@ pub enum PlanError {
     },
     /// Its physical function has no interface that tells of it.
     #[error(
-        "device `{device}`: no interface of its physical function `{physical}` in the host's network namespace tells of virtual functions, so that `virtualFunction` cannot be set"
+        "device `{device}`: no interface of its physical function `{physical}` in the host's network namespace manages virtual functions, so `virtualFunction` cannot be set"
     )]
     NoPhysicalFunction {
         /// The device.
@@ -173,7 +173,7 @@ pub enum PlanError {
     },
     /// A container has one environment for all of its NICs.
     #[error(
-        "devices `{device}` and `{other}` have different `rdma` parameters, but a container has one value of each for all NICs of a claim; write the same for both, or use two pods"
+        "devices `{device}` and `{other}` have different `rdma` parameters, but a container has one value of each for all NICs of a claim; use the same for both, or two pods"
     )]
     DifferentRdma {
         /// The device.
@@ -219,7 +219,7 @@ pub enum PlanError {
     },
     /// DHCP knows it not.
     #[error(
-        "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; name an address by `interface.addresses`"
+        "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; set `interface.addresses`"
     )]
     DhcpOverInfiniBand {
         /// The device.

@@ -16,8 +16,8 @@ pub enum SpecError {
         /// What it holds.
         value: String,
     },
-    /// The vertices are no forest.
-    #[error("the vertices are no forest: {0}")]
+    /// The vertices do not form a forest.
+    #[error("the vertices do not form a forest: {0}")]
     Graph(String),
 }
 

@@ -40,7 +40,7 @@ async fn doctor_asks_the_extender(plane: Arc<ControlPlane>) -> anyhow::Result<()
         let text = doctor(&plane, scope).await?;
         assert!(!text.contains("scheduler-ext"), "{text}");
 
-        drop(proxy);
+        installation.kill_extender();
         eventually(SOON, async || {
             let text = doctor(&plane, scope).await?;
             Ok(Check::that(text.contains(NO_ANSWER), || text.clone()))

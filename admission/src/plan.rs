@@ -31,14 +31,14 @@ use std::sync::Arc;
 /// the scheduler.
 pub const STEPS_MAX: u64 = 10_000;
 
-/// What happens to a pod in a namespace with a quota on its GPUs that does not count the
-/// claim which replaces the limits.
+/// What happens to a pod whose namespace has a quota on GPU limits, as the claim that replaces
+/// the limits would not count against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "server", derive(clap::ValueEnum))]
 pub enum QuotaEscape {
-    /// It is denied.
+    /// Deny it.
     Deny,
-    /// It is let through with a warning.
+    /// Admit it with a warning.
     Warn,
 }
 

@@ -19,22 +19,22 @@ use std::sync::Arc;
 
 pub(crate) use needs::GroupDemand;
 
-/// What happens to a group whose pod finds no room on its fabric any more.
+/// What happens to a group if its fabric has no room for one of its pods any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "server", derive(clap::ValueEnum))]
 pub enum FullFabricPolicy {
     /// The pod waits until there is room.
     Wait,
-    /// All pods of the group are evicted and placed anew, if another fabric has room for all.
+    /// All pods of the group are evicted and placed again, if another fabric has room for all.
     Evict,
 }
 
 /// What the operator set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementPolicy {
-    /// For how long a group is waited for that does not get whole.
+    /// How long to wait for the missing pods of a group.
     pub whole_within: SignedDuration,
-    /// After how long the room for a waiting group is kept free.
+    /// How long a group waits until a fabric is reserved for it.
     pub starves_after: SignedDuration,
     /// What happens to a group on a full fabric.
     pub full_fabric: FullFabricPolicy,

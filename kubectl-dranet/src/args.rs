@@ -31,8 +31,8 @@ use std::path::PathBuf;
     name = "kubectl-dranet",
     bin_name = "kubectl dranet",
     version,
-    after_help = "Exit code: 0; 1 where the command failed; 2 where a flag is invalid; 3 where a \
-                  pod is denied, does not fit or has less than was promised, or a finding counts.\n\n\
+    after_help = "Exit codes: 0 success; 1 the command failed; 2 invalid flags; 3 a pod is denied, does \
+                  not fit or has less than promised, or a finding is as severe as --fail-on.\n\n\
                   `kubectl dranet COMMAND --help` has examples."
 )]
 pub struct Args {
@@ -49,10 +49,10 @@ pub enum Command {
   kubectl dranet graph                             the matrix of each shape of node
   kubectl dranet graph NODE -o svg > node.svg      a picture
   kubectl dranet graph NODE --path GPU0 mlx5_3     the path between two devices
-  kubectl dranet graph --root / --capture m.tar.gz this machine, to be looked at elsewhere")]
+  kubectl dranet graph --root / --capture m.tar.gz record this machine, to look at it elsewhere")]
     Graph(GraphArgs),
     /// Show what admission makes of a pod, why, and which devices it would get
-    #[command(after_help = "Exit code: 0, or 3 where a pod is denied.
+    #[command(after_help = "Exit code: 3 if a pod is denied, otherwise 0.
 
 Examples:
   kubectl dranet plan -f job.yaml                  any kind that has pod templates
@@ -61,20 +61,21 @@ Examples:
     Plan(PlanArgs),
     /// Show why a pod is pending: what fails on which nodes, who holds the devices, and the
     /// smallest change that would let it run
-    #[command(after_help = "Exit code: 0 where each pod runs or fits, 3 where one does not.
+    #[command(after_help = "Exit code: 3 if a pod neither runs nor fits, otherwise 0.
 
-Only devices, node selectors and node affinity are looked at; `kubectl describe pod` tells of CPU, \
-memory and node taints.
+It checks devices, node selectors and node affinity. For CPU, memory and node taints see `kubectl \
+describe pod`.
 
 Examples:
   kubectl dranet explain pod/train-0 -n training
   kubectl dranet explain -f job.yaml -o json")]
     Explain(ExplainArgs),
-    /// Show what running pods got: the path of each GPU to its NICs, against what was promised
-    /// and what was possible
+    /// Show what running pods got: the path from each GPU to its NICs, compared with what was
+    /// promised and what was possible
     #[command(
-        after_help = "Exit code: 0, or 3 where a pod has less than was promised to it, a NIC \
-does not carry what it could, or with --gpudirect cannot reach a GPU's memory.
+        after_help = "Exit code: 3 if a pod has less than promised, if the port or the PCIe \
+link of a NIC is down or degraded, or with --gpudirect if a NIC cannot reach the memory of its GPU; \
+otherwise 0.
 
 Examples:
   kubectl dranet verify -A
@@ -82,81 +83,85 @@ Examples:
   kubectl dranet verify -n training -l app=train -o wide"
     )]
     Verify(VerifyArgs),
-    /// Show how many more pods of a shape fit, by type of machine and fabric, and what keeps
-    /// larger ones out
+    /// Show how many more pods of a shape fit, by machine type and fabric, and what keeps larger
+    /// pods out
     #[command(after_help = "Examples:
   kubectl dranet capacity
   kubectl dranet capacity --shape 8gpu:8nic --shape 2gpu:2nic:switch -o json")]
     Capacity(CapacityArgs),
     /// Schedule pods one after another on the cluster as it is, or with more nodes: show where
     /// each would land, and what would stay pending and why
-    #[command(after_help = "Exit code: 0 where every pod is placed, 3 where one is not.
+    #[command(after_help = "Exit code: 3 if a pod stays pending, otherwise 0.
 
-Nodes are left out by claims, selectors, node affinity, taints, and requests of CPU, memory and the like; those that are left are ranked by scheduler-ext's scores. Pod affinity and topology spread are not looked at, which a note says of each workload that has them, and between nodes with equal scores kube-scheduler decides by scores of its own.
+Claims, selectors, node affinity, taints, and requests of CPU, memory and other resources decide which nodes are possible. The scores of scheduler-ext rank them. If several nodes have the same score, kube-scheduler decides by its own scores. Pod affinity and topology spread are ignored; a note names each workload that has them.
 
 Examples:
   kubectl dranet simulate -f job.yaml
   kubectl dranet simulate -f jobs.yaml --add-nodes p5.48xlarge=4
   kubectl dranet simulate -f jobs.yaml --snapshot cluster.gz -o json")]
     Simulate(SimulateArgs),
-    /// Let two pods on aligned devices write to each other (`ib_write_bw`), and compare what they
-    /// measure with what their links promise
-    #[command(after_help = "Exit code: 0, or 3 where less is measured than --at-least.
+    /// Measure the bandwidth between two pods with aligned devices (`ib_write_bw`), and compare it
+    /// with the rates of their links
+    #[command(after_help = "Exit code: 3 if the result is below --at-least, otherwise 0.
 
-It creates two pods, reads their status, and deletes them when it ends, also when it is interrupted. \
-Where it is killed, they end by themselves after --timeout and a minute, and `kubectl delete pod -l \
+It creates two pods, reads their status, and deletes them at the end, also if you interrupt it. If \
+it is killed, the pods end by themselves one minute after --timeout, and `kubectl delete pod -l \
 bench.dranet.io/run` deletes them.
+
+It does not run NCCL: nccl-tests need MPI across the pods. The guide on measuring has an MPIJob \
+that does.
 
 Examples:
   kubectl dranet bench
   kubectl dranet bench --nodes gpu-1,gpu-2 --gpu-memory
+  kubectl dranet bench -- -x 3 -q 4                flags for ib_write_bw
   kubectl dranet bench --dry-run")]
     Bench(BenchArgs),
     /// Find mistakes in hand-written claims and claim templates, and in annotated pods of the cluster
-    #[command(after_help = "Exit code: 3 where a finding is at least as severe as --fail-on, \
+    #[command(after_help = "Exit code: 3 if a finding is at least as severe as --fail-on, \
 otherwise 0.
 
 Examples:
-  kubectl dranet lint -f template.yaml             before it is applied
+  kubectl dranet lint -f template.yaml             before you apply it
   kubectl dranet lint -A                           what is in the cluster")]
     Lint(LintArgs),
     /// Diagnose why annotated pods cannot be scheduled in this cluster
-    #[command(after_help = "Exit code: 3 where a finding is at least as severe as --fail-on, \
+    #[command(after_help = "Exit code: 3 if a finding is at least as severe as --fail-on, \
 otherwise 0.
 
 Examples:
   kubectl dranet doctor
   kubectl dranet doctor --fail-on error -o json")]
     Doctor(DoctorArgs),
-    /// Show the groups of pods that wait for a fabric, why, and the room of each fabric
+    /// Show which groups of pods wait for a fabric and why, and what is free on each fabric
     #[command(after_help = "Examples:
   kubectl dranet fabric
   kubectl dranet fabric -o yaml")]
     Fabric(FabricArgs),
-    /// Show what is free on each node: GPUs, NICs, whole cells, and the state of its ports
+    /// Show what is free on each node (GPUs, NICs, whole cells) and the state of its ports
     #[command(after_help = "Examples:
   kubectl dranet top
   kubectl dranet top --once -o wide -l node.kubernetes.io/instance-type=p5.48xlarge")]
     Top(TopArgs),
-    /// Show the addresses of NicPools: how many are taken and free, and which claims have them
+    /// Show the addresses of NicPools: how many are used and free, and which claims use them
     #[command(after_help = "Examples:
   kubectl dranet pools
   kubectl dranet pools rdma -o json")]
     Pools(PoolsArgs),
-    /// Write everything that the other commands read into one compressed file
-    #[command(after_help = "Volumes, environments and command lines of pods are left out, and no \
-Secret is read. Every command reads the file by --snapshot.
+    /// Write everything that the other commands need to one compressed file
+    #[command(after_help = "The file has no volumes, environment variables or command lines of \
+pods, and no Secrets. Every command reads it with --snapshot.
 
 Examples:
   kubectl dranet snapshot -o cluster.gz
   kubectl dranet snapshot --mask -o for-a-bug-report.gz
   kubectl dranet explain pod/train-0 -n training --snapshot cluster.gz")]
     Snapshot(SnapshotArgs),
-    /// Show what changed from one snapshot to another
+    /// Show what changed between two snapshots
     #[command(after_help = "Examples:
   kubectl dranet diff before.gz after.gz")]
     Diff(DiffArgs),
-    /// Write what replaces a NIC operator's networks, device plugins and the pods that use them
+    /// Convert the networks and device plugins of a NIC operator, and the pods that use them
     #[command(after_help = "It reads NicClusterPolicy, MacvlanNetwork, HostDeviceNetwork, \
 IPoIBNetwork, SriovNetwork, SriovNetworkNodePolicy, NetworkAttachmentDefinition, IPPool and CIDRPool, \
 the ConfigMaps of the shared RDMA and the SR-IOV device plugin, pods, and objects with pod templates.
@@ -170,14 +175,14 @@ Examples:
   kubectl dranet version
   kubectl dranet version --client -o json")]
     Version(VersionArgs),
-    /// Write the completion script of a shell
+    /// Write the completion script for a shell
     #[command(after_help = "Examples:
   kubectl dranet completion bash > /etc/bash_completion.d/kubectl-dranet
   kubectl dranet completion kubectl > kubectl_complete-dranet && chmod +x kubectl_complete-dranet
 
-kubectl runs `kubectl_complete-dranet` from the PATH when `kubectl dranet` is completed.")]
+kubectl runs `kubectl_complete-dranet` from the PATH to complete `kubectl dranet`.")]
     Completion(CompletionArgs),
-    /// Show the manual page, or write those of all commands
+    /// Show the manual page, or write the pages of all commands
     #[command(after_help = "Examples:
   kubectl dranet man | man -l -
   kubectl dranet man -o /usr/local/share/man/man1")]
@@ -206,12 +211,12 @@ impl Command {
 /// Where the objects of the cluster come from.
 #[derive(clap::Args, Clone, Debug)]
 pub struct SourceArgs {
-    /// Read this file instead of a live cluster: a file of `kubectl dranet snapshot`, or a file or
-    /// folder of objects as `kubectl get -o yaml` writes them
+    /// Read this instead of a live cluster: a file that `kubectl dranet snapshot` wrote, or a file or
+    /// folder of objects from `kubectl get -o yaml`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
     pub snapshot: Option<PathBuf>,
-    /// Kubernetes version that the objects of --snapshot are for, such as `1.36`; the default is the
-    /// version that the snapshot names, otherwise the newest known one
+    /// Kubernetes version of the cluster that --snapshot shows, such as `1.36`; defaults to the version
+    /// in the snapshot, otherwise to the newest that is supported
     #[arg(long, value_name = "VERSION", value_parser = version, requires = "snapshot")]
     pub kubernetes_version: Option<MinorVersion>,
     /// The live cluster.
@@ -223,17 +228,17 @@ pub struct SourceArgs {
 fn version(text: &str) -> Result<MinorVersion, String> {
     MinorVersion::parse(text).ok_or_else(|| {
         let (oldest, newest) = (MinorVersion::V1_34, MinorVersion::V1_37);
-        format!("known versions: {oldest} to {newest}")
+        format!("supported versions: {oldest} to {newest}")
     })
 }
 
-/// What admission knows beside the cluster's devices.
+/// What admission knows besides the cluster's devices.
 #[derive(clap::Args, Clone, Debug)]
 pub struct AdmissionArgs {
-    /// Namespace for objects that do not set one; the default is that of the kubeconfig's context
+    /// Namespace for objects that do not set one; defaults to that of the kubeconfig's context
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Namespace of admission, where it remembers machines
+    /// Namespace of admission, which remembers machine types there
     #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
     pub admission_namespace: String,
 }

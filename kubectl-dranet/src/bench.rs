@@ -1,4 +1,4 @@
-//! `bench`: what two pods on aligned devices measure, against what their links promise.
+//! `bench`: the bandwidth between two pods with aligned devices, and the rates of their links.
 
 mod perftest;
 mod pods;
@@ -25,13 +25,13 @@ use state::State;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a pod.
+/// Time between two reads of a pod.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// Longest wait for the pods to be gone.
 const GONE: Duration = Duration::from_mins(1);
 
-/// One run: its pods, and until when they are waited for.
+/// One run: its pods, and the deadline for them.
 struct Run<'a> {
     args: &'a BenchArgs,
     source: &'a Source,
@@ -42,7 +42,7 @@ struct Run<'a> {
     until: Instant,
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Outcome {
     /// Server and client.
     ends: [End; 2],
@@ -102,38 +102,38 @@ impl Run<'_> {
     fn measure(&mut self) -> anyhow::Result<Outcome> {
         let [of_server, mut of_client] = places(self.args);
         let server = pods::server(self.args, &self.id, &of_server);
-        self.ask("server", PodVerb::Create(&server))?;
+        self.request("server", PodVerb::Create(&server))?;
         let (server, address) = self.wait("server", |state| match state {
             State::Running(address) => Some(address),
             _ => None,
         })?;
         of_client.fabric = self.fabric(&server)?;
         let client = pods::client(self.args, &self.id, &of_client, &address);
-        self.ask("client", PodVerb::Create(&client))?;
+        self.request("client", PodVerb::Create(&client))?;
         let (client, ()) =
             self.wait("client", |state| (!matches!(state, State::Unscheduled(_))).then_some(()))?;
         // Once the client has ended, its claim is given back.
         let view = self.source.read(&source::of_view(), &[])?.view;
         let end = |pod: &Value| Ok::<_, serde_json::Error>(End::of(&Pod::deserialize(pod)?, &view));
         let ends = [end(&server)?, end(&client)?];
-        let (_, (well, told)) = self.wait("client", |state| match state {
-            State::Ended { well, told } => Some((well, told)),
+        let (_, (is_success, message)) = self.wait("client", |state| match state {
+            State::Ended { is_success, message } => Some((is_success, message)),
             _ => None,
         })?;
-        let shown = || format!("the client printed: {}", told.trim());
-        anyhow::ensure!(well, "the client failed; {}", shown());
-        let measured = told.parse::<Measured>().with_context(shown)?;
+        let shown = || format!("the client printed: {}", message.trim());
+        anyhow::ensure!(is_success, "the client failed; {}", shown());
+        let measured = message.parse::<Measured>().with_context(shown)?;
         Ok(Outcome { ends, measured })
     }
 
-    /// Waits until a pod is as far as is asked.
+    /// Waits until `take` accepts the state of a pod.
     fn wait<T>(
         &mut self,
         role: &str,
         take: impl Fn(State) -> Option<T>,
     ) -> anyhow::Result<(Value, T)> {
         loop {
-            let pod = self.ask(role, PodVerb::Get)?;
+            let pod = self.request(role, PodVerb::Get)?;
             let name = pods::name(&self.id, role);
             let pod = pod.with_context(|| format!("pod `{name}` is gone; somebody deleted it"))?;
             let state = State::of(&pod);
@@ -148,8 +148,8 @@ impl Run<'_> {
             anyhow::ensure!(!is_over, "pod `{name}` ended too early: {seen}");
             anyhow::ensure!(
                 Instant::now() < self.until,
-                "pod `{name}` was not ready after {} seconds (--timeout); it was last: {seen}; \
-                 `kubectl dranet capacity --shape 1gpu:1nic` tells whether two such pods fit",
+                "pod `{name}` was not ready after {} seconds (--timeout); last state: {seen}; \
+                 `kubectl dranet capacity --shape 1gpu:1nic` shows whether two such pods fit",
                 self.args.timeout
             );
             self.cluster.pause_or_end(&mut self.signals, PERIOD)?;
@@ -159,9 +159,9 @@ impl Run<'_> {
     /// The fabric of the node of a pod, which the other pod must be on too.
     fn fabric(&self, pod: &Value) -> anyhow::Result<Option<String>> {
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        let ask = NODES.one("", node, "the client may be on another fabric");
+        let query = NODES.one("", node, "the client may be on another fabric");
         let mut fabric = None;
-        let _missing = self.cluster.read(&ask, &mut |object| {
+        let _missing = self.cluster.read(&query, &mut |object| {
             let object: Option<Value> = serde_json::from_str(object.get()).ok();
             let labels =
                 object.map(|object| object["metadata"]["labels"][label::NODE_FABRIC].clone());
@@ -170,17 +170,17 @@ impl Run<'_> {
         Ok(fabric)
     }
 
-    fn ask(&mut self, role: &str, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
+    fn request(&mut self, role: &str, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
         let name = pods::name(&self.id, role);
-        self.cluster.ask_pod(&mut self.signals, (self.namespace.as_str(), name.as_str()), verb)
+        self.cluster.request_pod(&mut self.signals, (self.namespace.as_str(), name.as_str()), verb)
     }
 
-    /// Deletes both pods and waits until they are gone: a pod whose creation was interrupted may
-    /// come yet.
+    /// Deletes both pods and waits until they are gone. A pod whose creation was interrupted may
+    /// still appear.
     fn clean_up(&mut self) -> anyhow::Result<()> {
         let left = |run: &Self| {
             format!(
-                "the pods of the measurement may be left; delete them: `kubectl -n {} delete pod -l \
+                "the pods of the measurement may still exist; delete them: `kubectl -n {} delete pod -l \
                  {}={}`",
                 run.namespace,
                 pods::LABEL,
@@ -191,7 +191,7 @@ impl Run<'_> {
         loop {
             let mut is_gone = true;
             for role in ["client", "server"] {
-                let there = self.ask(role, PodVerb::Delete);
+                let there = self.request(role, PodVerb::Delete);
                 is_gone &= there.with_context(|| left(self))?.is_none();
             }
             if is_gone {
@@ -231,14 +231,17 @@ fn person(
     let mut out = text::table(&["POD", "NODE", "NIC", "PORT", "PCIE"], &rows);
     write!(out, "\nmeasured {:.1} Gb/s with messages of {} bytes", measured.gbps, measured.bytes)?;
     match promise {
-        None => writeln!(out, "; no rate of a link is known to compare it with")?,
+        None => writeln!(
+            out,
+            "; the rates of the links are unknown, so there is nothing to compare with"
+        )?,
         Some((promised, percent)) => {
-            writeln!(out, ", {percent:.0}% of the {promised:.0} Gb/s that the links promise")?;
+            writeln!(out, ", {percent:.0}% of the {promised:.0} Gb/s of the slowest link")?;
             if percent < f64::from(args.at_least) {
                 writeln!(
                     out,
-                    "This is less than {}% (--at-least): look at `kubectl dranet verify` and `doctor`, \
-                     at the MTU, and at the counters of the switch.",
+                    "This is below {}% (--at-least). Check `kubectl dranet verify`, `kubectl dranet \
+                     doctor`, the MTU, and the counters of the switch.",
                     args.at_least
                 )?;
             }

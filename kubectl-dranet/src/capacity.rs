@@ -133,7 +133,7 @@ fn person(answers: &[Answer], largest: Option<PodShape>) -> anyhow::Result<Strin
     }
     for answer in answers {
         if let Some(denied) = &answer.denied {
-            writeln!(out, "{}: no such pod is let in: {denied}", answer.shape)?;
+            writeln!(out, "{}: admission denies such pods: {denied}", answer.shape)?;
         }
         if let Some(Move { node, claims }) = &answer.to_move {
             let who = claims.join(", ");

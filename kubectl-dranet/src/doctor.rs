@@ -1,14 +1,16 @@
-//! `doctor`: what to mend in the cluster.
+//! `doctor`: what is wrong in the cluster, and what to do.
 
 mod certificate;
 mod cluster;
 mod devices;
+mod extender;
 mod finding;
 pub(crate) mod gpu_direct;
 mod installation;
 mod kubelet;
 mod machines;
 pub(crate) mod modules;
+mod rdma;
 mod rights;
 mod server;
 
@@ -16,22 +18,23 @@ use crate::Output;
 use crate::args::{DoctorArgs, Form};
 use crate::kinds::{PODS, QUOTAS};
 use crate::live::Cluster;
-use crate::reply::Probe;
+use crate::reply::{Probe, Proxied};
 use crate::settings;
 use crate::snapshot::of_installation;
 use crate::source::{self, Seen, Source};
-use crate::text::{self, table};
+use crate::text::{self, counted, table};
 use admission::lint::Severity;
 use cluster::{Report, examine};
 use cluster_model::names::{annotation, object};
 use finding::ClusterFinding;
 use jiff::Timestamp;
 use machines::MachineType;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Kinds that findings are made from beside the view.
+/// Kinds that findings are made from in addition to the view.
 const KINDS: &[&str] = &[
     "CustomResourceDefinition",
     "DaemonSet",
@@ -42,16 +45,23 @@ const KINDS: &[&str] = &[
     "Pod",
 ];
 
-const RIGHTS_UNKNOWN: &str = "you may not create subjectaccessreviews.authorization.k8s.io, so no \
-                              finding tells of the rights of the project's service accounts";
+/// The namespace of the control plane's pods.
+const CONTROL_PLANE: &str = "kube-system";
+
+const RIGHTS_UNKNOWN: &str = "you may not create subjectaccessreviews.authorization.k8s.io, so the \
+                              rights of the project's service accounts are not checked";
 
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
-    let mut asks = source::of_view();
-    asks.push(QUOTAS.all("no finding tells of quotas"));
-    asks.push(PODS.of(Some("kube-system"), "no finding tells of the control plane's flags"));
-    asks.extend(of_installation(&args.admission_namespace));
-    let mut seen = source.read(&asks, KINDS)?;
+    let mut queries = source::of_view();
+    queries.push(QUOTAS.all("quotas are not checked"));
+    queries.push(PODS.of(Some(CONTROL_PLANE), "the flags of the control plane are not checked"));
+    queries.extend(of_installation(&args.admission_namespace));
+    if args.admission_namespace != CONTROL_PLANE {
+        let own = Some(args.admission_namespace.as_str());
+        queries.push(PODS.of(own, "it is not checked whether scheduler-ext answers"));
+    }
+    let mut seen = source.read(&queries, KINDS)?;
     if let Source::Live(cluster) = &source {
         seen.gates = cluster.feature_gates();
     }
@@ -64,9 +74,11 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     report.findings.extend(devices::examine(&seen));
     report.findings.extend(gpu_direct::examine(&seen.view));
     report.findings.extend(modules::examine(&seen.view));
+    report.findings.extend(rdma::examine(&seen.view));
     report.findings.extend(installation::examine(&seen, Timestamp::now()));
     if let Source::Live(cluster) = &source {
         report.findings.extend(called(cluster)?);
+        report.findings.extend(asked_extenders(cluster, &mut seen)?);
         for (review, finding) in rights::questions(&seen) {
             match cluster.is_allowed(&review)? {
                 Some(true) => {}
@@ -94,7 +106,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     Ok(Output { text, denied, notes: seen.notes })
 }
 
-/// Whether the API server calls the webhook: it refuses this pod, of which nothing stays.
+/// Whether the API server calls the webhook, which denies this pod. It is a dry run.
 fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
     let pod = json!({
         "apiVersion": "v1",
@@ -109,19 +121,43 @@ fn called(cluster: &Cluster) -> anyhow::Result<Option<ClusterFinding>> {
     Ok(match cluster.dry_run_pod(&pod)? {
         Probe::Refused(why) if why.contains(annotation::ALIGNED_NICS) => None,
         Probe::Created => {
-            let message = "is not called: annotated pods are created without devices; apply \
+            let message = "is not called, so annotated pods are created without devices; apply \
                            deploy/manifests/webhook.yaml";
             Some(ClusterFinding::new(Severity::Error, place, message))
         }
         Probe::Refused(why) => {
-            let message = format!("did not answer a pod that was created as a trial: {why}");
+            let message = format!("failed for a test pod (dry run): {why}");
             Some(ClusterFinding::new(Severity::Error, place, message))
         }
         Probe::NoRight => {
-            let message = "was not tried: you may not create pods in your namespace";
+            let message = "was not tested: you may not create pods in your namespace";
             Some(ClusterFinding::new(Severity::Note, place, message))
         }
     })
+}
+
+/// Asks each extender about its requests, and judges the answers.
+fn asked_extenders(cluster: &Cluster, seen: &mut Seen) -> anyhow::Result<Vec<ClusterFinding>> {
+    let extenders = extender::of(seen);
+    let mut findings = extender::unreachable(&extenders);
+    let mut answers = Vec::new();
+    for pod in extenders {
+        let Some(path) = pod.metrics_path() else { continue };
+        match cluster.proxied(&path)? {
+            Proxied::Text(text) => answers.push((pod.name, Ok(extender::Requests::of(&text)))),
+            Proxied::Failed(why) => answers.push((pod.name, Err(why))),
+            Proxied::NoRight => {
+                let namespace = pod.namespace;
+                seen.notes.push(format!(
+                    "you may not get pods/proxy in namespace `{namespace}`, so it is not \
+                     checked whether scheduler-ext answers"
+                ));
+                break;
+            }
+        }
+    }
+    findings.extend(extender::judge(&answers));
+    Ok(findings)
 }
 
 fn person(report: &Report, machines: &[MachineType], seen: &Seen) -> anyhow::Result<String> {
@@ -135,6 +171,14 @@ fn person(report: &Report, machines: &[MachineType], seen: &Seen) -> anyhow::Res
         "nodes: {nodes}, with GPUs of a DRA driver: {with_gpus}, with NICs: {with_nics}, with a \
          graph: {with_graph}"
     )?;
+    let modes = rdma::modes(&seen.view);
+    if !modes.is_empty() {
+        let mode = |(mode, nodes): (&&str, &BTreeSet<_>)| {
+            format!("{mode} on {}", counted(nodes.len(), "node"))
+        };
+        let modes: Vec<_> = modes.iter().map(mode).collect();
+        writeln!(out, "RDMA namespace mode: {}", modes.join(", "))?;
+    }
     if !machines.is_empty() {
         let row = |it: &MachineType| {
             let join = it.join.as_deref().unwrap_or("none");
@@ -145,7 +189,7 @@ fn person(report: &Report, machines: &[MachineType], seen: &Seen) -> anyhow::Res
         write!(out, "\n{}\n", table(&["MACHINE", "NODES", "GPUS", "NICS", "JOIN"], &rows))?;
     }
     if findings.is_empty() {
-        writeln!(out, "nothing found")?;
+        writeln!(out, "no findings")?;
     }
     for ClusterFinding { severity, place, message } in findings {
         writeln!(out, "{severity}: {place} {message}")?;
@@ -165,6 +209,8 @@ fn program(report: &Report, machines: &[MachineType], seen: &Seen) -> Value {
             "denied": it.join.as_ref().err(),
         })
     };
+    let modes = rdma::modes(&seen.view);
+    let modes = modes.iter().map(|(mode, nodes)| ((*mode).to_owned(), json!(nodes.len())));
     json!({
         "server": seen.server,
         "nodes": report.nodes,
@@ -172,6 +218,7 @@ fn program(report: &Report, machines: &[MachineType], seen: &Seen) -> Value {
         "withNics": report.with_nics,
         "withGraph": report.with_graph,
         "machines": machines.iter().map(machine).collect::<Vec<_>>(),
+        "rdmaNamespaceModes": modes.collect::<Map<_, _>>(),
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
     })
 }

@@ -92,7 +92,7 @@ pub(crate) fn answer(
     let spec = typed.spec.clone().unwrap_or_default();
     if let Some(node) = &spec.node_name {
         return Ok(Answer::Fine(format!(
-            "is bound to node {node}; `kubectl dranet verify` tells what it got there"
+            "is bound to node {node}; `kubectl dranet verify` shows what it got there"
         )));
     }
     let verdict = match admit(pod, view, policy) {
@@ -105,7 +105,7 @@ pub(crate) fn answer(
     let is_made = typed.metadata.uid.is_some();
     if is_made && verdict.planned.is_some() {
         return Ok(Answer::Refused(
-            "was created without the webhook: it has annotations and no claim; see `kubectl dranet \
+            "was created without the webhook: it has annotations but no claim; see `kubectl dranet \
              doctor`, and create it again"
                 .to_owned(),
         ));
@@ -139,7 +139,8 @@ pub(crate) fn answer(
     }
     if claims.is_empty() && known.allocated.is_empty() {
         return Ok(Answer::Fine(
-            "asks for no devices: it has no claim and no annotation dranet.io/aligned-nics".into(),
+            "requests no devices: it has neither a claim nor the annotation dranet.io/aligned-nics"
+                .into(),
         ));
     }
     let placement = Placement::of(&typed);
@@ -196,10 +197,7 @@ pub(crate) fn not_looked_at(spec: &PodSpec) -> Option<String> {
     ];
     let rules: Vec<&str> = rules.iter().filter(|(is_there, _)| *is_there).map(|it| it.1).collect();
     (!rules.is_empty()).then(|| {
-        format!(
-            "not looked at here: its {}, by which kube-scheduler may leave out more nodes",
-            rules.join(" and its ")
-        )
+        format!("not checked: its {}, which may exclude more nodes", rules.join(" and its "))
     })
 }
 
@@ -208,17 +206,17 @@ fn scheduler(name: &str) -> Option<String> {
     let is_other = !matches!(name, "" | "default-scheduler");
     is_other.then(|| {
         format!(
-            "scheduler `{name}` places it, and nothing here tells whether that runs and knows claims"
+            "scheduler `{name}` places it; it is unknown whether that scheduler runs and supports claims"
         )
     })
 }
 
 fn gate(gate: &PodSchedulingGate) -> String {
     match gate.name.as_str() {
-        GATE_FABRIC => "the scheduler does not look at it yet: no fabric is \
+        GATE_FABRIC => "the scheduler does not consider it yet: no fabric is \
                                               chosen for its group (gate dranet.io/fabric)"
             .to_owned(),
-        other => format!("the scheduler does not look at it yet: scheduling gate {other}"),
+        other => format!("the scheduler does not consider it yet: scheduling gate {other}"),
     }
 }
 
@@ -271,7 +269,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         let names: Vec<_> = not_selected.iter().map(String::as_str).collect();
         writeln!(
             out,
-            "\n{}: left out by the pod's nodeSelector or node affinity",
+            "\n{}: excluded by the pod's nodeSelector or node affinity",
             node_list(&names)
         )?;
     }
@@ -280,7 +278,7 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
         writeln!(out, "\n{}: {why}", node_list(&names))?;
     }
     if !changes.is_empty() {
-        writeln!(out, "\nEach of these would let it run:")?;
+        writeln!(out, "\nEach of these changes would let it run:")?;
         changes.iter().try_for_each(|change| writeln!(out, "  - {change}"))?;
     } else if outcomes.fits.is_empty() && outcomes.looked_at() > 0 {
         writeln!(out, "\nNo single change of its claims or of what is in use would let it run.")?;

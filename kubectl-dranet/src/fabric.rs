@@ -39,9 +39,9 @@ struct Waiting {
 
 pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
-    let mut asks = source::of_view();
-    asks.push(PODS.all("no group is known"));
-    let seen = source.read(&asks, &["Pod", "Node"])?;
+    let mut queries = source::of_view();
+    queries.push(PODS.all("groups are unknown"));
+    let seen = source.read(&queries, &["Pod", "Node"])?;
     let (pods, facts) = seen.groups()?;
     let mut groups = pods.groups();
     for group in &mut groups {
@@ -54,10 +54,10 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
     for group in groups.iter().filter(|group| group.gated().next().is_some()) {
         let decided = decisions.iter().find(|decision| decision.group == group.key);
         let would = match decided.map(|decision| &decision.action) {
-            Some(Action::Place { fabric, .. }) => format!("it goes to {fabric} next"),
+            Some(Action::Place { fabric, .. }) => format!("{fabric} is chosen for it next"),
             Some(Action::Wait(why)) => why.to_string(),
             Some(Action::Evict { .. }) => "its pods are evicted, to move together".to_owned(),
-            None => "nothing is decided on it".to_owned(),
+            None => "no decision yet".to_owned(),
         };
         let mut cluster = capacity();
         let member = group.gated().next();
@@ -117,7 +117,7 @@ fn rooms(view: &ClusterView) -> BTreeMap<String, Room> {
 fn person(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> anyhow::Result<String> {
     let mut out = String::new();
     if rooms.is_empty() {
-        writeln!(out, "no node has a fabric: none has the label {}", label::NODE_FABRIC)?;
+        writeln!(out, "no node has a fabric (label {})", label::NODE_FABRIC)?;
     } else {
         let row = |(name, room): (&String, &Room)| {
             let numbers = [room.nodes, room.whole_nodes, room.gpus, room.nics];
@@ -133,7 +133,7 @@ fn person(rooms: &BTreeMap<String, Room>, waiting: &[Waiting]) -> anyhow::Result
     for Waiting { group, pods, why, places } in waiting {
         writeln!(out, "\ngroup {group}: {} wait: {why}", counted(*pods, "pod"))?;
         for (fabric, number) in places {
-            writeln!(out, "  {fabric}: {} of it fit now", counted(*number, "pod"))?;
+            writeln!(out, "  {fabric}: {} of the group fit now", counted(*number, "pod"))?;
         }
     }
     Ok(out)

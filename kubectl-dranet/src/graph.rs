@@ -64,7 +64,7 @@ fn every_shape(view: &ClusterView, args: &GraphArgs) -> anyhow::Result<String> {
             let names = nodes.iter().filter_map(|node| node.metadata.name.as_deref());
             let names: Vec<_> = names.collect();
             anyhow::bail!(
-                "the nodes have {} shapes; name one node of those that are meant, as {}",
+                "the nodes have {} different shapes; name a node, such as {}",
                 names.len(),
                 names.join(", ")
             )
@@ -84,7 +84,7 @@ fn shown(topology: &Topology, args: &GraphArgs) -> anyhow::Result<String> {
 fn check(output: Format, look: LookArgs) -> anyhow::Result<()> {
     let LookArgs { gpus_only, fold, theme } = look;
     let only_for = |flag: &str, wanted: Format| {
-        format!("{flag} works only with `-o {wanted}`, and the output is `{output}`")
+        format!("{flag} requires `-o {wanted}`; the output is `{output}`")
     };
     let matrix = output == Format::Matrix;
     anyhow::ensure!(matrix || !gpus_only, only_for("--gpus-only", Format::Matrix));
@@ -120,8 +120,8 @@ fn of_node(view: &ClusterView, node: &str) -> anyhow::Result<Topology> {
 fn unknown_size(args: &MachineArgs) -> Option<String> {
     let size = args.vm_size.as_ref().filter(|size| Overlay::built_in(size).is_none())?;
     Some(format!(
-        "no description for virtual machine size `{size}`: the graph shows what sysfs tells, without \
-         switches that the hypervisor hides"
+        "no description for virtual machine size `{size}`: the graph shows only what sysfs \
+         shows, without the switches that the hypervisor hides"
     ))
 }
 
@@ -182,5 +182,5 @@ fn write_capture(
 fn unknown_node(view: &ClusterView, node: &str) -> String {
     let names: Vec<_> = view.node_topologies().map(|(name, _)| name).collect();
     let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    format!("node `{node}` has published no graph; these have: {there}")
+    format!("no graph is published for node `{node}`; nodes with a graph: {there}")
 }

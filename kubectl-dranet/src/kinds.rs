@@ -60,31 +60,31 @@ pub(crate) enum Scope {
     },
 }
 
-/// A question to the API server, and what answers lack where it is refused.
+/// Objects to read from the API server, and what the answer lacks if that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct Query {
     pub(crate) kind: Kind,
     pub(crate) scope: Scope,
-    /// `no finding tells of quotas`.
+    /// Such as `quotas are not checked`.
     pub(crate) without: &'static str,
 }
 
 impl Kind {
     /// Every object.
-    pub(crate) fn all(self, without: &'static str) -> Ask {
-        Ask { kind: self, scope: Scope::All, without }
+    pub(crate) fn all(self, without: &'static str) -> Query {
+        Query { kind: self, scope: Scope::All, without }
     }
 
     /// The objects of a namespace, or of all.
-    pub(crate) fn of(self, namespace: Option<&str>, without: &'static str) -> Ask {
+    pub(crate) fn of(self, namespace: Option<&str>, without: &'static str) -> Query {
         let scope = namespace.map_or(Scope::All, |name| Scope::Namespace(name.to_owned()));
-        Ask { kind: self, scope, without }
+        Query { kind: self, scope, without }
     }
 
     /// One object.
-    pub(crate) fn one(self, namespace: &str, name: &str, without: &'static str) -> Ask {
+    pub(crate) fn one(self, namespace: &str, name: &str, without: &'static str) -> Query {
         let scope = Scope::Object { namespace: namespace.to_owned(), name: name.to_owned() };
-        Ask { kind: self, scope, without }
+        Query { kind: self, scope, without }
     }
 
     /// The resource's name in roles and in `kubectl auth can-i`, for example
@@ -97,7 +97,7 @@ impl Kind {
     }
 }
 
-impl Ask {
+impl Query {
     /// Path of the URL.
     #[cfg(any(feature = "live", test))]
     pub(crate) fn path(&self) -> String {
@@ -116,7 +116,7 @@ impl Ask {
         format!("/{root}/{version}{namespace}/{plural}{name}")
     }
 
-    /// The right that it takes, as `list nodes in the whole cluster`.
+    /// The right that it needs, such as `list nodes in the whole cluster`.
     pub(crate) fn right(&self) -> String {
         let resource = self.kind.resource();
         match &self.scope {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn paths_and_rights_are_those_of_the_api_server() {
-        for (ask, path, right) in [
+        for (query, path, right) in [
             (NODES.all(""), "/api/v1/nodes", "list nodes in the whole cluster"),
             (
                 CLAIMS.of(Some("a"), ""),
@@ -156,7 +156,7 @@ mod tests {
                 "get customresourcedefinitions.apiextensions.k8s.io `b`",
             ),
         ] {
-            assert_eq!((ask.path().as_str(), ask.right().as_str()), (path, right));
+            assert_eq!((query.path().as_str(), query.right().as_str()), (path, right));
         }
     }
 }

@@ -71,7 +71,7 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     }
     anyhow::ensure!(
         !linted.is_empty(),
-        "`{}` holds no ResourceClaim and no ResourceClaimTemplate",
+        "`{}` contains neither a ResourceClaim nor a ResourceClaimTemplate",
         path.display()
     );
     Ok((linted, notes))
@@ -82,7 +82,7 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     const KINDS: &[&str] = &["Deployment", "ResourceClaim", "ResourceClaimTemplate", "Pod"];
     let named = args.admission.namespace.as_deref();
     let scope = if args.all_namespaces { None } else { named };
-    let pods = PODS.of(scope, "no annotated pod is looked at");
+    let pods = PODS.of(scope, "annotated pods are not checked");
     let seen = source::read_as_admission(&args.source, &args.admission, KINDS, &[pods])?;
     let namespace = seen.namespace.as_deref().filter(|_| !args.all_namespaces);
     let policy = Policy { max_steps: args.max_steps, ..settings::of_cluster(&seen.kept) };
@@ -182,10 +182,10 @@ fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Op
     };
     let is_bound = object["spec"]["nodeName"].is_string();
     let has_claims = object["spec"]["resourceClaims"].as_array().is_some_and(|all| !all.is_empty());
-    let asks = object["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string();
+    let queries = object["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string();
     let mut findings = Vec::new();
-    if asks && !has_claims {
-        let message = "the pod asks for NICs and has no claim: the webhook was not called when it \
+    if queries && !has_claims {
+        let message = "the pod asks for NICs but has no claim: the webhook was not called when it \
                        was created; create the pod again once `kubectl dranet doctor` finds no error";
         findings.push(finding("not-admitted", Severity::Error, message.to_owned()));
     }

@@ -1,8 +1,8 @@
-//! A live cluster, read once: the one place with a client and a runtime.
+//! A live cluster, read once: the only module with a client and a runtime.
 
-use crate::kinds::{Ask, PODS, Scope};
+use crate::kinds::{PODS, Query, Scope};
 use crate::progress::Progress;
-use crate::reply::{Missing, PodVerb, Probe};
+use crate::reply::{Missing, PodVerb, Probe, Proxied};
 use anyhow::Context as _;
 use cluster_model::read;
 use http::Request;
@@ -16,6 +16,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Longest wait for a pod behind the API server's proxy.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A connection to the API server.
 pub(crate) struct Cluster {
     runtime: Runtime,
@@ -24,7 +27,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects as the flags say; the API server is asked first when something is read.
+    /// Connects as the flags say. The first request is sent when something is read.
     pub(crate) fn connect(args: &KubeArgs) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(process::client::connect(args))?;
@@ -55,10 +58,10 @@ impl Cluster {
         text.map(|text| gates(&text)).unwrap_or_default()
     }
 
-    /// Reads what is asked for, object by object.
+    /// Reads the queried objects one by one.
     pub(crate) fn read(
         &self,
-        ask: &Ask,
+        query: &Query,
         take: &mut dyn FnMut(&RawValue),
     ) -> anyhow::Result<Result<(), Missing>> {
         let mut number = 0;
@@ -66,10 +69,10 @@ impl Cluster {
         let mut count = |object: &RawValue| {
             number += 1;
             take(object);
-            progress.read(ask.kind.plural, number);
+            progress.read(query.kind.plural, number);
         };
-        let path = ask.path();
-        let outcome = match &ask.scope {
+        let path = query.path();
+        let outcome = match &query.scope {
             Scope::Object { .. } => {
                 let found = self.runtime.block_on(read::one(&self.client, &path));
                 found.map(|found| found.iter().for_each(|object| count(object)))
@@ -82,12 +85,12 @@ impl Cluster {
             Err(Error::Api(status)) if status.code == 403 => Ok(Err(Missing::Right)),
             Err(Error::Api(status)) if status.code == 404 => Ok(Err(Missing::Kind)),
             Err(error) => {
-                Err(error).with_context(|| format!("failed to read {}", ask.kind.resource()))
+                Err(error).with_context(|| format!("failed to read {}", query.kind.resource()))
             }
         }
     }
 
-    /// Creates a pod in the namespace of the context, as a trial of which nothing stays.
+    /// Creates a pod in the namespace of the context as a dry run.
     pub(crate) fn dry_run_pod(&self, pod: &Value) -> anyhow::Result<Probe> {
         let path = PODS.of(Some(self.client.default_namespace()), "").path();
         let request = Request::post(format!("{path}?dryRun=All"))
@@ -102,11 +105,12 @@ impl Cluster {
                 Ok(Probe::NoRight)
             }
             Err(Error::Api(status)) => Ok(Probe::Refused(status.message.clone())),
-            Err(error) => Err(error).context("failed to create a pod as a trial"),
+            Err(error) => Err(error).context("failed to create a test pod (dry run)"),
         }
     }
 
-    /// Whether somebody has a right, by a `SubjectAccessReview`; none where that may not be asked.
+    /// Whether somebody has a right, by a `SubjectAccessReview`; `None` if the user may not create
+    /// one.
     pub(crate) fn is_allowed(&self, review: &Value) -> anyhow::Result<Option<bool>> {
         let request = Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
             .header("Content-Type", "application/json")
@@ -114,12 +118,11 @@ impl Cluster {
         match self.runtime.block_on(self.client.request::<Value>(request)) {
             Ok(answer) => Ok(Some(answer["status"]["allowed"] == true)),
             Err(Error::Api(status)) if status.code == 403 => Ok(None),
-            Err(error) => Err(error).context("failed to ask for the rights of a service account"),
+            Err(error) => Err(error).context("failed to check the rights of a service account"),
         }
     }
 
-    /// The configuration of a node's kubelet, where it answers; or what is to be said where it may
-    /// not be asked.
+    /// The configuration of a node's kubelet, or a note why it is not known.
     pub(crate) fn kubelet_config(&self, node: &str) -> (Option<Value>, Option<String>) {
         let path = format!("/api/v1/nodes/{node}/proxy/configz");
         match self.runtime.block_on(read::text(&self.client, &path)) {
@@ -128,14 +131,29 @@ impl Cluster {
                 (answer.map(|mut answer| answer["kubeletconfig"].take()), None)
             }
             Err(Error::Api(status)) if status.code == 403 => {
-                let right = "you may not get nodes/proxy, so no finding tells of the kubelets' CPU \
-                             managers";
+                let right = "you may not get nodes/proxy, so the CPU managers of the kubelets \
+                             are not checked";
                 (None, Some(right.to_owned()))
             }
             Err(error) => {
                 (None, Some(format!("the kubelet of node {node} does not answer: {error}")))
             }
         }
+    }
+
+    /// What a pod answers through the API server's proxy.
+    pub(crate) fn proxied(&self, path: &str) -> anyhow::Result<Proxied> {
+        let answer = self.runtime.block_on(async {
+            tokio::time::timeout(PATIENCE, read::text(&self.client, path)).await
+        });
+        Ok(match answer {
+            Ok(Ok(text)) => Proxied::Text(text),
+            Ok(Err(Error::Api(status))) if status.code == 403 => Proxied::NoRight,
+            // Its own text has the whole answer besides.
+            Ok(Err(Error::Api(status))) => Proxied::Failed(status.message.clone()),
+            Ok(Err(error)) => Proxied::Failed(error.to_string()),
+            Err(_) => Proxied::Failed(format!("no answer within {} seconds", PATIENCE.as_secs())),
+        })
     }
 
     /// A pod, in this namespace or in that of the context.
@@ -150,10 +168,10 @@ impl Cluster {
     }
 }
 
-/// The signals that end a program, where they were caught.
+/// The signals that end a program, once they are caught.
 pub(crate) struct Signals([Signal; 2]);
 
-/// Somebody wants the program to end.
+/// A signal asked the program to end.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted")]
 struct Interrupted;
@@ -167,20 +185,20 @@ impl Signals {
 }
 
 impl Cluster {
-    /// From here on, Ctrl-C and SIGTERM end what is waited for with these signals, and not the
-    /// program.
+    /// From now on, Ctrl-C and SIGTERM no longer end the program, but only waits that take these
+    /// signals.
     pub(crate) fn catch_signals(&self) -> anyhow::Result<Signals> {
         let _runtime = self.runtime.enter();
         Ok(Signals([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
     }
 
-    /// Waits, or fails where a signal came meanwhile.
+    /// Waits, or fails if a signal arrives.
     pub(crate) fn pause_or_end(&self, signals: &mut Signals, time: Duration) -> anyhow::Result<()> {
         self.until_signal(signals, async { tokio::time::sleep(time).await })
     }
 
-    /// Asks about a pod; none where there is no such. Fails where a signal comes meanwhile.
-    pub(crate) fn ask_pod(
+    /// Sends a request about a pod; `None` if it does not exist. Fails if a signal arrives.
+    pub(crate) fn request_pod(
         &self,
         signals: &mut Signals,
         (namespace, name): (&str, &str),

@@ -1,8 +1,8 @@
-//! What stands in for a live cluster where the program was built without the feature
-//! `live`: it cannot be connected to, so there is never a value of it.
+//! Replaces the live cluster in builds without the feature `live`. Connecting always fails, so no
+//! value of it exists.
 
-use crate::kinds::Ask;
-use crate::reply::{Missing, PodVerb, Probe};
+use crate::kinds::Query;
+use crate::reply::{Missing, PodVerb, Probe, Proxied};
 use process::args::KubeArgs;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -41,7 +41,7 @@ impl Cluster {
 
     pub(crate) fn read(
         &self,
-        _: &Ask,
+        _: &Query,
         _: &mut dyn FnMut(&RawValue),
     ) -> anyhow::Result<Result<(), Missing>> {
         match *self {}
@@ -59,6 +59,10 @@ impl Cluster {
         match *self {}
     }
 
+    pub(crate) fn proxied(&self, _: &str) -> anyhow::Result<Proxied> {
+        match *self {}
+    }
+
     pub(crate) fn pod(&self, _: Option<&str>, _: &str) -> anyhow::Result<Value> {
         match *self {}
     }
@@ -71,7 +75,7 @@ impl Cluster {
         match *self {}
     }
 
-    pub(crate) fn ask_pod(
+    pub(crate) fn request_pod(
         &self,
         _: &mut Signals,
         _: (&str, &str),

@@ -67,10 +67,10 @@ pub(crate) fn trouble(nic: &Device) -> Option<String> {
     let name = &nic.id().device;
     match node_devices::text(nic, attribute::PORT_STATE) {
         Some(state) if state != names::PORT_ACTIVE => {
-            Some(format!("{name}: its port is {state}, not {}", names::PORT_ACTIVE))
+            Some(format!("{name}: port is {state}, not {}", names::PORT_ACTIVE))
         }
         _ if node_devices::is_true(nic, attribute::DEGRADED) => {
-            Some(format!("{name}: its link runs below what it could"))
+            Some(format!("{name}: PCIe link is slower or narrower than possible"))
         }
         _ => None,
     }

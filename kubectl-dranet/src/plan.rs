@@ -140,9 +140,9 @@ fn person(
     for warning in &verdict.warnings {
         writeln!(out, "{}", sentence(warning))?;
     }
-    writeln!(out, "\n# ResourceClaimTemplate that it would create\n\n{}", text::yaml(template)?)?;
-    writeln!(out, "# Pod as admission would rewrite it\n\n{}", text::yaml(&verdict.pod)?)?;
-    writeln!(out, "# Devices that it would get, node by node\n")?;
+    writeln!(out, "\n# ResourceClaimTemplate\n\n{}", text::yaml(template)?)?;
+    writeln!(out, "# Rewritten pod\n\n{}", text::yaml(&verdict.pod)?)?;
+    writeln!(out, "# Devices per node\n")?;
     let claim = Claim::from_spec(ClaimName::new("", name), &planned.plan.claim)?;
     write!(out, "{}", devices(view, &claim))?;
     Ok(out)
@@ -157,5 +157,5 @@ fn fabric_text(preview: Option<&Preview>) -> String {
         Ok(fabric) => format!("would go to {fabric}"),
         Err(why) => format!("would wait: {why}"),
     };
-    format!("\n# Fabric that the group would take\n\n{places}\nA group of {size} {answer}.\n")
+    format!("\n# Fabric of the group\n\n{places}\nA group of {size} {answer}.\n")
 }

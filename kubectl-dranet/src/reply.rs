@@ -1,18 +1,18 @@
-//! What a cluster is asked and answers, beside its objects.
+//! Requests to a cluster and their answers, other than reading objects.
 
 use serde_json::Value;
 
-/// What is asked of the API server about one pod.
+/// A request about one pod.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster is asked"))]
 pub(crate) enum PodVerb<'o> {
     Create(&'o Value),
     Get,
-    /// Says whether it is there yet.
+    /// Returns the pod if it still exists.
     Delete,
 }
 
-/// What became of a pod that was created as a trial.
+/// The result of creating a pod as a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster answers"))]
 pub(crate) enum Probe {
@@ -20,15 +20,26 @@ pub(crate) enum Probe {
     Created,
     /// Refused, for this reason.
     Refused(String),
-    /// Who asks may not create pods.
+    /// The user may not create pods.
     NoRight,
 }
 
-/// Why nothing was read, where the rest may still be.
+/// What a pod answered through the API server's proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster answers"))]
+pub(crate) enum Proxied {
+    Text(String),
+    /// No answer, for this reason.
+    Failed(String),
+    /// The user may not use the proxy.
+    NoRight,
+}
+
+/// Why some objects were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster answers"))]
 pub(crate) enum Missing {
-    /// Who asks has no right to.
+    /// The user has no right to read them.
     Right,
     /// The API server does not know the kind.
     Kind,

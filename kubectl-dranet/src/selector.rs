@@ -18,7 +18,7 @@ enum Requirement {
 /// A text that is no selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no label selector: write `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, \
+    "invalid label selector `{0}`: write `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, \
      `key` or `!key`, separated by commas"
 )]
 pub struct SelectorError(String);

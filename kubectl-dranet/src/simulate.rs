@@ -50,7 +50,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
         subjects.extend(subject::of_file(file)?);
     }
     let kinds = if args.added.is_empty() { KINDS } else { WITH_MACHINES };
-    let pods = PODS.all("every node counts as empty of pods");
+    let pods = PODS.all("nodes are assumed to run no pods");
     let seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods])?;
     subject::put_into(&mut subjects, seen.namespace.as_deref().unwrap_or("default"));
     let policy = settings::policy(&args.policy, &seen.kept);

@@ -5,8 +5,8 @@ mod mask;
 use crate::Output;
 use crate::args::{SnapshotArgs, VersionArgs};
 use crate::kinds::{
-    Ask, CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LINT_WEBHOOKS,
-    NIC_ADDRESSES, NIC_POOLS, POD_GROUPS, PODS, QUOTAS, WEBHOOKS,
+    CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ENDPOINTS, GRAPHS, LINT_WEBHOOKS,
+    NIC_ADDRESSES, NIC_POOLS, POD_GROUPS, PODS, QUOTAS, Query, WEBHOOKS,
 };
 use crate::source::{self, Copied, Seen, Source};
 use crate::text::counted;
@@ -15,49 +15,49 @@ use cluster_model::snapshot::{FORMAT, Gathered, Gathering, Head, write};
 use jiff::Timestamp;
 use mask::{Masked, Names, scrub};
 
-/// What the other commands ask for, together. Masked, without the addresses of pools: they tell
-/// whose network it is.
-fn everything(namespace: &str, is_masked: bool) -> Vec<Ask> {
-    let mut asks = source::of_view();
-    asks.extend([
-        PODS.all("no command can tell of pods"),
-        QUOTAS.all("no warning tells of quotas"),
-        POD_GROUPS.all("groups that the scheduler places itself are not known"),
+/// Everything that the other commands read. A masked snapshot leaves out the addresses of pools,
+/// which identify a network.
+fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
+    let mut queries = source::of_view();
+    queries.extend([
+        PODS.all("the snapshot has no pods"),
+        QUOTAS.all("quotas are not checked"),
+        POD_GROUPS.all("groups that the scheduler places itself are unknown"),
     ]);
     if !is_masked {
-        asks.extend(pools());
+        queries.extend(pools());
     }
-    asks.push(CONFIG_MAPS.one(namespace, object::MACHINES, "remembered machines do not count"));
-    asks.extend(of_installation(namespace));
-    asks
+    queries.push(CONFIG_MAPS.one(namespace, object::MACHINES, "remembered machines are unknown"));
+    queries.extend(of_installation(namespace));
+    queries
 }
 
 /// Pools of addresses and what is taken of them.
-pub(crate) fn pools() -> [Ask; 2] {
-    [NIC_POOLS.all("no pool is known"), NIC_ADDRESSES.all("every address counts as free")]
+pub(crate) fn pools() -> [Query; 2] {
+    [NIC_POOLS.all("pools are unknown"), NIC_ADDRESSES.all("all addresses are assumed free")]
 }
 
-/// What tells how the project is installed.
-pub(crate) fn of_installation(namespace: &str) -> Vec<Ask> {
+/// The objects of the project's installation.
+pub(crate) fn of_installation(namespace: &str) -> Vec<Query> {
     let crd = format!("{}.{}", GRAPHS.plural, "topology.dranet.io");
     vec![
-        DEPLOYMENTS.of(Some(namespace), "no finding tells of the project's servers"),
-        DAEMON_SETS.of(Some(namespace), "no finding tells of the node driver's pods"),
-        ENDPOINTS.of(Some(namespace), "no finding tells whether the webhook has replicas"),
-        WEBHOOKS.one("", object::WEBHOOK, "no finding tells of the webhook"),
-        LINT_WEBHOOKS.one("", object::LINT_WEBHOOK, "no finding tells of the webhook on claims"),
-        DEFINITIONS.one("", &crd, "no finding tells of the CRD"),
+        DEPLOYMENTS.of(Some(namespace), "the project's servers are not checked"),
+        DAEMON_SETS.of(Some(namespace), "the node driver's pods are not checked"),
+        ENDPOINTS.of(Some(namespace), "the webhook's replicas are not checked"),
+        WEBHOOKS.one("", object::WEBHOOK, "the webhook is not checked"),
+        LINT_WEBHOOKS.one("", object::LINT_WEBHOOK, "the webhook on claims is not checked"),
+        DEFINITIONS.one("", &crd, "the CRD is not checked"),
     ]
 }
 
 /// Reads the namespace's components for `version`.
 pub(crate) fn read_components(args: &VersionArgs) -> anyhow::Result<Seen> {
     let namespace = Some(args.admission_namespace.as_str());
-    let asks = [
-        DEPLOYMENTS.of(namespace, "the servers' versions are not known"),
-        DAEMON_SETS.of(namespace, "the node driver's version is not known"),
+    let queries = [
+        DEPLOYMENTS.of(namespace, "the versions of the servers are unknown"),
+        DAEMON_SETS.of(namespace, "the version of the node driver is unknown"),
     ];
-    Source::open(&args.source)?.read(&asks, &["Deployment", "DaemonSet"])
+    Source::open(&args.source)?.read(&queries, &["Deployment", "DaemonSet"])
 }
 
 pub(crate) fn run(args: &SnapshotArgs) -> anyhow::Result<Output> {
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn everything_is_asked_for_once() {
-        let asks = everything("dranet-system", false);
-        let paths: std::collections::BTreeSet<String> = asks.iter().map(Ask::path).collect();
-        assert_eq!(paths.len(), asks.len());
+        let queries = everything("dranet-system", false);
+        let paths: std::collections::BTreeSet<String> = queries.iter().map(Query::path).collect();
+        assert_eq!(paths.len(), queries.len());
         assert!(!paths.iter().any(|path| path.contains("secrets")));
     }
 }

@@ -1,7 +1,7 @@
 //! The cluster, live or from files.
 
 use crate::args::{AdmissionArgs, SourceArgs};
-use crate::kinds::{Ask, CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, QUOTAS, VIEW};
+use crate::kinds::{CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, QUOTAS, Query, VIEW};
 use crate::live::Cluster;
 use crate::reply::Missing;
 use crate::settings::ADMISSION;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// Where objects come from.
 pub(crate) enum Source {
     Live(Cluster),
-    /// A file, with the version of Kubernetes that its objects are for where somebody says it.
+    /// A file, with the Kubernetes version of its objects if the user named it.
     File(PathBuf, Option<MinorVersion>),
 }
 
@@ -31,15 +31,15 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) view: ClusterView,
-    /// Objects of the kinds that were asked for, as they are.
+    /// Objects of the requested kinds, unchanged.
     pub(crate) kept: Vec<Value>,
-    /// The namespace of what names none.
+    /// Namespace of objects that do not set one.
     pub(crate) namespace: Option<String>,
-    /// Version of the API server, where it is known.
+    /// Version of the API server, if known.
     pub(crate) server: Option<String>,
     /// Feature gates of the API server, as far as it shows them.
     pub(crate) gates: BTreeMap<String, bool>,
-    /// What could not be read and may count.
+    /// What could not be read and may matter.
     pub(crate) notes: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Copied {
     pub(crate) gates: BTreeMap<String, bool>,
     /// Whether the API server has `PodGroup`s.
     pub(crate) pod_groups: bool,
-    /// What could not be read and may count.
+    /// What could not be read and may matter.
     pub(crate) notes: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Source {
         })
     }
 
-    /// The namespace that is meant where this one is named.
+    /// The namespace to use if this one is named.
     pub(crate) fn namespace(&self, named: Option<&str>) -> Option<String> {
         match (named, self) {
             (Some(named), _) => Some(named.to_owned()),
@@ -73,26 +73,26 @@ impl Source {
         }
     }
 
-    /// Reads what is asked for; of a file, all that is in it. Objects of `kinds` are kept.
-    /// What may not be read is told and left out.
+    /// Reads the queried objects, or everything in a file, and keeps those of `kinds`. Objects that
+    /// the user may not read are missing; a note says so.
     pub(crate) fn read(
         &self,
-        asks: &[Ask],
+        queries: &[Query],
         kinds: &'static [&'static str],
     ) -> anyhow::Result<Seen> {
         match self {
             Self::File(path, version) => {
                 Ok(of_file(snapshot::load_keeping(path, kinds)?, *version))
             }
-            Self::Live(cluster) => of_cluster(cluster, asks, kinds),
+            Self::Live(cluster) => of_cluster(cluster, queries, kinds),
         }
     }
 
-    /// Reads what is asked for as it is; of a file, all that is in it.
-    pub(crate) fn copy(&self, asks: &[Ask]) -> anyhow::Result<Copied> {
+    /// Reads the queried objects as text, or everything in a file.
+    pub(crate) fn copy(&self, queries: &[Query]) -> anyhow::Result<Copied> {
         match self {
             Self::File(path, version) => copy_file(path, *version),
-            Self::Live(cluster) => copy_cluster(cluster, asks),
+            Self::Live(cluster) => copy_cluster(cluster, queries),
         }
     }
 }
@@ -127,13 +127,13 @@ fn copy_file(path: &Path, version: Option<MinorVersion>) -> anyhow::Result<Copie
     Ok(copied)
 }
 
-fn copy_cluster(cluster: &Cluster, asks: &[Ask]) -> anyhow::Result<Copied> {
+fn copy_cluster(cluster: &Cluster, queries: &[Query]) -> anyhow::Result<Copied> {
     let mut objects = Gathering::default();
     let server = cluster.version()?;
-    let (notes, pod_groups) = each(cluster, asks, &mut |ask, text| {
+    let (notes, pod_groups) = each(cluster, queries, &mut |query, text| {
         let mut object: Value = serde_json::from_str(text)?;
-        object["apiVersion"] = ask.kind.version.into();
-        object["kind"] = ask.kind.name.into();
+        object["apiVersion"] = query.kind.version.into();
+        object["kind"] = query.kind.name.into();
         Ok(objects.push_value(object)?)
     })?;
     Ok(Copied {
@@ -146,33 +146,33 @@ fn copy_cluster(cluster: &Cluster, asks: &[Ask]) -> anyhow::Result<Copied> {
     })
 }
 
-/// Calls `take` with each object that is asked for; returns what could not be read, and whether
+/// Calls `take` with each queried object; returns notes about what could not be read, and whether
 /// the API server has `PodGroup`s.
 fn each(
     cluster: &Cluster,
-    asks: &[Ask],
-    take: &mut dyn FnMut(&Ask, &str) -> anyhow::Result<()>,
+    queries: &[Query],
+    take: &mut dyn FnMut(&Query, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<(Vec<String>, bool)> {
     let mut notes = Vec::new();
     let mut has_groups = false;
-    for ask in asks {
+    for query in queries {
         let mut broken = Vec::new();
-        let outcome = cluster.read(ask, &mut |object| {
-            if let Err(error) = take(ask, object.get()) {
+        let outcome = cluster.read(query, &mut |object| {
+            if let Err(error) = take(query, object.get()) {
                 broken.push(left_out(error.as_ref()));
             }
         })?;
         notes.extend(broken);
         match outcome {
-            Ok(()) => has_groups |= ask.kind == POD_GROUPS,
-            Err(missing) => notes.extend(refused(ask, missing)),
+            Ok(()) => has_groups |= query.kind == POD_GROUPS,
+            Err(missing) => notes.extend(refused(query, missing)),
         }
     }
     Ok((notes, has_groups))
 }
 
 fn left_out(error: &(dyn Error + 'static)) -> String {
-    format!("an object was left out: {}", process::chain::Chain(error))
+    format!("ignored an object: {}", process::chain::Chain(error))
 }
 
 fn when_taken(what: &str) -> String {
@@ -204,15 +204,15 @@ fn of_file(intake: Intake, version: Option<MinorVersion>) -> Seen {
 
 fn of_cluster(
     cluster: &Cluster,
-    asks: &[Ask],
+    queries: &[Query],
     kinds: &'static [&'static str],
 ) -> anyhow::Result<Seen> {
     let place = Path::new("the cluster");
     let mut intake = Intake::keeping(kinds);
     let server = cluster.version()?;
     intake.set_server_version(&server);
-    let (notes, pod_groups) = each(cluster, asks, &mut |ask, text| {
-        Ok(intake.take_live(place, (ask.kind.version, ask.kind.name), text)?)
+    let (notes, pod_groups) = each(cluster, queries, &mut |query, text| {
+        Ok(intake.take_live(place, (query.kind.version, query.kind.name), text)?)
     })?;
     if pod_groups {
         intake.view.set_pod_groups_served(true);
@@ -227,66 +227,66 @@ fn of_cluster(
     })
 }
 
-/// What is to be said where nothing was read; nothing of a kind that need not be there.
-pub(crate) fn refused(ask: &Ask, missing: Missing) -> Option<String> {
-    let Ask { kind, without, .. } = ask;
+/// The note about objects that were not read; none for a kind that is optional.
+pub(crate) fn refused(query: &Query, missing: Missing) -> Option<String> {
+    let Query { kind, without, .. } = query;
     match missing {
-        Missing::Right => Some(format!("you may not {}, so {without}", ask.right())),
+        Missing::Right => Some(format!("you may not {}, so {without}", query.right())),
         Missing::Kind if *kind == POD_GROUPS => None,
         Missing::Kind => Some(format!("the API server has no {}, so {without}", kind.resource())),
     }
 }
 
-/// What every view is made from.
-pub(crate) fn of_view() -> Vec<Ask> {
+/// The objects that every view is made from.
+pub(crate) fn of_view() -> Vec<Query> {
     let without = |kind: &str| match kind {
-        "Node" => "nodes have no labels here, and no node is left out by a selector",
-        "ResourceSlice" => "no device is known",
-        "DeviceClass" => "no DeviceClass is known",
-        "ResourceClaim" => "every device counts as free",
-        "ResourceClaimTemplate" => "no claim template is known",
-        _ => "no graph is known",
+        "Node" => "node labels are unknown and node selectors are ignored",
+        "ResourceSlice" => "devices are unknown",
+        "DeviceClass" => "DeviceClasses are unknown",
+        "ResourceClaim" => "all devices are assumed free",
+        "ResourceClaimTemplate" => "claim templates are unknown",
+        _ => "graphs are unknown",
     };
     VIEW.into_iter().map(|kind| kind.all(without(kind.name))).collect()
 }
 
-/// The same, and what admission knows beside: quotas of the namespace, and machines that
-/// were there once.
-pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec<Ask> {
+/// The same, and what admission knows in addition: quotas of the namespace, and remembered
+/// machines.
+pub(crate) fn of_admission(args: &AdmissionArgs, namespace: Option<&str>) -> Vec<Query> {
     let machines = CONFIG_MAPS.one(
         &args.admission_namespace,
         object::MACHINES,
-        "machines that admission remembers do not count: a pool without nodes is not planned for",
+        "machines that admission remembers are unknown: node pools scaled to zero are ignored",
     );
-    let quotas = QUOTAS.of(namespace, "no warning tells of quotas");
-    let groups = POD_GROUPS.all("groups that the scheduler places itself are not known");
+    let quotas = QUOTAS.of(namespace, "quotas are not checked");
+    let groups = POD_GROUPS.all("groups that the scheduler places itself are unknown");
     let settings = DEPLOYMENTS.one(
         &args.admission_namespace,
         ADMISSION,
-        "admission counts as set as the chart sets it, but for flags here",
+        "admission is assumed to have the chart's settings, except for flags given here",
     );
     of_view().into_iter().chain([machines, quotas, groups, settings]).collect()
 }
 
-/// Reads what admission knows.
+/// Reads everything that admission knows.
 pub(crate) fn read_as_admission(
     args: &SourceArgs,
     admission: &AdmissionArgs,
     kinds: &'static [&'static str],
-    more: &[Ask],
+    more: &[Query],
 ) -> anyhow::Result<Seen> {
     let source = Source::open(args)?;
     let named = admission.namespace.as_deref();
     let namespace = source.namespace(named);
-    let mut asks = of_admission(admission, namespace.as_deref());
-    asks.extend_from_slice(more);
-    let mut seen = source.read(&asks, kinds)?;
+    let mut queries = of_admission(admission, namespace.as_deref());
+    queries.extend_from_slice(more);
+    let mut seen = source.read(&queries, kinds)?;
     seen.namespace = namespace.or(seen.namespace);
     Ok(seen)
 }
 
 impl Seen {
-    /// The pods and nodes as the choice of a fabric sees them.
+    /// The pods and nodes as fabric-controller sees them.
     pub(crate) fn groups(&self) -> anyhow::Result<(Pods, Nodes)> {
         let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
         for object in &self.kept {

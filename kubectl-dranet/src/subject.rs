@@ -34,15 +34,15 @@ pub(crate) fn read(
     let namespace = source.namespace(of_pod.or(named));
     let is_grouped =
         |it: &Subject| it.pod["metadata"]["annotations"][annotation::FABRIC].is_string();
-    let mut asks = source::of_admission(admission, namespace.as_deref());
+    let mut queries = source::of_admission(admission, namespace.as_deref());
     let is_from_file = matches!(&source, Source::File(..)) && name.is_some();
     let kinds: &[&str] = if is_from_file || subjects.iter().any(is_grouped) {
-        asks.push(PODS.all("every fabric counts as empty of pods"));
+        queries.push(PODS.all("every fabric counts as empty of pods"));
         &["Deployment", "Node", "Pod"]
     } else {
         &["Deployment"]
     };
-    let mut seen = source.read(&asks, kinds)?;
+    let mut seen = source.read(&queries, kinds)?;
     if let (Source::File(path, _), Some(name)) = (&source, name) {
         let namespace = named.or(seen.namespace.as_deref()).unwrap_or("default");
         let pod = find(&seen, name, namespace).ok_or_else(|| {

@@ -50,9 +50,9 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
     let namespace = source.namespace(args.namespace.as_deref());
     let asked = namespace.as_deref().filter(|_| !args.all_namespaces);
-    let mut asks = source::of_view();
-    asks.push(PODS.of(asked, "no pod is known"));
-    let seen = source.read(&asks, &["Pod"])?;
+    let mut queries = source::of_view();
+    queries.push(PODS.of(asked, "no pod is known"));
+    let seen = source.read(&queries, &["Pod"])?;
     let namespace = namespace.or_else(|| seen.namespace.clone());
     let namespace = namespace.as_deref().filter(|_| !args.all_namespaces);
     let mut pods = seen.pods(namespace)?;

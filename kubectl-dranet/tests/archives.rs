@@ -105,7 +105,7 @@ fn an_archive_gives_the_answers_of_what_it_was_taken_from() {
 
 /// A live cluster is also read without the malformed object.
 #[test]
-fn a_malformed_object_of_an_archive_is_left_out_and_told() {
+fn a_malformed_object_of_an_archive_is_ignored_with_a_note() {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster(folder.path());
     let mut list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
@@ -121,7 +121,7 @@ fn a_malformed_object_of_an_archive_is_left_out_and_told() {
     let output = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap();
     assert_eq!(output.text, run(&["top", "--snapshot", &path]).0);
     let [note] = output.notes.as_slice() else { panic!("{:?}", output.notes) };
-    assert!(note.starts_with("an object was left out: ResourceSlice `broken` in "), "{note}");
+    assert!(note.starts_with("ignored an object: ResourceSlice `broken` in "), "{note}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_masked_archive_has_no_names_and_the_same_answers() {
 }
 
 #[test]
-fn what_changed_is_told() {
+fn changes_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let before = cluster(folder.path());
     let text = fs::read_to_string(&before).unwrap();
@@ -176,7 +176,7 @@ fn tables_of_nodes_and_fabrics() {
 }
 
 #[test]
-fn shells_and_kubectl_are_told_what_may_follow() {
+fn shells_and_kubectl_complete_command_lines() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let (text, _) = run(&["completion", shell]);
         assert!(text.contains("capacity") && text.contains("kubectl-dranet"), "{shell}: {text}");

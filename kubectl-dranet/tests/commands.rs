@@ -376,7 +376,7 @@ fn the_graphs_of_all_shapes() {
     assert_eq!(picture.matches("<svg ").count(), 3, "{picture}");
     assert_eq!(picture.matches("1 node of shape").count(), 2);
     let path = kubectl_dranet(&["graph", "--snapshot", &path, "--path", "GPU0", "NIC0"]);
-    assert!(path.starts_with("error: the nodes have 2 shapes; name one node"), "{path}");
+    assert!(path.starts_with("error: the nodes have 2 different shapes; name a node"), "{path}");
 }
 
 #[test]

@@ -211,6 +211,18 @@ fn an_extender_that_no_scheduler_asks_is_found() {
 }
 
 #[test]
+fn a_cluster_without_a_gpu_driver_is_an_error() {
+    let text = doctor(Vec::new(), |object| {
+        if object["spec"]["driver"] == "gpu.nvidia.com" {
+            object["spec"]["driver"] = "gpu.example.com".into();
+        }
+    });
+    let expected = "error: the cluster has NICs, but no GPUs of a DRA driver, so every annotated \
+                    pod is denied; install the DRA driver of your GPUs";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
 fn a_missing_resource_definition_is_found() {
     let of = |objects: Vec<Value>| doctor(objects, |_| {}).contains("CRD nodetopologies");
     let driver = || part("DaemonSet", "node-driver", &json!({}), &json!({}));
@@ -239,12 +251,43 @@ fn pairs_without_gpu_direct_are_found() {
     insta::assert_snapshot!(nodes.join("\n"));
 }
 
+/// The example's node in a mode, and a second one like it in another.
+#[test]
+fn rdma_namespace_modes_are_shown_and_checked() {
+    let of = |modes: [&str; 2], sharing: bool| {
+        let mut second = Vec::new();
+        for mut object in cluster_model::snapshot::objects(Path::new(EXAMPLE)).unwrap() {
+            if matches!(object["kind"].as_str(), Some("Node" | "NodeTopology")) {
+                object["metadata"]["name"] = "second".into();
+                if object["kind"] == "NodeTopology" {
+                    object["spec"]["rdmaNamespaceMode"] = modes[1].into();
+                }
+                second.push(object);
+            }
+        }
+        let text = doctor(second, |object| {
+            if object["kind"] == "NodeTopology" {
+                object["spec"]["rdmaNamespaceMode"] = modes[0].into();
+            }
+            if sharing && object["spec"]["driver"] == "dra.net" {
+                let devices = object["spec"]["devices"].as_array_mut().unwrap();
+                devices.iter_mut().for_each(|it| it["allowMultipleAllocations"] = true.into());
+            }
+        });
+        let about = |line: &&str| line.contains("RDMA");
+        text.lines().filter(about).map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(of(["shared", "shared"], true), "RDMA namespace mode: shared on 2 nodes");
+    assert_eq!(of(["exclusive", "exclusive"], false), "RDMA namespace mode: exclusive on 2 nodes");
+    insta::assert_snapshot!(of(["exclusive", "shared"], true));
+}
+
 /// The text of the certificate's end is of programs that parse certificates.
 #[cfg(feature = "live")]
 #[test]
 fn a_certificate_that_has_ended_is_an_error() {
     let text = doctor(vec![webhook(EXPIRED)], |_| {});
-    let expected = "error: webhook admission.dranet.io trusts only certificates that ended at \
+    let expected = "error: webhook admission.dranet.io trusts only certificates that expired at \
                     2020-02-01T00:00:00Z";
     assert!(text.contains(expected), "{text}");
 }

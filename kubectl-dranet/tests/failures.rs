@@ -197,6 +197,12 @@ fn denials() -> Vec<Failure> {
             args: vec!["plan"],
         },
         Failure {
+            name: "gpu_driver_is_not_installed",
+            objects: without(|it| it["spec"]["driver"] == GPU || it["metadata"]["name"] == GPU),
+            pod: aligned("1"),
+            args: vec!["plan"],
+        },
+        Failure {
             name: "no_driver_publishes_gpus",
             objects: without(|it| it["spec"]["driver"] == GPU),
             pod: aligned("1"),

@@ -226,7 +226,7 @@ fn a_file_is_read_as_of_the_version_that_is_named() {
     assert_eq!(exact(&["--kubernetes-version", "1.35"]), false);
     for (flags, expected) in [
         (&["--kubernetes-version", "1.35"][..], "--snapshot <PATH>"),
-        (&["--snapshot", "x", "--kubernetes-version", "1.20"], "known versions: 1.34 to 1.37"),
+        (&["--snapshot", "x", "--kubernetes-version", "1.20"], "supported versions: 1.34 to 1.37"),
     ] {
         let args = ["kubectl-dranet", "top"].iter().chain(flags);
         let error = Args::try_parse_from(args).unwrap_err().to_string();

@@ -16,10 +16,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver", version)]
 #[command(
-    after_help = "The container runtime runs `node-driver attach` as a hook, the kubelet `node-driver probe`, and an init container `node-driver modules`; all have --help."
+    after_help = "The container runtime runs `node-driver attach` as a hook, the kubelet runs `node-driver probe`, and an init container runs `node-driver modules`; all have --help."
 )]
 pub struct Args {
-    /// Directory below which the host's sys, proc, dev, run and etc are found
+    /// Directory that contains the host's sys, proc, dev, run and etc
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Name of this machine's Node
@@ -28,29 +28,28 @@ pub struct Args {
     /// Cluster to publish to
     #[command(flatten)]
     pub kube: KubeArgs,
-    /// Cloud whose metadata service is asked for machine type and fabric; auto asks the firmware
+    /// Cloud whose metadata service names machine type and fabric; auto detects it from the firmware
     #[arg(long, value_enum, default_value_t = Cloud::Auto)]
     pub cloud: Cloud,
-    /// Base address of the metadata service; without it the cloud's own, `http://169.254.169.254`
+    /// Base address of the metadata service; defaults to the cloud's own, `http://169.254.169.254`
     /// or Alibaba's `http://100.100.100.200`
     #[arg(long, value_name = "URL")]
     pub imds_url: Option<String>,
-    /// Path on the host of a topology file for NCCL; without it the one that /etc/nccl.conf names,
-    /// or that of nvidia-topologyd
+    /// Path of an NCCL topology file on the host; defaults to the file that /etc/nccl.conf names,
+    /// otherwise to that of nvidia-topologyd
     #[arg(long, value_name = "PATH", env = "NCCL_TOPO_FILE")]
     pub nccl_topo_file: Option<String>,
-    /// What is published: the NICs and the topology, or the topology alone where another driver
-    /// owns the slices
+    /// What to publish: NICs and topology, or only the topology if another driver publishes the NICs
     #[arg(long, value_enum, default_value_t = Mode::Full)]
     pub mode: Mode,
-    /// Which NICs are published: a CEL expression over `attributes`, a map of device attributes
+    /// Which NICs to publish: a CEL expression over `attributes`, a map of device attributes
     /// with the fields `StringValue`, `IntValue`, `BoolValue`; empty publishes all
     #[arg(long, value_name = "CEL", default_value = filter::DEFAULT)]
     pub filter: Filter,
     /// Which NICs claims can share
     #[command(flatten)]
     pub sharing: SharingArgs,
-    /// What NICs with problems are tainted with
+    /// Taints for NICs with problems
     #[command(flatten)]
     pub taints: TaintArgs,
     /// Publish once and exit
@@ -59,7 +58,7 @@ pub struct Args {
     /// Remove what was published for this node and exit
     #[arg(long, conflicts_with = "once")]
     pub cleanup: bool,
-    /// Seconds after which the machine is read again although nothing was heard
+    /// Seconds between reads of the machine if no event arrives
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub rescan_seconds: u64,
     /// The kubelet and the container runtime

@@ -22,6 +22,7 @@ use crate::facts::network::NetworkFacts;
 use crate::facts::network::kernel::{Changes, Kernel, NetworkError};
 use crate::facts::node::NodeIdentity;
 use crate::facts::ports::KnownPorts;
+use crate::facts::rdma::NetnsMode;
 use crate::facts::seen::Seen;
 use crate::facts::watch::Known;
 use crate::kubelet;
@@ -172,7 +173,7 @@ fn open_kernel(host: &HostRoot) -> Result<Option<(Kernel, Changes)>, NetworkErro
     if host::is_this_machine(host) {
         return Kernel::open().map(Some);
     }
-    tracing::info!("The root is not this machine; going on without network interfaces");
+    tracing::info!("The root is not this machine; continuing without network interfaces");
     Ok(None)
 }
 
@@ -217,7 +218,7 @@ impl Memory {
         self.seen = seen;
         if let Some(Err(error)) = self.file.as_ref().map(|file| file.store(&self.seen)) {
             let error = Chain(&error);
-            tracing::warn!(%error, "Not kept for a restart what NICs are before pods get them");
+            tracing::warn!(%error, "State of NICs not saved for a restart");
         }
     }
 }
@@ -256,7 +257,8 @@ impl Driver {
             }
             None => BTreeSet::new(),
         };
-        Ok(self.decide(snapshot, network, &withheld))
+        let namespaces = host::rdma_namespaces(&self.host);
+        Ok(self.decide(snapshot, network, namespaces, &withheld))
     }
 
     /// Reads the machine on a thread of its own, as a device that does not answer keeps it.
@@ -268,11 +270,12 @@ impl Driver {
             .map_err(Into::into)
     }
 
-    /// Of all but the devices that are not ready.
+    /// Decides what to publish. `withheld` are the devices that are not ready.
     fn decide(
         &mut self,
         snapshot: Snapshot,
         network: NetworkFacts,
+        namespaces: Option<NetnsMode>,
         withheld: &BTreeSet<String>,
     ) -> Decision {
         let unresponsive = self.ports.unresponsive();
@@ -281,7 +284,9 @@ impl Driver {
         let mut facts = Facts { snapshot, network, cloud };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
-        let decision = decide(&facts).without(withheld);
+        let decision = decide(&facts)
+            .without(withheld)
+            .with_rdma_namespaces(namespaces, &facts.snapshot);
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Strange machine");
         }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for the instance's answer; the kubelet itself waits a second by default.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ask one instance of the driver whether it works; exit code 0 if it does
+/// Ask an instance of the driver whether it works; exit code 0 if it does
 #[derive(clap::Parser, Clone, Debug)]
 #[command(name = "node-driver probe")]
 pub struct ProbeArgs {
@@ -42,7 +42,7 @@ pub struct ProbeArgs {
 pub enum Question {
     /// Whether the instance answers at all.
     Live,
-    /// Whether it waits for nothing any more.
+    /// Whether it has started completely.
     Ready,
 }
 

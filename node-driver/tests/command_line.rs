@@ -52,7 +52,7 @@ fn what_is_no_command_line_is_refused() {
             &["--node-name", "n", "--cloud", "heaven"],
             "[possible values: auto, alibaba, aws, azure, gce, oci, none]",
         ),
-        (&["--node-name", "n", "--filter", "attributes["], "is no CEL expression"),
+        (&["--node-name", "n", "--filter", "attributes["], "is not a valid CEL expression"),
         (&["--node-name", "n", "--rescan-seconds", "0"], "0"),
         (&["--node-name", "n", "--once", "--cleanup"], "--cleanup"),
         (

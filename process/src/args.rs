@@ -5,10 +5,10 @@ use std::path::PathBuf;
 /// Which cluster to talk to.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct KubeArgs {
-    /// Kubeconfig file; without it the pod's service account, else $KUBECONFIG or ~/.kube/config
+    /// Kubeconfig file; defaults to the pod's service account, otherwise $KUBECONFIG or ~/.kube/config
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig file; without it the current one
+    /// Context of the kubeconfig file; defaults to the current context
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 }
@@ -16,10 +16,10 @@ pub struct KubeArgs {
 /// What is logged, and in which form.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LogArgs {
-    /// What to log, as `level` or `target=level,…`
+    /// What to log: `LEVEL`, or `TARGET=LEVEL,…`
     #[arg(long, value_name = "FILTER", env = "DRANET_LOG", default_value = "info")]
     pub log: String,
-    /// Form of a log line
+    /// Format of log lines
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 }

@@ -57,7 +57,7 @@ impl Drop for Background {
 /// On Linux niceness is a thread's own.
 fn give_way(niceness: i32) {
     if let Err(error) = setpriority_process(None, niceness) {
-        tracing::warn!(%error, "Background work has the priority of requests");
+        tracing::warn!(%error, "Background work runs at normal priority");
     }
 }
 

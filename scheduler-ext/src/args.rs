@@ -6,8 +6,8 @@ use serve::args::{OperationsArgs, ServerArgs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Ranks nodes for kube-scheduler: first by the devices that a pod would get there,
-/// then by what the node and its fabric could still serve.
+/// Ranks nodes for kube-scheduler: first by the devices that the pod would get, then by what
+/// the node and its fabric could still serve.
 ///
 /// Without --tls-cert it listens on loopback only.
 #[derive(clap::Parser, Clone, Debug)]
@@ -16,16 +16,15 @@ pub struct Args {
     /// The extender's socket.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// The `httpTimeout` of this extender in the scheduler's configuration; an answer takes
-    /// at most a quarter of it, and nodes that are not reached in time get neutral scores
+    /// The `httpTimeout` of this extender in the scheduler's configuration. An answer takes at most a
+    /// quarter of it; nodes that were not scored by then get neutral scores
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub timeout: Duration,
-    /// Shapes of the pods that are expected with how common each is, as GPUSxNICS=SHARE, of
-    /// gangs of whole nodes as NODES*GPUSxNICS=SHARE; counts for 100 claims beside what is
-    /// learned from the cluster's own
+    /// Expected pod shapes with their shares, as GPUSxNICS=SHARE or, for gangs of whole nodes,
+    /// NODES*GPUSxNICS=SHARE. Counts as much as 100 claims next to what is learned from the cluster
     #[arg(long, value_name = "SHAPES")]
     pub mix: Option<Mix>,
-    /// File with the token that opens /debug where the extender does not listen on loopback
+    /// File with the token for /debug if the extender does not listen on loopback
     #[arg(long, value_name = "FILE")]
     pub operations_token_file: Option<PathBuf>,
     /// Health and metrics.
@@ -56,7 +55,7 @@ pub fn check(server: &ServerArgs) -> anyhow::Result<()> {
 /// The scheduler's configuration has whole or fractional seconds; beyond a minute it would
 /// stand still.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
     if !(0.01..=60.0).contains(&seconds) {
         return Err(format!("`{text}` is not between 0.01 and 60 seconds"));
     }

@@ -205,7 +205,7 @@ async fn look(app: Arc<App>) {
             }
         });
         if let Err(error) = looked.await {
-            tracing::error!(%error, "Look at the cluster failed");
+            tracing::error!(%error, "Reading the cluster failed");
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct ExtenderArgs<'b> {
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// It is no JSON, or of other types.
-    #[error("body is no ExtenderArgs: {0}")]
+    #[error("the body is not a valid ExtenderArgs: {0}")]
     Syntax(#[from] serde_json::Error),
     /// There is no pod.
     #[error("ExtenderArgs has no `Pod`")]

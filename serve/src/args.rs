@@ -7,10 +7,10 @@ use std::time::Duration;
 /// Where and how a server listens.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServerArgs {
-    /// Address to listen on; port 0 takes a free one
+    /// Address to listen on; port 0 means any free port
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     pub listen: SocketAddr,
-    /// Certificate chain in PEM, read again when the file changes
+    /// Certificate chain in PEM; read again when the file changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of the certificate in PEM
@@ -29,7 +29,7 @@ pub struct OperationsArgs {
 /// Leadership among replicas.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct LeaseArgs {
-    /// Seconds after which another replica takes over from a leader that is gone
+    /// Seconds after which another replica takes over from a leader that has stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=300))]
     pub lease_seconds: u64,
 }

@@ -6,7 +6,7 @@
 
 pub(crate) mod containerd;
 mod frame;
-pub(crate) mod image;
+pub mod image;
 mod isolation;
 pub(crate) mod kubelet;
 pub mod links;

@@ -1,6 +1,6 @@
 //! A connection that can be held: bytes pass through it both ways, or wait.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use tokio::{
@@ -24,9 +24,14 @@ pub struct Proxy {
 impl Proxy {
     /// Listens on a free port of the loopback interface for `server`, `ADDRESS:PORT`.
     pub async fn start(server: &str) -> anyhow::Result<Self> {
+        Self::start_on([127, 0, 0, 1].into(), server).await
+    }
+
+    /// The same on another address of this machine.
+    pub async fn start_on(address: IpAddr, server: &str) -> anyhow::Result<Self> {
         let server: SocketAddr =
             server.parse().with_context(|| format!("`{server}` is no address with a port"))?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind((address, 0)).await?;
         let address = listener.local_addr()?;
         let (held, is_held) = watch::channel(false);
         let accepting = tokio::spawn(async move {

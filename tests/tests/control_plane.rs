@@ -11,6 +11,7 @@ mod control_plane {
     pub(crate) mod bench;
     pub(crate) mod burst;
     pub(crate) mod churn;
+    pub(crate) mod doctor;
     pub(crate) mod documented;
     pub(crate) mod driver_end;
     pub(crate) mod driver_policy;
@@ -39,10 +40,10 @@ mod control_plane {
 use std::{env, process::ExitCode};
 
 use control_plane::{
-    answers, bench, burst, churn, documented, driver_end, driver_policy, example, extender, fabric,
-    fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools, own_scheduler,
-    pinned, pods, prediction, rights::Audit, scheduling, thin_line, upstream_examples, webhook,
-    worth,
+    answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
+    fabric, fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools,
+    own_scheduler, pinned, pods, prediction, rights::Audit, scheduling, thin_line,
+    upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         thin_line::tests(),
         documented::tests(),
         kubectl::tests(),
+        doctor::tests(),
         bench::tests(),
         upstream_examples::tests(),
         prediction::tests(),

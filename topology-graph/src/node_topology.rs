@@ -46,6 +46,10 @@ pub struct NodeTopologySpec {
     /// The network within which the node's NICs reach others, as its cloud names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<String>,
+    /// Which network namespaces may use the node's RDMA devices (`rdma-system(8)`): `shared` if
+    /// all, `exclusive` if only that of the device. Not set without RDMA devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma_namespace_mode: Option<String>,
     /// The graph without identities.
     pub shape: ShapeSpec,
     /// Whose devices they are, by address.

@@ -83,7 +83,7 @@ impl Leader {
         let mut seen = LastSeen::parse(annotations.get(LAST_SEEN).map(String::as_str));
         for key in seen.update(&keys, &present.keys, self.retention, now) {
             entries.remove(&key);
-            tracing::info!(key, "Machine forgotten: its pool has not been seen for long");
+            tracing::info!(key, "Machine type forgotten: not seen for a long time");
         }
         annotations.insert(LAST_SEEN.to_owned(), seen.to_annotation());
         Ok(map)

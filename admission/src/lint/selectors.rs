@@ -47,7 +47,7 @@ fn invalid(part: &Part<'_>) -> Vec<Finding> {
             severity: Severity::Error,
             place: place(part),
             message: format!(
-                "{} is no CEL expression: {}",
+                "{} is not a valid CEL expression: {}",
                 quoted(selector.expression()),
                 why.lines().next().unwrap_or_default()
             ),

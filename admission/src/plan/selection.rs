@@ -162,7 +162,10 @@ fn class(
         let mut there: Vec<_> = view.inventory().class_names().map(|name| &**name).collect();
         there.sort_unstable();
         let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        let why = format!("there is no DeviceClass `{name}`; the cluster has {there}");
+        let is_gpu_driver = GPU_DRIVERS.iter().any(|driver| driver.driver == name);
+        let remedy =
+            if is_gpu_driver { format!("; install the DRA driver {name}") } else { String::new() };
+        let why = format!("there is no DeviceClass `{name}`; the cluster has {there}{remedy}");
         Denial::new(annotation, value, why)
     })
 }

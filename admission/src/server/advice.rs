@@ -23,7 +23,7 @@ pub(super) fn advise(
     let findings = match lint(&claim, view, max_steps) {
         Ok(findings) => findings,
         Err(error) => {
-            tracing::info!(%error, "Claim not understood");
+            tracing::info!(%error, "Invalid claim");
             return response;
         }
     };

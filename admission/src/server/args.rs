@@ -38,16 +38,16 @@ pub struct Args {
     pub leader: LeaderArgs,
 }
 
-/// Where the webhook is, and where it keeps what is its own.
+/// Where the webhook is, and where it keeps its own objects.
 #[derive(clap::Args, Clone, Debug)]
 pub struct OwnArgs {
-    /// Namespace of its Service, Lease, Secret and ConfigMap; without it the service account's
+    /// Namespace of its Service, Lease, Secret and ConfigMap; defaults to the service account's
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Its Service, for which its own certificate is made
+    /// Its Service, which is the name in its own certificate
     #[arg(long, value_name = "NAME", default_value = "admission")]
     pub service: String,
-    /// DNS name or IP address that its own certificate is good for as well; may be repeated
+    /// Additional DNS name or IP address in its own certificate; may be repeated
     #[arg(long = "certificate-name", value_name = "NAME")]
     pub names: Vec<String>,
 }
@@ -55,13 +55,14 @@ pub struct OwnArgs {
 /// The leader's work.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct LeaderArgs {
-    /// Seconds for which a template that no pod and no claim refers to is kept
+    /// Seconds to keep a template that no pod and no claim uses
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub keep_unused_seconds: u32,
-    /// Days for which a kind of machine is remembered after its last node is gone
+    /// Days to remember a machine type after its last node is gone
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     pub forget_machines_days: u32,
-    /// Kinds of machines that are remembered, at most; those seen the longest ago are forgotten first
+    /// Maximum number of machine types to remember; the ones not seen for the longest time are
+    /// forgotten first
     #[arg(long, value_name = "NUMBER", default_value_t = 200)]
     pub max_machines: u32,
 }
@@ -84,16 +85,16 @@ impl LeaderArgs {
 /// Cluster-wide settings.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PolicyArgs {
-    /// DeviceClass of whole GPUs; without it the class named as the GPU driver
+    /// DeviceClass of whole GPUs; defaults to the class named like the GPU driver
     #[arg(long, value_name = "NAME")]
     pub gpu_class: Option<String>,
     /// DeviceClass of the NICs
     #[arg(long, value_name = "NAME", default_value = cluster_model::names::NIC_CLASS)]
     pub nic_class: String,
-    /// Search steps on one node that a claim may take the scheduler at worst
+    /// Maximum number of search steps that a claim may cost the scheduler on one node
     #[arg(long, value_name = "NUMBER", default_value_t = crate::plan::STEPS_MAX)]
     pub max_steps: u64,
-    /// Namespace whose pods may set addresses and routes of NICs; may be repeated, `*` is all
+    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; may be repeated
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
     /// Add a scheduling gate to pods with dranet.io/fabric; the fabric controller must run, as it
@@ -104,24 +105,24 @@ pub struct PolicyArgs {
     /// scheduling gates; the fabric controller must run with the same flag, as it makes the PodGroups
     #[arg(long, requires = "fabric_controller")]
     pub pod_groups: bool,
-    /// What becomes of a pod while no machine has been seen yet, none remembered either
+    /// What happens to a pod while no machine is known: none has been seen yet and none is remembered
     #[arg(long, value_enum, default_value_t = UnknownShape::Deny)]
     pub unknown_shape: UnknownShape,
-    /// What happens to a pod in a namespace with a quota on its GPUs that does not count the claim
-    /// which replaces the limits
+    /// What happens to a pod whose namespace has a quota on GPU limits; the claim that replaces the
+    /// limits would not count against it
     #[arg(long, value_enum, default_value_t = QuotaEscape::Deny)]
     pub quota_escape: QuotaEscape,
-    /// Scheduler for the pods that it gives claims, where they name none but default-scheduler
+    /// Scheduler for pods that get a claim, if they name none or default-scheduler
     #[arg(long, value_name = "NAME")]
     pub scheduler_name: Option<String>,
 }
 
-/// What becomes of a pod while no machine is known.
+/// What happens to a pod while no machine is known.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownShape {
-    /// It is let through with a claim by the standard NUMA attribute, and a warning.
+    /// Admit it with a warning, and with a claim on the standard NUMA attribute.
     Admit,
-    /// It is denied.
+    /// Deny it.
     Deny,
 }
 

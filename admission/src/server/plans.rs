@@ -236,7 +236,7 @@ impl Renewer {
             let PlanKey { intent, placement } = key;
             let renew = move || _ = plans.kept_or_made(&intent, &placement, &view.read(), &policy);
             if let Err(error) = tokio::task::spawn_blocking(renew).await {
-                tracing::error!(%error, "A plan was not renewed");
+                tracing::error!(%error, "Plan not renewed");
             }
         }
     }

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 /// Places the pods of a job with the annotation `dranet.io/fabric` on one fabric.
 ///
 /// Labels each node with its fabric, chooses a fabric with room for all pods of a group, and
-/// lifts the scheduling gates that admission has given them.
+/// lifts the scheduling gates that admission added to them.
 #[derive(clap::Parser, Clone, Debug)]
 #[command(version)]
 pub struct Args {
@@ -25,18 +25,17 @@ pub struct Args {
     /// Leadership among replicas.
     #[command(flatten)]
     pub lease: LeaseArgs,
-    /// Namespace of its Lease; without it the service account's
+    /// Namespace of its Lease; defaults to the service account's
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Make PodGroups by which kube-scheduler puts groups on one fabric, instead of choosing the
-    /// fabric; admission must run with the same flag. Of the flags about how groups are placed, none
-    /// has an effect then
+    /// Create PodGroups, so that kube-scheduler chooses the fabric of each group; admission must run
+    /// with the same flag. The flags about the placement of groups then have no effect
     #[arg(long)]
     pub pod_groups: bool,
     /// How groups are placed.
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// Nodes whose fabric labels are written in a second, at most
+    /// Maximum number of nodes per second whose fabric labels are written
     #[arg(long, value_name = "NUMBER", default_value = "50")]
     pub label_rate: NonZeroU32,
 }
@@ -44,14 +43,14 @@ pub struct Args {
 /// How groups are placed.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct PlacementArgs {
-    /// Seconds to wait for missing pods of a group; then the pods that exist are placed, if a
+    /// Seconds to wait for missing pods of a group; after that, the pods that exist are placed if a
     /// fabric has room for the whole group
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub incomplete_seconds: u32,
-    /// Seconds after which the fabric nearest to having room for a waiting group is reserved for it
+    /// Seconds after which the fabric that lacks least for a waiting group is reserved for it
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub reserve_seconds: u32,
-    /// What happens to a group whose fabric has no room for a pod that was created again
+    /// What happens to a group if its fabric has no room for a pod that was created again
     #[arg(long, value_enum, default_value_t = FullFabricPolicy::Wait)]
     pub full_fabric: FullFabricPolicy,
 }

@@ -9,47 +9,49 @@ const IMAGE: &str = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu24.04-nccl2
 /// Flags of `bench`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// Image of both pods; it has `/bin/sh` and perftest's `ib_write_bw`
+    /// Image of both pods, with `/bin/sh` and perftest's `ib_write_bw`
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     pub image: String,
-    /// Nodes of the server and of the client; the default is two nodes that the scheduler chooses, on
-    /// one fabric if the first node has one
+    /// Nodes of the server and of the client; by default the scheduler chooses two nodes, on one fabric
+    /// if the first node has one
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     pub nodes: Vec<String>,
-    /// Scheduler of the pods; the default is the cluster's default scheduler
+    /// Scheduler of the pods; defaults to the cluster's default scheduler
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<String>,
     /// Key of a taint that the pods tolerate in addition to those of GPU operators (`nvidia.com/gpu`,
     /// `amd.com/gpu`); may be repeated
     #[arg(long = "toleration", value_name = "KEY")]
     pub tolerations: Vec<String>,
-    /// Write from and to the memory of GPUs (`--use_cuda=0`); the image's perftest must be built with
-    /// CUDA
+    /// Use the memory of GPUs (`--use_cuda=0`); the image's perftest must be built with CUDA
     #[arg(long)]
     pub gpu_memory: bool,
-    /// Bytes of a message
+    /// Size of a message in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub bytes: u32,
-    /// Seconds to measure for
+    /// Duration of the measurement in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub seconds: u16,
-    /// Seconds to wait until both pods have been scheduled and the client has ended
+    /// Maximum time in seconds until the client has ended
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub timeout: u16,
-    /// Percentage of the promised bandwidth below which the exit code is 3
+    /// Percentage of the promised bandwidth; below it the exit code is 3
     #[arg(long, value_name = "PERCENT", default_value_t = 80,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     pub at_least: u8,
     /// Print the pods without creating them
     #[arg(long)]
     pub dry_run: bool,
-    /// Namespace of the pods; the default is that of the kubeconfig's context
+    /// Flags for `ib_write_bw` of both pods, after `--`: a GID (`-x 3`), more connections (`-q 4`)
+    #[arg(last = true, value_name = "FLAG")]
+    pub perftest: Vec<String>,
+    /// Namespace of the pods; defaults to that of the kubeconfig's context
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// The live cluster.
     #[command(flatten)]
     pub kube: KubeArgs,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }

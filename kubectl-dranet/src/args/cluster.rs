@@ -11,8 +11,8 @@ use std::path::PathBuf;
 /// Flags of `capacity`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct CapacityArgs {
-    /// Pods to count, as `1gpu:2nic` or with a level `2gpu:2nic:switch`; may be repeated. The default
-    /// is 1, 2, 4 and 8 GPUs with as many NICs
+    /// Shape of the pods to count, such as `1gpu:2nic` or, with a level, `2gpu:2nic:switch`; may be
+    /// repeated. Defaults to 1, 2, 4 and 8 GPUs with as many NICs
     #[arg(long = "shape", value_name = "SHAPE")]
     pub shapes: Vec<PodShape>,
     /// The cluster.
@@ -24,7 +24,7 @@ pub struct CapacityArgs {
     /// What admission was set to.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
@@ -32,11 +32,11 @@ pub struct CapacityArgs {
 /// Flags of `lint`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LintArgs {
-    /// File with ResourceClaims or ResourceClaimTemplates; `-` reads standard input. The default is
-    /// the claims, templates and annotated pods of the namespace
+    /// File with ResourceClaims or ResourceClaimTemplates; `-` reads standard input. By default
+    /// it checks the claims, templates and annotated pods of the namespace
     #[arg(long = "filename", short, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The claims, templates and annotated pods of all namespaces
+    /// Check the claims, templates and annotated pods of all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["file", "namespace"])]
     pub all_namespaces: bool,
     /// Only objects with these labels
@@ -48,13 +48,13 @@ pub struct LintArgs {
     /// What admission knows beside.
     #[command(flatten)]
     pub admission: AdmissionArgs,
-    /// Most search steps on one node that a claim may take the scheduler
+    /// Maximum number of search steps that a claim may cost the scheduler on one node
     #[arg(long, value_name = "NUMBER", default_value_t = admission::plan::STEPS_MAX)]
     pub max_steps: u64,
     /// Minimum severity that sets exit code 3
     #[arg(long, value_enum, default_value_t = FailOn::Warning)]
     pub fail_on: FailOn,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
@@ -65,7 +65,7 @@ pub struct DoctorArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// DeviceClass of the NICs; the default is that of the cluster's admission, otherwise dranet.net
+    /// DeviceClass of the NICs; defaults to the setting of the cluster's admission, otherwise dranet.net
     #[arg(long, value_name = "NAME")]
     pub nic_class: Option<String>,
     /// Namespace of the project's components
@@ -74,7 +74,7 @@ pub struct DoctorArgs {
     /// Minimum severity that sets exit code 3
     #[arg(long, value_enum, default_value_t = FailOn::Warning)]
     pub fail_on: FailOn,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
@@ -85,16 +85,16 @@ pub struct TopArgs {
     /// Only nodes with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<Selector>,
-    /// Show the table once; the default on a terminal is to update it until Ctrl-C
+    /// Show the table once; on a terminal it is otherwise updated until Ctrl-C
     #[arg(long)]
     pub once: bool,
-    /// Seconds from one table to the next
+    /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pub interval: u16,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Form of the output; all but text and wide are shown once
+    /// Output format; all but text and wide are written once
     #[arg(long, short, value_enum, default_value_t = ListForm::Text)]
     pub output: ListForm,
 }
@@ -105,7 +105,7 @@ pub struct FabricArgs {
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
@@ -113,13 +113,13 @@ pub struct FabricArgs {
 /// Flags of `pools`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PoolsArgs {
-    /// These pools, with their addresses; without it all pools
+    /// Pools to show with their addresses; by default all pools, without addresses
     #[arg(value_name = "POOL")]
     pub pools: Vec<String>,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Form of the output; wide and json have the addresses
+    /// Output format; wide and json have the addresses
     #[arg(long, short, value_enum, default_value_t = ListForm::Text)]
     pub output: ListForm,
 }
@@ -136,7 +136,7 @@ pub struct VersionArgs {
     /// Namespace of the project's components
     #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
     pub admission_namespace: String,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }

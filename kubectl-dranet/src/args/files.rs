@@ -12,8 +12,8 @@ pub struct SnapshotArgs {
     /// File to write
     #[arg(long, short, value_name = "FILE", default_value = "dranet-snapshot.gz")]
     pub output: PathBuf,
-    /// Replace the names of nodes, namespaces, pods and claims, addresses, and UUIDs, each by the
-    /// same text everywhere
+    /// Replace the names of nodes, namespaces, pods and claims, addresses, and UUIDs; equal names stay
+    /// equal
     #[arg(long)]
     pub mask: bool,
     /// Namespace of the project's components
@@ -27,11 +27,11 @@ pub struct SnapshotArgs {
 /// Flags of `diff`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DiffArgs {
-    /// Earlier snapshot, or file or folder of objects
+    /// Earlier snapshot, or a file or folder of objects
     pub before: PathBuf,
-    /// Later snapshot, or file or folder of objects
+    /// Later snapshot, or a file or folder of objects
     pub after: PathBuf,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
@@ -40,14 +40,14 @@ pub struct DiffArgs {
 #[derive(clap::Args, Clone, Debug)]
 pub struct MigrateArgs {
     /// File with the operator's objects and the pods that use them; `-` reads standard input.
-    /// Can be given several times
+    /// May be repeated
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Bandwidth of the NIC for each pod that shared one, such as `1G`; without it pods share NICs
     /// by their number alone, as with the device plugin's rdmaHcaMax
     #[arg(long, value_name = "QUANTITY", value_parser = quantity)]
     pub share: Option<String>,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = MigrateFormat::Yaml)]
     pub output: MigrateFormat,
 }
@@ -70,7 +70,7 @@ pub enum MigrateFormat {
 /// Flags of `completion`.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct CompletionArgs {
-    /// Shell to write the script for; `kubectl` writes the script `kubectl_complete-dranet`
+    /// Shell to complete for; `kubectl` writes the script `kubectl_complete-dranet`
     #[arg(value_enum)]
     pub shell: Shell,
 }
@@ -95,7 +95,7 @@ pub enum Shell {
 /// Flags of `man`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ManArgs {
-    /// Folder to write a page for each command into; the default is to show the main page
+    /// Folder for the pages of all commands; by default the main page is shown
     #[arg(long, short, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
 }

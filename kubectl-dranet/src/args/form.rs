@@ -1,8 +1,8 @@
-//! Forms of output, and what counts for the exit code.
+//! Output formats, and the severity that sets the exit code.
 
 use admission::lint::Severity;
 
-/// Form of an answer.
+/// Output format of an answer.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Text, for a person.
@@ -13,14 +13,14 @@ pub enum Form {
     Yaml,
 }
 
-/// Form of a list.
+/// Output format of a list.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListForm {
     /// A table, for a person.
     Text,
     /// The table with more columns.
     Wide,
-    /// A line for each: its kind and name.
+    /// Kind and name, one per line.
     Name,
     /// One JSON document.
     Json,
@@ -28,7 +28,7 @@ pub enum ListForm {
     Yaml,
 }
 
-/// Form of a plan.
+/// Output format of a plan.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanFormat {
     /// Everything, for a person.
@@ -42,11 +42,11 @@ pub enum PlanFormat {
 /// A severity as a flag.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailOn {
-    /// The claim does less than it looks like.
+    /// The object does less than it seems to.
     Note,
-    /// It works now, and will not always.
+    /// It works now, but will not always work.
     Warning,
-    /// No pod with it can be scheduled as things are.
+    /// It does not work: no such pod can be scheduled now.
     Error,
 }
 

@@ -15,21 +15,21 @@ pub struct GraphArgs {
     /// The machine, instead of a node.
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// Form of the output: matrix, tree, json, dot, mermaid, nccl-xml or svg
+    /// Output format: matrix, tree, json, dot, mermaid, nccl-xml or svg
     #[arg(long, short, value_name = "FORM", default_value_t = Format::Matrix)]
     pub output: Format,
     /// How it looks.
     #[command(flatten)]
     pub look: LookArgs,
-    /// Show the differences from this one instead: another node, or with --root or --nccl-xml another
-    /// folder, archive, or graph that was written with -o json
+    /// Compare with another node; with --root or --nccl-xml, with another folder, archive, or graph that
+    /// was written with -o json
     #[arg(long, value_name = "OTHER", conflicts_with_all = ["output", "capture"])]
     pub diff: Option<String>,
-    /// Show the path between two devices and its bottleneck instead: `GPU0`, `NIC3`, `mlx5_0`, `ens1`,
+    /// Show only the path between two devices and its bottleneck. A device is `GPU0`, `NIC3`, `mlx5_0`, `ens1`,
     /// a UUID, or a PCI address
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with_all = ["output", "diff", "capture"])]
     pub path: Option<Vec<String>>,
-    /// Write what is read of the machine to an archive (tar, gzip) and print nothing
+    /// Record the machine in an archive (tar, gzip) and print nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node", "nccl_xml", "output"])]
     pub capture: Option<PathBuf>,
     /// Replace GUIDs and UUIDs in the capture
@@ -43,11 +43,11 @@ pub struct LookArgs {
     /// Leave NICs out of the matrix
     #[arg(long)]
     pub gpus_only: bool,
-    /// When NICs with equal cells share one row and one column of the matrix: auto (where a line
-    /// would have more than 160 characters), always, or never
+    /// When NICs with equal values share one row and one column of the matrix: auto (if a line would
+    /// have more than 160 characters), always, or never
     #[arg(long, value_name = "WHEN", default_value_t = Fold::Auto)]
     pub fold: Fold,
-    /// Colours of the picture (-o svg): auto (as the viewer prefers), light, or dark
+    /// Colours of the picture (-o svg): auto (the viewer decides), light, or dark
     #[arg(long, value_name = "THEME", default_value_t = Theme::Auto)]
     pub theme: Theme,
 }
@@ -55,14 +55,14 @@ pub struct LookArgs {
 /// A machine that is read directly.
 #[derive(clap::Args, Clone, Debug)]
 pub struct MachineArgs {
-    /// Read the machine below this folder (its `sys` and `proc`), in this archive (tar, gzip or
-    /// bzip2), or from this graph that was written with -o json
+    /// Read a machine from this folder (with its `sys` and `proc`), this archive (tar, gzip or bzip2),
+    /// or this graph that was written with -o json
     #[arg(long, value_name = "PATH", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node"])]
     pub root: Option<PathBuf>,
-    /// Topology file of NCCL: laid over the machine of --root, or shown alone
+    /// NCCL topology file to add to the machine of --root, or to show alone
     #[arg(long, value_name = "FILE", conflicts_with_all = ["snapshot", "kubeconfig", "context", "node", "vm_size"])]
     pub nccl_xml: Option<PathBuf>,
-    /// Size of the virtual machine, for what its hypervisor hides; only with --root
+    /// Size of the virtual machine, to add what its hypervisor hides; only with --root
     #[arg(long, value_name = "SIZE", requires = "root")]
     pub vm_size: Option<String>,
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
 pub struct SubjectArgs {
-    /// Pod of the cluster, as NAME or pod/NAME
+    /// Pod in the cluster: NAME or pod/NAME
     pub pod: Option<String>,
     /// File with pods, or with workloads of any kind that have pod templates (Deployment, Job
     /// and others); `-` reads standard input
@@ -20,23 +20,23 @@ pub struct SubjectArgs {
 /// What admission was set to; without a flag, what the cluster's own is set to.
 #[derive(clap::Args, Clone, Debug)]
 pub struct PolicyArgs {
-    /// DeviceClass of whole GPUs; the default is that of the cluster's admission, otherwise the class
-    /// with the name of the GPU driver
+    /// DeviceClass of whole GPUs; defaults to the setting of the cluster's admission, otherwise to the
+    /// class named like the GPU driver
     #[arg(long, value_name = "NAME")]
     pub gpu_class: Option<String>,
-    /// DeviceClass of the NICs; the default is that of the cluster's admission, otherwise dranet.net
+    /// DeviceClass of the NICs; defaults to the setting of the cluster's admission, otherwise dranet.net
     #[arg(long, value_name = "NAME")]
     pub nic_class: Option<String>,
-    /// Most search steps on one node that a claim may take the scheduler; the default is the limit of
-    /// the cluster's admission, otherwise 10000
+    /// Maximum number of search steps that a claim may cost the scheduler on one node; defaults to the
+    /// setting of the cluster's admission, otherwise 10000
     #[arg(long, value_name = "NUMBER")]
     pub max_steps: Option<u64>,
-    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; may be repeated; the
-    /// default is the namespaces of the cluster's admission
+    /// Namespace whose pods may set addresses and routes of NICs, or `*` for all; may be repeated.
+    /// Defaults to the settings of the cluster's admission
     #[arg(long = "network-namespace", value_name = "NAME")]
     pub network_namespaces: Vec<String>,
-    /// Whether fabric-controller counts as running; the default is what the cluster's admission is set
-    /// to, otherwise true, as the chart installs it
+    /// Whether to assume that fabric-controller runs; defaults to the setting of the cluster's
+    /// admission, otherwise true, as the chart installs it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub fabric_controller: Option<bool>,
 }
@@ -56,7 +56,7 @@ pub struct PlanArgs {
     /// What admission was set to.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = PlanFormat::Text)]
     pub output: PlanFormat,
 }
@@ -76,7 +76,7 @@ pub struct ExplainArgs {
     /// What admission was set to.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
@@ -84,25 +84,24 @@ pub struct ExplainArgs {
 /// Flags of `verify`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct VerifyArgs {
-    /// Pod, as NAME or pod/NAME; the default is every pod of the namespace that has GPUs and NICs
+    /// Pod: NAME or pod/NAME; by default every pod in the namespace that has GPUs and NICs
     pub pod: Option<String>,
-    /// Pods of all namespaces
+    /// Check the pods of all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["pod", "namespace"])]
     pub all_namespaces: bool,
-    /// Namespace of the pods; the default is that of the kubeconfig's context
+    /// Namespace of the pods; defaults to that of the kubeconfig's context
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Only pods with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with = "pod")]
     pub selector: Option<Selector>,
-    /// Also show for each pair whether GPUDirect RDMA can work, and what to change where it
-    /// cannot
+    /// Also show for each pair whether GPUDirect RDMA can work and, if not, what to change
     #[arg(long)]
     pub gpudirect: bool,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = ListForm::Text)]
     pub output: ListForm,
 }

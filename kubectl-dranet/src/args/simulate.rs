@@ -10,12 +10,12 @@ use std::str::FromStr;
 #[derive(clap::Args, Clone, Debug)]
 pub struct SimulateArgs {
     /// File with pods, or with workloads of any kind that have pod templates, each as often as
-    /// its `replicas` or `parallelism` say; `-` reads standard input; may be repeated
+    /// its `replicas` or `parallelism` say. `-` reads standard input. May be repeated
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Nodes to add first, as `SHAPE=NUMBER`. SHAPE is a machine type as `kubectl dranet capacity`
-    /// names it, the hash of a shape, or a node. The new nodes equal the first node of that shape,
-    /// with nothing in use. May be repeated
+    /// Nodes to add first, as `SHAPE=NUMBER`. SHAPE is a machine type that `kubectl dranet capacity`
+    /// prints, the hash of a shape, or a node. The new nodes equal the first node of that shape, with
+    /// nothing in use. May be repeated
     #[arg(long = "add-nodes", value_name = "SHAPE=NUMBER")]
     pub added: Vec<AddedNodes>,
     /// The cluster.
@@ -27,7 +27,7 @@ pub struct SimulateArgs {
     /// What admission was set to.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_enum, default_value_t = Form::Text)]
     pub output: Form,
 }
@@ -47,7 +47,7 @@ const NODES_MAX: usize = 5_000;
 /// A text that names no nodes to add.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` names no nodes: write `SHAPE=NUMBER` with a number from 1 to {most}, as in \
+    "invalid value `{0}`: write `SHAPE=NUMBER` with a number from 1 to {most}, as in \
      `p5.48xlarge=4`",
     most = NODES_MAX
 )]

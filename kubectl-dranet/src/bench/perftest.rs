@@ -11,14 +11,14 @@ pub(crate) struct Measured {
     pub(crate) gbps: f64,
 }
 
-/// A text that is none of `ib_write_bw`.
+/// Not the output of `ib_write_bw`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OutputError {
-    #[error("it has no table of bandwidths")]
+    #[error("the output has no table of bandwidths")]
     NoTable,
-    #[error("its table has no result")]
+    #[error("the table in the output has no result")]
     NoResult,
-    #[error("it measures in `{0}`, which is not known")]
+    #[error("unknown unit of bandwidth `{0}`")]
     Unit(String),
 }
 

@@ -1,4 +1,4 @@
-//! What the links of a pod's NIC promise.
+//! The rates of the links of a pod's NIC.
 
 use cluster_model::names::attribute;
 use cluster_model::node_devices::NodeDevices;
@@ -19,7 +19,7 @@ pub(crate) struct End {
     pub(crate) nic: Option<String>,
     /// Rate of its port, in gigabits per second.
     pub(crate) port: Option<f64>,
-    /// What its PCIe link carries as it runs, in gigabits per second.
+    /// Rate of its PCIe link at its current speed and width, in gigabits per second.
     pub(crate) pcie: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ impl End {
         Self { nic: Some(nic.id().device.to_string()), port: port.map(gbps), pcie, ..known }
     }
 
-    /// The least that one of its links promises.
+    /// The rate of its slowest link.
     fn least(&self) -> Option<f64> {
         self.port.into_iter().chain(self.pcie).min_by(f64::total_cmp)
     }
@@ -64,7 +64,7 @@ fn gbps(rate: i64) -> f64 {
     rate as f64
 }
 
-/// The least that the links of both ends promise; none where nothing is known.
+/// The rate of the slowest link of both ends; `None` if no rate is known.
 pub(crate) fn promised(ends: &[End; 2]) -> Option<f64> {
     ends.iter().filter_map(End::least).min_by(f64::total_cmp)
 }

@@ -1,8 +1,8 @@
-//! How far a pod of a measurement is.
+//! The state of a pod of a measurement.
 
 use serde_json::Value;
 
-/// Reasons for which a container that waits will not start by waiting longer.
+/// Reasons of waiting containers that do not go away by waiting.
 const HOPELESS: [&str; 6] = [
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -12,17 +12,17 @@ const HOPELESS: [&str; 6] = [
     "RunContainerError",
 ];
 
-/// How far a pod is.
+/// The state of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It has no node yet, for this reason where one is told.
+    /// It has no node yet; the reason, if the scheduler gave one.
     Unscheduled(String),
-    /// It has a node, and what it waits for.
+    /// It has a node and waits for this.
     Starting(String),
-    /// It runs, under an address.
+    /// It runs and has this address.
     Running(String),
-    /// Its container has ended: whether well, and what it told.
-    Ended { well: bool, told: String },
+    /// Its container has ended: whether with exit code 0, and its termination message.
+    Ended { is_success: bool, message: String },
     /// It will never run, for this reason.
     Broken(String),
 }
@@ -36,8 +36,11 @@ impl State {
         let ended = &container["state"]["terminated"];
         match status["phase"].as_str() {
             Some(phase @ ("Succeeded" | "Failed")) if ended.is_object() => {
-                let told = text(&ended["message"]);
-                return Self::Ended { well: phase == "Succeeded" && ended["exitCode"] == 0, told };
+                let message = text(&ended["message"]);
+                return Self::Ended {
+                    is_success: phase == "Succeeded" && ended["exitCode"] == 0,
+                    message,
+                };
             }
             Some("Succeeded" | "Failed") => {
                 return Self::Broken(format!(
@@ -82,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_tells_how_far_it_is() {
+    fn the_state_of_a_pod_is_read() {
         let container = |state: Value| json!([{ "state": state }]);
         let unscheduled = json!([
             { "type": "PodScheduled", "status": "False", "message": "0/2 nodes are available" },
@@ -121,14 +124,14 @@ mod tests {
                 json!({ "phase": "Succeeded", "containerStatuses": container(json!({
                     "terminated": { "exitCode": 0, "message": "12 Gb/sec" },
                 })) }),
-                State::Ended { well: true, told: "12 Gb/sec".to_owned() },
+                State::Ended { is_success: true, message: "12 Gb/sec".to_owned() },
             ),
             (
                 node.clone(),
                 json!({ "phase": "Failed", "containerStatuses": container(json!({
                     "terminated": { "exitCode": 1, "message": "Couldn't connect" },
                 })) }),
-                State::Ended { well: false, told: "Couldn't connect".to_owned() },
+                State::Ended { is_success: false, message: "Couldn't connect".to_owned() },
             ),
             (
                 node,

@@ -17,7 +17,7 @@ pub struct PodShape {
     pub level: Option<Level>,
 }
 
-/// A text that is no shape.
+/// Not a shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a shape: write `<GPUs>gpu:<NICs>nic` with an optional level \

@@ -1,5 +1,5 @@
-//! What of a cluster keeps annotated pods from what they ask for: to be mended before
-//! the first of them is denied.
+//! What in a cluster keeps annotated pods from their devices, found before the first of them
+//! is denied.
 //!
 //! A plain function of the cluster, as the decision on a pod is.
 
@@ -67,7 +67,7 @@ impl<'a> Census<'a> {
             let devices = match view.inventory().devices_on(node, view.settings()) {
                 Ok(devices) => devices,
                 Err(error) => {
-                    let message = format!("has no device that can be allocated: {error}");
+                    let message = format!("has no devices that can be allocated: {error}");
                     findings.push(ClusterFinding::new(
                         Severity::Error,
                         format!("node {node}"),
@@ -91,11 +91,11 @@ impl<'a> Census<'a> {
     fn broken(&self, findings: &mut Vec<ClusterFinding>) {
         for ((driver, problem), nodes) in &self.broken {
             let remedy = match problem {
-                PoolProblem::Missing { .. } => "where it lasts, see what the driver logs",
-                PoolProblem::Invalid(_) => "see what the driver publishes",
+                PoolProblem::Missing { .. } => "if this lasts, check the driver's log",
+                PoolProblem::Invalid(_) => "check what the driver publishes",
             };
             let message = format!(
-                "a pool of driver {driver} of which the scheduler takes nothing ({problem}); {remedy}"
+                "a pool of driver {driver} that the scheduler ignores ({problem}); {remedy}"
             );
             findings.extend(ClusterFinding::on(nodes, ("has", "have"), &message));
         }
@@ -122,14 +122,19 @@ impl<'a> Census<'a> {
         let published = &nics | &self.with_broken(names::DRIVER);
         let bare = self.with_gpus().difference(&published).copied().collect();
         let message = format!(
-            "GPUs and no NIC of driver {}, so that no pod that asks for aligned NICs can run \
-             there; see whether node-driver runs, and what it logs",
+            "GPUs but no NICs of driver {}, so no pod with aligned NICs can run there; check whether \
+             node-driver runs there, and its log",
             names::DRIVER
         );
         findings.extend(ClusterFinding::on(&bare, ("has", "have"), &message));
+        if self.with_gpus().is_empty() && !nics.is_empty() {
+            let message = "has NICs, but no GPUs of a DRA driver, so every annotated pod is denied; \
+                           install the DRA driver of your GPUs";
+            findings.push(ClusterFinding::new(Severity::Error, "the cluster", message));
+        }
         let unknown = nics.difference(&self.graphs).copied().collect();
-        let message = "NICs and no NodeTopology, so that GPUs and NICs are joined by what their \
-                       drivers publish alone; see whether node-driver may write NodeTopologies";
+        let message = "NICs but no NodeTopology, so only the attributes that the drivers publish can \
+                       join GPUs and NICs; check whether node-driver may write NodeTopologies";
         findings.extend(ClusterFinding::on(&unknown, ("has", "have"), message));
     }
 }
@@ -144,7 +149,7 @@ fn classes(
     let is_there = |class: &str| view.inventory().class(class).is_some();
     let place = |class: &str| format!("DeviceClass {class}");
     if !is_there(nic_class) {
-        let message = "is not there, and every claim asks for NICs by it; apply \
+        let message = "does not exist, but every claim requests NICs by it; apply \
                        deploy/manifests/device-class.yaml, or name another class by --nic-class";
         findings.push(ClusterFinding::new(Severity::Error, place(nic_class), message.to_owned()));
     }
@@ -153,8 +158,8 @@ fn classes(
         let stands = resources.any(|it| view.class_of_extended_resource(it).is_some());
         if !is_there(driver.driver) && !stands {
             let message = format!(
-                "is not there, so that pods have to name the class of their GPUs by {}; the \
-                 installation of {} has it",
+                "does not exist, so pods must name the class of their GPUs by {}; install it with \
+                 {}",
                 names::annotation::GPU_CLASS,
                 driver.driver
             );
@@ -170,8 +175,8 @@ fn plugins(view: &ClusterView, census: &Census<'_>, findings: &mut Vec<ClusterFi
         for resource in driver.extended_resources {
             let nodes = view.nodes_with_plugin(resource).filter(|node| !served.contains(node));
             let message = format!(
-                "{resource} by a device plugin only, which no claim can join with NICs; install \
-                 the DRA driver {}",
+                "{resource} only by a device plugin, whose GPUs no claim can join with NICs; \
+                 install the DRA driver {}",
                 driver.driver
             );
             findings.extend(ClusterFinding::on(&nodes.collect(), ("offers", "offer"), &message));

@@ -1,4 +1,4 @@
-//! Devices in trouble, and devices that two owners give away.
+//! Devices that are down or degraded, and devices with two owners.
 
 use super::finding::ClusterFinding;
 use crate::nodes::NodeState;
@@ -22,7 +22,7 @@ const NIC_PLUGINS: [&str; 6] = [
     "vpc.amazonaws.com/efa",
 ];
 
-/// NICs that are named one by one.
+/// Maximum number of NICs that a finding names.
 const NAMED: usize = 5;
 
 pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
@@ -48,14 +48,14 @@ fn ports(states: &BTreeMap<&str, NodeState>) -> Option<ClusterFinding> {
     };
     (!troubles.is_empty()).then(|| {
         let message = format!(
-            "do not carry what they could: {named}{more}; see the cable, the switch port and, for a \
-             slow link, the slot (`kubectl dranet graph NODE --path`)"
+            "are down or degraded: {named}{more}; check the cable, the switch port and, for a slow \
+             link, the slot (`kubectl dranet graph NODE --path`)"
         );
         ClusterFinding::new(Severity::Warning, format!("{} NICs", troubles.len()), message)
     })
 }
 
-/// Nodes whose NICs a device plugin gives away as well.
+/// Nodes whose NICs a device plugin offers as well.
 fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFinding> {
     let mut found: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for node in seen.of_kind("Node") {
@@ -72,8 +72,8 @@ fn plugins(seen: &Seen, states: &BTreeMap<&str, NodeState>) -> Vec<ClusterFindin
     }
     let finding = |(resource, nodes): (String, BTreeSet<&str>)| {
         let what = format!(
-            "{resource} by a device plugin, and NICs by a DRA driver; where these are the same \
-             devices, two pods get one NIC: take them out of the plugin's configuration"
+            "{resource} by a device plugin, and NICs by a DRA driver; if these are the same devices, \
+             two pods can get one NIC: remove them from the plugin's configuration"
         );
         ClusterFinding::on(&nodes, ("offers", "offer"), &what)
     };
@@ -94,7 +94,7 @@ fn addresses(view: &ClusterView) -> Vec<ClusterFinding> {
     }
     let finding = |(driver, nodes): (&str, BTreeSet<&str>)| {
         let what = format!(
-            "GPUs without the attribute {}, so that no NIC can be near them; upgrade {driver}",
+            "GPUs without the attribute {}, so their distance to NICs is unknown; upgrade {driver}",
             attribute::PCI_BUS_ID
         );
         ClusterFinding::on(&nodes, ("has", "have"), &what)

@@ -27,22 +27,22 @@ pub(crate) fn remedy(verdict: Gdr) -> Option<(&'static str, &'static str)> {
         Gdr::AcsRedirect => Some((
             "a PCIe port between them sends requests of one device to another upstream, through the \
              root complex (ACS)",
-            "where no virtual machine has these devices, switch ACS off in the firmware's setup, or \
+            "if no virtual machine uses these devices, disable ACS in the firmware's setup, or \
              clear the ACS control of each port at boot (`setpci -s PORT ECAP_ACS+6.w=0`)",
         )),
         Gdr::AtsMissing => Some((
-            "the PCIe ports between them let translated addresses alone through (ACS), and the NIC \
-             does not translate",
-            "switch ATS on in the NIC's firmware (`mlxconfig -d ADDRESS set ATS_ENABLED=1`), and \
-             start the machine again",
+            "the PCIe ports between them pass only translated addresses (ACS), and the NIC does not \
+             translate",
+            "enable ATS in the NIC's firmware (`mlxconfig -d ADDRESS set ATS_ENABLED=1`), and reboot \
+             the machine",
         )),
         Gdr::Iommu => Some((
-            "the way between them leads through a root complex whose IOMMU translates",
-            "start the kernel with `iommu=pt`",
+            "the path between them crosses a root complex whose IOMMU translates",
+            "boot the kernel with `iommu=pt`",
         )),
         Gdr::NoPeerMemory => Some((
-            "the GPU's driver gives its memory to no NIC: neither the module nvidia_peermem is \
-             loaded nor does the driver export dma-buf",
+            "the GPU's driver exposes no peer memory: nvidia_peermem is not loaded and the driver \
+             does not export dma-buf",
             "load `nvidia_peermem`, or install NVIDIA's open kernel modules",
         )),
         Gdr::Ok | Gdr::DegradedLink | Gdr::Unknown => None,
@@ -67,8 +67,8 @@ pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
         let (why, what_to_do) = remedy(verdict)?;
         let first = stopped.pairs.first()?;
         let message = format!(
-            "GPUs that their NICs cannot reach directly (GPUDirect RDMA, {verdict}): {why}; {} of \
-             the first node, as GPU {} with NIC {}; {what_to_do}",
+            "GPUs that their NICs cannot reach directly (GPUDirect RDMA, {verdict}): {why}; {} on \
+             the first node, such as GPU {} with NIC {}; {what_to_do}",
             counted(stopped.pairs.len(), "pair"),
             first.gpu,
             first.nic,
@@ -89,16 +89,16 @@ impl Paired {
         let mut verdicts: BTreeMap<Gdr, Vec<Pair>> = BTreeMap::new();
         for nic in &object.spec.nics {
             let Ok(address) = nic.at.parse::<PciAddress>() else { continue };
-            for told in &nic.gpu_direct {
-                let Ok(verdict) = told.verdict.parse::<Gdr>() else { continue };
+            for published in &nic.gpu_direct {
+                let Ok(verdict) = published.verdict.parse::<Gdr>() else { continue };
                 let number = |gpu: &PciAddress| self.gpus.iter().position(|it| it == gpu);
-                let is_told = |pair: &&Pair| {
+                let is_published = |pair: &&Pair| {
                     pair.nic == address
                         && number(&pair.gpu).is_some_and(|number| {
-                            told.gpus.iter().any(|it| usize::try_from(*it) == Ok(number))
+                            published.gpus.iter().any(|it| usize::try_from(*it) == Ok(number))
                         })
                 };
-                let pairs: Vec<Pair> = self.pairs.iter().filter(is_told).copied().collect();
+                let pairs: Vec<Pair> = self.pairs.iter().filter(is_published).copied().collect();
                 if !pairs.is_empty() {
                     verdicts.entry(verdict).or_default().extend(pairs);
                 }

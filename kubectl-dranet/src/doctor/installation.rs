@@ -12,10 +12,10 @@ use serde_json::Value;
 /// The extender's DaemonSet (`deploy/chart`).
 const EXTENDER: &str = "scheduler-ext";
 
-/// Days before its end at which a certificate is told of.
+/// A certificate that expires within so many days is a finding.
 const EXPIRES_DAYS: i64 = 14;
 
-/// What can be said from the objects alone; those that were not read say nothing.
+/// Findings from the objects that were read.
 pub(super) fn examine(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
     let is_read = |kind: &str| seen.of_kind(kind).next().is_some();
     let mut findings = Vec::new();
@@ -26,8 +26,8 @@ pub(super) fn examine(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
     findings.extend(definition(seen, has_servers));
     findings.extend(has(seen, EXTENDER).then(|| unregistered(seen)).into_iter().flatten());
     if has_servers && !has(seen, EXTENDER) && !has(seen, "dranet-scheduler") {
-        let message = "is not installed here: pods are aligned without it, and less well placed; \
-                       the guide on the scheduler tells how";
+        let message = "is not installed: pods are aligned without it, but placed less well; see the \
+                       guide on the scheduler";
         findings.push(ClusterFinding::new(Severity::Note, "scheduler-ext", message));
     }
     findings
@@ -61,7 +61,7 @@ fn deployment(object: &Value) -> Option<ClusterFinding> {
     };
     (is_ours(object) && ready < wanted).then(|| {
         let message = format!(
-            "has {ready} of {wanted} replicas ready; `kubectl -n {} describe deployment {}` tells why",
+            "has {ready} of {wanted} replicas ready; `kubectl -n {} describe deployment {}` shows why",
             object["metadata"]["namespace"].as_str().unwrap_or_default(),
             name(object)
         );
@@ -78,12 +78,12 @@ fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
     let mut findings = Vec::new();
     if is_ours(object) && ready < wanted {
         let without = if name(object) == EXTENDER {
-            "kube-scheduler on the others ranks nodes without it"
+            "on the others, kube-scheduler ranks nodes without it"
         } else {
-            "the others publish nothing and start no pod with NICs"
+            "the others publish no NICs and start no pods with NICs"
         };
         let message = format!(
-            "runs on {ready} of {wanted} nodes; {without}: see the logs of the pods that are not \
+            "is ready on {ready} of {wanted} nodes; {without}; check the logs of the pods that are not \
              ready"
         );
         findings.push(ClusterFinding::new(Severity::Warning, place, message));
@@ -94,7 +94,7 @@ fn daemon_set(object: &Value) -> Vec<ClusterFinding> {
     findings
 }
 
-/// Schedulers that cannot know the extender: only a configuration file names extenders
+/// Schedulers that cannot call the extender: only a configuration file names extenders
 /// (`KubeSchedulerConfiguration`).
 fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
     let is_scheduler = |pod: &&Value| {
@@ -109,8 +109,8 @@ fn unregistered(seen: &Seen) -> Vec<ClusterFinding> {
         words.any(|word| word == "--config" || word.starts_with("--config="))
     };
     let finding = |pod: &Value| {
-        let message = "has no --config, so that it asks no extender: scheduler-ext is installed and \
-                       has no effect; the guide on the scheduler tells how to register it";
+        let message = "has no --config, so it calls no extender and scheduler-ext has no effect; the \
+                       guide on the scheduler shows how to register it";
         ClusterFinding::new(Severity::Warning, format!("kube-scheduler {}", name(pod)), message)
     };
     let schedulers = seen.of_kind("Pod").filter(is_scheduler);
@@ -124,7 +124,7 @@ fn definition(seen: &Seen, has_servers: bool) -> Option<ClusterFinding> {
         // Without the right to read it, a note says so.
         let is_unread = seen.notes.iter().any(|note| note.contains(DEFINITIONS.plural));
         return (has_servers && !is_unread).then(|| {
-            let message = "is not there, so that no node has a graph; apply \
+            let message = "does not exist, so no node has a graph; apply \
                            deploy/manifests/crd-nodetopologies.yaml";
             let place = format!("CRD {}.topology.dranet.io", GRAPHS.plural);
             ClusterFinding::new(Severity::Error, place, message)
@@ -148,14 +148,14 @@ fn webhook(seen: &Seen, now: Timestamp) -> Vec<ClusterFinding> {
     let place = || format!("webhook {}", object::WEBHOOK);
     let mut findings = Vec::new();
     let Some(config) = found["webhooks"].get(0).map(|webhook| &webhook["clientConfig"]) else {
-        let message = "calls nobody, so that annotated pods get no devices; apply \
+        let message = "calls no service, so annotated pods get no devices; apply \
                        deploy/manifests/webhook.yaml";
         return vec![ClusterFinding::new(Severity::Error, place(), message)];
     };
     match config["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) {
         None => {
-            let message = "has no caBundle, so that the API server trusts no certificate and no \
-                           annotated pod can be created; see whether admission runs and may patch it";
+            let message = "has no caBundle, so the API server trusts no certificate and no annotated \
+                           pod can be created; check whether admission runs and may patch it";
             findings.push(ClusterFinding::new(Severity::Error, place(), message));
         }
         Some(bundle) => findings.extend(authority(bundle, now)),
@@ -171,19 +171,22 @@ fn authority(bundle: &str, now: Timestamp) -> Option<ClusterFinding> {
         Ok(Some(ends)) => ends,
         Ok(None) => return None,
         Err(why) => {
-            let message = format!("has a caBundle that is no certificate ({why})");
+            let message = format!("has an invalid caBundle ({why})");
             return Some(ClusterFinding::new(Severity::Error, place, message));
         }
     };
     let days = (ends.as_second() - now.as_second()) / (24 * 3600);
     let how = if ends < now {
-        (Severity::Error, format!("trusts only certificates that ended at {ends}"))
+        (Severity::Error, format!("trusts only certificates that expired at {ends}"))
     } else if days < EXPIRES_DAYS {
-        (Severity::Warning, format!("trusts only certificates that end at {ends}, in {days} days"))
+        (
+            Severity::Warning,
+            format!("trusts only certificates that expire at {ends}, in {days} days"),
+        )
     } else {
         return None;
     };
-    let message = format!("{}; see what the leader of admission logs of its certificate", how.1);
+    let message = format!("{}; check the log of admission's leader about its certificate", how.1);
     Some(ClusterFinding::new(how.0, place, message))
 }
 
@@ -200,12 +203,11 @@ fn endpoints(seen: &Seen, service: &str) -> Option<ClusterFinding> {
     let (severity, message) = match ready {
         0 => (
             Severity::Error,
-            "has no replica that is ready: no annotated pod can be created; other pods are not \
-             affected",
+            "has no ready replica, so no annotated pod can be created; other pods are not affected",
         ),
         1 => (
             Severity::Note,
-            "has one replica that is ready: while it restarts no annotated pod can be created",
+            "has one ready replica; while it restarts, no annotated pod can be created",
         ),
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! What kubelets do with CPUs beside the devices of claims.
+//! How kubelets assign CPUs to pods that have devices by claims.
 
 use super::finding::ClusterFinding;
 use crate::nodes::machine;
@@ -34,25 +34,24 @@ pub(super) fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<
         (true, true, _) => (
             Severity::Warning,
             format!(
-                "runs with cpuManagerPolicy: static beside driver {}, so that both give away the \
-                 same CPUs; set it to none",
+                "has cpuManagerPolicy: static, but driver {} also assigns the CPUs; set the policy to \
+                 none",
                 cpu::DRIVER
             ),
         ),
         (false, _, "restricted" | "single-numa-node") => (
             Severity::Warning,
             format!(
-                "runs with topologyManagerPolicy: {topology}, which knows nothing of the devices of \
-                 claims: it puts a pod's CPUs on any one NUMA node, or refuses the pod; set none or \
-                 best-effort"
+                "has topologyManagerPolicy: {topology}, which does not know the devices of claims: it \
+                 puts a pod's CPUs on any NUMA node, or rejects the pod; set none or best-effort"
             ),
         ),
         (false, false, _) => (
             Severity::Note,
             format!(
-                "runs with cpuManagerPolicy: {cpus}, and no driver publishes its CPUs, so that the \
-                 threads of a container may run far from its GPUs and NICs; set static, or install \
-                 a driver of CPUs and ask for dranet.io/aligned-cpus"
+                "has cpuManagerPolicy: {cpus}, and no DRA driver publishes CPUs, so the threads of a \
+                 container may run far from its GPUs and NICs; set static, or install a DRA driver \
+                 for CPUs and use dranet.io/aligned-cpus"
             ),
         ),
         _ => return None,
@@ -85,13 +84,13 @@ mod tests {
         let example = Path::new("../deploy/examples/aks-gb300/cluster.yaml");
         let mut view = load_keeping(example, &[]).unwrap().view;
         assert_eq!(asked(&view), [NODE]);
-        let note = "note: runs with cpuManagerPolicy: none";
+        let note = "note: has cpuManagerPolicy: none";
         assert_eq!(found(&view, "none", "none").as_deref(), Some(note));
         assert_eq!(examine(&view, NODE, &json!({})).map(|it| it.severity), Some(Severity::Note));
         assert_eq!(found(&view, "static", "best-effort"), None);
         assert_eq!(
             found(&view, "static", "single-numa-node").as_deref(),
-            Some("warning: runs with topologyManagerPolicy: single-numa-node")
+            Some("warning: has topologyManagerPolicy: single-numa-node")
         );
         let slice = json!({
             "metadata": { "name": "cpus" },
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!(found(&view, "none", "none"), None);
         assert_eq!(
             found(&view, "static", "none").as_deref(),
-            Some("warning: runs with cpuManagerPolicy: static beside driver dra.cpu")
+            Some("warning: has cpuManagerPolicy: static")
         );
     }
 }

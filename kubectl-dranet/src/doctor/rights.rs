@@ -90,8 +90,8 @@ fn asked(right: &Right, namespace: &str, account: &str) -> (Value, ClusterFindin
     let resource =
         if group.is_empty() { (*resource).to_owned() } else { format!("{resource}.{group}") };
     let message = format!(
-        "of {part} may not {verb} {resource}, so that {without}; apply the manifests' or the \
-         chart's RBAC again"
+        "of {part} may not {verb} {resource}, so {without}; apply the RBAC of the chart or of \
+         the manifests again"
     );
     let place = format!("service account {namespace}/{account}");
     (review, ClusterFinding::new(Severity::Error, place, message))
@@ -142,6 +142,6 @@ mod tests {
         let (review, finding) = &asked[0];
         assert_eq!(review["spec"]["user"], "system:serviceaccount:d:s");
         assert_eq!(finding.place, "service account d/s");
-        assert!(finding.message.starts_with("of fabric-controller may not watch pods, so that"));
+        assert!(finding.message.starts_with("of fabric-controller may not watch pods, so"));
     }
 }

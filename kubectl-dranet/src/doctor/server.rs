@@ -18,14 +18,9 @@ const GATES: [(&str, Severity, &str); 4] = [
     (
         "DRAPrioritizedList",
         Severity::Error,
-        "claims with alternatives, as admission writes them for cells and for preferred alignment, \
-         lose them",
+        "claims lose their alternatives, which admission uses for cells and for preferred alignment",
     ),
-    (
-        "DRADeviceTaints",
-        Severity::Warning,
-        "the taints of NICs whose port is down keep no pod away",
-    ),
+    ("DRADeviceTaints", Severity::Warning, "taints do not keep pods off NICs whose port is down"),
     ("DRAConsumableCapacity", Severity::Note, "claims cannot share a NIC"),
 ];
 
@@ -35,7 +30,7 @@ pub(super) fn examine(seen: &Seen) -> Vec<ClusterFinding> {
     let is_off = |name: &str| seen.gates.get(name) == Some(&false);
     let off = GATES.iter().filter(|(name, _, _)| is_off(name));
     findings.extend(off.map(|(name, severity, without)| {
-        let message = format!("is off, so that {without}; switch it on in every component");
+        let message = format!("is off, so {without}; enable it in every component");
         ClusterFinding::new(*severity, format!("feature gate {name}"), message)
     }));
     findings.extend(seen.of_kind("Pod").filter_map(claim_speed));
@@ -48,13 +43,12 @@ fn version(server: &str) -> Option<ClusterFinding> {
     let place = format!("API server {server}");
     let (oldest, newest) = (MinorVersion::V1_34.minor(), MinorVersion::V1_37.minor());
     if minor < oldest {
-        let message = "has no resource.k8s.io/v1, which claims and slices are written in; upgrade \
-                       to Kubernetes 1.34 or newer";
+        let message = "does not serve resource.k8s.io/v1; upgrade to Kubernetes 1.34 or newer";
         return Some(ClusterFinding::new(Severity::Error, place, message));
     }
     (minor > newest).then(|| {
-        let message = "is newer than what this program knows; what it says of devices is as of \
-                       Kubernetes 1.37";
+        let message = "is newer than this program, which predicts allocations as Kubernetes 1.37 \
+                       makes them";
         ClusterFinding::new(Severity::Note, place, message)
     })
 }
@@ -71,8 +65,8 @@ fn claim_speed(pod: &Value) -> Option<ClusterFinding> {
     let qps: f64 = said.and_then(|said| said.parse().ok()).unwrap_or(DEFAULT_QPS);
     (qps <= DEFAULT_QPS).then(|| {
         let message = format!(
-            "may send {qps} requests a second, which makes {} claims a second; a large job waits \
-             for its claims; set --kube-api-qps and --kube-api-burst higher",
+            "is limited to {qps} requests per second, which is {} claims per second; large jobs \
+             wait for their claims; raise --kube-api-qps and --kube-api-burst",
             qps / REQUESTS_PER_CLAIM
         );
         let name = metadata["name"].as_str().unwrap_or_default();

@@ -87,7 +87,7 @@ fn verdict(explained: &Explanation) -> String {
     match &explained.attempt.outcome {
         Outcome::Allocated(_) => "fits".to_owned(),
         Outcome::NoFit(reason) => format!("does not fit: {reason}"),
-        Outcome::Failed(error) => format!("ends the attempt on all nodes: {error}"),
+        Outcome::Failed(error) => format!("stops scheduling on all nodes: {error}"),
         Outcome::OverBudget => format!("not known: more than {STEPS_MAX} search steps"),
     }
 }
@@ -96,7 +96,7 @@ fn verdict(explained: &Explanation) -> String {
 fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
     let pools = view.inventory().broken_pools_on(node, view.settings()).unwrap_or_default();
     let line = |(pool, problem): (&PoolId, PoolProblem)| {
-        format!("the pool of driver {} counts for nothing: {problem}", pool.driver)
+        format!("the scheduler ignores the pool of driver {}: {problem}", pool.driver)
     };
     pools.into_iter().map(line).collect()
 }
@@ -125,7 +125,7 @@ fn reason(report: &RequestReport) -> String {
     let needed = report.needed;
     match &report.failure {
         Some(Failure::InUse(devices)) => {
-            format!("needs {needed}; in use: {} of those that would do", devices.len())
+            format!("needs {needed}; in use: {} of the suitable ones", devices.len())
         }
         Some(Failure::Tainted(taints)) => {
             let mut texts: Vec<String> =
@@ -144,7 +144,7 @@ fn reason(report: &RequestReport) -> String {
                     format!("needs {needed}; {left} devices pass the selector `{expression}`")
                 }
                 (missing, 0) => format!(
-                    "needs {needed}; no device has {}, which the selector asks for: `{expression}`",
+                    "needs {needed}; no device has {}, which the selector requires: `{expression}`",
                     missing.join(", ")
                 ),
                 (missing, left) => format!(

@@ -34,7 +34,7 @@ pub(super) fn add(
         let name = format!("added-{}", number + 1);
         anyhow::ensure!(
             view.inventory().node(&name).is_none(),
-            "there is a node `{name}` already, and added nodes are named like that"
+            "cannot add node `{name}`: a node with this name exists"
         );
         let Objects { node, slices, graph } = match view.remembered_node(&model) {
             Some(remembered) => {
@@ -68,7 +68,7 @@ fn model(view: &ClusterView, shape: &str) -> anyhow::Result<String> {
     }
     let known: BTreeSet<String> = all().map(|node| machine(view, node)).collect();
     let known = known.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    anyhow::bail!("invalid value `{shape}`: no node is of this shape; types of machines: {known}")
+    anyhow::bail!("invalid value `{shape}`: no node has this shape; machine types: {known}")
 }
 
 /// The objects of a node of the cluster under another name.

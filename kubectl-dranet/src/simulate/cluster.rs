@@ -100,7 +100,7 @@ impl Cluster {
 
     /// Creates a pod and schedules it.
     pub(super) fn place(&mut self, pod: &Value) -> anyhow::Result<Fate> {
-        let asked = match self.ask(pod)? {
+        let asked = match self.query(pod)? {
             Ok(asked) => asked,
             Err(answer) => return Ok(Fate::Kept(answer)),
         };
@@ -118,7 +118,7 @@ impl Cluster {
     }
 
     /// The pod as admission lets it in; or why nothing can be asked of nodes.
-    fn ask(&mut self, pod: &Value) -> anyhow::Result<Result<Asked, Answer>> {
+    fn query(&mut self, pod: &Value) -> anyhow::Result<Result<Asked, Answer>> {
         let explained = |it: &Self| explain::answer(pod, &it.view, &it.policy, &|_| None);
         let Some(verdict) = self.admit(pod) else { return Ok(Err(explained(self)?)) };
         let typed = Pod::deserialize(&verdict.pod)?;
@@ -190,7 +190,7 @@ impl Cluster {
             let labels = self.view.inventory().node(node).map(|node| &node.labels);
             let own = labels.and_then(|labels| labels.get(label::NODE_FABRIC));
             if own.is_none_or(|own| **own != **fabric) {
-                return Some(format!("not on fabric {fabric}, which the group takes"));
+                return Some(format!("not on fabric {fabric}, which is chosen for the group"));
             }
         }
         let facts = self.nodes.get(node)?;
@@ -207,7 +207,7 @@ impl Cluster {
             free.subtract(&usage.amounts, 1);
         }
         if usage.map_or(0, |usage| usage.pods) >= facts.pods {
-            return Some("runs as many pods as it may".to_owned());
+            return Some("runs its maximum number of pods".to_owned());
         }
         needs.requests.first_short(&free).map(|name| format!("has too little `{name}` free"))
     }
@@ -251,12 +251,12 @@ impl Cluster {
         let mut why: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for node in nodes(&self.view) {
             let reason = if placement.allows(&self.view, node) { bar(node) } else { None };
-            let left_out = || "left out by the pod's nodeSelector or node affinity".to_owned();
+            let left_out = || "excluded by the pod's nodeSelector or node affinity".to_owned();
             why.entry(reason.unwrap_or_else(left_out)).or_default().push(node);
         }
         let why: Vec<_> =
             why.iter().map(|(why, nodes)| format!("{}: {why}", node_list(nodes))).collect();
-        Ok(Answer::Refused(format!("asks for no devices and fits on no node; {}", why.join("; "))))
+        Ok(Answer::Refused(format!("requests no devices and fits on no node; {}", why.join("; "))))
     }
 
     /// The node that ranks highest, the first by name of several, with what the pod gets there.

@@ -39,10 +39,10 @@ fn of_pair(graph: &Topology, object: &NodeTopology, pair: &NamedPair) -> GpuDire
     let is_it = |at: &str| at.parse::<PciAddress>().is_ok_and(|at| at == pair.nic_address);
     let nic = object.spec.nics.iter().find(|nic| is_it(&nic.at));
     let number = graph.gpus().iter().position(|gpu| gpu.address == pair.gpu_address);
-    let told = nic.into_iter().flat_map(|nic| &nic.gpu_direct).find(|told| {
-        told.gpus.iter().any(|gpu| usize::try_from(*gpu).is_ok_and(|gpu| Some(gpu) == number))
+    let published = nic.into_iter().flat_map(|nic| &nic.gpu_direct).find(|spec| {
+        spec.gpus.iter().any(|gpu| usize::try_from(*gpu).is_ok_and(|gpu| Some(gpu) == number))
     });
-    let verdict = told.and_then(|told| told.verdict.parse().ok()).unwrap_or(Gdr::Unknown);
+    let verdict = published.and_then(|spec| spec.verdict.parse().ok()).unwrap_or(Gdr::Unknown);
     let ports = nic.and_then(|nic| nic.acs.as_deref());
     let ports = ports.map_or_else(
         || "what the ports above the NIC do with requests to peers is not known".to_owned(),

@@ -499,6 +499,8 @@ pub(crate) struct Doctor {
     pub(crate) with_graph: u64,
     /// The types of machines with both.
     pub(crate) machines: Vec<DoctorMachine>,
+    /// Numbers of nodes by the mode of their RDMA subsystem, `shared` or `exclusive`.
+    pub(crate) rdma_namespace_modes: BTreeMap<String, u64>,
     /// What to mend.
     pub(crate) findings: Vec<DoctorFinding>,
 }

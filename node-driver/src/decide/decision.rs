@@ -11,6 +11,7 @@ use crate::decide::order;
 use crate::decide::sharing::SharingArgs;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::network::NetworkFacts;
+use crate::facts::rdma::NetnsMode;
 use k8s_openapi::api::resource::v1::Device;
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{
@@ -80,6 +81,14 @@ impl Decision {
         self
     }
 
+    /// Notes which network namespaces may use the RDMA devices, if the machine has any.
+    #[must_use]
+    pub fn with_rdma_namespaces(mut self, mode: Option<NetnsMode>, snapshot: &Snapshot) -> Self {
+        let mode = mode.filter(|_| !snapshot.rdma.is_empty());
+        self.topology.rdma_namespace_mode = mode.map(|mode| mode.name().to_owned());
+        self
+    }
+
     /// Leaves out the NICs that the administrator does not want.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
@@ -139,4 +148,24 @@ pub fn decide(facts: &Facts) -> Decision {
     let devices = attributes::devices(&nics, &machine);
     let topology = topology.to_spec();
     Decision { devices, vitals: vitals(&nics), topology, anomalies, host: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::facts;
+
+    #[test]
+    fn the_rdma_namespace_mode_is_published_of_machines_with_rdma_devices() {
+        let mut facts = facts("aks-gb300");
+        let mode = |facts: &Facts, mode| {
+            let decision = decide(facts).with_rdma_namespaces(mode, &facts.snapshot);
+            decision.topology.rdma_namespace_mode
+        };
+        assert_eq!(mode(&facts, Some(NetnsMode::Exclusive)).as_deref(), Some("exclusive"));
+        assert_eq!(mode(&facts, Some(NetnsMode::Shared)).as_deref(), Some("shared"));
+        assert_eq!(mode(&facts, None), None, "a recorded machine has no kernel to ask");
+        facts.snapshot.rdma.clear();
+        assert_eq!(mode(&facts, Some(NetnsMode::Shared)), None);
+    }
 }

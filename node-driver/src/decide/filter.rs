@@ -35,7 +35,7 @@ struct Compiled {
 
 /// An expression that is no CEL.
 #[derive(Debug, thiserror::Error)]
-#[error("`{text}` is no CEL expression: {reason}")]
+#[error("`{text}` is not a valid CEL expression: {reason}")]
 pub struct FilterError {
     text: String,
     reason: String,
@@ -154,7 +154,10 @@ mod tests {
     fn what_is_no_expression_is_refused() {
         for text in ["attributes[", "a ==", "\"", ")"] {
             let error = text.parse::<Filter>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("`{text}` is no CEL expression")), "{error}");
+            assert!(
+                error.starts_with(&format!("`{text}` is not a valid CEL expression")),
+                "{error}"
+            );
             assert_eq!(error.lines().count(), 1);
         }
     }

@@ -18,10 +18,10 @@ use std::num::NonZeroU32;
 /// Whether claims can share a NIC, and by what.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// A NIC is one claim's.
+    /// Each NIC belongs to one claim.
     #[default]
     None,
-    /// Claims divide its bandwidth.
+    /// Claims share a NIC and divide its bandwidth.
     Bandwidth,
     /// So many claims have it together.
     Count,

@@ -1,7 +1,7 @@
 //! Which boot of which machine a root is, and what its kernel tells of it.
 
 use crate::facts::ports::KnownPorts;
-use crate::facts::rdma;
+use crate::facts::rdma::{self, NetnsMode};
 use process::chain::Chain;
 use std::fs;
 use std::path::Path;
@@ -34,12 +34,21 @@ pub(crate) fn snapshot(host: &HostRoot, ports: &KnownPorts) -> Result<Snapshot, 
                 rdma::complete(&mut snapshot, &devices);
             }
             Err(error) => {
-                tracing::warn!(error = %Chain(&error), "Going on without RDMA netlink");
+                tracing::warn!(error = %Chain(&error), "Continuing without RDMA netlink");
             }
         }
     }
     ports.complete(&mut snapshot, &unread);
     Ok(snapshot)
+}
+
+/// The mode of the machine's RDMA subsystem; unknown for a recorded machine.
+pub(crate) fn rdma_namespaces(host: &HostRoot) -> Option<NetnsMode> {
+    if !is_this_machine(host) {
+        return None;
+    }
+    let warn = |error| tracing::warn!(error = %Chain(&error), "RDMA namespace mode is unknown");
+    rdma::netns_mode().map_err(warn).ok()
 }
 
 fn read(proc: &Path) -> Option<String> {

@@ -9,10 +9,13 @@
 
 mod devices;
 pub(crate) mod monitor;
+mod netns;
 pub(crate) mod wire;
 
 pub(crate) use devices::read;
 pub use devices::{Device, Port, devices_in};
+pub use netns::NetnsMode;
+pub(crate) use netns::netns_mode;
 
 use topology_graph::{PciAddress, RdmaDevice, RdmaPort, Snapshot};
 

@@ -91,7 +91,7 @@ fn interfaces(tasks: &mut JoinSet<()>, mut changes: Changes, wake: &Arc<Notify>)
             changes.forget();
             waker.notify_one();
         }
-        tracing::error!("Netlink socket ended; changes are found by the slow tick only");
+        tracing::error!("Netlink socket ended; changes are found only by periodic reads");
     });
 }
 
@@ -110,7 +110,7 @@ fn devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
             },
             Err(error) => error,
         };
-        tracing::warn!(%error, "No device events; changes are found by the slow tick only");
+        tracing::warn!(%error, "No device events; changes are found only by periodic reads");
     });
 }
 
@@ -135,7 +135,7 @@ fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
             }
             Err(error) => error,
         };
-        tracing::warn!(%error, "No RDMA notifications; device events tell of devices only");
+        tracing::warn!(%error, "No RDMA notifications; only device events report changes");
     });
 }
 

@@ -102,7 +102,7 @@ pub enum AttachError {
     Lease(#[from] LeaseError),
     /// The pod uses the host's network.
     #[error(
-        "pod of claim `{claim}` uses the host's network, which has its interfaces already; unset `hostNetwork`"
+        "pod of claim `{claim}` uses the host's network, which already has the interfaces; remove `hostNetwork`"
     )]
     HostNetwork {
         /// Which claim.
@@ -110,7 +110,7 @@ pub enum AttachError {
     },
     /// A running pod has the interfaces.
     #[error(
-        "interfaces of claim `{claim}` are in another pod, which runs, and can be in one only; give each pod a claim of its own, by a ResourceClaimTemplate"
+        "interfaces of claim `{claim}` are in another running pod, and can be in one pod only; give each pod its own claim by a ResourceClaimTemplate"
     )]
     InUse {
         /// Which claim.
@@ -118,7 +118,7 @@ pub enum AttachError {
     },
     /// The pod already has another interface with that name.
     #[error(
-        "the pod has an interface `{name}` already; name another by `interface.name` of the network configuration"
+        "the pod already has an interface `{name}`; set another `interface.name` in the network configuration"
     )]
     NameTaken {
         /// The name.
@@ -139,10 +139,10 @@ impl AttachError {
 /// How interfaces get into pods.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttachMode {
-    /// By a hook that the container runtime starts, as the CDI spec says.
+    /// By a hook in the CDI spec, which the container runtime runs.
     #[default]
     Hook,
-    /// By the driver as an NRI plugin of the container runtime.
+    /// By the driver as an NRI plugin.
     Nri,
 }
 

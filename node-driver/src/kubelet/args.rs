@@ -12,28 +12,27 @@ use std::path::PathBuf;
 #[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct PluginArgs {
-    /// Kubelet's root directory, /var/lib/kubelet on most nodes; with it claims
-    /// are prepared here, without it devices are only published
+    /// Kubelet's root directory, /var/lib/kubelet on most nodes; without it the driver publishes
+    /// devices and prepares no claims
     #[arg(long, value_name = "DIR")]
     pub kubelet_dir: Option<PathBuf>,
     /// Directory in which the container runtime looks for CDI specs
     #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
     pub cdi_dir: PathBuf,
-    /// How interfaces get into pods: by a hook that the container runtime starts, or by
-    /// this driver as an NRI plugin of the container runtime
+    /// How interfaces are moved into pods: by a hook that the container runtime runs, or by this
+    /// driver as an NRI plugin
     #[arg(long, value_enum, default_value_t = AttachMode::Hook)]
     pub attach: AttachMode,
     /// Socket of the container runtime's NRI, with --attach=nri
     #[arg(long, value_name = "FILE", default_value = "/var/run/nri/nri.sock")]
     pub nri_socket: PathBuf,
-    /// Directory for what lasts until the next boot
+    /// Directory for state that lasts until the next boot
     #[arg(long, value_name = "DIR", default_value = "/run/dranet")]
     pub run_dir: PathBuf,
     /// Directory of the host's named network namespaces
     #[arg(long, value_name = "DIR", default_value = "/run/netns")]
     pub netns_dir: PathBuf,
-    /// Directory of the kernel's settings of networks that can be written: in a container
-    /// where the host's /proc/sys/net is mounted
+    /// Directory with the host's /proc/sys/net, writable; in a container, where it is mounted
     #[arg(long, value_name = "DIR", default_value = SYSCTL)]
     pub sysctl_dir: PathBuf,
     /// How many virtual functions physical functions are to have: comma-separated numVfs=NUMBER
@@ -48,35 +47,33 @@ pub struct PluginArgs {
     /// `devices`; without it the root's sys
     #[arg(long, value_name = "DIR")]
     pub sysfs_dir: Option<PathBuf>,
-    /// Directory below which the container runtime finds the host's dev
+    /// Directory in which the container runtime finds the host's dev
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub runtime_root: PathBuf,
-    /// What tells this instance's sockets from those of the one that it
-    /// replaces: the UID of its pod
+    /// UID of this pod, which keeps its sockets apart from those of the instance that it replaces
     #[arg(long, value_name = "UID", env = "POD_UID")]
     pub instance: Option<String>,
-    /// Tell containers their RDMA devices by NCCL_IB_HCA, and how to connect by NCCL_IB_TC and others
+    /// Set NCCL_IB_HCA in containers to their RDMA devices, and NCCL_IB_TC and others to how to connect
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub nccl_ib_hca: bool,
-    /// Tell containers their RDMA devices by UCX_NET_DEVICES, and how to connect by UCX_IB_SL and
-    /// others
+    /// Set UCX_NET_DEVICES in containers to their RDMA devices, and UCX_IB_SL and others to how to
+    /// connect
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub ucx_net_devices: bool,
-    /// Tell containers the way between their devices by NCCL_TOPO_FILE
+    /// Set NCCL_TOPO_FILE in containers to a file with the paths between their devices
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub container_nccl_topo_file: bool,
-    /// Tell containers their devices, and which NIC goes with which GPU, in
-    /// /etc/dranet/devices.json
+    /// Write /etc/dranet/devices.json in containers: their devices, and which NIC goes with which GPU
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub devices_file: bool,
-    /// Tell containers their devices' attributes in metadata files (KEP-5304)
+    /// Write the attributes of containers' devices to metadata files (KEP-5304)
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub device_metadata: bool,
     /// Namespace whose claims may set addresses, routes, rules, neighbors, forwarding, routing
-    /// domains and eBPF programs; repeatable, `*` for all
+    /// domains and eBPF programs, or `*` for all; may be repeated
     #[arg(long = "network-namespace", value_name = "NAMESPACE")]
     pub network_namespaces: Vec<String>,
-    /// What pods may have besides
+    /// What else pods may have
     #[command(flatten)]
     pub policy: Policy,
     /// Kill the driver at this point of its work, for tests of restarts

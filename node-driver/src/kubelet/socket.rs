@@ -16,7 +16,7 @@ const PATH_MAX: usize = 107;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The path is longer than the kernel takes.
-    #[error("socket path `{}` is {} bytes long, the kernel takes {PATH_MAX}; choose a shorter --kubelet-dir or --run-dir", path.display(), path.as_os_str().len())]
+    #[error("socket path `{}` is {} bytes long, the kernel's limit is {PATH_MAX}; use a shorter --kubelet-dir or --run-dir", path.display(), path.as_os_str().len())]
     TooLong {
         /// The path.
         path: PathBuf,

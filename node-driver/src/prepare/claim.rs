@@ -116,7 +116,7 @@ pub struct OtherDevice {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// The claim was deleted and made again.
-    #[error("claim `{claim}` has UID `{found}`, not `{}`: it was deleted and made again", claim.uid)]
+    #[error("claim `{claim}` has UID `{found}`, not `{}`: it was deleted and created again", claim.uid)]
     OtherUid {
         /// What was asked for.
         claim: Box<ClaimRef>,
@@ -151,7 +151,7 @@ pub enum ClaimError {
     },
     /// The claim's namespace may not set this field.
     #[error(
-        "claim `{claim}` sets `{field}`, which only namespaces may that the operator names by --network-namespace ({allowed})"
+        "claim `{claim}` sets `{field}`, which is allowed only in the namespaces of --network-namespace ({allowed})"
     )]
     Guarded {
         /// Which claim.

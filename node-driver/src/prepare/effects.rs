@@ -306,7 +306,7 @@ impl Effects {
         let (claim, netdev) = (&plan.claim, &link.host.name);
         match returned {
             Returned::Home(lacking) => {
-                tracing::info!(%claim, netdev, "Interface is the host's again");
+                tracing::info!(%claim, netdev, "Interface is back on the host");
                 for error in lacking {
                     let error = Chain(&error).to_string();
                     tracing::warn!(%claim, netdev, error, "Failed to restore the interface");
@@ -315,7 +315,7 @@ impl Effects {
                     ));
                 }
             }
-            Returned::Removed => tracing::info!(%claim, netdev, "Interface on it is removed"),
+            Returned::Removed => tracing::info!(%claim, netdev, "Interface on the NIC removed"),
             Returned::Gone => tracing::warn!(%claim, netdev, "Interface is gone"),
         }
     }

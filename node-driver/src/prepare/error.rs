@@ -65,7 +65,7 @@ pub enum PrepareError {
     },
     /// The same, within the time limit.
     #[error(
-        "claim `{claim}`: the API server took too long to tell which addresses are taken; it is tried again"
+        "claim `{claim}`: the API server took too long to list the used addresses; the driver tries again"
     )]
     AddressesLate {
         /// Which claim.
@@ -73,14 +73,16 @@ pub enum PrepareError {
     },
     /// The range has no free address.
     #[error(
-        "claim `{claim}`: no address of `interface.addressRange` is free; widen it, or delete claims that are not used"
+        "claim `{claim}`: no address of `interface.addressRange` is free; widen the range, or delete unused claims"
     )]
     RangeFull {
         /// Which claim.
         claim: ClaimRef,
     },
     /// Others were faster each time.
-    #[error("claim `{claim}`: other claims took each address that it chose; it is tried again")]
+    #[error(
+        "claim `{claim}`: other claims took each address that it chose; the driver tries again"
+    )]
     RangeContended {
         /// Which claim.
         claim: ClaimRef,
@@ -95,7 +97,7 @@ pub enum PrepareError {
     },
     /// The RDMA device of an allocated device does not answer.
     #[error(
-        "claim `{claim}`: device `{device}` cannot be given, as its RDMA device `{rdma}` does not answer the kernel; look at the kernel's log, reset the device"
+        "claim `{claim}`: device `{device}` cannot be prepared, because its RDMA device `{rdma}` does not answer the kernel; check the kernel's log, reset the device"
     )]
     Unresponsive {
         /// Which claim.

@@ -115,7 +115,7 @@ impl Node {
         {
             if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
                 let claim = &plan.claim;
-                tracing::warn!(%claim, error = %Chain(&undo), "Not undone until the next try");
+                tracing::warn!(%claim, error = %Chain(&undo), "Not undone; trying again");
             }
             return Err(error);
         }

@@ -61,7 +61,7 @@ async fn create(api: Api<Event>, events: Vec<Event>) {
     for event in events {
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             let pod = event.regarding.and_then(|pod| pod.name).unwrap_or_default();
-            tracing::warn!(pod, error = %Chain(&error), "Event not said");
+            tracing::warn!(pod, error = %Chain(&error), "Event not written");
         }
     }
 }

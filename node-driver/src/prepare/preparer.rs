@@ -104,7 +104,7 @@ impl Preparer {
                 let notices = texts.iter().map(|text| Notice::warning(reason, text)).collect();
                 NodeEvents::new(&self.client, node).say(notices).await;
             }
-            Err(error) => tracing::warn!(reason, error = %Chain(&error), "Event not said"),
+            Err(error) => tracing::warn!(reason, error = %Chain(&error), "Event not written"),
         }
     }
 

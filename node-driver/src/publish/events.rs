@@ -149,7 +149,7 @@ impl NodeEvents {
             let event = event(regarding, &self.node.name, "Watching", &notice);
             if let Err(error) = self.events.create(&PostParams::default(), &event).await {
                 let (reason, note) = (notice.reason, &notice.note);
-                tracing::warn!(reason, note, error = %Chain(&error), "Event not said");
+                tracing::warn!(reason, note, error = %Chain(&error), "Event not written");
             }
         }
     }

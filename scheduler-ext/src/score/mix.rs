@@ -14,10 +14,10 @@ pub struct Demand {
     pub nodes: u32,
 }
 
-/// A text that is no shape of a pod.
+/// Not a pod shape with its share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no pod shape with its share (`GPUSxNICS=SHARE`, as `8x8=2`; of a gang of 4 pods `4*8x8=1`)"
+    "invalid pod shape with share `{0}`: write `GPUSxNICS=SHARE`, such as `8x8=2`, or for a gang of 4 pods `4*8x8=1`"
 )]
 pub struct ParseMixError(String);
 

@@ -129,11 +129,33 @@ impl GuestNode {
     }
 
     async fn import_as(&self, archive: &str, flags: &str) -> anyhow::Result<()> {
-        let import = format!("{} images import --local {flags} /node/{archive}", ctr());
+        self.import_file(&format!("/node/{archive}"), flags).await
+    }
+
+    /// Imports the images of an OCI archive of [`Guest::share`], under the names in it.
+    pub async fn import_shared(&self, archive: &str) -> anyhow::Result<()> {
+        self.import_file(&format!("/share/{archive}"), "").await
+    }
+
+    async fn import_file(&self, archive: &str, flags: &str) -> anyhow::Result<()> {
+        let import = format!("{} images import --local {flags} {archive}", ctr());
         let imported = self.guest.run(&import).await;
         imported.map(drop).with_context(|| {
             format!("{archive}; containerd wrote:\n{}", self.guest.log("containerd"))
         })
+    }
+
+    /// Puts the network of pods on the wire of this interface. Pods from now on have addresses
+    /// from `first`, so that two nodes give no address twice.
+    pub async fn connect_pods(&self, interface: &str, first: &str) -> anyhow::Result<()> {
+        let file = format!("{FOLDER}/cni/{}", containerd::NETWORK);
+        let range = r#""subnet":"10.99.0.0/16""#;
+        let script = format!(
+            r##"grep -q '{range}' {file}
+            sed -i 's#{range}#&,"rangeStart":"{first}"#' {file}
+            ip link set {interface} master pods0"##
+        );
+        self.guest.run(&script).await.map(drop)
     }
 
     async fn start_kubelet(&self, plane: &ControlPlane) -> anyhow::Result<()> {

@@ -29,6 +29,11 @@ impl RunningExtender {
         &self.url
     }
 
+    /// The port of its health and metrics on the loopback interface.
+    pub fn operations(&self) -> u16 {
+        self.operations
+    }
+
     /// What it counts now, by name and labels, as `/metrics` has them.
     pub async fn metrics(&self) -> anyhow::Result<BTreeMap<String, f64>> {
         metrics::samples(self.operations).await

@@ -1,5 +1,5 @@
-//! The one image that pods here run: busybox and a program that locks memory, as an
-//! OCI archive made by hand.
+//! Images as OCI archives made by hand: the one that most pods here run, with busybox and a
+//! program that locks memory, and those made from a layer that a test brings.
 
 use std::{fs, path::Path, process::Command};
 
@@ -20,14 +20,18 @@ const BUSYBOX: &str = "/bin/busybox";
 const COMMANDS: [&str; 12] =
     ["sh", "sleep", "cat", "ls", "env", "ip", "echo", "ping", "test", "stat", "true", "wc"];
 
-/// Writes the archive.
+/// Writes the archive of [`IMAGE`].
 pub(crate) fn write(path: &Path) -> anyhow::Result<()> {
-    let layer = layer()?;
+    write_layer(path, IMAGE, &layer()?)
+}
+
+/// Writes the archive of an image with this name, of one layer, an uncompressed tar.
+pub fn write_layer(path: &Path, image: &str, layer: &[u8]) -> anyhow::Result<()> {
     let config = json!({
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "2147483647"]},
-        "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
+        "config": {"Env": ["PATH=/bin:/usr/bin"], "Cmd": ["/bin/sleep", "2147483647"]},
+        "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
     });
     let config = serde_json::to_vec(&config)?;
     let describe = |kind: &str, blob: &[u8]| {
@@ -41,16 +45,16 @@ pub(crate) fn write(path: &Path) -> anyhow::Result<()> {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": describe("config.v1+json", &config),
-        "layers": [describe("layer.v1.tar", &layer)],
+        "layers": [describe("layer.v1.tar", layer)],
     });
     let manifest = serde_json::to_vec(&manifest)?;
     let mut reference = describe("manifest.v1+json", &manifest);
-    reference["annotations"] = json!({"io.containerd.image.name": IMAGE});
+    reference["annotations"] = json!({"io.containerd.image.name": image});
     let index = json!({"schemaVersion": 2, "manifests": [reference]});
     let mut archive = Builder::new(Vec::new());
     add(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
     add(&mut archive, "index.json", &serde_json::to_vec(&index)?, 0o644)?;
-    for blob in [&layer, &config, &manifest] {
+    for blob in [layer, &config, &manifest] {
         let name = digest(blob).replace("sha256:", "blobs/sha256/");
         add(&mut archive, &name, blob, 0o644)?;
     }

@@ -191,7 +191,7 @@ async fn doctor_names_rights_that_a_part_lacks(plane: Arc<ControlPlane>) -> anyh
             answer(&[&args[..], &["--kubeconfig", &kubeconfig]].concat())
         };
         let lacks = "error: service account {namespace}/admission of admission may not create \
-                     resourceclaimtemplates.resource.k8s.io, so that annotated pods are denied";
+                     resourceclaimtemplates.resource.k8s.io, so annotated pods are denied";
         let lacks = lacks.replace("{namespace}", namespace);
         scope.apply_yaml(ADMISSION).await?;
         let (text, code) = doctor()?;

@@ -3,6 +3,8 @@
 //! between them, and the chart upgraded meanwhile.
 
 mod installed;
+mod measured;
+mod modes;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -51,10 +53,14 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
         write_on(scope, &pair, &running, before).await?;
         end(scope, running).await?;
         tokio::try_join!(is_as_before(one), is_as_before(other))?;
+        measured::by_bench(&plane, scope, &pair).await?;
+        modes::published(&plane, &pair, "shared").await?;
+        tokio::try_join!(is_as_before(one), is_as_before(other))?;
 
         // The kubelet starts the driver again, in the other mode.
         tokio::try_join!(one.guest.run(EXCLUSIVE), other.guest.run(EXCLUSIVE))?;
         let running = writes(scope, &pair, "exclusive").await?;
+        modes::published(&plane, &pair, "exclusive").await?;
         end(scope, running).await?;
         tokio::try_join!(is_as_before(one), is_as_before(other))?;
         chart.uninstall().await

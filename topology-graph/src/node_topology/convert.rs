@@ -31,6 +31,7 @@ impl Topology {
                 anomalies: count(self.anomalies.len()),
             },
             fabric: self.fabric.clone(),
+            rdma_namespace_mode: None,
             shape: ShapeSpec { hash: self.hash.to_string(), ..shape },
             identities: named.map(|(address, names)| identity_spec(*address, names)).collect(),
             nics: self.nics().iter().filter_map(|nic| self.nic_spec(nic.address)).collect(),

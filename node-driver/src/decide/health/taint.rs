@@ -7,20 +7,19 @@ use std::collections::BTreeSet;
 /// The effect of each problem.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaintArgs {
-    /// What an InfiniBand NIC is tainted with while its port is down
+    /// Taint of an InfiniBand NIC while its port is down
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub port_down_taint: TaintEffect,
-    /// What it is tainted with while its port goes down again and again
+    /// Taint of an InfiniBand NIC while its port keeps going up and down
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub port_flapping_taint: TaintEffect,
-    /// What a NIC is tainted with while its PCIe link runs slower or narrower than the NIC and
-    /// the port above it both could
+    /// Taint of a NIC while its PCIe link runs slower or narrower than both of its ends support
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::None)]
     pub link_degraded_taint: TaintEffect,
-    /// What a NIC is tainted with while its RDMA device does not answer the kernel
+    /// Taint of a NIC while its RDMA device does not answer the kernel
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub unresponsive_taint: TaintEffect,
-    /// What a NIC is tainted with that a pod has and the machine has no more
+    /// Taint of a NIC that a pod uses and that has vanished from the machine
     #[arg(long, value_name = "EFFECT", value_enum, default_value_t = TaintEffect::NoSchedule)]
     pub gone_taint: TaintEffect,
 }
@@ -28,11 +27,11 @@ pub struct TaintArgs {
 /// What a taint does.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaintEffect {
-    /// There is no taint.
+    /// No taint.
     None,
-    /// The NIC is given to no new pod.
+    /// No new pod gets the NIC.
     NoSchedule,
-    /// And the pods that have it are evicted.
+    /// No new pod gets the NIC, and pods that have it are evicted.
     NoExecute,
 }
 

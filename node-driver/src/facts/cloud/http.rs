@@ -38,7 +38,7 @@ impl Default for Patience {
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
     /// The address is malformed.
-    #[error("`{url}` is no http address")]
+    #[error("`{url}` is not an http address")]
     Url {
         /// What was given.
         url: String,
@@ -68,13 +68,13 @@ pub enum MetadataError {
         status: StatusCode,
     },
     /// The answer is no token.
-    #[error("{url} answered with a token that is no header's value")]
+    #[error("{url} answered with a token that is not a valid header value")]
     Token {
         /// What was asked for.
         url: String,
     },
     /// The answer is not the document that the service documents.
-    #[error("{url} answered with something else than its documents say")]
+    #[error("{url} answered with an unexpected document")]
     Malformed {
         /// What was asked for.
         url: String,

@@ -58,7 +58,7 @@ impl CloudSource {
                 let kept = self.kept.as_ref().and_then(BootFile::load);
                 let attributes = kept.as_ref().map_or(0, |metadata| metadata.iter().count());
                 let error = Chain(&error);
-                tracing::warn!(%error, attributes, "Metadata service away; kept attributes count");
+                tracing::warn!(%error, attributes, "Metadata service not reachable; using the attributes of before");
                 (kept.unwrap_or_default(), false)
             }
         }
@@ -69,7 +69,7 @@ impl CloudSource {
         let metadata = read(self.provider, &self.base, Patience::default()).await?;
         if let Some(Err(error)) = self.kept.as_ref().map(|file| file.store(&metadata)) {
             let error = Chain(&error);
-            tracing::warn!(%error, "Attributes of the cloud not kept for a restart");
+            tracing::warn!(%error, "Attributes of the cloud not saved for a restart");
         }
         Ok(metadata)
     }

@@ -69,7 +69,7 @@ pub enum LeaseError {
     },
     /// No server answered in time.
     #[error(
-        "interface `{link}`: no DHCP server has given an address within {} s; name one by `interface.addresses`, or look at the server",
+        "interface `{link}`: no DHCP server has given an address within {} s; set `interface.addresses`, or check the server",
         PATIENCE.as_secs()
     )]
     NoAnswer {

@@ -76,7 +76,7 @@ pub enum EthtoolError {
     },
     /// The driver has no such flag.
     #[error(
-        "`ethtool.privateFlags` names `{name}`, which interface `{link}` has not; it has {has}"
+        "`ethtool.privateFlags` names `{name}`, which interface `{link}` does not support; it supports {has}"
     )]
     UnknownFlag {
         /// The interface.

@@ -64,7 +64,7 @@ impl NetNs {
                 Ok(())
             };
             if let Err(error) = enter_and_run(fd.as_fd(), work) {
-                tracing::warn!(error = %Chain(&error), "No work in a network namespace");
+                tracing::warn!(error = %Chain(&error), "Work in a network namespace failed");
             }
         };
         thread::Builder::new().name("netns".to_owned()).spawn(inside).map_err(wrap)

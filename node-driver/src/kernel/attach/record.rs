@@ -72,7 +72,7 @@ impl AttachRecord {
         let Some(mut record) = Self::load(path) else { return };
         record.leases.insert(link.clone(), lease.clone());
         if let Err(error) = record.store(path) {
-            tracing::warn!(%link, error = %Chain(&error), "Lease not noted");
+            tracing::warn!(%link, error = %Chain(&error), "DHCP lease not saved");
         }
     }
 

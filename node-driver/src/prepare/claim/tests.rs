@@ -76,7 +76,7 @@ fn what_is_refused() {
         change("/status/allocation/devices/results/1/pool", json!("node-2")),
     ];
     insta::assert_snapshot!(refusals.join("\n"), @r"
-    claim `team/nics` has UID `u-2`, not `u-1`: it was deleted and made again
+    claim `team/nics` has UID `u-2`, not `u-1`: it was deleted and created again
     claim `team/nics` is not allocated
     claim `team/nics` has device `pci-1` of pool `node-2`, which is not of node `node-1`
     ");

@@ -36,16 +36,16 @@ pub struct Facts<'a> {
 /// What the operator allows pods to have in addition.
 #[derive(clap::Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Move the IP over InfiniBand interfaces of NICs into pods; without it they stay with the
-    /// host, and what it has mounted over them stays mounted
+    /// Move the IP over InfiniBand interfaces of NICs into pods; otherwise they stay on the host, so
+    /// that file systems mounted over them stay reachable
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub move_ib_interfaces: bool,
-    /// Give pods the InfiniBand management devices umad and issm of their NICs as well; on a
-    /// physical function they give access to the management of the whole subnet
+    /// Also give pods the InfiniBand management devices (umad and issm) of their NICs; those of a
+    /// physical function can manage the whole subnet
     #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
     pub management_devices: bool,
-    /// Give pods this IMEX channel of NVIDIA's beside their NICs, where the machine has it and no
-    /// GPU driver gives it: all pods with a NIC share the channel then
+    /// NVIDIA IMEX channel to give to pods with NICs, if the machine has it and no GPU driver provides
+    /// it; all pods with a NIC share it
     #[arg(long, value_name = "NUMBER")]
     pub imex_channel: Option<u32>,
 }

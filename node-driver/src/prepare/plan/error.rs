@@ -88,7 +88,7 @@ pub enum PlanError {
     },
     /// The device is shared, but in exclusive mode an RDMA device can be in only one pod.
     #[error(
-        "device `{device}` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set it to shared mode, or give whole devices"
+        "device `{device}` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set shared mode, or use whole devices"
     )]
     ExclusiveShare {
         /// The device.
@@ -118,7 +118,7 @@ pub enum PlanError {
     },
     /// The device is shared, but settings of a virtual function apply to all of it.
     #[error(
-        "device `{device}` is shared, and `virtualFunction` is for who has all of it; remove that, or ask for a whole device"
+        "device `{device}` is shared, but `virtualFunction` needs the whole device; remove it, or request a whole device"
     )]
     SharedFunction {
         /// The device.
@@ -126,7 +126,7 @@ pub enum PlanError {
     },
     /// The device is not a virtual function.
     #[error(
-        "device `{device}` is no virtual function, but its configuration sets `virtualFunction`"
+        "device `{device}` is not a virtual function, but its configuration sets `virtualFunction`"
     )]
     NoVirtualFunction {
         /// The device.
@@ -134,7 +134,7 @@ pub enum PlanError {
     },
     /// The physical function has no interface that reports the virtual function.
     #[error(
-        "device `{device}`: no interface of its physical function `{physical}` in the host's network namespace tells of virtual functions, so that `virtualFunction` cannot be set"
+        "device `{device}`: no interface of its physical function `{physical}` in the host's network namespace manages virtual functions, so `virtualFunction` cannot be set"
     )]
     NoPhysicalFunction {
         /// The device.
@@ -175,7 +175,7 @@ pub enum PlanError {
     /// Devices of the pod have different RDMA parameters, but a container has one
     /// environment.
     #[error(
-        "devices `{device}` and `{other}` have different `rdma` parameters, but a container has one value of each for all NICs of a claim; write the same for both, or use two pods"
+        "devices `{device}` and `{other}` have different `rdma` parameters, but a container has one value of each for all NICs of a claim; use the same for both, or two pods"
     )]
     DifferentRdma {
         /// The device.
@@ -221,7 +221,7 @@ pub enum PlanError {
     },
     /// DHCP does not support IP over InfiniBand.
     #[error(
-        "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; name an address by `interface.addresses`"
+        "device `{device}`: `interface.dhcp` is for Ethernet, and interface `{link}` is IP over InfiniBand; set `interface.addresses`"
     )]
     DhcpOverInfiniBand {
         /// The device.

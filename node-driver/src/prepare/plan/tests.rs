@@ -507,7 +507,7 @@ fn shares_of_one_nic_live_side_by_side_or_are_refused() {
     device `eth-0`: claim `team/nics` has a macvlan of it, and an interface has no ipvlan beside that; set `interface.type` to `macvlan`
     device `eth-0` is shared, and its interface stays with the host; set `interface.type` to `macvlan` or `ipvlan`
     device `eth-0` is held by claim `team/nics`, whose pod still uses it
-    device `eth-0` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set it to shared mode, or give whole devices
+    device `eth-0` is shared, and while the node's RDMA subsystem is in exclusive mode an RDMA device is in one pod only; set shared mode, or use whole devices
     ");
 }
 
@@ -797,9 +797,9 @@ fn settings_of_a_virtual_function_are_planned_with_what_it_had() {
         [decide(seen.clone(), asks("eth-1")), decide(None, asks("eth-0")), decide(seen, share)];
     let refusals = refusals.map(|refused| refused.expect_err("refused").to_string());
     insta::assert_snapshot!(refusals.join("\n"), @"
-    device `eth-1` is no virtual function, but its configuration sets `virtualFunction`
-    device `eth-0`: no interface of its physical function `0103:00:00.7` in the host's network namespace tells of virtual functions, so that `virtualFunction` cannot be set
-    device `eth-0` is shared, and `virtualFunction` is for who has all of it; remove that, or ask for a whole device
+    device `eth-1` is not a virtual function, but its configuration sets `virtualFunction`
+    device `eth-0`: no interface of its physical function `0103:00:00.7` in the host's network namespace manages virtual functions, so `virtualFunction` cannot be set
+    device `eth-0` is shared, but `virtualFunction` needs the whole device; remove it, or request a whole device
     ");
 }
 

@@ -44,6 +44,6 @@ pub enum PoolError {
     #[error("failed to reserve an address")]
     Api(#[from] kube::Error),
     /// It took too long.
-    #[error("the API server took too long to reserve an address; it is tried again")]
+    #[error("the API server took too long to reserve an address; the driver tries again")]
     Late,
 }

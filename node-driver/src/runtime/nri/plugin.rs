@@ -141,7 +141,7 @@ impl SandboxPlugin {
         let done = self.on_node(work).await;
         self.node.metrics.observe(method, done.is_ok(), begin.elapsed());
         if let Err(error) = &done {
-            tracing::warn!(error, "The container runtime is told of a failure");
+            tracing::warn!(error, "Reported a failure to the container runtime");
         }
         done
     }

@@ -172,7 +172,7 @@ impl One<'_> {
         let (was, is) = (before.prefix, self.lease.prefix);
         if was != is {
             let link = self.link.name.as_str();
-            tracing::warn!(link, %was, %is, "DHCP server gave another address");
+            tracing::warn!(link, %was, %is, "The DHCP server assigned another address");
             self.changes.add(&self.kept.uid);
         }
         Ok(())

@@ -1,34 +1,12 @@
-//! RDMA netlink: the mode of the subsystem, the index of a device, and its move
-//! to another namespace.
+//! RDMA netlink: the index of a device, and its move to another namespace.
 //!
 //! A socket belongs to the namespace of the thread that opened it, so every
 //! function here works on the calling thread's.
 
-use crate::facts::rdma::wire::{GET, INDEX, NAME, NETNS_FD, NETNS_MODE, Nldev, SET, SYSTEM_GET};
+use crate::facts::rdma::wire::{GET, INDEX, NAME, NETNS_FD, Nldev, SET};
 use crate::facts::rdma::wire::{Reply, has_no_rdma};
 use rustix::fd::{AsFd, AsRawFd};
 use std::io;
-
-/// Which processes may open an RDMA device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NetnsMode {
-    /// Those of all network namespaces.
-    #[default]
-    Shared,
-    /// Those of the device's own.
-    Exclusive,
-}
-
-/// The mode of this machine; shared where the kernel has no RDMA, or is older
-/// than its modes (5.2).
-pub(crate) fn netns_mode() -> io::Result<NetnsMode> {
-    let replies = match Nldev::open().and_then(|nldev| nldev.ask(SYSTEM_GET, &[])) {
-        Err(error) if has_no_rdma(&error) => return Ok(NetnsMode::Shared),
-        replies => replies?,
-    };
-    let mode = replies.iter().find_map(|reply| reply.byte(NETNS_MODE));
-    Ok(if mode == Some(0) { NetnsMode::Exclusive } else { NetnsMode::Shared })
-}
 
 /// Whether a device is in the calling thread's namespace, and under which index.
 pub(super) fn index_of(name: &str) -> io::Result<Option<u32>> {

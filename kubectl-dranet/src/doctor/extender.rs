@@ -1,0 +1,231 @@
+//! Whether scheduler-ext gets and answers requests, according to its metrics.
+
+use super::finding::ClusterFinding;
+use crate::source::Seen;
+use admission::lint::Severity;
+use serde_json::Value;
+use std::net::SocketAddr;
+
+/// The extender's container (`deploy/chart`).
+const CONTAINER: &str = "scheduler-ext";
+
+/// Labels of the project's objects and of their pods.
+const PART_OF: &str = "app.kubernetes.io/part-of";
+const NAME: &str = "app.kubernetes.io/name";
+
+/// The flag that names the socket of health and metrics.
+const OPERATIONS: &str = "--operations-listen=";
+
+/// A finding if at least one of so many requests ran out of time.
+const LATE: u64 = 20;
+
+/// A running extender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ExtenderPod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    operations: SocketAddr,
+}
+
+/// What an extender has answered since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Requests {
+    answered: u64,
+    /// Those that ran out of time.
+    late: u64,
+}
+
+/// The extenders that run. Pods are read without flags, so these are those of their workloads.
+pub(super) fn of(seen: &Seen) -> Vec<ExtenderPod> {
+    let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
+    let workloads: Vec<_> = workloads.filter_map(|it| Some((it, operations(it)?))).collect();
+    let pods = workloads.iter().flat_map(|(workload, operations)| {
+        let pods = seen.of_kind("Pod").filter(|pod| runs_for(pod, workload));
+        pods.map(|pod| extender(pod, *operations))
+    });
+    pods.collect()
+}
+
+/// The socket of health and metrics of the extenders of a workload.
+fn operations(workload: &Value) -> Option<SocketAddr> {
+    let is_ours = workload["metadata"]["labels"][PART_OF] == "dranet";
+    let containers = &workload["spec"]["template"]["spec"]["containers"];
+    let mut containers = containers.as_array().filter(|_| is_ours)?.iter();
+    let container = containers.find(|it| it["name"] == CONTAINER)?;
+    let mut words = container["args"].as_array()?.iter().filter_map(Value::as_str);
+    words.find_map(|word| word.strip_prefix(OPERATIONS))?.parse().ok()
+}
+
+fn runs_for(pod: &Value, workload: &Value) -> bool {
+    let (pod_metadata, metadata) = (&pod["metadata"], &workload["metadata"]);
+    let is_same = |label: &str| pod_metadata["labels"][label] == metadata["labels"][label];
+    pod["status"]["phase"] == "Running"
+        && pod_metadata["namespace"] == metadata["namespace"]
+        && is_same(PART_OF)
+        && is_same(NAME)
+}
+
+fn extender(pod: &Value, operations: SocketAddr) -> ExtenderPod {
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
+    ExtenderPod { namespace: text("namespace"), name: text("name"), operations }
+}
+
+impl ExtenderPod {
+    /// Path of its metrics at the API server; `None` if they are on loopback.
+    pub(super) fn metrics_path(&self) -> Option<String> {
+        let Self { namespace, name, operations } = self;
+        let port = operations.port();
+        (!operations.ip().is_loopback())
+            .then(|| format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"))
+    }
+}
+
+/// A note about extenders that can be reached only from their own node.
+pub(super) fn unreachable(extenders: &[ExtenderPod]) -> Vec<ClusterFinding> {
+    let mut hidden = extenders.iter().filter(|it| it.metrics_path().is_none());
+    let Some(first) = hidden.next() else { return Vec::new() };
+    let message = format!(
+        "listens on loopback, next to its scheduler, so only its readiness is checked here. To see \
+         whether it gets requests, run on its node: `curl -s http://{}/metrics | grep \
+         request_seconds_count`",
+        first.operations
+    );
+    vec![ClusterFinding::new(Severity::Note, "scheduler-ext", message)]
+}
+
+impl Requests {
+    /// Reads the metrics (`scheduler-ext/src/metrics.rs`).
+    pub(super) fn of(metrics: &str) -> Self {
+        let count = |name: &str| {
+            let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
+            lines.find_map(|rest| rest.trim().parse().ok()).unwrap_or_default()
+        };
+        Self {
+            answered: count("dranet_scheduler_ext_request_seconds_count "),
+            late: count("dranet_scheduler_ext_late_total "),
+        }
+    }
+}
+
+/// Judges what the extenders answered, or why they did not. Of several replicas, only the one
+/// next to the leading scheduler gets requests.
+pub(super) fn judge(answers: &[(String, Result<Requests, String>)]) -> Vec<ClusterFinding> {
+    let place = |name: &str| format!("scheduler-ext pod {name}");
+    let mut findings = Vec::new();
+    let mut all = Requests::default();
+    for (name, answer) in answers {
+        match answer {
+            Ok(Requests { answered, late }) => {
+                all.answered += answered;
+                all.late += late;
+            }
+            Err(why) => {
+                let message = format!(
+                    "does not answer through the API server's proxy: {why}; check its log, and \
+                     whether a NetworkPolicy blocks its metrics port"
+                );
+                findings.push(ClusterFinding::new(Severity::Warning, place(name), message));
+            }
+        }
+    }
+    if all.late > 0 && all.late * LATE >= all.answered {
+        let message = format!(
+            "ran out of time for {} of {} requests and ranked no nodes for them; give it more CPU, or \
+             raise its --timeout and the scheduler's httpTimeout",
+            all.late, all.answered
+        );
+        findings.push(ClusterFinding::new(Severity::Warning, "scheduler-ext", message));
+    }
+    if all.answered == 0 && answers.iter().any(|(_, answer)| answer.is_ok()) {
+        let message = "answers, but has had no request since it started; if pods have been scheduled \
+                       since, check the extender's entry in the scheduler's configuration, and \
+                       the pods' schedulerName";
+        findings.push(ClusterFinding::new(Severity::Note, "scheduler-ext", message));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn labels() -> Value {
+        json!({
+            "app.kubernetes.io/part-of": "dranet",
+            "app.kubernetes.io/name": "dranet-scheduler",
+        })
+    }
+
+    fn workload(operations: &str) -> Value {
+        json!({
+            "kind": "Deployment",
+            "metadata": {
+                "namespace": "dranet-system", "name": "dranet-scheduler", "labels": labels(),
+            },
+            "spec": { "template": { "spec": { "containers": [
+                { "name": "kube-scheduler", "command": ["kube-scheduler"] },
+                { "name": "scheduler-ext", "args": ["--listen=127.0.0.1:8443", operations] },
+            ] } } },
+        })
+    }
+
+    #[test]
+    fn extenders_are_found_with_the_way_to_their_metrics() {
+        let pod = json!({
+            "kind": "Pod",
+            "metadata": {
+                "namespace": "dranet-system", "name": "dranet-scheduler-a", "labels": labels(),
+            },
+            "status": { "phase": "Running" },
+        });
+        let of = |pod: &Value, flag: &str| {
+            let workload = workload(flag);
+            let operations = operations(&workload)?;
+            runs_for(pod, &workload).then(|| extender(pod, operations).metrics_path())
+        };
+        let path = "/api/v1/namespaces/dranet-system/pods/dranet-scheduler-a:9178/proxy/metrics";
+        let everywhere = "--operations-listen=0.0.0.0:9178";
+        assert_eq!(of(&pod, everywhere), Some(Some(path.to_owned())));
+        assert_eq!(of(&pod, "--operations-listen=127.0.0.1:9178"), Some(None));
+        assert_eq!(of(&pod, "--log=info"), None);
+        for (pointer, value) in [
+            ("/status/phase", "Pending"),
+            ("/metadata/namespace", "other"),
+            ("/metadata/labels/app.kubernetes.io~1name", "admission"),
+        ] {
+            let mut other = pod.clone();
+            *other.pointer_mut(pointer).unwrap() = value.into();
+            assert_eq!(of(&other, everywhere), None, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn counts_are_read_from_metrics() {
+        let text = "# HELP dranet_scheduler_ext_late Requests.\n\
+                    dranet_scheduler_ext_request_seconds_sum 1.5\n\
+                    dranet_scheduler_ext_request_seconds_count 40\n\
+                    dranet_scheduler_ext_late_total 3\n# EOF\n";
+        assert_eq!(Requests::of(text), Requests { answered: 40, late: 3 });
+        assert_eq!(Requests::of("<html>"), Requests::default());
+    }
+
+    #[test]
+    fn what_extenders_answer_is_judged() {
+        let answer = |answered, late| ("a".to_owned(), Ok(Requests { answered, late }));
+        let words = |answers: &[(String, Result<Requests, String>)]| -> Vec<String> {
+            judge(answers).iter().map(|it| format!("{}: {}", it.severity, it.message)).collect()
+        };
+        assert_eq!(words(&[]), [""; 0], "none is installed");
+        assert_eq!(words(&[answer(100, 4)]), [""; 0]);
+        assert_eq!(words(&[answer(0, 0), answer(1, 0)]), [""; 0], "one is beside the leader");
+        let late = words(&[answer(80, 4), answer(0, 0)]);
+        assert!(late.len() == 1 && late[0].starts_with("warning: ran out of time for 4 of 80"));
+        let idle = words(&[answer(0, 0)]);
+        assert!(idle.len() == 1 && idle[0].starts_with("note: answers, but has had no request"));
+        let dead = words(&[("a".to_owned(), Err("connection refused".to_owned()))]);
+        let expected =
+            "warning: does not answer through the API server's proxy: connection refused";
+        assert!(dead.len() == 1 && dead[0].starts_with(expected), "{dead:?}");
+    }
+}

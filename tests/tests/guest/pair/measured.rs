@@ -1,0 +1,141 @@
+//! `kubectl dranet bench` between the machines, as a user runs it from outside: its figures
+//! against what the kernel counted, and what it leaves.
+
+use std::{collections::BTreeSet, fs, process::Stdio, time::Duration};
+
+use anyhow::Context;
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceClaim};
+use kube::api::ListParams;
+use serde_json::Value;
+use tests::{
+    Check, ControlPlane, Scope, binaries, eventually,
+    guest::{NICS, node::GuestNode},
+    node::{device_name, image, pods},
+};
+use tokio::{process::Command, time::timeout};
+
+use super::WIRE;
+
+/// perftest and a shell, from the machine's own files.
+const IMAGE: &str = "localhost/perftest:test";
+
+/// Longest that it may take: the processors are emulated.
+const ENDED: Duration = Duration::from_mins(5);
+
+/// How long it writes. perftest counts the middle half of it.
+const SECONDS: u32 = 4;
+
+/// The layer of [`IMAGE`], in the folder that the machine shares.
+const LAYER: &str = r"
+folder=$(mktemp -d); cd $folder
+mkdir -p bin etc proc sys dev tmp
+cp /bin/busybox bin/
+for command in sh ls head tail tee sleep; do ln -s busybox bin/$command; done
+cp --parents -L /usr/bin/ib_write_bw /etc/libibverbs.d/rxe.driver \
+  $(ldd /usr/bin/ib_write_bw | grep -o '/[^ ]*') /usr/lib/x86_64-linux-gnu/libibverbs/librxe* .
+tar -cf /share/perftest-layer.tar .
+rm -r $folder";
+
+/// A frame for an interface that is down stops QEMU's wire until the machine sends one itself.
+const PING: &str = "while sleep 1; do for space in /run/netns/*; do \
+    nsenter --net=$space busybox ping -c 1 -W 1 ADDRESS; done; done";
+
+pub(super) async fn by_bench(
+    plane: &ControlPlane,
+    scope: &Scope,
+    pair: &[GuestNode; 2],
+) -> anyhow::Result<()> {
+    load_image(pair).await?;
+    for (number, node) in pair.iter().enumerate() {
+        // Like its neighbour that goes into the pods, it is on the wire.
+        node.connect_pods("rail2", &format!("10.99.{}.1", number + 1)).await?;
+        let ping = PING.replace("ADDRESS", &format!("{WIRE}{}", 1 - number));
+        node.guest.start("ping", &format!("bash -c '{ping}'")).await?;
+    }
+    let before = sent(&pair[1]).await?;
+    let answer = bench(plane, scope, pair).await?;
+    let text = answer.to_string();
+    for (role, node) in ["server", "client"].into_iter().zip(pair) {
+        assert_eq!(answer[role]["node"], node.name.as_str(), "{text}");
+        assert_eq!(answer[role]["nic"], device_name(NICS[0].0).as_str(), "{text}");
+        assert!(answer[role]["portGbps"].is_number(), "{text}");
+    }
+    assert_eq!(answer["messageBytes"], 4096, "{text}");
+    let figure = |name: &str| answer[name].as_f64().with_context(|| format!("{name} of {text}"));
+    let [measured, promised, percent] =
+        [figure("measuredGbps")?, figure("promisedGbps")?, figure("percent")?];
+    assert!((percent - measured / promised * 100.0).abs() < 1e-6, "{text}");
+    nothing_is_left(scope, pair).await?;
+
+    // Once the interface is back, it has counted at least what was measured.
+    let counted = sent(&pair[1]).await? - before;
+    let least = measured * 1e9 / 8.0 * f64::from(SECONDS / 2);
+    assert!(measured > 0.0 && counted >= least, "{text}: {counted} bytes sent, {least} measured");
+    report(&format!("bench: {measured:.4} Gb/s; {counted} bytes were sent"));
+    for node in pair {
+        node.guest.kill("ping").await?;
+        node.guest.run("ip link set rail2 nomaster").await?;
+    }
+    Ok(())
+}
+
+async fn load_image([one, other]: &[GuestNode; 2]) -> anyhow::Result<()> {
+    one.guest.run(LAYER).await?;
+    let layer = fs::read(one.guest.share().join("perftest-layer.tar"))?;
+    for node in [one, other] {
+        image::write_layer(&node.guest.share().join("perftest.tar"), IMAGE, &layer)?;
+    }
+    tokio::try_join!(one.import_shared("perftest.tar"), other.import_shared("perftest.tar"))?;
+    Ok(())
+}
+
+/// What it prints for programs.
+async fn bench(
+    plane: &ControlPlane,
+    scope: &Scope,
+    [server, client]: &[GuestNode; 2],
+) -> anyhow::Result<Value> {
+    let mut command = Command::new(binaries::ours("kubectl-dranet")?);
+    command.args(["bench", "--image", IMAGE, "--bytes", "4096", "--at-least", "0", "-o", "json"]);
+    command.args(["--seconds", &SECONDS.to_string(), "-n", scope.namespace()]);
+    command.args(["--nodes", &format!("{},{}", server.name, client.name)]);
+    command.arg("--kubeconfig").arg(plane.kubeconfig());
+    // Acknowledgements may take seconds, and QEMU's queues are short.
+    command.args(["--", "-u", "20", "-x", "1", "-t", "8"]);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(ENDED, command.output()).await.context("it does not end")??;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).with_context(|| format!("no JSON; {errors}"))
+}
+
+/// Bytes that the NIC on the wire has sent. It must be on the host.
+async fn sent(node: &GuestNode) -> anyhow::Result<f64> {
+    let count = node.guest.run("cat /sys/class/net/rail0/statistics/tx_bytes").await?;
+    Ok(count.trim().parse()?)
+}
+
+/// Neither pods nor claims, and the NIC is the machine's.
+async fn nothing_is_left(scope: &Scope, pair: &[GuestNode; 2]) -> anyhow::Result<()> {
+    let ours = ListParams::default().labels("bench.dranet.io/run");
+    let left = scope.api::<Pod>().list(&ours).await?.items;
+    anyhow::ensure!(left.is_empty(), "{} pods are left", left.len());
+    eventually(pods::POD, async || {
+        let claims = scope.api::<ResourceClaim>().list(&ListParams::default()).await?.items;
+        let mut missing = BTreeSet::new();
+        for node in pair {
+            let links = node.guest.run("ls /sys/class/net").await?;
+            if !links.lines().any(|link| link == "rail0") {
+                missing.insert(&node.name);
+            }
+        }
+        let is_done = claims.is_empty() && missing.is_empty();
+        Ok(Check::that(is_done, || format!("{} claims; rail0 of {missing:?}", claims.len())))
+    })
+    .await
+}
+
+#[expect(clippy::print_stderr, reason = "what was measured is worth reading")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}

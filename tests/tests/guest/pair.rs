@@ -1,6 +1,6 @@
 //! Two machines on one wire, and the driver installed on them from outside, by the chart and as
 //! its image: an annotated pod on each, scheduled and prepared as on a real cluster, verbs
-//! between them, and the chart upgraded meanwhile.
+//! between them, and the chart upgraded and rolled back meanwhile.
 
 mod installed;
 mod measured;
@@ -50,7 +50,9 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
         let running = writes(scope, &pair, "shared").await?;
         let before = written(scope, &pair, &running).await?;
         chart.upgrade().await?;
-        write_on(scope, &pair, &running, before).await?;
+        let between = write_on(scope, &pair, &running, before).await?;
+        chart.roll_back().await?;
+        write_on(scope, &pair, &running, between).await?;
         end(scope, running).await?;
         tokio::try_join!(is_as_before(one), is_as_before(other))?;
         measured::by_bench(&plane, scope, &pair).await?;
@@ -74,17 +76,18 @@ async fn start(plane: &ControlPlane, node: &GuestNode, number: usize) -> anyhow:
     node.start_gpu_driver(plane).await
 }
 
-/// The pods, as the same containers, have written since.
+/// The pods, as the same containers, have written since. Returns how often by now.
 async fn write_on(
     scope: &Scope,
     pair: &[GuestNode; 2],
     running: &[String; 2],
     before: usize,
-) -> anyhow::Result<()> {
-    eventually(WORKED, async || {
+) -> anyhow::Result<usize> {
+    let after = eventually(WORKED, async || {
         // One may have begun before.
         let after = written(scope, pair, running).await?;
-        Ok(Check::that(after >= before + 2, || format!("{before} writes, then {after}")))
+        let told = || format!("{before} writes, then {after}");
+        Ok(if after >= before + 2 { Check::Done(after) } else { Check::NotYet(told()) })
     })
     .await?;
     for pod in running {
@@ -93,7 +96,7 @@ async fn write_on(
         let restarts: Vec<_> = containers.iter().map(|it| it.restart_count).collect();
         assert_eq!(restarts, [0], "{pod}");
     }
-    Ok(())
+    Ok(after)
 }
 
 /// How many writes of the client have gone well.

@@ -1,11 +1,12 @@
 //! The chart on the machines, as its users install it: by helm from outside, from images.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     time::Instant,
 };
 
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::{Api, Client, api::ListParams};
 use tests::{
     ControlPlane,
@@ -76,7 +77,35 @@ impl<'a> Installed<'a> {
         let next = chart::next()?;
         let folder = next.path().display().to_string();
         let upgrade = ["upgrade", "dranet", &folder, "--set=log.level=debug"];
-        self.run(&[&upgrade[..], &VALUES].concat()).await
+        self.replace_drivers(&[&upgrade[..], &VALUES].concat()).await
+    }
+
+    /// Back to the version that was installed first.
+    pub(super) async fn roll_back(&self) -> anyhow::Result<()> {
+        let back = ["rollback", "dranet", "1", VALUES[0]];
+        let flags = ["--force-conflicts", "--wait", "--timeout=5m"];
+        self.replace_drivers(&[&back[..], &flags].concat()).await
+    }
+
+    /// Runs helm, after which each machine has another pod of the driver.
+    async fn replace_drivers(&self, words: &[&str]) -> anyhow::Result<()> {
+        let before = self.drivers().await?;
+        self.run(words).await?;
+        let after = self.drivers().await?;
+        let is_replaced = after.len() == self.pair.len() && before.is_disjoint(&after);
+        anyhow::ensure!(is_replaced, "drivers {before:?}, after helm {}: {after:?}", words[0]);
+        Ok(())
+    }
+
+    /// The driver's pods that are not being deleted, by UID.
+    async fn drivers(&self) -> anyhow::Result<BTreeSet<String>> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let of_driver = ListParams::default().labels("app.kubernetes.io/name=node-driver");
+        let pods = pods.list(&of_driver).await?.into_iter();
+        Ok(pods
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            .filter_map(|pod| pod.metadata.uid)
+            .collect())
     }
 
     /// Uninstalls it, and waits until its pods are gone.

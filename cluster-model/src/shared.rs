@@ -164,7 +164,9 @@ impl SharedView {
         let read = self.read();
         let mut copy = ClusterView::clone(&read);
         let waiting = mem::take(&mut *lock(&self.0.waiting));
-        waiting.into_iter().for_each(|(_, change)| change(&mut copy));
+        for (_, change) in waiting {
+            change(&mut copy);
+        }
         let old = mem::replace(&mut *lock(&self.0.current), Arc::new(copy));
         // Outside the lock: the last reader to go frees the old view.
         drop((old, read));

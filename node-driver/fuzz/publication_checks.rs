@@ -2,6 +2,7 @@
 //! try it on bytes at random, the test `publication_corpus` on those that are kept.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::LazyLock;
 use std::time::Duration;
 

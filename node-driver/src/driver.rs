@@ -284,9 +284,8 @@ impl Driver {
         let mut facts = Facts { snapshot, network, cloud };
         let held = self.claims.held();
         self.memory.seen.complete(&mut facts, &held);
-        let decision = decide(&facts)
-            .without(withheld)
-            .with_rdma_namespaces(namespaces, &facts.snapshot);
+        let decision =
+            decide(&facts).without(withheld).with_rdma_namespaces(namespaces, &facts.snapshot);
         for anomaly in &decision.anomalies {
             tracing::debug!(%anomaly, "Strange machine");
         }

@@ -143,7 +143,7 @@ fn asked_extenders(cluster: &Cluster, seen: &mut Seen) -> anyhow::Result<Vec<Clu
     let mut answers = Vec::new();
     for pod in extenders {
         let Some(path) = pod.metrics_path() else { continue };
-        match cluster.proxied(&path)? {
+        match cluster.proxied(&path) {
             Proxied::Text(text) => answers.push((pod.name, Ok(extender::Requests::of(&text)))),
             Proxied::Failed(why) => answers.push((pod.name, Err(why))),
             Proxied::NoRight => {

@@ -142,18 +142,18 @@ impl Cluster {
     }
 
     /// What a pod answers through the API server's proxy.
-    pub(crate) fn proxied(&self, path: &str) -> anyhow::Result<Proxied> {
+    pub(crate) fn proxied(&self, path: &str) -> Proxied {
         let answer = self.runtime.block_on(async {
             tokio::time::timeout(PATIENCE, read::text(&self.client, path)).await
         });
-        Ok(match answer {
+        match answer {
             Ok(Ok(text)) => Proxied::Text(text),
             Ok(Err(Error::Api(status))) if status.code == 403 => Proxied::NoRight,
             // Its own text has the whole answer besides.
             Ok(Err(Error::Api(status))) => Proxied::Failed(status.message.clone()),
             Ok(Err(error)) => Proxied::Failed(error.to_string()),
             Err(_) => Proxied::Failed(format!("no answer within {} seconds", PATIENCE.as_secs())),
-        })
+        }
     }
 
     /// A pod, in this namespace or in that of the context.

@@ -2,6 +2,7 @@
 
 use super::report::Outcome;
 use super::tree::{ModuleTree, module_of};
+use std::path::Path;
 
 /// NVIDIA's module that gives its GPUs' memory to NICs.
 pub(super) const PEER_MEMORY: &str = "nvidia_peermem";
@@ -38,7 +39,7 @@ pub(super) struct LoadFile {
 impl LoadFile {
     /// Whether the kernel has to decompress it.
     pub(super) fn is_compressed(&self) -> bool {
-        !self.path.ends_with(".ko")
+        Path::new(&self.path).extension().is_none_or(|it| it != "ko")
     }
 }
 

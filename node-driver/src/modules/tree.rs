@@ -123,7 +123,9 @@ fn settings(root: &Path) -> io::Result<(BTreeMap<String, String>, BTreeMap<Strin
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             // A link to /dev/null masks a file of another folder.
-            if name.ends_with(".conf") && !files.contains_key(&name) {
+            if Path::new(&name).extension().is_some_and(|it| it == "conf")
+                && !files.contains_key(&name)
+            {
                 files.insert(name, text(&entry.path())?.unwrap_or_default());
             }
         }

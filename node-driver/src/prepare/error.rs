@@ -1,7 +1,7 @@
 //! Why a claim is not prepared.
 
 use crate::kernel::attach::AttachError;
-use crate::prepare::checkpoint::CheckpointError;
+use crate::prepare::checkpoint::{CheckpointError, Unrestored};
 use crate::prepare::claim::{ClaimError, ClaimRef};
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::EffectError;
@@ -107,19 +107,16 @@ pub enum PrepareError {
         /// Its RDMA device.
         rdma: String,
     },
-    /// A virtual function of the claim is another's still.
+    /// A virtual function of the claim still has settings of an earlier claim.
     #[error(
-        "claim `{claim}`: virtual function `{device}` has settings of claim `{former}` still, as its physical function `{physical}` is in a pod; wait until that ends"
+        "claim `{claim}`: virtual function `{}` still has settings of claim `{}`, because its physical function `{}` is in a pod; wait until that pod ends",
+        .unrestored.device, .unrestored.claim, .unrestored.function.physical
     )]
     Unrestored {
-        /// Which claim.
+        /// The claim.
         claim: ClaimRef,
-        /// The device.
-        device: String,
-        /// The claim that is over.
-        former: ClaimRef,
-        /// Where the settings are.
-        physical: String,
+        /// The virtual function and its settings.
+        unrestored: Box<Unrestored>,
     },
     /// The machine could not be read.
     #[error(transparent)]

@@ -99,7 +99,7 @@ impl Node {
             self.unwind(&mut checkpoint, &uid, &unfinished.plan)?;
         }
         self.restore_functions(&mut checkpoint)?;
-        self.check_restored(claim, &checkpoint)?;
+        check_restored(claim, &checkpoint)?;
         let planned = self.plan(claim, published, machine, &checkpoint);
         // The snapshot may lack a device that another claim has given back since.
         let again = |_| self.plan(claim, published, &self.read()?, &checkpoint);
@@ -291,26 +291,20 @@ impl Node {
         Ok(())
     }
 
-    /// Refuses a virtual function that still has settings of an earlier claim.
-    fn check_restored(
-        &self,
-        claim: &AllocatedClaim,
-        checkpoint: &Checkpoint,
-    ) -> Result<(), PrepareError> {
-        let names: BTreeSet<_> = claim.devices.iter().map(|device| &device.device).collect();
-        let unrestored = checkpoint.unrestored.iter().find(|it| names.contains(&it.device));
-        unrestored.map_or(Ok(()), |it| {
-            Err(PrepareError::Unrestored {
-                claim: claim.claim.clone(),
-                device: it.device.clone(),
-                former: it.claim.clone(),
-                physical: it.function.physical.clone(),
-            })
-        })
-    }
-
     /// The pods' namespaces that are held open.
     pub fn namespaces(&self) -> &Arc<Namespaces> {
         &self.effects.namespaces
     }
+}
+
+/// Refuses a virtual function that still has settings of an earlier claim.
+fn check_restored(claim: &AllocatedClaim, checkpoint: &Checkpoint) -> Result<(), PrepareError> {
+    let names: BTreeSet<_> = claim.devices.iter().map(|device| &device.device).collect();
+    let unrestored = checkpoint.unrestored.iter().find(|it| names.contains(&it.device));
+    unrestored.map_or(Ok(()), |it| {
+        Err(PrepareError::Unrestored {
+            claim: claim.claim.clone(),
+            unrestored: Box::new(it.clone()),
+        })
+    })
 }

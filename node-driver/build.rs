@@ -2,12 +2,16 @@
 //! table of strings would have some 20,000 pointers, which every start of the driver
 //! would relocate and keep in memory for the few names that it needs.
 
+#![allow(clippy::print_stdout, reason = "cargo reads it")]
+
 use pci_ids::{Vendor, Vendors};
 use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
+    // Else it is run, and the library built, after each change of any file of this crate.
+    println!("cargo::rerun-if-changed=build.rs");
     let mut vendors: Vec<&Vendor> = Vendors::iter().collect();
     vendors.sort_by_key(|vendor| vendor.id());
     let (mut text, mut index) = (String::new(), String::from("[\n"));

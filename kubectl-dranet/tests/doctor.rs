@@ -271,7 +271,9 @@ fn rdma_namespace_modes_are_shown_and_checked() {
             }
             if sharing && object["spec"]["driver"] == "dra.net" {
                 let devices = object["spec"]["devices"].as_array_mut().unwrap();
-                devices.iter_mut().for_each(|it| it["allowMultipleAllocations"] = true.into());
+                for device in devices {
+                    device["allowMultipleAllocations"] = true.into();
+                }
             }
         });
         let about = |line: &&str| line.contains("RDMA");

@@ -112,25 +112,14 @@ fn slices(driver: &str, change: impl Fn(&mut Value)) -> Vec<Value> {
     objects
 }
 
-/// Denials by admission, shown by `plan`.
-fn denials() -> Vec<Failure> {
+/// Denials because of an annotation's value, shown by `plan`.
+fn wrong_annotations() -> Vec<Failure> {
     let plan = |name, annotations: Value| Failure {
         name,
         objects: example(),
         pod: annotated(&annotations),
         args: vec!["plan"],
     };
-    let no_gpu = {
-        let mut pod = aligned("1");
-        pod["spec"]["containers"][0]["resources"] = json!({});
-        pod
-    };
-    let quota = json!({
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": { "name": "gpus", "namespace": "default" },
-        "spec": { "hard": { "requests.nvidia.com/gpu": "8" } },
-    });
     vec![
         plan("nics_are_no_number", json!({ "dranet.io/aligned-nics": "two" })),
         plan("more_nics_than_a_cell_has", json!({ "dranet.io/aligned-nics": "3" })),
@@ -166,6 +155,23 @@ fn denials() -> Vec<Failure> {
             }),
         ),
         plan("annotation_is_misspelt", json!({ "dranet.io/aligned-nic": "1" })),
+    ]
+}
+
+/// Other denials by admission, shown by `plan`.
+fn denials() -> Vec<Failure> {
+    let no_gpu = {
+        let mut pod = aligned("1");
+        pod["spec"]["containers"][0]["resources"] = json!({});
+        pod
+    };
+    let quota = json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": { "name": "gpus", "namespace": "default" },
+        "spec": { "hard": { "requests.nvidia.com/gpu": "8" } },
+    });
+    vec![
         Failure {
             name: "no_gpu_is_asked_for",
             objects: example(),
@@ -328,7 +334,12 @@ fn pending() -> Vec<Failure> {
 
 #[test]
 fn every_failure_has_its_text() {
-    let failures: Vec<_> = denials().into_iter().chain(by_hand()).chain(pending()).collect();
+    let failures: Vec<_> = wrong_annotations()
+        .into_iter()
+        .chain(denials())
+        .chain(by_hand())
+        .chain(pending())
+        .collect();
     assert!(failures.len() >= 30, "{} failures", failures.len());
     for Failure { name, objects, pod, args } in failures {
         let folder = tempfile::tempdir().unwrap();

@@ -65,14 +65,12 @@ fn told(args: &ModulesArgs, error: Option<Errno>) -> Vec<String> {
     let report = work(args, &mut |file| {
         let options = if file.options.is_empty() { "" } else { " " };
         said.push(format!("< {}{options}{}", file.path, file.options));
-        match error {
-            Some(error) => Err(error.into()),
-            // As the kernel lists it then.
-            None => {
-                let before = fs::read_to_string(&list)?;
-                fs::write(&list, format!("{before}{} 1 0 - Live 0x0\n", file.name))
-            }
+        if let Some(error) = error {
+            return Err(error.into());
         }
+        // The kernel lists the module from now on.
+        let before = fs::read_to_string(&list)?;
+        fs::write(&list, format!("{before}{} 1 0 - Live 0x0\n", file.name))
     });
     said.extend(report.unwrap().modules.iter().map(ToString::to_string));
     said

@@ -244,7 +244,9 @@ fn time_alone_changes_nothing_before_it_is_due(
     let (_, groups) = world.groups();
     let decided = world.decide();
     prop_assert!(decide::is_needed(&groups, &world.rules) || decided.is_empty());
-    let due = decide::next_due(&groups, &world.rules, Timestamp::from_second(world.now).unwrap());
+    let now = Timestamp::from_second(world.now)
+        .map_err(|error| TestCaseError::fail(error.to_string()))?;
+    let due = decide::next_due(&groups, &world.rules, now);
     let until = due.map_or(i64::MAX, Timestamp::as_second).min(world.now + seconds + 1);
     prop_assert_eq!(&world.decide_at(until - 1), &decided, "until {:?}", due);
     Ok(())

@@ -43,8 +43,8 @@ pub(super) async fn are_made(scope: &Scope, node: &GuestNode, number: usize) -> 
         }))
     })
     .await?;
-    let note = format!("0000:86:00.0 (rail3) has {number} virtual functions");
-    is_told(scope, node, "VirtualFunctionsCreated", &note).await
+    let message = format!("0000:86:00.0 (rail3) has {number} virtual functions");
+    is_told(scope, node, "VirtualFunctionsCreated", &message).await
 }
 
 /// The devices of the node's slices that are virtual functions.
@@ -62,10 +62,15 @@ async fn published(scope: &Scope, node: &GuestNode) -> anyhow::Result<Vec<String
     Ok(names)
 }
 
-async fn is_told(scope: &Scope, node: &GuestNode, reason: &str, note: &str) -> anyhow::Result<()> {
+async fn is_told(
+    scope: &Scope,
+    node: &GuestNode,
+    reason: &str,
+    message: &str,
+) -> anyhow::Result<()> {
     eventually(SLOW, async || {
         let said = pods::node_events(scope, &node.name, reason).await?;
-        Ok(Check::that(said.contains(note), || format!("`{note}` is not said: {said}")))
+        Ok(Check::that(said.contains(message), || format!("`{message}` is not said: {said}")))
     })
     .await
 }
@@ -197,8 +202,8 @@ pub(super) async fn others_are_made_when_nobody_has_one(
     told(node, scope, "busy").await?;
     node.guest.kill("node-driver").await?;
     node.restart_driver(&format!("{THREE} --kill-at functions:removed")).await?;
-    let note = format!("and has 2: a claim on this node has `{}`", device_name(PLACES[1]));
-    is_told(scope, node, "VirtualFunctionsNotCreated", &note).await?;
+    let message = format!("and has 2: a claim on this node has `{}`", device_name(PLACES[1]));
+    is_told(scope, node, "VirtualFunctionsNotCreated", &message).await?;
     assert_eq!(node.guest.run(NUMBER).await?.trim(), "2");
     // Claims of pods that are gone have their devices still.
     let claims: Api<ResourceClaim> = scope.api();

@@ -95,7 +95,7 @@ fn plan_names_the_fabric_that_a_group_would_take() {
         let (pod, cluster) = (file.path().display().to_string(), cluster.display().to_string());
         let args = ["plan", "-f", &pod, "--snapshot", &cluster, "--fabric-controller"];
         let text = kubectl_dranet(&args);
-        let section = text.split_once("# Fabric that the group would take\n\n");
+        let section = text.split_once("# Fabric of the group\n\n");
         let section = section.map(|(_, section)| section.to_owned());
         sections.push(section.unwrap_or(text));
     }

@@ -64,9 +64,9 @@ fn what_is_wrong_is_said() {
         (json!({"Pod": {}, "Nodes": {"items": []}, "NodeNames": null}), "nodeCacheCapable: true"),
         (json!({"NodeNames": ["a"]}), "no `Pod`"),
         (json!({"Pod": null, "NodeNames": ["a"]}), "no `Pod`"),
-        (json!({"Pod": {}, "NodeNames": "a"}), "no ExtenderArgs"),
-        (json!({"Pod": {}, "NodeNames": ["a", 1]}), "no ExtenderArgs"),
-        (json!([]), "no ExtenderArgs"),
+        (json!({"Pod": {}, "NodeNames": "a"}), "not a valid ExtenderArgs"),
+        (json!({"Pod": {}, "NodeNames": ["a", 1]}), "not a valid ExtenderArgs"),
+        (json!([]), "not a valid ExtenderArgs"),
     ];
     for (body, expected) in cases {
         let error = parse(&body).unwrap_err();

@@ -20,8 +20,8 @@ use tests::{
 const UNLISTED_FLAGS: [&str; 3] = ["help", "version", "kill-at"];
 
 /// Words in the sources of events that are not reasons.
-const NOT_REASONS: [&str; 6] =
-    ["Allocate", "ChooseFabric", "Normal", "Preparing", "Warning", "Watching"];
+const NOT_REASONS: [&str; 7] =
+    ["Allocate", "ChooseFabric", "Functions", "Normal", "Preparing", "Warning", "Watching"];
 
 fn repository() -> PathBuf {
     documents::repository().unwrap()

@@ -15,7 +15,7 @@ use dra_allocator::{
 };
 use node_driver::decide::sharing::{Sharing, SharingArgs};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
@@ -96,10 +96,13 @@ fn taken(plan: &Plan) -> String {
     let exactly = nic.exactly.as_ref().map(|ask| &ask.capacity);
     let way = nic.first_available.iter().flatten().next().map(|way| &way.capacity);
     let capacity = exactly.or(way).unwrap().as_ref().and_then(|it| it.requests.as_ref());
-    capacity.map_or("all".to_owned(), |all| {
-        let each = all.iter().map(|(name, amount)| format!("{name} {}", amount.0));
-        each.collect::<Vec<_>>().join(", ")
-    })
+    capacity.map_or_else(
+        || "all".to_owned(),
+        |all| {
+            let each = all.iter().map(|(name, amount)| format!("{name} {}", amount.0));
+            each.collect::<Vec<_>>().join(", ")
+        },
+    )
 }
 
 #[test]
@@ -179,9 +182,12 @@ const MAX: u32 = 3;
 /// Machines whose NICs are each nearest to one GPU, and with cells of several.
 const MACHINES: [Machine; 3] = [H100, A3, DGX_H100];
 
+/// The plans of pods, by their GPUs and the index of what they take of each NIC.
+type Plans = BTreeMap<(u32, usize), Plan>;
+
 /// The plans for every pod on every machine; a pod that no machine of the kind can serve is
 /// denied, and has none.
-static PLANS: LazyLock<Vec<(ClusterView, BTreeMap<(u32, usize), Plan>)>> = LazyLock::new(|| {
+static PLANS: LazyLock<Vec<(ClusterView, Plans)>> = LazyLock::new(|| {
     let of = |machine: &Machine| {
         let view = sharing(*machine, &by(Sharing::Bandwidth, MAX));
         let mut plans = BTreeMap::new();
@@ -211,6 +217,10 @@ fn consumed(allocation: &ClaimAllocation) -> impl Iterator<Item = (String, Amoun
     })
 }
 
+fn claim_of(plan: &Plan) -> Claim {
+    Claim::from_spec(ClaimName::new("default", "a"), &plan.claim).unwrap()
+}
+
 fn check(machine: usize, asked: &[Asked]) -> Result<(), TestCaseError> {
     let (view, plans) = &PLANS[machine];
     let devices = NodeDevices::of(view, NODE).unwrap();
@@ -224,7 +234,7 @@ fn check(machine: usize, asked: &[Asked]) -> Result<(), TestCaseError> {
     for (gpus, take) in asked {
         let index = TAKES.iter().position(|it| format!("{it:?}") == format!("{take:?}")).unwrap();
         let plan = &plans[&(*gpus, index)];
-        let claim = Claim::from_spec(ClaimName::new("default", "a"), &plan.claim).unwrap();
+        let claim = claim_of(plan);
         let has_room = |nic: &Device| {
             let whole = whole_of(nic);
             let needs = take.amounts(whole);
@@ -250,11 +260,11 @@ fn check(machine: usize, asked: &[Asked]) -> Result<(), TestCaseError> {
             }
             Outcome::Allocated(allocations) => {
                 prop_assert!(is_possible, "{gpus} {take:?} beside {used:?}");
-                let mut own = BTreeMap::new();
+                let mut own = BTreeSet::new();
                 for (nic, took) in allocations.iter().flat_map(consumed) {
                     let whole = by_name[&nic];
                     prop_assert_eq!(took, take.amounts(whole), "{} {:?}", gpus, take);
-                    prop_assert!(own.insert(nic.clone(), ()).is_none(), "{nic} is given twice");
+                    prop_assert!(own.insert(nic.clone()), "{nic} is given twice");
                     let used = used.entry(nic).or_default();
                     *used = (used.0 + took.0, used.1 + took.1);
                     prop_assert!(used.0 <= whole.0 && used.1 <= whole.1, "{used:?}");

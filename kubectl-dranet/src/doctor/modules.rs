@@ -38,7 +38,8 @@ fn condition<'o>(object: &'o NodeTopology, kind: &str) -> Option<(bool, &'o str)
 mod tests {
     use super::*;
     use cluster_model::view::Index;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::api::core::v1::Node;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
     use k8s_openapi::jiff::Timestamp;
     use topology_graph::{HostCondition, NodeTopologySpec, NodeTopologyStatus, conditions};
 
@@ -48,7 +49,8 @@ mod tests {
         for (node, holds, message) in
             [("a", false, "irdma is absent"), ("b", false, "irdma is absent"), ("c", true, "")]
         {
-            let spec = NodeTopologySpec::default();
+            let mut spec = NodeTopologySpec::default();
+            spec.shape.hash = "0123456789abcdef".to_owned();
             let host = [HostCondition {
                 kind: KERNEL_MODULES,
                 holds,
@@ -59,6 +61,8 @@ mod tests {
             let mut object = NodeTopology::new(node, spec);
             object.status = Some(NodeTopologyStatus { conditions });
             view.apply(object).unwrap();
+            let metadata = ObjectMeta { name: Some(node.to_owned()), ..ObjectMeta::default() };
+            view.apply(Node { metadata, ..Node::default() }).unwrap();
         }
         let found = examine(&view);
         assert_eq!(found.len(), 1, "{found:?}");

@@ -182,7 +182,7 @@ async fn another_interface_of_the_name_is_not_taken_for_the_claims(
         let sandbox = Sandbox::open("taken")?;
         sandbox.ip("link add net1 type veth peer name peer1")?;
         let error = plugin::fails_to_start(machine, &claim, &sandbox).await?;
-        assert!(error.contains("the pod has an interface `net1` already"), "{error}");
+        assert!(error.contains("the pod already has an interface `net1`"), "{error}");
         // Nor where the claim's has left the host.
         let elsewhere = Sandbox::open("elsewhere")?;
         shell("ip link set rail0 netns elsewhere")?;

@@ -107,8 +107,8 @@ fn a_user_sets_what_the_operator_lets_the_namespace_set_and_a_class_anything() {
     let refusals =
         [with("FromClaim").check_namespace(&net), with("FromClaim").check_namespace(&[])];
     insta::assert_snapshot!(refusals.map(|it| it.expect_err("refused").to_string()).join("\n"), @r"
-    claim `team/nics` sets `interface.hardwareAddr`, which only namespaces may that the operator names by --network-namespace (net)
-    claim `team/nics` sets `interface.hardwareAddr`, which only namespaces may that the operator names by --network-namespace (none)
+    claim `team/nics` sets `interface.hardwareAddr`, which is allowed only in the namespaces of --network-namespace (net)
+    claim `team/nics` sets `interface.hardwareAddr`, which is allowed only in the namespaces of --network-namespace (none)
     ");
 }
 

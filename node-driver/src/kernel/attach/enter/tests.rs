@@ -133,10 +133,25 @@ fn what_cannot_be_is_refused_before_anything_moves() {
     let both = [("rail0", 3), ("rail1", 4)];
     let other = [("rail0", 3), ("other", 4)];
     for (inside, outside, known, expected) in [
-        (inside(&[("net0", 9, None)], &[]), &both[..], None, "the pod has an interface `net0`"),
-        (inside(&[("net0", 3, None)], &[]), &both, Some(3), "the pod has an interface `net0`"),
-        (inside(&[("net1", 9, None)], &[]), &both, None, "the pod has an interface `net1`"),
-        (inside(&[("net1", 9, Some(5))], &[]), &both, None, "the pod has an interface `net1`"),
+        (
+            inside(&[("net0", 9, None)], &[]),
+            &both[..],
+            None,
+            "the pod already has an interface `net0`",
+        ),
+        (
+            inside(&[("net0", 3, None)], &[]),
+            &both,
+            Some(3),
+            "the pod already has an interface `net0`",
+        ),
+        (inside(&[("net1", 9, None)], &[]), &both, None, "the pod already has an interface `net1`"),
+        (
+            inside(&[("net1", 9, Some(5))], &[]),
+            &both,
+            None,
+            "the pod already has an interface `net1`",
+        ),
         (inside(&[], &[]), &both[1..], None, "interface `rail0` is not in the host's"),
         (inside(&[("net0", 9, None)], &[]), &both[1..], None, "interface `rail0` is not in the"),
         (inside(&[("net0", 9, None)], &[]), &both[1..], Some(3), "interface `rail0` is not in the"),

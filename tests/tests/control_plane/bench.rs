@@ -141,7 +141,7 @@ async fn a_failed_measurement_leaves_nothing(plane: Arc<ControlPlane>) -> anyhow
     with_installation(Arc::clone(&plane), async |scope, _, _| {
         for (kubelet, flags, expected) in [
             (Kubelet::Fails("Couldn't connect to 10.0.0.1:18515"), &[][..], "Couldn't connect to"),
-            (Kubelet::Measures("Segmentation fault"), &[], "it has no table of bandwidths"),
+            (Kubelet::Measures("Segmentation fault"), &[], "the output has no table of bandwidths"),
             (Kubelet::HasNoImage, &[], "ImagePullBackOff"),
             (Kubelet::Sleeps, &["--timeout", "1"], "was not ready after 1 seconds"),
             (

@@ -135,7 +135,7 @@ async fn features_that_an_interface_cannot_have_are_named(
             let claim = on_nic(scope, machine, name, parameters).await?;
             let error = plugin::prepare(machine, &claim).await.refused()?;
             assert!(error.contains(said), "{error}");
-            let has = ["`rx-gro`", "it has none"];
+            let has = ["`rx-gro`", "it supports none"];
             assert!(has.iter().any(|has| error.contains(has)), "what it has instead: {error}");
         }
         // What the kernel keeps otherwise shows when it is set: without checksums there

@@ -139,6 +139,18 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
+    /// Makes a GB300 node whose driver has these flags beside its others.
+    pub async fn gb300_by(&self, name: &str, flags: &[&str]) -> anyhow::Result<String> {
+        let node: Node = self.scope.node(name).await?;
+        let node = node.metadata.name.context("a node has a name")?;
+        self.scope.apply(gb300::gpu_slice(&node)?).await?;
+        let imds = Imds::start(VM_SIZE, PLACEMENT_GROUP).await?;
+        let (machine, url) = (gb300_machine(&node)?, imds.url());
+        let cloud = ["--cloud=azure", "--imds-url", &url];
+        self.publish_by(&node, machine.path(), &[&cloud, flags].concat()).await?;
+        Ok(node)
+    }
+
     /// Makes a node of another machine, as its drivers publish it.
     pub async fn machine(&self, name: &str, machine: Machine) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;

@@ -25,6 +25,7 @@ mod control_plane {
     pub(crate) mod kubectl;
     pub(crate) mod lifecycle;
     pub(crate) mod nic_pools;
+    pub(crate) mod nic_sharing;
     pub(crate) mod own_scheduler;
     pub(crate) mod pinned;
     pub(crate) mod pods;
@@ -42,7 +43,7 @@ use std::{env, process::ExitCode};
 use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, example, extender,
     fabric, fabric_policy, faulty_extender, fleet, forecasts, kubectl, lifecycle, nic_pools,
-    own_scheduler, pinned, pods, prediction, rights::Audit, scheduling, thin_line,
+    nic_sharing, own_scheduler, pinned, pods, prediction, rights::Audit, scheduling, thin_line,
     upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         driver_end::tests(),
         fleet::tests(),
         nic_pools::tests(),
+        nic_sharing::tests(),
         worth::tests(),
     ];
     let audit = Audit::prepare().unwrap();

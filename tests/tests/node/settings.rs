@@ -425,8 +425,8 @@ async fn a_claim_sets_what_the_operator_lets_its_namespace_set(
         let interface = json!({"name": "net1", "addressRange": "10.9.3.5/32"});
         let claim = on_nic(scope, machine, "guarded", json!({"interface": interface})).await?;
         let error = plugin::prepare(machine, &claim).await.refused()?;
-        let said = "sets `interface.addressRange`, which only namespaces may that the operator \
-                    names by --network-namespace (net)";
+        let said = "sets `interface.addressRange`, which is allowed only in the namespaces of \
+                    --network-namespace (net)";
         assert!(error.contains(said), "{error}");
         let claims: Api<ResourceClaim> = scope.api();
         let status = claims.get("guarded").await?.status.unwrap_or_default();

@@ -190,7 +190,7 @@ async fn a_second_pod_of_a_claim_is_refused(plane: Arc<ControlPlane>) -> anyhow:
         let (one, two) = (Sandbox::open("one")?, Sandbox::open("two")?);
         plugin::starts(machine, &claim, &one).await?;
         let error = plugin::fails_to_start(machine, &claim, &two).await?;
-        assert!(error.contains("are in another pod, which runs"), "{error}");
+        assert!(error.contains("are in another running pod"), "{error}");
         assert!(one.addresses()?.contains("rail0"), "it stays where it was");
 
         one.close()?;

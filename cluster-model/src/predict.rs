@@ -44,9 +44,10 @@ pub struct PodClaims {
 /// A claim without an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenClaim {
-    /// The claim, or its template if the claim is not known yet.
+    /// The claim, or its template if the pod does not name the claim yet.
     pub key: ObjectKey,
-    /// True if the claim itself is known.
+    /// True if the key is the claim's. The view may not have the claim yet, as watches lag
+    /// behind one another.
     pub is_made: bool,
     /// True if admission wrote it. Its alternatives then differ only in nearness.
     pub is_ours: bool,
@@ -80,7 +81,10 @@ pub fn pod_claims(pod: &Pod, view: &ClusterView) -> Result<PodClaims, String> {
             Some(claim) if claim.is_allocated => claims.allocated.push(key),
             Some(claim) => claims.open.push(made(key, claim)?),
             // The watch may lag behind the scheduler's.
-            None => claims.open.push(template(view, namespace, entry)?),
+            None => {
+                let template = template(view, namespace, entry)?;
+                claims.open.push(OpenClaim { key, is_made: true, ..template });
+            }
         }
     }
     Ok(claims)

@@ -59,8 +59,10 @@ pub struct Settled {
 /// The latest answer about a pod.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its claims that exist without an allocation.
+    /// Its claims without an allocation.
     pub claims: Vec<ObjectKey>,
+    /// Whether the view has had all of them. The scheduler's watch may be ahead of ours.
+    pub is_seen: bool,
     /// The answer.
     pub answer: Arc<Answer>,
     /// The node on which the pod is assumed: the only one with the highest score.
@@ -130,7 +132,8 @@ impl InFlight {
         let mut landed = Vec::new();
         let mut gone = Vec::new();
         let mut late = Vec::new();
-        for (pod, asked) in &self.pods {
+        for (pod, asked) in &mut self.pods {
+            asked.is_seen |= asked.has_claims(view);
             let age = now.saturating_duration_since(asked.at);
             if asked.is_allocated(view) {
                 landed.push(asked.landed(pod, view));
@@ -210,9 +213,13 @@ impl Asked {
         !self.claims.is_empty() && self.claims.iter().all(allocated)
     }
 
+    fn has_claims(&self, view: &ClusterView) -> bool {
+        self.claims.iter().all(|key| view.claim(key).is_some())
+    }
+
     /// Whether a claim was deleted, so that the pod will not be bound.
     fn is_gone(&self, view: &ClusterView) -> bool {
-        self.claims.iter().any(|key| view.claim(key).is_none())
+        self.is_seen && !self.has_claims(view)
     }
 
     fn landed(&self, pod: &ObjectKey, view: &ClusterView) -> Landed {

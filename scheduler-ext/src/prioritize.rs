@@ -56,7 +56,8 @@ impl Ranker {
         let claims: Vec<_> = made.map(|claim| claim.key.clone()).collect();
         if !claims.is_empty() {
             let first = answer.first().map(|scored| scored.node.clone());
-            let asked = Asked { claims, answer: answer.clone(), first, at: now };
+            let is_seen = claims.iter().all(|key| view.claim(key).is_some());
+            let asked = Asked { claims, is_seen, answer: answer.clone(), first, at: now };
             lock(&self.in_flight).asked(key, asked);
         }
         answer

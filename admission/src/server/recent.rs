@@ -14,23 +14,30 @@ const RECENT: Duration = Duration::from_secs(3);
 pub(super) struct RecentPins(Mutex<VecDeque<(Instant, String)>>);
 
 impl RecentPins {
-    /// Records that a pod got this template now.
-    pub(super) fn add(&self, template: &str) {
-        self.lock().push_back((Instant::now(), template.to_owned()));
-    }
-
-    /// How many pods got the template recently.
-    pub(super) fn of(&self, template: &str) -> usize {
-        self.lock().iter().filter(|(_, name)| name == template).count()
-    }
-
-    /// Locks the list, after removing expired entries.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, String)>> {
+    /// The assignments of the last seconds. Two choices at once would take the same cell, so
+    /// a choice keeps this until its template is added.
+    pub(super) fn lock(&self) -> Assignments<'_> {
         let mut pins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while pins.front().is_some_and(|(at, _)| at.elapsed() > RECENT) {
             pins.pop_front();
         }
-        pins
+        Assignments(pins)
+    }
+}
+
+/// The recent assignments, locked for one choice.
+#[derive(Debug)]
+pub(super) struct Assignments<'p>(MutexGuard<'p, VecDeque<(Instant, String)>>);
+
+impl Assignments<'_> {
+    /// Records that a pod got this template now.
+    pub(super) fn add(&mut self, template: &str) {
+        self.0.push_back((Instant::now(), template.to_owned()));
+    }
+
+    /// How many pods got the template recently.
+    pub(super) fn of(&self, template: &str) -> usize {
+        self.0.iter().filter(|(_, name)| name == template).count()
     }
 }
 
@@ -43,8 +50,24 @@ mod tests {
         let pins = RecentPins::default();
         let old = Instant::now().checked_sub(2 * RECENT).unwrap();
         pins.0.lock().unwrap().push_back((old, "a".to_owned()));
-        pins.add("a");
-        pins.add("b");
-        assert_eq!((pins.of("a"), pins.of("b"), pins.of("c")), (1, 1, 0));
+        let mut assignments = pins.lock();
+        assignments.add("a");
+        assignments.add("b");
+        let counts = ["a", "b", "c"].map(|template| assignments.of(template));
+        assert_eq!(counts, [1, 1, 0]);
+    }
+
+    #[test]
+    fn pods_that_come_together_take_turns() {
+        let pins = RecentPins::default();
+        let choose = || {
+            let mut assignments = pins.lock();
+            let template = if assignments.of("a") > assignments.of("b") { "b" } else { "a" };
+            std::thread::yield_now();
+            assignments.add(template);
+        };
+        std::thread::scope(|scope| (0..64).for_each(|_| drop(scope.spawn(choose))));
+        let assignments = pins.lock();
+        assert_eq!((assignments.of("a"), assignments.of("b")), (32, 32));
     }
 }

@@ -89,19 +89,24 @@ impl Waiting {
         recent: &RecentPins,
     ) -> Answer {
         let Self { pending, pod, response, is_dry_run } = self;
+        let is_pinned = plan.as_ref().is_ok_and(|plan| !plan.pins.is_empty());
+        let mut assignments = is_pinned.then(|| recent.lock());
+        let created = |template: &str| assignments.as_ref().map_or(0, |it| it.of(template));
         let finished = plan
             .map_err(AdmitError::Denied)
-            .and_then(|plan| pending.finish(plan, view, policy, |template| recent.of(template)));
+            .and_then(|plan| pending.finish(plan, view, policy, created));
         let verdict = match finished {
             Ok(verdict) => verdict,
             Err(error) => return deny(response, &error),
         };
-        let planned = verdict.planned.as_ref().filter(|it| !it.plan.pins.is_empty());
-        if let Some(name) = planned.and_then(|it| it.template.metadata.name.as_deref())
+        let template = verdict.planned.as_ref().map(|planned| &planned.template.metadata);
+        if let (Some(assignments), Some(name)) =
+            (&mut assignments, template.and_then(|template| template.name.as_deref()))
             && !is_dry_run
         {
-            recent.add(name);
+            assignments.add(name);
         }
+        drop(assignments);
         allow(response, &pod, verdict)
     }
 }

@@ -173,6 +173,32 @@ fn a_pod_in_flight_has_its_devices() {
     assert!(of.is_right && of.is_certain, "{of:?}");
 }
 
+/// Regression: a pod was not followed if the scheduler knew its claim before our watch did.
+#[test]
+fn a_claim_that_our_watch_has_not_seen_is_followed() {
+    let nodes = ["gpu0-nic0-gpu1-nic1-gpu2-nic2", "gpu0-nic0"];
+    let mut view = view(&nodes);
+    apply(&mut view, &template("pair", &required()));
+    let ranker = Ranker::default();
+    let start = Instant::now();
+    let mut pod = pod_of("pair");
+    pod.status = Some(from(&json!({
+        "resourceClaimStatuses": [{"name": "dranet", "resourceClaimName": "p-dranet"}],
+    })));
+    let answer = ask(&ranker, &pod, &nodes, &view, start);
+    assert_eq!(points(&answer), [(nodes[0], 10), (nodes[1], 0)]);
+
+    let settled = ranker.settle(&view, start);
+    assert!(settled.landed.is_empty(), "{settled:?}");
+    assert_eq!(settled.assumptions, Assumptions::default(), "it is not gone, but not seen yet");
+
+    view.apply(claim("team", "p-dranet", nodes[0], "gpu3-nic3")).unwrap();
+    let settled = ranker.settle(&view, start);
+    assert_eq!(settled.assumptions, Assumptions { right: 1, ..Assumptions::default() });
+    let [landed] = settled.landed.as_slice() else { panic!("{settled:?}") };
+    assert!(landed.forecast.as_ref().is_some_and(|of| of.is_right), "{landed:?}");
+}
+
 /// Every assumption ends as right, wrong or expired, and is counted once.
 #[test]
 fn every_assumption_that_ends_is_counted() {

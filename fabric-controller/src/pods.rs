@@ -25,26 +25,36 @@ pub struct Pods {
 /// What only changes need.
 #[derive(Clone, Debug, Default)]
 struct PodIndex {
-    node_of: HashMap<Arc<ObjectKey>, Arc<str>>,
+    node_of: HashMap<Arc<PodKey>, Arc<str>>,
     group_of: HashMap<ObjectKey, GroupKey>,
     texts: Interner<str>,
     amounts: Interner<Amounts>,
+    labels: Interner<Labels>,
     requirements: Interner<PodRequirements>,
 }
 
 /// The pods of one node.
 #[derive(Clone, Debug, Default)]
 struct NodePods {
-    pods: BTreeMap<Arc<ObjectKey>, BoundPod>,
+    pods: BTreeMap<Arc<PodKey>, BoundPod>,
     usage: Usage,
+}
+
+/// A pod on a node: as an [`ObjectKey`], in less memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// Its namespace, which pods share.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Box<str>,
 }
 
 /// A pod on a node.
 #[derive(Clone, Debug)]
 pub struct BoundPod {
     requests: Arc<Amounts>,
-    /// Its labels.
-    pub labels: Labels,
+    /// Its labels; pods of one owner share them.
+    pub labels: Arc<Labels>,
     /// Names of the claims that were created for it, and its requirements, if it needs
     /// devices.
     pub devices: Option<Box<(Vec<String>, Arc<PodRequirements>)>>,
@@ -93,10 +103,11 @@ impl Pods {
 
     /// Removes what a pod used on its node.
     pub fn delete_usage(&mut self, key: &ObjectKey) {
-        let Some(node) = self.index.node_of.remove(key) else { return };
+        let key = self.index.key(key);
+        let Some(node) = self.index.node_of.remove(&key) else { return };
         let Some(on_node) = self.nodes.get_mut(&node) else { return };
         let on_node = Arc::make_mut(on_node);
-        if let Some(bound) = on_node.pods.remove(key) {
+        if let Some(bound) = on_node.pods.remove(&key) {
             on_node.usage.amounts.subtract(&bound.requests, 1);
             on_node.usage.pods -= 1;
         }
@@ -108,7 +119,7 @@ impl Pods {
     fn apply_bound(&mut self, key: &ObjectKey, pod: &Pod) {
         self.delete_usage(key);
         let Some((node, bound)) = self.index.bound(pod) else { return };
-        let key = Arc::new(key.clone());
+        let key = Arc::new(self.index.key(key));
         self.index.node_of.insert(Arc::clone(&key), Arc::clone(&node));
         let on_node = Arc::make_mut(self.nodes.entry(node).or_default());
         on_node.usage.amounts.add(&bound.requests);
@@ -135,7 +146,7 @@ impl Pods {
     }
 
     /// The pods on a node.
-    pub fn on(&self, node: &str) -> impl Iterator<Item = (&ObjectKey, &BoundPod)> {
+    pub fn on(&self, node: &str) -> impl Iterator<Item = (&PodKey, &BoundPod)> {
         let on_node = self.nodes.get(node);
         on_node.into_iter().flat_map(|it| &it.pods).map(|(key, bound)| (&**key, bound))
     }
@@ -157,6 +168,13 @@ impl Pods {
 }
 
 impl PodIndex {
+    fn key(&mut self, key: &ObjectKey) -> PodKey {
+        PodKey {
+            namespace: self.texts.share(key.namespace.as_str()),
+            name: key.name.as_str().into(),
+        }
+    }
+
     /// The node of a pod that uses one, and what it uses.
     fn bound(&mut self, pod: &Pod) -> Option<(Arc<str>, BoundPod)> {
         let spec = pod.spec.as_ref()?;
@@ -172,7 +190,8 @@ impl PodIndex {
         });
         let mut share = |text: &str| self.texts.share(text);
         let labels = pod.metadata.labels.iter().flatten();
-        let labels = labels.map(|(key, value)| (share(key), share(value))).collect();
+        let labels: Labels = labels.map(|(key, value)| (share(key), share(value))).collect();
+        let labels = self.labels.share(labels);
         let requests = self.amounts.share(requests(spec));
         Some((node, BoundPod { requests, labels, devices }))
     }

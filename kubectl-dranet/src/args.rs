@@ -100,21 +100,22 @@ Examples:
   kubectl dranet simulate -f jobs.yaml --add-nodes p5.48xlarge=4
   kubectl dranet simulate -f jobs.yaml --snapshot cluster.gz -o json")]
     Simulate(SimulateArgs),
-    /// Measure the bandwidth between two pods with aligned devices (`ib_write_bw`), and compare it
-    /// with the rates of their links
+    /// Measure the bandwidth between two pods with aligned devices (`ib_write_bw` or an NCCL test),
+    /// and compare it with the rates of their links
     #[command(after_help = "Exit code: 3 if the result is below --at-least, otherwise 0.
 
 It creates two pods, reads their status, and deletes them at the end, also if you interrupt it. If \
 it is killed, the pods end by themselves one minute after --timeout, and `kubectl delete pod -l \
 bench.dranet.io/run` deletes them.
 
-It does not run NCCL: nccl-tests need MPI across the pods. The guide on measuring has an MPIJob \
-that does.
+With --nccl it also reads the log of the first pod, and compares the bus bandwidth with the NICs of \
+a pod together.
 
 Examples:
   kubectl dranet bench
   kubectl dranet bench --nodes gpu-1,gpu-2 --gpu-memory
   kubectl dranet bench -- -x 3 -q 4                flags for ib_write_bw
+  kubectl dranet bench --nccl --gpus 8 --nics 8
   kubectl dranet bench --dry-run")]
     Bench(BenchArgs),
     /// Find mistakes in hand-written claims and claim templates, and in annotated pods of the cluster

@@ -1,5 +1,8 @@
-//! `bench`: the bandwidth between two pods with aligned devices, and the rates of their links.
+//! `bench`: the bandwidth between two pods with aligned devices, by `ib_write_bw` or an NCCL test,
+//! and the rates of their links.
 
+mod measured;
+mod nccl;
 mod perftest;
 mod pods;
 mod promise;
@@ -16,9 +19,9 @@ use anyhow::Context as _;
 use cluster_model::names::label;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use perftest::Measured;
-use pods::Place;
-use promise::{End, promised};
+use measured::Measured;
+use pods::{Place, Role};
+use promise::{End, Nic, Uses, promised};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use state::State;
@@ -27,6 +30,9 @@ use std::time::{Duration, Instant};
 
 /// Time between two reads of a pod.
 const PERIOD: Duration = Duration::from_millis(500);
+
+/// How many lines of what a test printed an error repeats.
+const LINES_SHOWN: usize = 5;
 
 /// Longest wait for the pods to be gone.
 const GONE: Duration = Duration::from_mins(1);
@@ -81,11 +87,19 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Output> {
     answered(args, &outcome)
 }
 
+/// The end of what a test printed, on one line.
+fn last_lines(message: &str) -> String {
+    let is_said = |line: &&str| !line.chars().all(|it| it == '-' || it.is_whitespace());
+    let lines: Vec<&str> = message.lines().filter(is_said).map(str::trim).collect();
+    lines[lines.len().saturating_sub(LINES_SHOWN)..].join(" | ")
+}
+
 /// The pods, as they would be created.
 fn planned(args: &BenchArgs) -> anyhow::Result<Output> {
     let [of_server, of_client] = places(args);
     let server = pods::server(args, "dry-run", &of_server);
-    let client = pods::client(args, "dry-run", &of_client, pods::NO_ADDRESS);
+    let found = if args.nccl.is_some() { pods::NO_COMMAND } else { pods::NO_ADDRESS };
+    let client = pods::client(args, "dry-run", &of_client, found);
     Ok(Output::from(match args.output {
         Form::Json => documents(&[server, client], false)?,
         Form::Text | Form::Yaml => format!("{}---\n{}", yaml(&server)?, yaml(&client)?),
@@ -98,62 +112,119 @@ fn places(args: &BenchArgs) -> [Place; 2] {
 }
 
 impl Run<'_> {
-    /// Creates both pods and waits for the result of the client.
+    /// Creates both pods and waits for the result.
     fn measure(&mut self) -> anyhow::Result<Outcome> {
         let [of_server, mut of_client] = places(self.args);
         let server = pods::server(self.args, &self.id, &of_server);
-        self.request("server", PodVerb::Create(&server))?;
-        let (server, address) = self.wait("server", |state| match state {
+        self.request(Role::Server, PodVerb::Create(&server))?;
+        let (server, address) = self.wait(Role::Server, |state| match state {
             State::Running(address) => Some(address),
             _ => None,
         })?;
+        let found = if self.args.nccl.is_some() { self.daemon_command()? } else { address };
         of_client.fabric = self.fabric(&server)?;
-        let client = pods::client(self.args, &self.id, &of_client, &address);
-        self.request("client", PodVerb::Create(&client))?;
-        let (client, ()) =
-            self.wait("client", |state| (!matches!(state, State::Unscheduled(_))).then_some(()))?;
+        let client = pods::client(self.args, &self.id, &of_client, &found);
+        self.request(Role::Client, PodVerb::Create(&client))?;
+        let has_node = |state| (!matches!(state, State::Unscheduled(_))).then_some(());
+        let (client, ()) = self.wait(Role::Client, has_node)?;
         // Once the client has ended, its claim is given back.
         let view = self.source.read(&source::of_view(), &[])?.view;
         let end = |pod: &Value| Ok::<_, serde_json::Error>(End::of(&Pod::deserialize(pod)?, &view));
         let ends = [end(&server)?, end(&client)?];
-        let (_, (is_success, message)) = self.wait("client", |state| match state {
-            State::Ended { is_success, message } => Some((is_success, message)),
-            _ => None,
-        })?;
-        let shown = || format!("the client printed: {}", message.trim());
-        anyhow::ensure!(is_success, "the client failed; {}", shown());
-        let measured = message.parse::<Measured>().with_context(shown)?;
-        Ok(Outcome { ends, measured })
+        Ok(Outcome { ends, measured: self.result()? })
+    }
+
+    /// Waits for the result of the pod that measures.
+    fn result(&mut self) -> anyhow::Result<Measured> {
+        let is_nccl = self.args.nccl.is_some();
+        let (measures, other) =
+            if is_nccl { (Role::Server, Role::Client) } else { (Role::Client, Role::Server) };
+        let (is_success, message) = loop {
+            let ended = self.poll(measures, |state| match state {
+                State::Ended { is_success, message } => Some((is_success, message)),
+                _ => None,
+            })?;
+            if let Some((_, ended)) = ended {
+                break ended;
+            }
+            // Without the other the result never comes. The daemon may end well a little earlier.
+            self.poll(other, |state| {
+                (!matches!(state, State::Ended { is_success: false, .. })).then_some(())
+            })?;
+            self.pause(measures, "running")?;
+        };
+        let shown = || format!("the {} printed: {}", measures.name(), last_lines(&message));
+        anyhow::ensure!(is_success, "the {} failed; {}", measures.name(), shown());
+        let parse = if is_nccl { nccl::parse } else { perftest::parse };
+        parse(&message).with_context(shown)
+    }
+
+    /// The command that the first pod prints for the second.
+    fn daemon_command(&mut self) -> anyhow::Result<String> {
+        let name = pods::name(&self.id, Role::Server);
+        loop {
+            let log = self.cluster.log(&mut self.signals, (&self.namespace, &name))?;
+            if let Some(command) = nccl::daemon_command(&log) {
+                return Ok(command.to_owned());
+            }
+            self.poll(Role::Server, |state| (!matches!(state, State::Ended { .. })).then_some(()))?;
+            self.pause(Role::Server, "`mpirun` has not asked for the second pod")?;
+        }
     }
 
     /// Waits until `take` accepts the state of a pod.
     fn wait<T>(
         &mut self,
-        role: &str,
+        role: Role,
         take: impl Fn(State) -> Option<T>,
     ) -> anyhow::Result<(Value, T)> {
         loop {
-            let pod = self.request(role, PodVerb::Get)?;
-            let name = pods::name(&self.id, role);
-            let pod = pod.with_context(|| format!("pod `{name}` is gone; somebody deleted it"))?;
-            let state = State::of(&pod);
-            if let State::Broken(why) = &state {
-                anyhow::bail!("pod `{name}` does not run: {why}");
+            let mut last = String::new();
+            let found = self.poll(role, |state| {
+                last = format!("{state:?}");
+                take(state)
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
             }
-            let is_over = matches!(state, State::Ended { .. });
-            let seen = format!("{state:?}");
-            if let Some(found) = take(state) {
-                return Ok((pod, found));
-            }
-            anyhow::ensure!(!is_over, "pod `{name}` ended too early: {seen}");
-            anyhow::ensure!(
-                Instant::now() < self.until,
-                "pod `{name}` was not ready after {} seconds (--timeout); last state: {seen}; \
-                 `kubectl dranet capacity --shape 1gpu:1nic` shows whether two such pods fit",
-                self.args.timeout
-            );
-            self.cluster.pause_or_end(&mut self.signals, PERIOD)?;
+            self.pause(role, &last)?;
         }
+    }
+
+    /// Reads a pod. Fails if it is gone or broken, or if it has ended and `take` does not accept
+    /// that.
+    fn poll<T>(
+        &mut self,
+        role: Role,
+        take: impl FnOnce(State) -> Option<T>,
+    ) -> anyhow::Result<Option<(Value, T)>> {
+        let pod = self.request(role, PodVerb::Get)?;
+        let name = pods::name(&self.id, role);
+        let pod = pod.with_context(|| format!("pod `{name}` is gone; somebody deleted it"))?;
+        let state = State::of(&pod);
+        if let State::Broken(why) = &state {
+            anyhow::bail!("pod `{name}` does not run: {why}");
+        }
+        let is_over = matches!(state, State::Ended { .. });
+        let seen = format!("{state:?}");
+        let found = take(state);
+        anyhow::ensure!(found.is_some() || !is_over, "pod `{name}` ended too early: {seen}");
+        Ok(found.map(|found| (pod, found)))
+    }
+
+    /// Waits before the next look at a pod, if there is time left.
+    fn pause(&mut self, role: Role, last: &str) -> anyhow::Result<()> {
+        let Self { id, args, .. } = self;
+        anyhow::ensure!(
+            Instant::now() < self.until,
+            "pod `{}` was not ready after {} seconds (--timeout); last state: {last}; \
+             `kubectl dranet capacity --shape {}gpu:{}nic` shows whether two such pods fit",
+            pods::name(id, role),
+            args.timeout,
+            args.gpus,
+            args.nics
+        );
+        self.cluster.pause_or_end(&mut self.signals, PERIOD)
     }
 
     /// The fabric of the node of a pod, which the other pod must be on too.
@@ -170,7 +241,7 @@ impl Run<'_> {
         Ok(fabric)
     }
 
-    fn request(&mut self, role: &str, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
+    fn request(&mut self, role: Role, verb: PodVerb<'_>) -> anyhow::Result<Option<Value>> {
         let name = pods::name(&self.id, role);
         self.cluster.request_pod(&mut self.signals, (self.namespace.as_str(), name.as_str()), verb)
     }
@@ -190,7 +261,7 @@ impl Run<'_> {
         let until = Instant::now() + GONE;
         loop {
             let mut is_gone = true;
-            for role in ["client", "server"] {
+            for role in [Role::Client, Role::Server] {
                 let there = self.request(role, PodVerb::Delete);
                 is_gone &= there.with_context(|| left(self))?.is_none();
             }
@@ -205,7 +276,8 @@ impl Run<'_> {
 }
 
 fn answered(args: &BenchArgs, outcome: &Outcome) -> anyhow::Result<Output> {
-    let promised = promised(&outcome.ends);
+    let uses = if args.nccl.is_some() { Uses::All } else { Uses::First };
+    let promised = promised(&outcome.ends, uses);
     let percent = promised.map(|promised| outcome.measured.gbps * 100.0 / promised);
     let denied = percent.is_some_and(|percent| percent < f64::from(args.at_least));
     let text = match args.output {
@@ -223,11 +295,16 @@ fn person(
 ) -> anyhow::Result<String> {
     let rate =
         |rate: Option<f64>| rate.map_or_else(|| "unknown".to_owned(), |it| format!("{it:.0} Gb/s"));
-    let row = |(role, end): (&str, &End)| {
-        let nic = end.nic.clone().unwrap_or_else(|| "unknown".to_owned());
-        vec![role.to_owned(), end.node.clone(), nic, rate(end.port), rate(end.pcie)]
+    let rows = |(role, end): (Role, &End)| {
+        let row = |(nic, port, pcie): (&str, Option<f64>, Option<f64>)| {
+            let pod = [role.name(), &end.node, nic].map(str::to_owned);
+            pod.into_iter().chain([rate(port), rate(pcie)]).collect()
+        };
+        let rows: Vec<_> =
+            end.nics.iter().map(|nic| row((&nic.name, nic.port, nic.pcie))).collect();
+        if rows.is_empty() { vec![row(("unknown", None, None))] } else { rows }
     };
-    let rows: Vec<_> = ["server", "client"].into_iter().zip(ends).map(row).collect();
+    let rows: Vec<_> = [Role::Server, Role::Client].into_iter().zip(ends).flat_map(rows).collect();
     let mut out = text::table(&["POD", "NODE", "NIC", "PORT", "PCIE"], &rows);
     write!(out, "\nmeasured {:.1} Gb/s with messages of {} bytes", measured.gbps, measured.bytes)?;
     match promise {
@@ -236,7 +313,8 @@ fn person(
             "; the rates of the links are unknown, so there is nothing to compare with"
         )?,
         Some((promised, percent)) => {
-            writeln!(out, ", {percent:.0}% of the {promised:.0} Gb/s of the slowest link")?;
+            let of = if args.nccl.is_some() { "NICs" } else { "slowest link" };
+            writeln!(out, ", {percent:.0}% of the {promised:.0} Gb/s of the {of}")?;
             if percent < f64::from(args.at_least) {
                 writeln!(
                     out,
@@ -251,7 +329,8 @@ fn person(
 }
 
 fn program(Outcome { ends, measured }: &Outcome, promise: Option<(f64, f64)>) -> Value {
-    let end = |end: &End| json!({ "node": end.node, "nic": end.nic, "portGbps": end.port, "pcieGbps": end.pcie });
+    let nic = |nic: &Nic| json!({ "name": nic.name, "portGbps": nic.port, "pcieGbps": nic.pcie });
+    let end = |end: &End| json!({ "node": end.node, "nics": end.nics.iter().map(nic).collect::<Vec<_>>() });
     json!({
         "server": end(&ends[0]),
         "client": end(&ends[1]),

@@ -45,3 +45,22 @@ fn flags_go_into_the_pods() {
     let three = bench(&["--nodes=a,b,c"]);
     assert_eq!(three, "error: invalid value of `--nodes`: name two nodes at most");
 }
+
+#[test]
+fn the_pods_of_an_nccl_test() {
+    insta::assert_snapshot!(bench(&["--nccl", "--gpus=8", "--nics=8", "--", "-n", "50"]));
+}
+
+#[test]
+fn flags_that_do_not_go_together_are_refused() {
+    for flags in [
+        &["--gpus=8"][..],
+        &["--nics=8"],
+        &["--nccl", "--gpus=0"],
+        &["--nccl", "--gpu-memory"],
+        &["--nccl", "--seconds=3"],
+    ] {
+        let args = ["kubectl-dranet", "bench"].iter().chain(flags);
+        assert!(Args::try_parse_from(args).is_err(), "{flags:?}");
+    }
+}

@@ -1,9 +1,10 @@
 //! Verdicts besides the plan: copies, quotas, unknown machines.
 
-use crate::cluster::{GB300, H100, cluster, pod};
+use crate::cluster::{GB300, H100, HGX, cluster, pod};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::nearness::Nearness;
 use admission::plan::{Policy, QuotaEscape};
+use cluster_model::nic_pool::NicPool;
 use cluster_model::view::{ClusterView, Index};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
@@ -110,6 +111,42 @@ fn a_quota_is_named_where_the_claim_escapes_it() {
         let is_denied = admit(&wanted, &view, &Policy::default()).is_err();
         assert_eq!(is_denied, expected, "{what}");
         assert_eq!(warnings.iter().any(|text| text.contains("quota `gpus`")), expected, "{what}");
+    }
+}
+
+fn pool(name: &str, namespaces: Option<&[&str]>) -> NicPool {
+    let spec = json!({ "ranges": [{ "cidr": "10.9.0.0/24" }], "namespaces": namespaces });
+    NicPool::new(name, serde_json::from_value(spec).unwrap())
+}
+
+/// A pool may come after the pod, so nothing is denied.
+#[test]
+fn a_pool_that_gives_the_pod_no_address_is_warned_of() {
+    let asked = |view: &ClusterView| {
+        let wanted = pod(GPU, 1, &[("aligned-nics", "1"), ("nic-pool", "rdma")]);
+        decide(&wanted, view).warnings
+    };
+    let mut view = cluster(&[HGX]);
+    assert_eq!(asked(&view), [""; 0], "nobody has read the pools");
+    view.apply(pool("storage", None)).unwrap();
+    assert_eq!(
+        asked(&view),
+        [
+            "there is no NicPool `rdma`; the cluster has `storage`: the pod does not start before the \
+          NicPool is created"
+        ]
+    );
+    view.apply(pool("rdma", Some(&["team-a"]))).unwrap();
+    assert_eq!(
+        asked(&view),
+        [
+            "NicPool `rdma` gives no addresses to namespace `default`: the pod does not start before \
+          the NicPool's field namespaces names it"
+        ]
+    );
+    for namespaces in [Some(&["team-a", "default"][..]), None] {
+        view.apply(pool("rdma", namespaces)).unwrap();
+        assert_eq!(asked(&view), [""; 0], "{namespaces:?}");
     }
 }
 

@@ -3,13 +3,14 @@
 use super::form::Form;
 use process::args::KubeArgs;
 
-/// An image that has perftest with CUDA, and a shell.
+/// An image that has perftest with CUDA, nccl-tests, Open MPI, and a shell.
 const IMAGE: &str = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu24.04-nccl2.29.2-1-d73ec07";
 
 /// Flags of `bench`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// Image of both pods, with `/bin/sh` and perftest's `ib_write_bw`
+    /// Image of both pods, with `/bin/sh` and perftest's `ib_write_bw`; with --nccl, Open MPI and
+    /// nccl-tests
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     pub image: String,
     /// Nodes of the server and of the client; by default the scheduler chooses two nodes, on one fabric
@@ -23,16 +24,29 @@ pub struct BenchArgs {
     /// `amd.com/gpu`); may be repeated
     #[arg(long = "toleration", value_name = "KEY")]
     pub tolerations: Vec<String>,
+    /// Run an NCCL test over all GPUs and NICs of the pods, not `ib_write_bw`: a program of
+    /// nccl-tests
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1,
+          default_missing_value = "all_reduce_perf")]
+    pub nccl: Option<String>,
+    /// GPUs of each pod; more than one needs --nccl
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "nccl",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub gpus: u32,
+    /// NICs of each pod; more than one needs --nccl
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "nccl",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub nics: u32,
     /// Use the memory of GPUs (`--use_cuda=0`); the image's perftest must be built with CUDA
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nccl")]
     pub gpu_memory: bool,
-    /// Size of a message in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
-    pub bytes: u32,
+    /// Size of a message in bytes; by default 1 MiB, with --nccl 1 GiB
+    #[arg(long, value_name = "BYTES")]
+    pub bytes: Option<u64>,
     /// Duration of the measurement in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, conflicts_with = "nccl")]
     pub seconds: u16,
-    /// Maximum time in seconds until the client has ended
+    /// Maximum time in seconds until the result is there
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub timeout: u16,
     /// Percentage of the promised bandwidth; below it the exit code is 3
@@ -42,9 +56,10 @@ pub struct BenchArgs {
     /// Print the pods without creating them
     #[arg(long)]
     pub dry_run: bool,
-    /// Flags for `ib_write_bw` of both pods, after `--`: a GID (`-x 3`), more connections (`-q 4`)
+    /// Flags for `ib_write_bw` of both pods, after `--`: a GID (`-x 3`), more connections (`-q 4`);
+    /// with --nccl flags for the NCCL test
     #[arg(last = true, value_name = "FLAG")]
-    pub perftest: Vec<String>,
+    pub flags: Vec<String>,
     /// Namespace of the pods; defaults to that of the kubeconfig's context
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,

@@ -1,5 +1,6 @@
 //! The two pods of a measurement.
 
+use super::{nccl, perftest};
 use crate::args::BenchArgs;
 use cluster_model::names::{annotation, label};
 use serde_json::{Value, json};
@@ -11,26 +12,14 @@ pub(crate) const LABEL: &str = "bench.dranet.io/run";
 /// Placeholder for the server's address in a dry run.
 pub(crate) const NO_ADDRESS: &str = "ADDRESS-OF-THE-SERVER";
 
+/// Placeholder for the command of Open MPI's daemon in a dry run.
+pub(crate) const NO_COMMAND: &str = "COMMAND-FROM-THE-LOG-OF-THE-SERVER";
+
 /// Seconds that the pods may live beyond the time that `bench` waits for them.
 const DEADLINE_GRACE: u64 = 60;
 
 /// Taints with which GPU operators keep other pods off their nodes.
 const TOLERATED: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
-
-/// The script of both containers. It uses the first RDMA device of the claim, which the driver
-/// names in `UCX_NET_DEVICES`. A server serves until it is deleted; a client tries again while its
-/// server may still be starting. The result is the termination message, so that the user needs no
-/// right to read logs.
-const SCRIPT: &str = r#"device=${UCX_NET_DEVICES%%:*}
-[ -n "$device" ] || device=$(ls /sys/class/infiniband | head -n 1)
-measure() { ib_write_bw -d "$device" -s "$BYTES" -D "$SECONDS_LONG" -F --report_gbits "$@" 2>&1; }
-if [ -z "$SERVER" ]; then while :; do measure "$@"; sleep 1; done; fi
-for attempt in 1 2 3 4 5 6 7 8 9 10; do
-  result=$(measure "$@" "$SERVER") && status=0 && break
-  status=1; sleep 3
-done
-printf '%s\n' "$result" | tail -c 4000 | tee /dev/termination-log
-exit $status"#;
 
 /// Where a pod is to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,25 +30,86 @@ pub(crate) struct Place {
     pub(crate) fabric: Option<String>,
 }
 
-/// The pod that is written to.
-pub(crate) fn server(args: &BenchArgs, run: &str, place: &Place) -> Value {
-    pod(args, run, "server", place, "")
+/// What a pod runs.
+pub(crate) struct Content {
+    pub(crate) script: String,
+    pub(crate) flags: Vec<String>,
+    /// `EnvVar`s.
+    pub(crate) environment: Vec<Value>,
 }
 
-/// The pod that writes and measures.
-pub(crate) fn client(args: &BenchArgs, run: &str, place: &Place, address: &str) -> Value {
-    pod(args, run, "client", place, address)
+/// One of the two pods of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Created first: `ib_write_bw` writes to it, or it runs `mpirun`.
+    Server,
+    /// Created when the first runs: it writes, or runs the daemon of Open MPI.
+    Client,
+}
+
+impl Role {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        }
+    }
+}
+
+/// The pod that is written to.
+pub(crate) fn server(args: &BenchArgs, run: &str, place: &Place) -> Value {
+    let content = match &args.nccl {
+        None => writing(args, ""),
+        Some(program) => launching(args, program, run),
+    };
+    pod(args, run, Role::Server, place, content)
+}
+
+/// The pod that writes and measures, given the server's address.
+pub(crate) fn client(args: &BenchArgs, run: &str, place: &Place, found: &str) -> Value {
+    let content = match args.nccl {
+        None => writing(args, found),
+        Some(_) => {
+            let (script, environment) = nccl::worker(found);
+            Content { script, flags: Vec::new(), environment }
+        }
+    };
+    pod(args, run, Role::Client, place, content)
+}
+
+fn writing(args: &BenchArgs, address: &str) -> Content {
+    let memory = args.gpu_memory.then(|| "--use_cuda=0".to_owned());
+    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+    Content {
+        script: perftest::SCRIPT.to_owned(),
+        flags: memory.into_iter().chain(args.flags.iter().cloned()).collect(),
+        environment: vec![
+            variable("SERVER", address),
+            variable("BYTES", &args.bytes.unwrap_or(perftest::BYTES).to_string()),
+            variable("SECONDS_LONG", &args.seconds.to_string()),
+        ],
+    }
+}
+
+fn launching(args: &BenchArgs, program: &str, run: &str) -> Content {
+    let worker = name(run, Role::Client);
+    let bytes = args.bytes.unwrap_or(nccl::BYTES);
+    let launcher = nccl::Launcher { program, gpus: args.gpus, bytes, worker: &worker };
+    Content {
+        script: nccl::Launcher::script(),
+        flags: args.flags.clone(),
+        environment: launcher.environment(),
+    }
 }
 
 /// The name of a pod of a run.
-pub(crate) fn name(run: &str, role: &str) -> String {
-    format!("dranet-bench-{run}-{role}")
+pub(crate) fn name(run: &str, role: Role) -> String {
+    format!("dranet-bench-{run}-{}", role.name())
 }
 
-fn pod(args: &BenchArgs, run: &str, role: &str, place: &Place, address: &str) -> Value {
-    let memory = args.gpu_memory.then_some("--use_cuda=0");
-    let flags = memory.into_iter().chain(args.perftest.iter().map(String::as_str));
-    let shell = ["/bin/sh", "-c", SCRIPT, "bench"];
+fn pod(args: &BenchArgs, run: &str, role: Role, place: &Place, content: Content) -> Value {
+    let Content { script, flags, environment } = content;
+    let shell = ["/bin/sh", "-c", &script, "bench"].map(str::to_owned);
     let mut selector = json!({});
     if let Some(node) = &place.node {
         selector["kubernetes.io/hostname"] = node.as_str().into();
@@ -69,14 +119,16 @@ fn pod(args: &BenchArgs, run: &str, role: &str, place: &Place, address: &str) ->
     }
     let keys = TOLERATED.into_iter().chain(args.tolerations.iter().map(String::as_str));
     let tolerations = keys.map(|key| json!({ "key": key, "operator": "Exists" }));
-    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
     let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name(run, role),
             "labels": { LABEL: run, "app.kubernetes.io/managed-by": "kubectl-dranet" },
-            "annotations": { annotation::ALIGNED_NICS: "1", annotation::GPUS: "1" },
+            "annotations": {
+                annotation::ALIGNED_NICS: args.nics.to_string(),
+                annotation::GPUS: args.gpus.to_string(),
+            },
         },
         "spec": {
             // It ends by itself if nobody is left to delete it.
@@ -97,15 +149,18 @@ fn pod(args: &BenchArgs, run: &str, role: &str, place: &Place, address: &str) ->
                 "name": "main",
                 "image": args.image,
                 "command": shell.into_iter().chain(flags).collect::<Vec<_>>(),
-                "env": [
-                    variable("SERVER", address),
-                    variable("BYTES", &args.bytes.to_string()),
-                    variable("SECONDS_LONG", &args.seconds.to_string()),
-                ],
+                "env": environment,
                 "securityContext": { "capabilities": { "add": ["IPC_LOCK"] } },
             }],
         },
     });
+    if args.nccl.is_some() {
+        // Processes of a pod exchange data in memory, of which containers have 64 MiB.
+        let memory = json!([{ "name": "memory", "emptyDir": { "medium": "Memory" } }]);
+        pod["spec"]["volumes"] = memory;
+        let mount = json!([{ "name": "memory", "mountPath": "/dev/shm" }]);
+        pod["spec"]["containers"][0]["volumeMounts"] = mount;
+    }
     if let Some(name) = &args.scheduler {
         pod["spec"]["schedulerName"] = name.as_str().into();
     }

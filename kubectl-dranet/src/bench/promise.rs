@@ -1,4 +1,4 @@
-//! The rates of the links of a pod's NIC.
+//! The rates of the links of a pod's NICs.
 
 use cluster_model::names::attribute;
 use cluster_model::node_devices::NodeDevices;
@@ -15,12 +15,25 @@ const MEGABYTE: f64 = 8.0 / 1e3;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct End {
     pub(crate) node: String,
-    /// The first NIC of the claim.
-    pub(crate) nic: Option<String>,
+    /// The NICs of the claim.
+    pub(crate) nics: Vec<Nic>,
+}
+
+/// A NIC and the rates of its links.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Nic {
+    pub(crate) name: String,
     /// Rate of its port, in gigabits per second.
     pub(crate) port: Option<f64>,
     /// Rate of its PCIe link at its current speed and width, in gigabits per second.
     pub(crate) pcie: Option<f64>,
+}
+
+/// Which NICs of a pod a test uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uses {
+    First,
+    All,
 }
 
 impl End {
@@ -38,21 +51,32 @@ impl End {
             .map(|key| ClaimName::new(key.namespace.as_str(), key.name.as_str()))
             .flat_map(|claim| view.inventory().held_by(&claim).cloned().collect::<Vec<_>>())
             .collect();
-        let mut nics = devices.nics.iter().filter(|(_, nic)| held.contains(nic.id()));
-        let Some((address, nic)) = nics.next() else { return known };
-        let port = match nic.attribute(attribute::RATE_GBPS) {
-            Some(AttributeValue::Int(rate)) => Some(*rate),
-            _ => None,
-        };
         // The graph of the shape is shared; how links run is each node's own.
         let own = view.node_topology(&node).and_then(|it| Topology::from_spec(&it.spec).ok());
-        let pcie = own
-            .as_ref()
-            .and_then(|own| own.nic(*address)?.current_link)
-            .map(|link| f64::from(link.megabytes_per_second()) * MEGABYTE);
-        Self { nic: Some(nic.id().device.to_string()), port: port.map(gbps), pcie, ..known }
+        let nics = devices.nics.iter().filter(|(_, nic)| held.contains(nic.id()));
+        let nics = nics.map(|(address, nic)| Nic {
+            name: nic.id().device.to_string(),
+            port: match nic.attribute(attribute::RATE_GBPS) {
+                Some(AttributeValue::Int(rate)) => Some(gbps(*rate)),
+                _ => None,
+            },
+            pcie: own
+                .as_ref()
+                .and_then(|own| own.nic(*address)?.current_link)
+                .map(|link| f64::from(link.megabytes_per_second()) * MEGABYTE),
+        });
+        Self { nics: nics.collect(), ..known }
     }
 
+    /// What the NICs that a test uses can carry together; `None` if a rate is unknown.
+    fn rate(&self, uses: Uses) -> Option<f64> {
+        let count = if uses == Uses::First { 1 } else { self.nics.len() };
+        let rates: Option<Vec<f64>> = self.nics.iter().take(count).map(Nic::least).collect();
+        rates.filter(|rates| !rates.is_empty()).map(|rates| rates.iter().sum())
+    }
+}
+
+impl Nic {
     /// The rate of its slowest link.
     fn least(&self) -> Option<f64> {
         self.port.into_iter().chain(self.pcie).min_by(f64::total_cmp)
@@ -64,7 +88,7 @@ fn gbps(rate: i64) -> f64 {
     rate as f64
 }
 
-/// The rate of the slowest link of both ends; `None` if no rate is known.
-pub(crate) fn promised(ends: &[End; 2]) -> Option<f64> {
-    ends.iter().filter_map(End::least).min_by(f64::total_cmp)
+/// What the slower end can carry; `None` if no rate is known.
+pub(crate) fn promised(ends: &[End; 2], uses: Uses) -> Option<f64> {
+    ends.iter().filter_map(|end| end.rate(uses)).min_by(f64::total_cmp)
 }

@@ -409,15 +409,16 @@ pub(crate) struct Pending {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Bench {
-    /// The end that is written to.
+    /// The first pod: it is written to, or runs `mpirun`.
     pub(crate) server: BenchEnd,
-    /// The end that writes and measures.
+    /// The second pod.
     pub(crate) client: BenchEnd,
-    /// Bytes of a message.
+    /// Bytes of a message; of the data of an NCCL test.
     pub(crate) message_bytes: u64,
-    /// What was measured, in gigabits per second.
+    /// Bandwidth in gigabits per second; of an NCCL test the bus bandwidth.
     pub(crate) measured_gbps: f64,
-    /// The least that the links promise, as far as they are known.
+    /// What the links of the slower pod carry, as far as they are known: of its first NIC, for an
+    /// NCCL test of all its NICs.
     pub(crate) promised_gbps: Option<f64>,
     /// What was measured of it, in percent.
     pub(crate) percent: Option<f64>,
@@ -429,11 +430,19 @@ pub(crate) struct Bench {
 pub(crate) struct BenchEnd {
     /// Its node.
     pub(crate) node: String,
-    /// The NIC.
-    pub(crate) nic: Option<String>,
-    /// Rate of the NIC's port.
+    /// The NICs of its claim.
+    pub(crate) nics: Vec<BenchNic>,
+}
+
+/// A NIC of a measurement.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct BenchNic {
+    /// The name of the device.
+    pub(crate) name: String,
+    /// Rate of its port.
     pub(crate) port_gbps: Option<f64>,
-    /// What the NIC's PCIe link carries as it runs.
+    /// What its PCIe link carries as it runs.
     pub(crate) pcie_gbps: Option<f64>,
 }
 

@@ -85,7 +85,8 @@ async fn two_pods_are_measured_and_deleted(plane: Arc<ControlPlane>) -> anyhow::
             "{answer}"
         );
         assert!(
-            answer["server"]["nic"].is_string() && answer["client"]["nic"].is_string(),
+            answer["server"]["nics"][0]["name"].is_string()
+                && answer["client"]["nics"][0]["name"].is_string(),
             "{answer}"
         );
         assert_eq!(answer["measuredGbps"], 188.56, "{answer}");

@@ -5,6 +5,7 @@
 mod installed;
 mod measured;
 mod modes;
+mod nccl;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

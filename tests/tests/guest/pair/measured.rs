@@ -14,7 +14,7 @@ use tests::{
 };
 use tokio::{process::Command, time::timeout};
 
-use super::WIRE;
+use super::{WIRE, nccl};
 
 /// perftest and a shell, from the machine's own files.
 const IMAGE: &str = "localhost/perftest:test";
@@ -23,7 +23,7 @@ const IMAGE: &str = "localhost/perftest:test";
 const ENDED: Duration = Duration::from_mins(5);
 
 /// How long it writes. perftest counts the middle half of it.
-const SECONDS: u32 = 4;
+const SECONDS: u32 = 6;
 
 /// The layer of [`IMAGE`], in the folder that the machine shares.
 const LAYER: &str = r"
@@ -53,12 +53,20 @@ pub(super) async fn by_bench(
         node.guest.start("ping", &format!("bash -c '{ping}'")).await?;
     }
     let before = sent(&pair[1]).await?;
-    let answer = bench(plane, scope, pair).await?;
+    // Acknowledgements may take seconds, and QEMU's queues are short.
+    let seconds = SECONDS.to_string();
+    let flags = ["--image", IMAGE, "--bytes", "4096", "--seconds", &seconds];
+    let flags: Vec<&str> =
+        flags.into_iter().chain(["--", "-u", "20", "-x", "1", "-t", "8"]).collect();
+    let answer = bench(plane, scope, pair, &flags).await?;
     let text = answer.to_string();
     for (role, node) in ["server", "client"].into_iter().zip(pair) {
         assert_eq!(answer[role]["node"], node.name.as_str(), "{text}");
-        assert_eq!(answer[role]["nic"], device_name(NICS[0].0).as_str(), "{text}");
-        assert!(answer[role]["portGbps"].is_number(), "{text}");
+        let [nic] = answer[role]["nics"].as_array().context("NICs")?.as_slice() else {
+            anyhow::bail!("each pod has one NIC: {text}");
+        };
+        assert_eq!(nic["name"], device_name(NICS[0].0).as_str(), "{text}");
+        assert!(nic["portGbps"].is_number(), "{text}");
     }
     assert_eq!(answer["messageBytes"], 4096, "{text}");
     let figure = |name: &str| answer[name].as_f64().with_context(|| format!("{name} of {text}"));
@@ -72,6 +80,7 @@ pub(super) async fn by_bench(
     let least = measured * 1e9 / 8.0 * f64::from(SECONDS / 2);
     assert!(measured > 0.0 && counted >= least, "{text}: {counted} bytes sent, {least} measured");
     report(&format!("bench: {measured:.4} Gb/s; {counted} bytes were sent"));
+    nccl::by_bench(plane, scope, pair).await?;
     for node in pair {
         node.guest.kill("ping").await?;
         node.guest.run("ip link set rail2 nomaster").await?;
@@ -89,19 +98,18 @@ async fn load_image([one, other]: &[GuestNode; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it prints for programs.
-async fn bench(
+/// What it prints for programs, with these flags.
+pub(super) async fn bench(
     plane: &ControlPlane,
     scope: &Scope,
     [server, client]: &[GuestNode; 2],
+    flags: &[&str],
 ) -> anyhow::Result<Value> {
     let mut command = Command::new(binaries::ours("kubectl-dranet")?);
-    command.args(["bench", "--image", IMAGE, "--bytes", "4096", "--at-least", "0", "-o", "json"]);
-    command.args(["--seconds", &SECONDS.to_string(), "-n", scope.namespace()]);
+    command.args(["bench", "--at-least", "0", "-o", "json", "-n", scope.namespace()]);
     command.args(["--nodes", &format!("{},{}", server.name, client.name)]);
     command.arg("--kubeconfig").arg(plane.kubeconfig());
-    // Acknowledgements may take seconds, and QEMU's queues are short.
-    command.args(["--", "-u", "20", "-x", "1", "-t", "8"]);
+    command.args(flags);
     command.stdin(Stdio::null()).kill_on_drop(true);
     let output = timeout(ENDED, command.output()).await.context("it does not end")??;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -116,7 +124,7 @@ async fn sent(node: &GuestNode) -> anyhow::Result<f64> {
 }
 
 /// Neither pods nor claims, and the NIC is the machine's.
-async fn nothing_is_left(scope: &Scope, pair: &[GuestNode; 2]) -> anyhow::Result<()> {
+pub(super) async fn nothing_is_left(scope: &Scope, pair: &[GuestNode; 2]) -> anyhow::Result<()> {
     let ours = ListParams::default().labels("bench.dranet.io/run");
     let left = scope.api::<Pod>().list(&ours).await?.items;
     anyhow::ensure!(left.is_empty(), "{} pods are left", left.len());

@@ -1,6 +1,6 @@
 //! Verdicts besides the plan: copies, quotas, unknown machines.
 
-use crate::cluster::{GB300, H100, HGX, cluster, pod};
+use crate::cluster::{GB300, H100, P4D, cluster, pod};
 use admission::admit::{AdmitError, Verdict, admit};
 use admission::nearness::Nearness;
 use admission::plan::{Policy, QuotaEscape};
@@ -115,8 +115,11 @@ fn a_quota_is_named_where_the_claim_escapes_it() {
 }
 
 fn pool(name: &str, namespaces: Option<&[&str]>) -> NicPool {
-    let spec = json!({ "ranges": [{ "cidr": "10.9.0.0/24" }], "namespaces": namespaces });
-    NicPool::new(name, serde_json::from_value(spec).unwrap())
+    serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": { "ranges": [{ "cidr": "10.9.0.0/24" }], "namespaces": namespaces },
+    }))
+    .unwrap()
 }
 
 /// A pool may come after the pod, so nothing is denied.
@@ -126,7 +129,7 @@ fn a_pool_that_gives_the_pod_no_address_is_warned_of() {
         let wanted = pod(GPU, 1, &[("aligned-nics", "1"), ("nic-pool", "rdma")]);
         decide(&wanted, view).warnings
     };
-    let mut view = cluster(&[HGX]);
+    let mut view = cluster(&[P4D]);
     assert_eq!(asked(&view), [""; 0], "nobody has read the pools");
     view.apply(pool("storage", None)).unwrap();
     assert_eq!(

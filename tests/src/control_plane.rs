@@ -27,7 +27,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tempfile::TempDir;
+use state::StateDirectory;
 
 pub use self::scheduler_config::{Extender, SchedulerConfig};
 use crate::{
@@ -67,7 +67,7 @@ pub struct ControlPlane {
     client: Client,
     started_in: Duration,
     // The last field, since the others have their files in it.
-    _state: TempDir,
+    _state: StateDirectory,
 }
 
 impl ControlPlane {
@@ -75,7 +75,7 @@ impl ControlPlane {
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         let Options { scheduler, apiserver_args, feature_gates, tokens } = options;
         let begin = Instant::now();
-        let state = state::directory()?;
+        let state = StateDirectory::new()?;
         let mut site = Site::prepare(state.path(), feature_gates, tokens)?;
         let etcd = site.etcd().await?;
         let apiserver = site.apiserver(&apiserver_args).await?;

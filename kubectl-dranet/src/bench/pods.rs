@@ -67,12 +67,11 @@ pub(crate) fn server(args: &BenchArgs, run: &str, place: &Place) -> Value {
 
 /// The pod that writes and measures, given the server's address.
 pub(crate) fn client(args: &BenchArgs, run: &str, place: &Place, found: &str) -> Value {
-    let content = match args.nccl {
-        None => writing(args, found),
-        Some(_) => {
-            let (script, environment) = nccl::worker(found);
-            Content { script, flags: Vec::new(), environment }
-        }
+    let content = if args.nccl.is_some() {
+        let (script, environment) = nccl::worker(found);
+        Content { script, flags: Vec::new(), environment }
+    } else {
+        writing(args, found)
     };
     pod(args, run, Role::Client, place, content)
 }

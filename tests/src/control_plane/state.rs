@@ -1,35 +1,63 @@
 //! The directory of a control plane, and the removal of directories of killed processes.
 
-use std::{env, fs, path::Path, process};
+use std::{
+    env,
+    fs::{self, File},
+    path::Path,
+};
 
 use anyhow::Context;
 use tempfile::TempDir;
 
 const PREFIX: &str = "dranet-control-plane-";
 
-/// Creates a directory that is named after this process and removed when dropped.
-pub(super) fn directory() -> anyhow::Result<TempDir> {
-    let parent = env::temp_dir();
-    sweep(&parent);
-    tempfile::Builder::new()
-        .prefix(&format!("{PREFIX}{}-", process::id()))
-        .tempdir_in(&parent)
-        .with_context(|| format!("failed to make a directory in `{}`", parent.display()))
+/// A file in the directory that its process keeps locked. Its number would say nothing: another
+/// suite may run in a PID namespace of its own.
+const LOCK: &str = "lock";
+
+/// A directory of this process, removed when dropped.
+#[derive(Debug)]
+pub(super) struct StateDirectory {
+    folder: TempDir,
+    _lock: File,
 }
 
-/// Removes the directories of processes that no longer run. A directory that cannot be removed
-/// belongs to another user and stays.
-fn sweep(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let owner = entry.file_name().to_str().and_then(owner);
-        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
+impl StateDirectory {
+    /// Creates it, and removes those of processes that no longer run.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let parent = env::temp_dir();
+        sweep(&parent);
+        Self::under(&parent)
+            .with_context(|| format!("failed to make a directory in `{}`", parent.display()))
+    }
+
+    fn under(parent: &Path) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        // Nobody removes a directory that has no such file yet.
+        let new = folder.path().join("new");
+        let lock = File::create(&new)?;
+        lock.try_lock()?;
+        fs::rename(new, folder.path().join(LOCK))?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
     }
 }
 
-fn owner(directory: &str) -> Option<u32> {
-    directory.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
+/// Removes directories whose lock nobody holds. A directory that cannot be removed belongs to
+/// another user and stays.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let lock = is_ours.then(|| File::open(entry.path().join(LOCK)));
+        if let Some(Ok(lock)) = lock
+            && lock.try_lock().is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -39,15 +67,16 @@ mod tests {
     #[test]
     fn only_what_a_dead_process_left_is_swept() {
         let parent = tempfile::tempdir().unwrap();
-        // Above the kernel's greatest pid_max, 2^22.
-        let dead = format!("{PREFIX}4194305-abc");
-        let alive = format!("{PREFIX}{}-abc", process::id());
-        let foreign = "somebody-else-4194305-abc";
-        for name in [&*dead, &*alive, foreign] {
-            fs::create_dir(parent.path().join(name)).unwrap();
-        }
+        let alive = StateDirectory::under(parent.path()).unwrap();
+        let dead = StateDirectory::under(parent.path()).unwrap();
+        // The lock of a killed process goes, and its directory stays.
+        let StateDirectory { folder: dead, _lock: lock } = dead;
+        drop(lock);
+        let dead = dead.keep();
+        let foreign = parent.path().join("somebody-else");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join(LOCK), "").unwrap();
         sweep(parent.path());
-        let left = |name| parent.path().join(name).exists();
-        assert!(!left(&*dead) && left(&*alive) && left(foreign));
+        assert!(!dead.exists() && alive.path().exists() && foreign.exists());
     }
 }

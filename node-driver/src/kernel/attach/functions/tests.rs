@@ -55,6 +55,24 @@ fn each_setting_is_a_message_as_the_kernel_reads_it() {
     }
 }
 
+/// `IFLA_VF_IB_NODE_GUID` is 10 and `IFLA_VF_IB_PORT_GUID` 11, both with `struct ifla_vf_guid`:
+/// the number in 4 bytes, 4 bytes of padding, and the GUID as a number of 8 bytes. iproute2 sends
+/// the same for `ip link set PF vf 5 node_guid 0e:42:a1:03:00:65:4c:3e` (`iplink_parse_vf`).
+#[test]
+fn guids_are_messages_as_the_kernel_reads_them() {
+    let guid: u64 = 0x0e42_a103_0065_4c3e;
+    let value = [&words(&[5, 0])[..], &guid.to_ne_bytes()].concat();
+    for ((name, info), (expected, kind)) in
+        guids_of(5, guid).into_iter().zip([("node", 10), ("port", 11)])
+    {
+        assert_eq!(name, expected);
+        let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]);
+        let mut bytes = vec![0; list.buffer_len()];
+        list.emit(&mut bytes);
+        assert_eq!(bytes, attribute(22, &attribute(1, &attribute(kind, &value))), "{name}");
+    }
+}
+
 #[test]
 fn what_is_so_is_not_set() {
     assert!(changes(5, now(), now()).is_empty());

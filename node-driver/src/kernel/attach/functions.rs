@@ -10,7 +10,7 @@ use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::link::{all, by_name};
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::plan::PlannedFunction;
-use cluster_model::network_config::{LinkState, VirtualFunctionConfig};
+use cluster_model::network_config::{Guid, LinkState, VirtualFunctionConfig};
 use futures::TryStreamExt;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
@@ -123,6 +123,7 @@ fn former(PlannedFunction { asked, former, .. }: &PlannedFunction) -> VirtualFun
         min_tx_rate: former.min_tx_rate.filter(|_| has_rate),
         max_tx_rate: former.max_tx_rate.filter(|_| has_rate),
         link_state: asked.link_state.and(former.link_state),
+        port_guid: asked.port_guid.and(former.port_guid),
     }
 }
 
@@ -191,6 +192,10 @@ fn of(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
                 };
                 it.vf_id
             }
+            VfInfo::IbPortGuid(it) => {
+                settings.port_guid = Guid::new(it.guid);
+                it.vf_id
+            }
             _ => continue,
         };
         is_it |= number == index;
@@ -236,6 +241,10 @@ fn changes(
         };
         let info = VfInfoLinkState::new(index, state);
         changes.push(("virtualFunction.linkState", VfInfo::LinkState(info)));
+    }
+    if let Some(guid) = asked.port_guid.filter(|guid| now.port_guid != Some(*guid)) {
+        let info = VfInfoGuid::new(index, guid.number());
+        changes.push(("virtualFunction.portGuid", VfInfo::IbPortGuid(info)));
     }
     changes
 }

@@ -15,7 +15,7 @@ pub use prefix::{address, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-pub use values::{IpPrefix, LinkName, MacAddress, PartitionKey, ValueError};
+pub use values::{Guid, IpPrefix, LinkName, MacAddress, PartitionKey, ValueError};
 
 /// Configuration of one network device in a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +73,9 @@ pub struct VirtualFunctionConfig {
     /// The state of its link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_state: Option<LinkState>,
+    /// The GUID of its InfiniBand port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_guid: Option<Guid>,
 }
 
 /// The link of a virtual function.

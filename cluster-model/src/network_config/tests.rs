@@ -53,6 +53,8 @@ fn refusals_name_field_and_rule() {
         json!({"virtualFunction": {"vlanQos": 3}}),
         json!({"virtualFunction": {"minTxRate": 200, "maxTxRate": 100}}),
         json!({"virtualFunction": {"linkState": "up"}}),
+        json!({"virtualFunction": {"portGuid": "00:00:00:00:00:00:00:00"}}),
+        json!({"virtualFunction": {"portGuid": "0e:42:a1:65:4c:3e"}}),
         json!({"interface": {"pkey": "0x8001"}}),
         json!({"interface": {"type": "ipoib", "pkey": "0x8000"}}),
         json!({"interface": {"type": "ipoib", "pkey": "8001"}}),
@@ -110,7 +112,7 @@ fn table_of_a_routing_domain_is_upstreams() {
 }
 
 mod laws {
-    use super::super::{IpPrefix, MacAddress, PartitionKey};
+    use super::super::{Guid, IpPrefix, MacAddress, PartitionKey};
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -144,10 +146,21 @@ mod laws {
         }
 
         #[test]
+        fn guid_round_trip(number: u64) {
+            let guid = Guid::new(number);
+            prop_assert_eq!(guid.is_some(), number != 0 && number != u64::MAX);
+            if let Some(guid) = guid {
+                prop_assert_eq!(guid.to_string().parse::<Guid>().expect("own text"), guid);
+                prop_assert_eq!(guid.number(), number);
+            }
+        }
+
+        #[test]
         fn no_text_panics(text in ".{0,200}") {
             let _ = super::super::NetworkConfig::from_json(text.as_bytes());
             let _ = text.parse::<IpPrefix>();
             let _ = text.parse::<MacAddress>();
+            let _ = text.parse::<Guid>();
         }
     }
 }

@@ -42,6 +42,11 @@ pub struct MacAddress(Vec<u8>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionKey(u16);
 
+/// A GUID of an InfiniBand port: `0e:42:a1:03:00:65:4c:3e`. Neither 0, which means none, nor all
+/// ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(u64);
+
 /// The highest bit of a partition key.
 const FULL_MEMBER: u16 = 0x8000;
 
@@ -81,6 +86,42 @@ impl PartitionKey {
     /// The key with the bit for full membership.
     pub fn of_full_member(self) -> u16 {
         self.0 | FULL_MEMBER
+    }
+}
+
+impl Guid {
+    /// A GUID from its number, whose highest byte is written first.
+    pub fn new(number: u64) -> Option<Self> {
+        (number != 0 && number != u64::MAX).then_some(Self(number))
+    }
+
+    /// The number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Guid {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let fail = || ValueError::new(text, "a GUID (`0e:42:a1:03:00:65:4c:3e`), which is not 0");
+        let mut bytes = [0; 8];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let digits = parts.next().ok_or_else(fail)?;
+            let is_hex = digits.len() == 2 && digits.bytes().all(|it| it.is_ascii_hexdigit());
+            *byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hex).ok_or_else(fail)?;
+        }
+        let number = u64::from_be_bytes(bytes);
+        Self::new(number).filter(|_| parts.next().is_none()).ok_or_else(fail)
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.to_be_bytes().map(|byte| format!("{byte:02x}"));
+        f.write_str(&bytes.join(":"))
     }
 }
 
@@ -196,4 +237,4 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(IpPrefix, LinkName, MacAddress, PartitionKey);
+as_text!(Guid, IpPrefix, LinkName, MacAddress, PartitionKey);

@@ -4,7 +4,12 @@
 //! The kernel refuses to change from one number to another but by way of none
 //! (`sriov_numvfs_store`, `drivers/pci/iov.c`), and with none all of them are gone. So another
 //! number waits until nobody has any of them, and they are given to nobody meanwhile.
+//!
+//! Those of an InfiniBand port need [GUIDs](guid), which their own driver reads only when it
+//! starts. So they are made, get GUIDs, and are made anew: the physical function's driver keeps
+//! the GUIDs (`sriov_restore_guids`, `drivers/net/ethernet/mellanox/mlx5/core/sriov.c`).
 
+pub mod guid;
 pub mod policy;
 mod progress;
 
@@ -14,7 +19,7 @@ use policy::{Candidate, SriovPolicy};
 pub use progress::{Action, Progress};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use topology_graph::{PciAddress, PciFunction, Snapshot};
+use topology_graph::{LinkLayer, PciAddress, PciFunction, Snapshot};
 
 /// PCI base class of network controllers.
 const CLASS_NETWORK: u32 = 0x02;
@@ -30,6 +35,8 @@ pub struct Machine<'a> {
     pub network: &'a NetworkFacts,
     /// The devices that claims have.
     pub held: &'a BTreeSet<String>,
+    /// Physical functions whose virtual ones got GUIDs from this process, or cannot get any.
+    pub guided: &'a BTreeSet<PciAddress>,
 }
 
 /// A physical function for which there is a policy.
@@ -45,6 +52,8 @@ pub struct Judged {
     pub wanted: u16,
     /// Those that it has, by the names of their devices.
     pub functions: BTreeSet<String>,
+    /// The node GUID of its InfiniBand port, from which virtual functions get theirs.
+    pub guid: Option<u64>,
     /// What follows.
     pub verdict: Verdict,
 }
@@ -52,11 +61,11 @@ pub struct Judged {
 /// What is to be done at one physical function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has as many as it is to have.
+    /// It has as many as it is to have, and these have GUIDs if it is of InfiniBand.
     Nothing,
     /// It has none: they can be made at once.
     Make,
-    /// It has others, and nobody has any of them.
+    /// It has others, or some without a GUID, and nobody has any of them.
     Replace,
     /// Not now.
     Wait(Obstacle),
@@ -167,13 +176,15 @@ impl<'a> Machine<'a> {
         let present = function.sriov_num_vfs.unwrap_or_default();
         let wanted = policy.num_vfs;
         let names = self.functions(function.address).map(|it| device_name(it.address));
+        let guid = self.guid(function.address);
         Judged {
             path: function.path.clone(),
             interface: self.interface(function.address).map(str::to_owned),
             present,
             wanted,
             functions: names.collect(),
-            verdict: if present == wanted {
+            guid,
+            verdict: if present == wanted && !(guid.is_some() && self.lacks_guid(function)) {
                 Verdict::Nothing
             } else if let Some(obstacle) = self.obstacle(function, policy) {
                 Verdict::Wait(obstacle)
@@ -224,6 +235,27 @@ impl<'a> Machine<'a> {
         let is_infiniband = function.class >> 8 == CLASS_INFINIBAND;
         let has_rdma = self.snapshot.rdma_device(function.address).is_some();
         self.interface(function.address).is_none() && !(is_infiniband && has_rdma)
+    }
+
+    /// The node GUID of a physical function that can give GUIDs to its virtual ones: the kernel
+    /// takes them at an interface of InfiniBand.
+    fn guid(self, physical: PciAddress) -> Option<u64> {
+        let rdma = self.snapshot.rdma_device(physical)?;
+        let mut ports = rdma.ports.iter();
+        let is_infiniband = ports.any(|port| port.link_layer == Some(LinkLayer::InfiniBand));
+        let can_give = is_infiniband && self.interface(physical).is_some();
+        let guid = guid::parse(rdma.node_guid.as_ref()?)?;
+        Some(guid).filter(|guid| can_give && *guid != 0)
+    }
+
+    /// Whether one of its virtual functions has no GUID, and can be given one.
+    fn lacks_guid(self, physical: &PciFunction) -> bool {
+        let is_zero = |function: &PciFunction| {
+            let rdma = self.snapshot.rdma_device(function.address);
+            let guid = rdma.and_then(|rdma| guid::parse(rdma.node_guid.as_ref()?));
+            guid == Some(0)
+        };
+        !self.guided.contains(&physical.address) && self.functions(physical.address).any(is_zero)
     }
 
     fn withheld(self, address: PciAddress) -> Option<Obstacle> {

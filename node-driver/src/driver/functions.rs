@@ -2,14 +2,17 @@
 //! that are not ready to be published.
 
 use crate::args::Args;
+use crate::decide::nic::device_name;
 use crate::decide::virtual_functions::policy::SriovPolicy;
 use crate::decide::virtual_functions::{
-    Action, Judged, Machine, Obstacle, Progress, User, Verdict, judge,
+    Action, Judged, Machine, Obstacle, Progress, User, Verdict, guid, judge,
 };
 use crate::facts::claims;
 use crate::facts::held::Claims;
 use crate::facts::network::NetworkFacts;
 use crate::facts::seen::Seen;
+use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::{AttachError, functions as settings};
 use crate::kernel::sriov;
 use crate::prepare::durable::FileError;
 use crate::prepare::effects::Faults;
@@ -37,6 +40,7 @@ const FIRST: Duration = Duration::from_mins(1);
 /// What happened, on the Node.
 const MADE: &str = "VirtualFunctionsCreated";
 const NOT_MADE: &str = "VirtualFunctionsNotCreated";
+const WITHOUT_GUIDS: &str = "VirtualFunctionsWithoutGUIDs";
 
 /// The virtual functions of one machine.
 pub(super) struct Functions {
@@ -48,6 +52,8 @@ pub(super) struct Functions {
     progress: Progress,
     judged: BTreeMap<PciAddress, Judged>,
     withheld: BTreeSet<String>,
+    /// Physical functions whose virtual ones got GUIDs, or cannot get any.
+    guided: BTreeSet<PciAddress>,
     /// What has been said that stands against it.
     said: BTreeMap<PciAddress, String>,
     notices: Vec<Notice>,
@@ -62,6 +68,34 @@ struct Place {
     sysfs: PathBuf,
     paths: Paths,
     faults: Faults,
+    /// Gives GUIDs to the virtual functions of the physical one with this interface.
+    give_guids: fn(&str, &[u64]) -> Result<(), AttachError>,
+}
+
+/// What is to be written for one physical function.
+#[derive(Clone, Debug)]
+struct Order {
+    /// Its directory below the sysfs mount.
+    path: String,
+    /// The devices that are removed by it, if there are any.
+    removed: Option<BTreeSet<String>>,
+    /// How many virtual functions it has.
+    present: u16,
+    /// How many it is to have.
+    number: u16,
+    /// For InfiniBand, its interface and the GUIDs of its virtual functions.
+    guids: Option<(String, Vec<u64>)>,
+}
+
+/// What came of the GUIDs.
+#[derive(Debug)]
+enum Guids {
+    /// None are needed.
+    Needless,
+    /// Each virtual function has one.
+    Given,
+    /// There are none: the kernel refused them.
+    Refused(AttachError),
 }
 
 /// How a write ended.
@@ -71,7 +105,7 @@ struct Written {
     /// What is told of it, with the number.
     name: String,
     number: u16,
-    outcome: Result<(), WriteError>,
+    outcome: Result<Guids, WriteError>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +114,8 @@ enum WriteError {
     InUse(String),
     #[error("which devices pods have is not known")]
     Unknown(#[source] io::Error),
+    #[error("which virtual functions are there is not known")]
+    Unread(#[source] io::Error),
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -89,7 +125,7 @@ impl Functions {
     pub(super) fn of(args: &Args, client: &Client, wake: &Arc<Notify>) -> Option<Self> {
         let paths = args.plugin.paths(DRIVER)?;
         let sysfs = args.plugin.sysfs_dir.clone().unwrap_or_else(|| args.root.join("sys"));
-        let place = Place { sysfs, paths, faults: args.plugin.faults() };
+        let place = Place { sysfs, paths, faults: args.plugin.faults(), give_guids };
         let policies = args.plugin.virtual_functions.clone();
         let functions = Self::new(policies, place, client.clone(), &args.node_name, wake);
         (!args.once && !functions.policies.is_empty()).then_some(functions)
@@ -110,6 +146,7 @@ impl Functions {
             progress: Progress::default(),
             judged: BTreeMap::new(),
             withheld: BTreeSet::new(),
+            guided: BTreeSet::new(),
             said: BTreeMap::new(),
             notices: Vec::new(),
             writes: mpsc::unbounded_channel(),
@@ -135,7 +172,8 @@ impl Functions {
                 return self.withheld.clone();
             }
         };
-        let machine = Machine { snapshot, network, held: &held };
+        let guided = self.guided.clone();
+        let machine = Machine { snapshot, network, held: &held, guided: &guided };
         let mut judged = judge(&self.policies, machine);
         for action in self.progress.next(&judged, now) {
             self.act(action, &mut judged, now).await;
@@ -220,13 +258,19 @@ impl Functions {
     /// On a thread of its own: it takes seconds, and other NICs are published meanwhile.
     fn write(&mut self, physical: PciAddress, judged: &Judged, replace: bool) {
         self.progress.writing(physical);
-        let (place, number) = (self.place.clone(), judged.wanted);
-        let (path, name) = (judged.path.clone(), name(physical, judged));
-        let removed = replace.then(|| judged.functions.clone());
+        let (place, name, number) = (self.place.clone(), name(physical, judged), judged.wanted);
+        let guids = judged.guid.map(|guid| (0..number).map(|it| guid::of(guid, it)).collect());
+        let order = Order {
+            path: judged.path.clone(),
+            removed: replace.then(|| judged.functions.clone()),
+            present: judged.present,
+            number,
+            guids: judged.interface.clone().zip(guids).filter(|_| number > 0),
+        };
         let (ended, wake) = (self.writes.0.clone(), Arc::clone(&self.wake));
         tracing::info!(name, number, before = judged.present, "Making virtual functions");
         tokio::task::spawn_blocking(move || {
-            let outcome = place.write(&path, removed.as_ref(), number);
+            let outcome = place.write(&order);
             // Nobody listens any more where the driver ends.
             let _ = ended.send(Written { physical, name, number, outcome });
             wake.notify_one();
@@ -237,11 +281,20 @@ impl Functions {
         while let Ok(Written { physical, name, number, outcome }) = self.writes.1.try_recv() {
             self.progress.ended(physical);
             let notice = match outcome {
-                Ok(()) => {
-                    tracing::info!(name, number, "Virtual functions are made");
+                Ok(guids) => {
+                    tracing::info!(name, number, ?guids, "Virtual functions are made");
                     let note = format!("{name} has {number} virtual functions");
                     self.said.remove(&physical);
-                    Notice::normal(MADE, &note)
+                    if !matches!(guids, Guids::Needless) {
+                        self.guided.insert(physical);
+                    }
+                    match guids {
+                        Guids::Refused(error) => {
+                            let note = format!("{note} without GUIDs: {}", Chain(&error));
+                            Notice::warning(WITHOUT_GUIDS, &note)
+                        }
+                        Guids::Needless | Guids::Given => Notice::normal(MADE, &note),
+                    }
                 }
                 Err(error) => {
                     self.progress.failed(physical, now);
@@ -270,9 +323,13 @@ impl Functions {
                 continue;
             };
             let name = name(*physical, judged);
-            let note = format!(
-                "{name} is to have {wanted} virtual functions, and has {present}: {obstacle}"
-            );
+            let note = if present == wanted {
+                format!("virtual functions of {name} get GUIDs when they are made anew: {obstacle}")
+            } else {
+                format!(
+                    "{name} is to have {wanted} virtual functions, and has {present}: {obstacle}"
+                )
+            };
             if self.said.get(physical) != Some(&note) {
                 tracing::warn!(note, "Virtual functions are not made");
                 self.notices.push(Notice::warning(NOT_MADE, &note));
@@ -288,6 +345,10 @@ impl fmt::Debug for Functions {
     }
 }
 
+fn give_guids(link: &str, guids: &[u64]) -> Result<(), AttachError> {
+    settings::set_guids(&NetNs::current()?, link, guids)
+}
+
 /// What a person calls it.
 fn name(physical: PciAddress, judged: &Judged) -> String {
     match &judged.interface {
@@ -301,26 +362,49 @@ impl Place {
         Claims::of(Some(self.paths.checkpoint()))
     }
 
-    /// Writes the number. Where others are there, nobody may get one of them meanwhile.
-    fn write(
-        &self,
-        function: &str,
-        removed: Option<&BTreeSet<String>>,
-        number: u16,
-    ) -> Result<(), WriteError> {
+    /// Writes the number. Those of InfiniBand are made, get GUIDs and are made anew, because their
+    /// driver reads a GUID only when it starts.
+    fn write(&self, order: &Order) -> Result<Guids, WriteError> {
+        let Order { path, removed, present, number, guids } = order;
         self.faults.reached("functions:before");
-        if let Some(removed) = removed {
-            let _turn = turn::take(&self.paths)?;
-            let held = self.claims().names().map_err(WriteError::Unknown)?;
-            if let Some(device) = removed.intersection(&held).next() {
-                return Err(WriteError::InUse(device.clone()));
+        if present != number {
+            if let Some(removed) = removed {
+                self.remove(path, removed)?;
             }
-            sriov::set_number(&self.sysfs, function, 0)?;
-            self.faults.reached("functions:removed");
+            sriov::set_number(&self.sysfs, path, *number)?;
         }
-        sriov::set_number(&self.sysfs, function, number)?;
+        let given = match guids {
+            Some((link, guids)) => self.give(link, guids, order)?,
+            None => Guids::Needless,
+        };
         self.faults.reached("functions:after");
+        Ok(given)
+    }
+
+    /// Removes these devices, of which nobody may get one meanwhile.
+    fn remove(&self, path: &str, devices: &BTreeSet<String>) -> Result<(), WriteError> {
+        let _turn = turn::take(&self.paths)?;
+        let held = self.claims().names().map_err(WriteError::Unknown)?;
+        if let Some(device) = devices.intersection(&held).next() {
+            return Err(WriteError::InUse(device.clone()));
+        }
+        sriov::set_number(&self.sysfs, path, 0)?;
+        self.faults.reached("functions:removed");
         Ok(())
+    }
+
+    /// Gives GUIDs to the functions that are there, and makes them anew. A claim of before a
+    /// reboot may have one already; then they stay, and it is tried again later.
+    fn give(&self, link: &str, guids: &[u64], order: &Order) -> Result<Guids, WriteError> {
+        if let Err(error) = (self.give_guids)(link, guids) {
+            return Ok(Guids::Refused(error));
+        }
+        self.faults.reached("functions:guids");
+        let there = sriov::functions(&self.sysfs, &order.path).map_err(WriteError::Unread)?;
+        let there = there.into_iter().map(device_name);
+        self.remove(&order.path, &there.collect())?;
+        sriov::set_number(&self.sysfs, &order.path, order.number)?;
+        Ok(Guids::Given)
     }
 }
 

@@ -2,12 +2,16 @@
 
 use crate::prepare::durable::FileError;
 use rustix::io::Errno;
-use std::fs::OpenOptions;
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use topology_graph::PciAddress;
 
 /// The kernel's file for it, in the directory of the physical function.
 const NUMBER: &str = "sriov_numvfs";
+/// The kernel's links to virtual functions begin so, in the directory of the physical one.
+const LINK: &str = "virtfn";
 
 /// Sets it, below a sysfs that can be written. Returns when the kernel has made them and given
 /// each to a driver, where one is loaded: for many of them after seconds.
@@ -16,6 +20,21 @@ pub fn set_number(sysfs: &Path, function: &str, number: u16) -> Result<(), FileE
     let file = OpenOptions::new().write(true).open(&path);
     let written = file.and_then(|mut file| file.write_all(number.to_string().as_bytes()));
     written.map_err(|source| FileError::new("write", &path, explained(source)))
+}
+
+/// The virtual functions that it has.
+pub fn functions(sysfs: &Path, function: &str) -> io::Result<BTreeSet<PciAddress>> {
+    let mut functions = BTreeSet::new();
+    for entry in fs::read_dir(sysfs.join(function))? {
+        let entry = entry?;
+        if !entry.file_name().as_encoded_bytes().starts_with(LINK.as_bytes()) {
+            continue;
+        }
+        let target = fs::read_link(entry.path())?;
+        let name = target.file_name().and_then(|name| name.to_str());
+        functions.extend(name.and_then(|name| name.parse::<PciAddress>().ok()));
+    }
+    Ok(functions)
 }
 
 /// The kernel's word, and where it says more.
@@ -32,7 +51,7 @@ fn explained(error: io::Error) -> io::Error {
 mod tests {
     use super::*;
     use process::chain::Chain;
-    use std::fs;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_number_is_written_where_the_kernel_reads_it_and_nowhere_else() {
@@ -47,5 +66,24 @@ mod tests {
         fs::write(folder.join(NUMBER), "0\n").unwrap();
         set_number(sysfs.path(), function, 8).unwrap();
         assert!(fs::read_to_string(folder.join(NUMBER)).unwrap().starts_with('8'));
+    }
+
+    #[test]
+    fn virtual_functions_are_found_by_their_links() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let function = "devices/pci0000:80/0000:86:00.0";
+        let folder = sysfs.path().join(function);
+        fs::create_dir_all(&folder).unwrap();
+        assert_eq!(functions(sysfs.path(), function).unwrap(), BTreeSet::new());
+        for (link, target) in [
+            ("virtfn0", "../0000:86:10.0"),
+            ("virtfn1", "../0000:86:10.2"),
+            ("physfn", "../0000:86:00.1"),
+        ] {
+            symlink(target, folder.join(link)).unwrap();
+        }
+        let expected = ["0000:86:10.0", "0000:86:10.2"].map(|it| it.parse().unwrap());
+        assert_eq!(functions(sysfs.path(), function).unwrap(), BTreeSet::from(expected));
+        assert!(functions(sysfs.path(), "devices/none").is_err());
     }
 }

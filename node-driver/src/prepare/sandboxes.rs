@@ -36,6 +36,15 @@ pub struct Sandbox {
     pub is_running: bool,
 }
 
+/// What a container that is about to start finds in its sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// UIDs of its claims whose interfaces are in the sandbox.
+    pub claims: Vec<String>,
+    /// The plans whose interfaces moved just now.
+    pub moved: Vec<Plan>,
+}
+
 /// An action that follows from a list of sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Due {
@@ -98,7 +107,7 @@ impl Node {
         &self,
         sandbox: &Sandbox,
         cdi_devices: &[String],
-    ) -> Result<Vec<Plan>, PrepareError> {
+    ) -> Result<Inside, PrepareError> {
         let _turn = self.turn()?;
         let checkpoint = self.load()?;
         let driver = &self.effects.paths.driver;
@@ -106,7 +115,9 @@ impl Node {
             let mut ids = plan.devices.iter().map(|device| cdi::device_id(driver, plan, device));
             ids.any(|id| cdi_devices.contains(&id))
         };
-        self.enter_all(moving(&checkpoint).filter(is_named).cloned().collect(), sandbox)
+        let plans: Vec<Plan> = moving(&checkpoint).filter(is_named).cloned().collect();
+        let claims = plans.iter().map(|plan| plan.claim.uid.clone()).collect();
+        Ok(Inside { claims, moved: self.enter_all(plans, sandbox)? })
     }
 
     /// Whether a CDI device is one of this driver's.

@@ -27,7 +27,8 @@ const DEVICES_FILE: &str = "/etc/dranet/devices.json";
 /// The NCCL topology file in containers.
 const NCCL_FILE: &str = "/etc/dranet/nccl-topology.xml";
 /// Directory in containers with a link to their pod's network namespace per claim.
-/// Containers do not need it, but cannot start while it is missing.
+/// Containers do not need it, but cannot start while it is missing. The NRI plugin removes
+/// the mount from containers with a user namespace after the interfaces moved.
 const NETWORK_DIR: &str = "/etc/dranet/network";
 /// Time after which the runtime aborts the hook.
 const HOOK_TIMEOUT_SECONDS: u32 = 30;
@@ -148,6 +149,11 @@ pub fn kind(driver: &str) -> String {
     format!("{driver}/claim")
 }
 
+/// Where a container mounts the link that exists when the claim's interfaces are in its pod.
+pub fn network(uid: &str) -> String {
+    format!("{NETWORK_DIR}/{uid}")
+}
+
 fn device_name(plan: &Plan, device: &PlannedDevice) -> String {
     format!("{}-{}", plan.claim.uid, device.device)
 }
@@ -250,7 +256,7 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &Settings) -> Edits {
     let has_nccl = nccl_topo_file && plan.wiring.nccl.is_some();
     let nccl = has_nccl.then(|| mount(paths.nccl(uid), NCCL_FILE));
     let waits = moves && mode == AttachMode::Nri;
-    let network = waits.then(|| mount(paths.ready(uid), format!("{NETWORK_DIR}/{uid}")));
+    let network = waits.then(|| mount(paths.ready(uid), network(uid)));
     Edits {
         env: variables(plan, settings.environment),
         device_nodes: plan

@@ -10,7 +10,10 @@
 //! NRI lets a pod start even if a plugin is down or late. So the CDI spec mounts a link
 //! that is dangling until the interfaces are in the sandbox: a container without them
 //! does not start, and the kubelet tries again
-//! ([`Paths::ready`](crate::prepare::paths::Paths)).
+//! ([`Paths::ready`](crate::prepare::paths::Paths)). The kernel maps no user IDs of a mount
+//! of a network namespace, which containers with a user namespace need. The plugin removes the
+//! mount from these when it answers the runtime, after the interfaces are in the sandbox; without
+//! its answer the mount stays, and the container does not start.
 
 pub mod message;
 mod plugin;

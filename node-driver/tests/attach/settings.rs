@@ -2,7 +2,9 @@
 
 use crate::stage::{RAIL, Stage, link, set};
 use node_driver::facts::cloud::CloudNic;
+use node_driver::kernel::attach::functions;
 use node_driver::kernel::attach::netns::NetNs;
+use process::chain::Chain;
 use rtnetlink::packet_route::link::LinkAttribute;
 use serde_json::json;
 use std::mem::discriminant;
@@ -20,6 +22,10 @@ pub(crate) fn tests() -> Vec<(&'static str, fn())> {
         (
             "segment_sizes_are_the_pods_and_then_the_hosts_again",
             segment_sizes_are_the_pods_and_then_the_hosts_again,
+        ),
+        (
+            "the_kernel_reads_guids_of_virtual_functions",
+            the_kernel_reads_guids_of_virtual_functions,
         ),
     ]
 }
@@ -180,4 +186,14 @@ fn segment_sizes_are_the_pods_and_then_the_hosts_again() {
         stage.take_back(&attached);
         have(&stage.host, RAIL, host, "the host's again");
     }
+}
+
+/// No interface here can have one, and the kernel says so after it has read the message: of one
+/// that it cannot read it says that it is invalid, or out of range.
+fn the_kernel_reads_guids_of_virtual_functions() {
+    let stage = Stage::with(&[]);
+    let error = functions::set_guids(&stage.host, RAIL, &[0x0e42_a103_0065_4c3e]).unwrap_err();
+    let text = Chain(&error).to_string();
+    assert!(text.contains("failed to set the node GUID of virtual function 0"), "{text}");
+    assert!(text.contains("Operation not supported"), "{text}");
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use serde_json::json;
 use tests::{
     Check, ControlPlane, eventually,
@@ -30,24 +29,28 @@ async fn an_interface_goes_in_with_its_configuration_and_comes_back_as_it_was(
 }
 
 /// A pod with `hostUsers: false`, whose network belongs to a user namespace of its own. runc takes
-/// its device nodes from the host's `/dev`, where a planted machine has none. By NRI such a
-/// container fails to start: runc cannot map the user ids of the mount that it waits for.
+/// its device nodes from the host's `/dev`, where a planted machine has none.
 async fn a_pod_with_user_ids_of_its_own_has_its_interface(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
-    with_machine(&plane, "users", &[NIC], async |machine, scope| {
-        machine.start_driver(&[]).await?;
-        let (device, parameters) = (NIC.device(), Some(user::parameters()));
-        pods::allocated_claim(scope, "user", &machine.name, &device, parameters).await?;
-        let claim = json!({"resourceClaimName": "user"});
-        let mut pod = pods::pod("user", &machine.name, claim)?;
-        pod.spec.as_mut().context("a spec")?.host_users = Some(false);
-        pods::create_bound(scope, pod, &machine.name).await?;
+    has_its_interface_with_own_users(&plane, "users", &[]).await
+}
+
+/// The same with any flags of the driver.
+pub(crate) async fn has_its_interface_with_own_users(
+    plane: &ControlPlane,
+    node: &str,
+    flags: &[&str],
+) -> anyhow::Result<()> {
+    with_machine(plane, node, &[NIC], async |machine, scope| {
+        machine.start_driver(flags).await?;
+        user::create_with_own_users(scope, machine).await?;
         pods::running(scope, "user").await?;
         let told = pods::told(scope, machine, "user").await?;
         for line in ["net1 inet 192.168.7.5/24", "mtu 4321", "ROUTE 172.20.0.0/16"] {
             assert!(told.contains(line), "`{line}` is not in:\n{told}");
         }
+        user::has_its_interface(scope, machine).await?;
         pods::delete(scope, "user").await
     })
     .await

@@ -12,7 +12,10 @@ use tests::{
 };
 
 use super::{
-    interfaces::{comes_back_after_a_kill, fails_and_is_undone, goes_in_and_comes_back},
+    interfaces::{
+        comes_back_after_a_kill, fails_and_is_undone, goes_in_and_comes_back,
+        has_its_interface_with_own_users,
+    },
     settings::Server,
     user::{self, NIC},
 };
@@ -23,6 +26,9 @@ pub(crate) fn tests() -> Vec<Test> {
         by_nri_a_failure_to_attach_stops_the_pod_and_is_undone,
         by_nri_the_interface_comes_back_after_the_driver_was_killed,
         by_nri_a_pod_without_the_driver_waits_for_it,
+        by_nri_a_pod_with_user_ids_of_its_own_has_its_interface,
+        by_nri_a_pod_with_user_ids_of_its_own_waits_for_the_driver,
+        by_nri_a_pod_with_user_ids_of_its_own_waits_even_with_its_interface,
         by_nri_containerd_and_the_driver_find_each_other_again,
         running_pods_survive_a_change_of_the_way,
         a_pod_that_waits_for_dhcp_holds_up_no_other,
@@ -61,6 +67,48 @@ async fn by_nri_a_pod_without_the_driver_waits_for_it(
         user::create(scope, machine, Some(user::parameters())).await?;
         user::is_told(scope, "/run/ready/").await?;
         shell("ip link show rail0")?;
+        machine.kill_driver();
+        machine.start_driver(&NRI).await?;
+        user::runs(scope, machine).await?;
+        pods::delete(scope, "user").await
+    })
+    .await
+}
+
+async fn by_nri_a_pod_with_user_ids_of_its_own_has_its_interface(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    has_its_interface_with_own_users(&plane, "nri-users", &NRI).await
+}
+
+async fn by_nri_a_pod_with_user_ids_of_its_own_waits_for_the_driver(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    waits_with_own_users(&plane, "nri-users-away", "sandbox:record:before", false).await
+}
+
+/// Its container cannot make the mount that it waits for, and the driver's answer is missing that
+/// removes it.
+async fn by_nri_a_pod_with_user_ids_of_its_own_waits_even_with_its_interface(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    waits_with_own_users(&plane, "nri-users-half", "sandbox:ready:after", true).await
+}
+
+/// The driver is killed at this point of the sandbox's start; whether the interface is in then.
+async fn waits_with_own_users(
+    plane: &ControlPlane,
+    node: &str,
+    point: &str,
+    is_inside: bool,
+) -> anyhow::Result<()> {
+    with_machine(plane, node, &[NIC], async |machine, scope| {
+        machine.start_driver(&[&NRI[..], &["--kill-at", point]].concat()).await?;
+        user::create_with_own_users(scope, machine).await?;
+        user::is_told(scope, "/run/ready/").await?;
+        assert_eq!(shell("ip link show rail0").is_err(), is_inside, "{point}");
+        let events = pods::events(scope, "user").await?;
+        assert!(!events.iter().any(|event| event.starts_with("Started")), "{events:?}");
         machine.kill_driver();
         machine.start_driver(&NRI).await?;
         user::runs(scope, machine).await?;

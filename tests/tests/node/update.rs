@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use serde_json::json;
 use tests::{
     Check, ControlPlane, Scope,
     binaries::in_tests,
@@ -130,9 +131,14 @@ async fn becomes_ready(machine: &Machine, instance: &str) -> anyhow::Result<()> 
 }
 
 /// Creates the pod that is named as its NIC's interface.
+/// Every second pod has a user namespace: by NRI both drivers adjust its container.
 async fn comes(scope: &Scope, node: &str, number: usize) -> anyhow::Result<()> {
     let nic = &NICS[number];
-    pods::create_user(scope, [nic.link, node, &nic.device()], None).await?;
+    pods::allocated_claim(scope, nic.link, node, &nic.device(), None).await?;
+    let mut pod = pods::pod(nic.link, node, json!({"resourceClaimName": nic.link}))?;
+    let has_own_users = number.is_multiple_of(2);
+    pod.spec.as_mut().context("a spec")?.host_users = has_own_users.then_some(false);
+    pods::create_bound(scope, pod, node).await?;
     Ok(())
 }
 

@@ -40,6 +40,17 @@ pub(crate) async fn create(
     Ok(())
 }
 
+/// Creates it with its parameters and `hostUsers: false`, with a user namespace of its own.
+pub(crate) async fn create_with_own_users(scope: &Scope, machine: &Machine) -> anyhow::Result<()> {
+    let (device, parameters) = (NIC.device(), Some(parameters()));
+    pods::allocated_claim(scope, "user", &machine.name, &device, parameters).await?;
+    let claim = json!({"resourceClaimName": "user"});
+    let mut pod = pods::pod("user", &machine.name, claim)?;
+    pod.spec.as_mut().context("a spec")?.host_users = Some(false);
+    pods::create_bound(scope, pod, &machine.name).await?;
+    Ok(())
+}
+
 /// Creates it with its parameters, and waits until it runs.
 pub(crate) async fn start(scope: &Scope, machine: &Machine) -> anyhow::Result<()> {
     create(scope, machine, Some(parameters())).await?;

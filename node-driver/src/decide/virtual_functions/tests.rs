@@ -4,9 +4,10 @@
 use super::*;
 use crate::facts::network::{DefaultRoute, Interface};
 use std::time::{Duration, Instant};
-use topology_graph::{HostRoot, fixture};
+use topology_graph::{HostRoot, RdmaPort, fixture};
 
 pub(crate) const PHYSICAL: &str = "0000:86:00.0";
+pub(crate) const GUID: u64 = 0x0c42_a103_0065_4c3e;
 const FIRST: &str = "0000:86:10.0";
 const SECOND: &str = "0000:86:10.2";
 
@@ -23,6 +24,7 @@ pub(crate) struct Known {
     pub(crate) snapshot: Snapshot,
     pub(crate) network: NetworkFacts,
     pub(crate) held: BTreeSet<String>,
+    guided: BTreeSet<PciAddress>,
 }
 
 impl Known {
@@ -53,7 +55,12 @@ impl Known {
         snapshot.pci = vec![physical];
         snapshot.netdevs.clear();
         snapshot.rdma.clear();
-        let mut known = Self { snapshot, network: NetworkFacts::default(), held: BTreeSet::new() };
+        let mut known = Self {
+            snapshot,
+            network: NetworkFacts::default(),
+            held: BTreeSet::new(),
+            guided: BTreeSet::new(),
+        };
         known.interface(PHYSICAL, "rail3");
         for (place, interface) in virtuals {
             let physical_function = Some(address(PHYSICAL));
@@ -81,6 +88,25 @@ impl Known {
         self.snapshot.rdma.push(serde_json::from_value(device).unwrap());
     }
 
+    /// All are of InfiniBand; the virtual ones have these node GUIDs.
+    pub(crate) fn infiniband(&mut self, guids: &[u64]) {
+        let functions = [(PHYSICAL, GUID)].into_iter();
+        let functions = functions.chain([FIRST, SECOND].into_iter().zip(guids.iter().copied()));
+        for (index, (place, guid)) in functions.enumerate() {
+            self.rdma(place, &format!("mlx5_{index}"));
+            let device = self.snapshot.rdma.last_mut().unwrap();
+            let words = (0..4).rev().map(|word| format!("{:04x}", guid >> (16 * word) & 0xffff));
+            device.node_guid = Some(words.collect::<Vec<_>>().join(":"));
+            device.ports = vec![RdmaPort {
+                number: 1,
+                state: None,
+                rate_megabits: None,
+                link_layer: Some(LinkLayer::InfiniBand),
+                subnet: None,
+            }];
+        }
+    }
+
     fn named(&mut self, name: &str) -> &mut Interface {
         self.network.interfaces.iter_mut().find(|it| it.name == name).unwrap()
     }
@@ -90,7 +116,12 @@ impl Known {
     }
 
     fn machine(&self) -> Machine<'_> {
-        Machine { snapshot: &self.snapshot, network: &self.network, held: &self.held }
+        Machine {
+            snapshot: &self.snapshot,
+            network: &self.network,
+            held: &self.held,
+            guided: &self.guided,
+        }
     }
 
     fn judged(&self, policy: &str) -> BTreeMap<PciAddress, Judged> {
@@ -107,6 +138,39 @@ impl Known {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn functions_of_infiniband_are_made_anew_if_one_has_no_guid() {
+    let two = "numVfs=2,vendor=15b3";
+    let guid = |known: &Known| known.judged(two)[&address(PHYSICAL)].guid;
+    let mut known = Known::with(2);
+    assert_eq!(guid(&known), None, "of Ethernet");
+    known.infiniband(&[7, 8]);
+    assert_eq!(guid(&known), Some(GUID));
+    assert_eq!(known.verdict(two), Verdict::Nothing, "all have one");
+
+    let lacking = || {
+        let mut known = Known::with(2);
+        known.infiniband(&[7, 0]);
+        known
+    };
+    assert_eq!(lacking().verdict(two), Verdict::Replace);
+    let mut known = lacking();
+    known.held.insert("pci-0000-86-10-0".to_owned());
+    assert!(known.obstacle(two).contains("pci-0000-86-10-0"), "a claim has one");
+    let mut known = lacking();
+    known.guided.insert(address(PHYSICAL));
+    assert_eq!(known.verdict(two), Verdict::Nothing, "they were made anew");
+    // The kernel takes GUIDs at the interface.
+    let mut known = lacking();
+    known.network.interfaces.retain(|it| it.name != "rail3");
+    assert_eq!((guid(&known), known.verdict(two)), (None, Verdict::Nothing));
+    let mut known = lacking();
+    for device in &mut known.snapshot.rdma {
+        device.ports[0].link_layer = Some(LinkLayer::Ethernet);
+    }
+    assert_eq!((guid(&known), known.verdict(two)), (None, Verdict::Nothing), "RoCE");
 }
 
 #[test]

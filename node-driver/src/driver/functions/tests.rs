@@ -1,11 +1,15 @@
 //! On a planted sysfs, with an API server in process.
 
 use super::*;
-use crate::decide::virtual_functions::tests::{Known, PHYSICAL};
+use crate::decide::virtual_functions::tests::{GUID, Known, PHYSICAL};
 use crate::fake_server::{CLAIMS, FakeServer};
 use crate::prepare::checkpoint::Checkpoint;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use serde_json::json;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use tempfile::TempDir;
 
 const NODE: &str = "node-1";
@@ -34,6 +38,7 @@ impl Stage {
                 sysctl: folder.path().join("sysctl"),
             },
             faults: Faults::default(),
+            give_guids: |link, _| Err(AttachError::Gone { link: link.to_owned() }),
         };
         fs::create_dir_all(place.paths.plugin()).unwrap();
         let wake = Arc::new(Notify::new());
@@ -192,6 +197,109 @@ async fn what_the_kernel_refuses_is_told_once_and_tried_again() {
     stage.ended().await;
     let notices = texts(&stage.look(&known, 123).await);
     assert!(notices.contains("VirtualFunctionsCreated"), "{notices}");
+}
+
+/// A pipe in place of the kernel's file, which keeps each number that is written.
+fn pipe(path: &Path) -> File {
+    fs::remove_file(path).unwrap();
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // Open for writing too: it has no end where a writer closes it.
+    let flags = OFlags::RDWR | OFlags::NONBLOCK;
+    File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
+}
+
+/// The numbers that were written since the last time.
+fn read(mut pipe: &File) -> String {
+    let mut bytes = [0; 16];
+    match pipe.read(&mut bytes) {
+        Ok(length) => String::from_utf8(bytes[..length].to_vec()).unwrap(),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => String::new(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn functions_of_infiniband_get_guids_and_are_made_anew() {
+    let mut stage = Stage::new();
+    let numbers = pipe(&stage.file());
+    stage.functions.place.give_guids = |link, guids| {
+        let expected: Vec<_> = (0..4).map(|it| guid::of(GUID, it)).collect();
+        assert_eq!((link, guids), ("rail3", &expected[..]));
+        Ok(())
+    };
+    let mut known = Known::with(0);
+    known.infiniband(&[]);
+    stage.look(&known, 0).await;
+    stage.ended().await;
+    assert_eq!(read(&numbers), "404");
+    known.snapshot.pci[0].sriov_num_vfs = Some(4);
+    let notices = texts(&stage.look(&known, 1).await);
+    assert!(notices.contains("0000:86:00.0 (rail3) has 4 virtual functions"), "{notices}");
+}
+
+/// As a driver that was killed before they had GUIDs finds them.
+#[tokio::test]
+async fn functions_without_guids_are_made_anew_once_when_no_claim_has_one() {
+    let mut stage = Stage::new();
+    let numbers = pipe(&stage.file());
+    stage.functions.place.give_guids = |_, _| Ok(());
+    let mut known = Known::with(2);
+    known.infiniband(&[0, 0]);
+    known.snapshot.pci[0].sriov_num_vfs = Some(4);
+    stage.claim("mine", NODE);
+    let notices = texts(&stage.look(&known, 0).await);
+    let expected = "virtual functions of 0000:86:00.0 (rail3) get GUIDs when they are made anew: \
+        claim `jobs/mine` has `pci-0000-86-10-2`";
+    assert!(notices.contains(expected), "{notices}");
+    stage.no_claim("mine");
+    for seconds in [61, 72] {
+        stage.look(&known, seconds).await;
+    }
+    stage.ended().await;
+    // Even if the driver of the virtual functions tells of none.
+    for seconds in [73, 74, 200] {
+        stage.look(&known, seconds).await;
+    }
+    assert_eq!(read(&numbers), "04");
+    assert!(stage.functions.withheld.is_empty());
+}
+
+/// A slice of before a reboot names functions that are there again now.
+#[tokio::test]
+async fn a_claim_that_has_a_new_function_keeps_it() {
+    let mut stage = Stage::new();
+    let numbers = pipe(&stage.file());
+    stage.functions.place.give_guids = |_, _| Ok(());
+    let link = stage.file().with_file_name("virtfn0");
+    symlink("../0000:86:10.0", link).unwrap();
+    stage.hold("pci-0000-86-10-0");
+    let mut known = Known::with(0);
+    known.infiniband(&[]);
+    stage.look(&known, 0).await;
+    stage.ended().await;
+    let notices = texts(&stage.look(&known, 1).await);
+    assert!(notices.contains("have `pci-0000-86-10-0`"), "{notices}");
+    assert_eq!(read(&numbers), "4");
+}
+
+#[tokio::test]
+async fn functions_that_cannot_have_guids_stay_and_are_told_of() {
+    let mut stage = Stage::new();
+    let numbers = pipe(&stage.file());
+    let mut known = Known::with(0);
+    known.infiniband(&[]);
+    stage.look(&known, 0).await;
+    stage.ended().await;
+    let mut known = Known::with(2);
+    known.infiniband(&[0, 0]);
+    known.snapshot.pci[0].sriov_num_vfs = Some(4);
+    let notices = texts(&stage.look(&known, 1).await);
+    let expected = "0000:86:00.0 (rail3) has 4 virtual functions without GUIDs: interface `rail3`";
+    assert!(notices.contains(expected), "{notices}");
+    assert!(notices.contains("VirtualFunctionsWithoutGUIDs"), "{notices}");
+    assert!(stage.look(&known, 100).await.is_empty(), "said once");
+    assert_eq!(read(&numbers), "4");
+    assert!(stage.functions.withheld.is_empty());
 }
 
 /// Nothing is begun while it is not known who has what.

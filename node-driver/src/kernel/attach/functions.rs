@@ -1,5 +1,5 @@
 //! Settings of a virtual function that its physical function controls: VLAN, trust, spoof
-//! check, rates and link state. The kernel keeps them at the physical function's
+//! check, rates, link state and GUIDs. The kernel keeps them at the physical function's
 //! interface (`IFLA_VFINFO_LIST`, `do_setvfinfo` of `net/core/rtnetlink.c`).
 //!
 //! Each setting is a separate message, so that an error names the setting that the driver
@@ -10,12 +10,12 @@ use crate::kernel::attach::identity::{identity, name_of};
 use crate::kernel::attach::link::{all, by_name};
 use crate::kernel::attach::netns::NetNs;
 use crate::prepare::plan::PlannedFunction;
-use cluster_model::network_config::{LinkState, VirtualFunctionConfig};
+use cluster_model::network_config::{Guid, LinkState, VirtualFunctionConfig};
 use futures::TryStreamExt;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{
-    LinkAttribute, LinkExtentMask, LinkMessage, LinkVfInfo, VfInfo, VfInfoLinkState, VfInfoRate,
-    VfInfoSpoofCheck, VfInfoTrust, VfInfoVlan, VfLinkState,
+    LinkAttribute, LinkExtentMask, LinkMessage, LinkVfInfo, VfInfo, VfInfoGuid, VfInfoLinkState,
+    VfInfoRate, VfInfoSpoofCheck, VfInfoTrust, VfInfoVlan, VfLinkState,
 };
 use rtnetlink::{Handle, LinkUnspec};
 
@@ -53,6 +53,29 @@ pub fn set<'p>(
         }
         Ok(())
     })
+}
+
+/// Sets the node and port GUID of each virtual function of an InfiniBand port, in the order of
+/// their numbers.
+pub fn set_guids(host: &NetNs, link: &str, guids: &[u64]) -> Result<(), AttachError> {
+    host.run(async |handle| {
+        let gone = || AttachError::Gone { link: link.to_owned() };
+        let found = by_name(&handle, link).await?.ok_or_else(gone)?;
+        for (index, guid) in (0..).zip(guids) {
+            for (name, info) in guids_of(index, *guid) {
+                let verb = || format!("set the {name} GUID of virtual function {index}");
+                let sent = send(&handle, &found, info).await;
+                sent.map_err(|source| AttachError::netlink(link, verb(), source))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The messages that give a virtual function a GUID.
+fn guids_of(index: u32, guid: u64) -> [(&'static str, VfInfo); 2] {
+    let info = VfInfoGuid::new(index, guid);
+    [("node", VfInfo::IbNodeGuid(info)), ("port", VfInfo::IbPortGuid(info))]
 }
 
 /// Sets what was asked for to what it was. Returns what came of each, [`AttachError::Gone`]
@@ -100,6 +123,7 @@ fn former(PlannedFunction { asked, former, .. }: &PlannedFunction) -> VirtualFun
         min_tx_rate: former.min_tx_rate.filter(|_| has_rate),
         max_tx_rate: former.max_tx_rate.filter(|_| has_rate),
         link_state: asked.link_state.and(former.link_state),
+        port_guid: asked.port_guid.and(former.port_guid),
     }
 }
 
@@ -168,6 +192,10 @@ fn of(infos: &[VfInfo], index: u32) -> Option<VirtualFunctionConfig> {
                 };
                 it.vf_id
             }
+            VfInfo::IbPortGuid(it) => {
+                settings.port_guid = Guid::new(it.guid);
+                it.vf_id
+            }
             _ => continue,
         };
         is_it |= number == index;
@@ -214,6 +242,10 @@ fn changes(
         let info = VfInfoLinkState::new(index, state);
         changes.push(("virtualFunction.linkState", VfInfo::LinkState(info)));
     }
+    if let Some(guid) = asked.port_guid.filter(|guid| now.port_guid != Some(*guid)) {
+        let info = VfInfoGuid::new(index, guid.number());
+        changes.push(("virtualFunction.portGuid", VfInfo::IbPortGuid(info)));
+    }
     changes
 }
 
@@ -224,9 +256,7 @@ async fn change(
     info: VfInfo,
 ) -> Result<(), AttachError> {
     let link = name_of(physical);
-    let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]);
-    let message = LinkUnspec::new_with_index(physical.header.index).append_extra_attribute(list);
-    match handle.link().set(message.build()).execute().await {
+    match send(handle, physical, info).await {
         Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NOT_SUPPORTED => {
             Err(AttachError::NoFunctionSetting { link: link.to_owned(), field })
         }
@@ -234,6 +264,16 @@ async fn change(
             AttachError::netlink(link, format!("set `{field}` of a virtual function"), source)
         }),
     }
+}
+
+async fn send(
+    handle: &Handle,
+    physical: &LinkMessage,
+    info: VfInfo,
+) -> Result<(), rtnetlink::Error> {
+    let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]);
+    let message = LinkUnspec::new_with_index(physical.header.index).append_extra_attribute(list);
+    handle.link().set(message.build()).execute().await
 }
 
 #[cfg(test)]

@@ -186,6 +186,9 @@ fn function(
     let Some((link, former)) = function.seen.clone() else {
         return Err(PlanError::NoPhysicalFunction { device: name(), physical });
     };
+    if asked.port_guid.is_some() && former.port_guid.is_none() {
+        return Err(PlanError::NoFormerGuid { device: name(), physical });
+    }
     Ok(Some(PlannedFunction { physical, link, index: function.index, asked, former }))
 }
 

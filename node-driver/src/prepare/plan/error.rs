@@ -142,6 +142,16 @@ pub enum PlanError {
         /// The PCI address of its physical function.
         physical: String,
     },
+    /// The port GUID that is asked for could not be taken back afterwards.
+    #[error(
+        "device `{device}`: its physical function `{physical}` reports no port GUID of it, to which `virtualFunction.portGuid` could be restored; give it one first, as the driver does with the virtual functions that it makes"
+    )]
+    NoFormerGuid {
+        /// The device.
+        device: String,
+        /// The PCI address of its physical function.
+        physical: String,
+    },
     /// This kind of child cannot be created on the interface.
     #[error(
         "device `{device}`: no {asked} can be made on interface `{link}`; set `interface.type` to `{fits}`"

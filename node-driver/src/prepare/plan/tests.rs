@@ -14,7 +14,7 @@ use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
 use cluster_model::network_config::{
-    EthtoolConfig, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
+    EthtoolConfig, Guid, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
 };
 use process::chain::Chain;
 use serde_json::{Value, json};
@@ -788,17 +788,26 @@ fn settings_of_a_virtual_function_are_planned_with_what_it_had() {
         (function.asked.vlan, function.former, function.link.as_str()),
         (Some(7), former, "rail9")
     );
+    let guid = || Some(json!({"virtualFunction": {"portGuid": "0e:42:a1:03:00:65:4c:3f"}}));
+    let has_one = VirtualFunctionConfig { port_guid: Guid::new(7), ..former };
+    let plan = decide(Some(("pf".to_owned(), has_one)), device("eth-0", guid())).expect("possible");
+    assert_eq!(plan.functions().next().expect("one").former.port_guid, Guid::new(7));
     let nothing = device("eth-0", Some(json!({"virtualFunction": {}})));
     assert!(decide(seen.clone(), nothing).expect("possible").functions().next().is_none());
     let monitor = AllocatedDevice { admin_access: true, ..asks("eth-0") };
     assert!(decide(seen.clone(), monitor).expect("possible").functions().next().is_none());
     let share = AllocatedDevice { share_id: Some("s-1".to_owned()), ..asks("eth-0") };
-    let refusals =
-        [decide(seen.clone(), asks("eth-1")), decide(None, asks("eth-0")), decide(seen, share)];
+    let refusals = [
+        decide(seen.clone(), asks("eth-1")),
+        decide(None, asks("eth-0")),
+        decide(seen.clone(), device("eth-0", guid())),
+        decide(seen, share),
+    ];
     let refusals = refusals.map(|refused| refused.expect_err("refused").to_string());
     insta::assert_snapshot!(refusals.join("\n"), @"
     device `eth-1` is not a virtual function, but its configuration sets `virtualFunction`
     device `eth-0`: no interface of its physical function `0103:00:00.7` in the host's network namespace manages virtual functions, so `virtualFunction` cannot be set
+    device `eth-0`: its physical function `0103:00:00.7` reports no port GUID of it, to which `virtualFunction.portGuid` could be restored; give it one first, as the driver does with the virtual functions that it makes
     device `eth-0` is shared, but `virtualFunction` needs the whole device; remove it, or request a whole device
     ");
 }

@@ -7,13 +7,15 @@ use crate::prepare::error::PrepareError;
 use crate::prepare::node::Node;
 use crate::prepare::plan::Plan;
 use crate::prepare::preparer::Preparer;
-use crate::prepare::sandboxes::Sandbox;
+use crate::prepare::sandboxes::{Inside, Sandbox};
 use crate::publish::claim_status::Progress;
+use crate::runtime::cdi;
 use crate::runtime::nri::session::{Answer, Call};
 use crate::runtime::nri::wire::nri::{
-    ConfigureRequest, ConfigureResponse, CreateContainerRequest, Empty, Event, PodSandbox,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StateChangeEvent, StopPodSandboxRequest,
-    SynchronizeRequest, SynchronizeResponse,
+    ConfigureRequest, ConfigureResponse, Container, ContainerAdjustment, CreateContainerRequest,
+    CreateContainerResponse, Empty, Event, Mount, PodSandbox, RemovePodSandboxRequest,
+    RunPodSandboxRequest, StateChangeEvent, StopPodSandboxRequest, SynchronizeRequest,
+    SynchronizeResponse,
 };
 use process::chain::Chain;
 use prost::Message;
@@ -107,14 +109,16 @@ impl SandboxPlugin {
     async fn create(&self, request: CreateContainerRequest) -> Answer {
         let CreateContainerRequest { pod, container } = request;
         let sandbox = Sandbox::from(pod.unwrap_or_default());
-        let devices = container.unwrap_or_default().cdi_devices;
-        let devices: Vec<String> = devices.into_iter().map(|device| device.name).collect();
-        if devices.iter().any(|device| self.node.is_ours(device)) {
-            let work = move |node: &Node| node.create_container(&sandbox, &devices);
-            let plans = self.timed(Method::Attach, work).await?;
-            self.publish(plans);
+        let container = container.unwrap_or_default();
+        let devices = container.cdi_devices.iter().map(|device| device.name.clone());
+        let devices: Vec<String> = devices.collect();
+        if !devices.iter().any(|device| self.node.is_ours(device)) {
+            return Ok(nothing());
         }
-        Ok(nothing())
+        let work = move |node: &Node| node.create_container(&sandbox, &devices);
+        let Inside { claims, moved } = self.timed(Method::Attach, work).await?;
+        self.publish(moved);
+        Ok(adjustment(&container, &claims))
     }
 
     /// Handles sandbox events of runtimes before NRI 0.10.
@@ -162,6 +166,21 @@ fn configure(request: &ConfigureRequest) -> Vec<u8> {
     ConfigureResponse { events }.encode_to_vec()
 }
 
+/// Removes the mounts that these claims' containers wait for, if the container has a user
+/// namespace. The CDI library asks for each mount of such a container with mapped user IDs
+/// (`withIDMapForBindMount`), which the kernel does not do for network namespaces. The
+/// interfaces are there, so the container need not wait.
+fn adjustment(container: &Container, claims: &[String]) -> Vec<u8> {
+    let mut namespaces = container.linux.iter().flat_map(|linux| &linux.namespaces);
+    if !namespaces.any(|namespace| namespace.r#type == "user") {
+        return nothing();
+    }
+    // A minus sign marks what is removed (`MarkForRemoval`).
+    let removed = |uid: &String| Mount { destination: format!("-{}", cdi::network(uid)) };
+    let mounts = claims.iter().map(removed).collect();
+    CreateContainerResponse { adjust: Some(ContainerAdjustment { mounts }) }.encode_to_vec()
+}
+
 fn nothing() -> Vec<u8> {
     Empty {}.encode_to_vec()
 }
@@ -189,13 +208,36 @@ impl From<PodSandbox> for Sandbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::nri::wire::nri::{LinuxNamespace, LinuxPodSandbox};
+    use crate::runtime::nri::wire::nri::{LinuxContainer, LinuxNamespace, LinuxPodSandbox};
 
     #[test]
     fn pods_events_and_containers_are_subscribed_to() {
         let answer = configure(&ConfigureRequest::default());
         let ConfigureResponse { events } = ConfigureResponse::decode(&answer[..]).unwrap();
         assert_eq!(events, 0b1111);
+    }
+
+    #[test]
+    fn a_container_with_user_ids_of_its_own_is_rid_of_the_mounts_of_its_claims() {
+        let namespace =
+            |kind: &str| LinuxNamespace { r#type: kind.to_owned(), path: "/proc/7/ns".to_owned() };
+        let with = |kinds: &[&str]| {
+            let namespaces = kinds.iter().map(|kind| namespace(kind)).collect();
+            Container { linux: Some(LinuxContainer { namespaces }), ..Container::default() }
+        };
+        let claims = ["u-1".to_owned(), "u-2".to_owned()];
+        let answer = adjustment(&with(&["network", "user"]), &claims);
+        let response = CreateContainerResponse::decode(&answer[..]).unwrap();
+        let mounts = response.adjust.unwrap().mounts;
+        let removed: Vec<_> = mounts.iter().map(|mount| mount.destination.as_str()).collect();
+        assert_eq!(removed, ["-/etc/dranet/network/u-1", "-/etc/dranet/network/u-2"]);
+
+        for others in [with(&["network"]), Container::default()] {
+            assert_eq!(adjustment(&others, &claims), nothing());
+        }
+        let none = adjustment(&with(&["user"]), &[]);
+        let none = CreateContainerResponse::decode(&none[..]).unwrap();
+        assert_eq!(none.adjust.unwrap().mounts, []);
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 fn now() -> VirtualFunctionConfig {
     config(json!({
         "vlan": 0, "vlanQos": 0, "trust": false, "spoofCheck": true, "minTxRate": 0,
-        "maxTxRate": 1000, "linkState": "auto",
+        "maxTxRate": 1000, "linkState": "auto", "portGuid": "0e:42:a1:03:00:65:4c:3e",
     }))
 }
 
@@ -30,6 +30,9 @@ fn now() -> VirtualFunctionConfig {
 /// `IFLA_VF_INFO` (1) of `IFLA_VFINFO_LIST` (22).
 #[test]
 fn each_setting_is_a_message_as_the_kernel_reads_it() {
+    let number = 0x0e42_a103_0065_4c3f_u64.to_ne_bytes();
+    let half = |at: usize| u32::from_ne_bytes(number[at..at + 4].try_into().unwrap());
+    let guid = [5, 0, half(0), half(4)];
     for (asked, field, kind, values) in [
         (json!({"vlan": 7, "vlanQos": 3}), "vlan", 2, &[5, 7, 3][..]),
         (json!({"vlan": 7}), "vlan", 2, &[5, 7, 0]),
@@ -39,6 +42,7 @@ fn each_setting_is_a_message_as_the_kernel_reads_it() {
         (json!({"maxTxRate": 500}), "maxTxRate", 6, &[5, 0, 500]),
         (json!({"minTxRate": 100}), "minTxRate", 6, &[5, 100, 1000]),
         (json!({"trust": true}), "trust", 9, &[5, 1]),
+        (json!({"portGuid": "0e:42:a1:03:00:65:4c:3f"}), "portGuid", 11, &guid),
     ] {
         let mut changes = changes(5, config(asked.clone()), now());
         let (named, info) = changes.pop().unwrap();
@@ -55,17 +59,38 @@ fn each_setting_is_a_message_as_the_kernel_reads_it() {
     }
 }
 
+/// `IFLA_VF_IB_NODE_GUID` is 10 and `IFLA_VF_IB_PORT_GUID` 11, both with `struct ifla_vf_guid`:
+/// the number in 4 bytes, 4 bytes of padding, and the GUID as a number of 8 bytes. iproute2 sends
+/// the same for `ip link set PF vf 5 node_guid 0e:42:a1:03:00:65:4c:3e` (`iplink_parse_vf`).
+#[test]
+fn guids_are_messages_as_the_kernel_reads_them() {
+    let guid: u64 = 0x0e42_a103_0065_4c3e;
+    let value = [&words(&[5, 0])[..], &guid.to_ne_bytes()].concat();
+    for ((name, info), (expected, kind)) in
+        guids_of(5, guid).into_iter().zip([("node", 10), ("port", 11)])
+    {
+        assert_eq!(name, expected);
+        let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![info])]);
+        let mut bytes = vec![0; list.buffer_len()];
+        list.emit(&mut bytes);
+        assert_eq!(bytes, attribute(22, &attribute(1, &attribute(kind, &value))), "{name}");
+    }
+}
+
 #[test]
 fn what_is_so_is_not_set() {
     assert!(changes(5, now(), now()).is_empty());
     assert!(changes(5, VirtualFunctionConfig::default(), now()).is_empty());
-    assert_eq!(changes(5, now(), VirtualFunctionConfig::default()).len(), 5);
+    assert_eq!(changes(5, now(), VirtualFunctionConfig::default()).len(), 6);
 }
 
 /// From every state that the claim's settings can have left, including partial ones.
 #[test]
 fn afterwards_it_has_what_it_had_and_nothing_else_is_touched() {
-    let asked = config(json!({"vlan": 7, "vlanQos": 3, "trust": true, "maxTxRate": 500}));
+    let asked = config(json!({
+        "vlan": 7, "vlanQos": 3, "trust": true, "maxTxRate": 500,
+        "portGuid": "0e:42:a1:03:00:65:4c:3f",
+    }));
     let (physical, link) = ("0000:86:00.0".to_owned(), "rail3".to_owned());
     let function = PlannedFunction { physical, link, index: 5, asked, former: now() };
     let fields = |left| {
@@ -75,9 +100,14 @@ fn afterwards_it_has_what_it_had_and_nothing_else_is_touched() {
     assert!(fields(now()).is_empty(), "nothing was set");
     let half = VirtualFunctionConfig { vlan: Some(7), vlan_qos: Some(3), ..now() };
     assert_eq!(fields(half), ["virtualFunction.vlan"]);
-    let whole = VirtualFunctionConfig { trust: Some(true), max_tx_rate: Some(500), ..half };
-    let all = ["virtualFunction.vlan", "virtualFunction.trust", "virtualFunction.maxTxRate"];
-    assert_eq!(fields(whole), all);
+    let whole = VirtualFunctionConfig {
+        trust: Some(true),
+        max_tx_rate: Some(500),
+        port_guid: asked.port_guid,
+        ..half
+    };
+    let all = ["vlan", "trust", "maxTxRate", "portGuid"];
+    assert_eq!(fields(whole), all.map(|field| format!("virtualFunction.{field}")));
     // A setting that the claim did not request.
     let other = VirtualFunctionConfig { spoof_check: Some(false), ..now() };
     assert!(fields(other).is_empty());
@@ -91,11 +121,14 @@ fn the_kernels_word_on_a_function_is_found_by_its_number() {
         VfInfo::SpoofCheck(VfInfoSpoofCheck::new(5, true)),
         VfInfo::LinkState(VfInfoLinkState::new(5, VfLinkState::Enable)),
         VfInfo::Trust(VfInfoTrust::new(5, false)),
+        VfInfo::IbPortGuid(VfInfoGuid::new(5, 0x0e42_a103_0065_4c3e)),
     ];
     let expected = config(json!({
         "vlan": 7, "vlanQos": 3, "trust": false, "spoofCheck": true, "minTxRate": 0,
-        "maxTxRate": 500, "linkState": "enable",
+        "maxTxRate": 500, "linkState": "enable", "portGuid": "0e:42:a1:03:00:65:4c:3e",
     }));
     assert_eq!(of(&infos, 5), Some(expected));
+    let unset = [VfInfo::IbPortGuid(VfInfoGuid::new(5, 0))];
+    assert_eq!(of(&unset, 5), Some(VirtualFunctionConfig::default()));
     assert_eq!(of(&infos, 6), None);
 }

@@ -69,6 +69,12 @@ pub struct CreateContainerRequest {
     #[prost(message, optional, tag = "2")]
     pub container: ::core::option::Option<Container>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CreateContainerResponse {
+    /// Requested adjustments to container being created.
+    #[prost(message, optional, tag = "1")]
+    pub adjust: ::core::option::Option<ContainerAdjustment>,
+}
 /// Before NRI 0.10 pods' events come as this.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StateChangeEvent {
@@ -118,8 +124,28 @@ pub struct LinuxNamespace {
 pub struct Container {
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "11")]
+    pub linux: ::core::option::Option<LinuxContainer>,
     #[prost(message, repeated, tag = "20")]
     pub cdi_devices: ::prost::alloc::vec::Vec<CdiDevice>,
+}
+/// Container (linux) metadata.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LinuxContainer {
+    #[prost(message, repeated, tag = "1")]
+    pub namespaces: ::prost::alloc::vec::Vec<LinuxNamespace>,
+}
+/// Requested adjustments to a container being created.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ContainerAdjustment {
+    #[prost(message, repeated, tag = "3")]
+    pub mounts: ::prost::alloc::vec::Vec<Mount>,
+}
+/// A container mount.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Mount {
+    #[prost(string, tag = "1")]
+    pub destination: ::prost::alloc::string::String,
 }
 /// A CDI Device reference.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

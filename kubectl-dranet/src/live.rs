@@ -139,7 +139,12 @@ impl Cluster {
                 (None, Some(right.to_owned()))
             }
             Err(error) => {
-                (None, Some(format!("the kubelet of node {node} does not answer: {error}")))
+                // The text of this error has the whole answer besides.
+                let why = match error {
+                    Error::Api(status) => status.message,
+                    error => error.to_string(),
+                };
+                (None, Some(format!("the kubelet of node {node} does not answer: {why}")))
             }
         }
     }

@@ -9,6 +9,17 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use topology_graph::{HostRoot, Topology, fixture, read};
 
+/// The class of AMD GPUs.
+pub const AMD_CLASS: &str = "
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.amd.com}
+spec:
+  selectors:
+  - cel:
+      expression: device.driver == \"gpu.amd.com\" && device.attributes[\"gpu.amd.com\"].type == \"amdgpu\"
+";
+
 /// A kind of machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {

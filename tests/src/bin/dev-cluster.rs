@@ -10,7 +10,7 @@ use tests::{
     figures::{refuse, say},
     gb300,
     installation::Installation,
-    machine::{H100, MI300X},
+    machine::{AMD_CLASS, H100, MI300X},
     with_scope,
 };
 
@@ -49,6 +49,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         say("installing the chart");
         install(&plane, &args.values).await?;
         scope.apply(gb300::gpu_class()?).await?;
+        scope.apply_yaml(AMD_CLASS).await?;
         let mut installation = Installation::installed(&plane, scope);
         let all = args.gb300 + args.mi300x + args.h100;
         for index in 0..all {

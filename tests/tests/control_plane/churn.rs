@@ -16,7 +16,7 @@ use tests::{
     allocation::{Places, allocations, disjoint},
     eventually,
     installation::Installation,
-    machine::{H100, MI300X},
+    machine::{AMD_CLASS, H100, MI300X},
     suite::Test,
     with_scope,
 };
@@ -105,17 +105,6 @@ async fn with_machines(
     plane.restart_scheduler(&SchedulerConfig::default()).await?;
     outcome
 }
-
-/// The class of AMD GPUs.
-pub(crate) const AMD_CLASS: &str = "
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: gpu.amd.com}
-spec:
-  selectors:
-  - cel:
-      expression: device.driver == \"gpu.amd.com\" && device.attributes[\"gpu.amd.com\"].type == \"amdgpu\"
-";
 
 async fn known_demands_on_gb300(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     with_machines(plane, &["gb300"], async |scope, places| {

@@ -23,13 +23,13 @@ use tests::{
     allocation::{self, allocations, disjoint},
     eventually,
     installation::Installation,
-    machine::{A100, H100, MI300X},
+    machine::{A100, AMD_CLASS, H100, MI300X},
     setting,
     suite::Test,
     with_scope,
 };
 
-use super::churn::{AMD_CLASS, Demand, Random, amd, create, nvidia};
+use super::churn::{Demand, Random, amd, create, nvidia};
 
 const SOON: Duration = Duration::from_mins(1);
 /// Nodes of each of the four kinds.

@@ -134,6 +134,12 @@ fn why(error: &io::Error, file: &LoadFile) -> String {
         }
         Some(Errno::KEYREJECTED | Errno::NOKEY) => "the kernel does not know who signed it",
         Some(Errno::NOEXEC) => "it was built for another kernel",
+        Some(Errno::NOENT) => {
+            "a symbol that it needs is missing: a module that it needs is not there or is of another version; the kernel's log names the symbol"
+        }
+        Some(Errno::INVAL) => {
+            "the kernel's log says why: a module that it needs is of another version, or modprobe.d sets an option that it does not have"
+        }
         Some(Errno::NODEV) => "the machine has no device for it",
         _ => return error.to_string(),
     };
@@ -141,7 +147,14 @@ fn why(error: &io::Error, file: &LoadFile) -> String {
 }
 
 fn load(root: &Path, file: &LoadFile) -> io::Result<()> {
-    let open = File::open(root.join(&file.path))?;
+    // Without the number, which means something else when a module is loaded.
+    let open = File::open(root.join(&file.path)).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(
+            error.kind(),
+            "modules.dep has it, but its file is missing; run depmod on the node",
+        ),
+        _ => error,
+    })?;
     let options = CString::new(file.options.as_str())?;
     let flags = if file.is_compressed() { COMPRESSED } else { 0 };
     rustix::system::finit_module(&open, &options, flags).map_err(Into::into)

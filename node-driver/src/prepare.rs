@@ -7,6 +7,7 @@
 //! may be repeated after a failure, by a kubelet or a driver that was restarted.
 
 mod addresses;
+pub mod capacities;
 pub mod checkpoint;
 pub mod claim;
 pub mod companions;

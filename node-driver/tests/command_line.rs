@@ -60,6 +60,13 @@ fn what_is_no_command_line_is_refused() {
             "it selects nothing",
         ),
         (&["--node-name", "n", "--virtual-functions", "numVfs=4,pfName=rail*"], "--kubelet-dir"),
+        (&["--node-name", "n", "--sharing=count"], "--rdma-hca-max"),
+        (
+            &["--node-name", "n", "--sharing=none", "--rdma-hca-max=8"],
+            "'--rdma-hca-max' has no effect with '--sharing=none'",
+        ),
+        (&["--node-name", "n", "--rdma-hca-max=8"], "set --sharing=count or --sharing=bandwidth"),
+        (&["--node-name", "n", "--shared-nics=true"], "'--shared-nics' has no effect"),
     ] {
         let (code, text) = run(arguments);
         assert_eq!(code, Some(2), "{text}");

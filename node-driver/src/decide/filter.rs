@@ -42,6 +42,11 @@ pub struct FilterError {
 }
 
 impl Filter {
+    /// Whether it has no expression, so that it keeps and selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.compiled.is_none()
+    }
+
     /// Whether a device is wanted: where the expression fails on it, it is.
     pub fn keeps(&self, device: &Device) -> bool {
         self.verdict(device).unwrap_or(true)

@@ -36,15 +36,39 @@ pub struct SharingArgs {
     pub sharing: Sharing,
     /// How many claims can have one NIC together at most; with --sharing=bandwidth this limits
     /// them besides
-    #[arg(long, value_name = "CLAIMS", requires = "sharing")]
+    #[arg(long, value_name = "CLAIMS")]
     pub rdma_hca_max: Option<NonZeroU32>,
     /// Which NICs can be shared: a CEL expression as for --filter; empty is all. A NIC on which
     /// it fails is not shared
-    #[arg(long, value_name = "CEL", default_value = "", requires = "sharing")]
+    #[arg(long, value_name = "CEL", default_value = "")]
     pub shared_nics: Filter,
 }
 
+/// A flag about shared NICs where none can be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the argument '{flag}' has no effect with '--sharing=none', by which no NIC can be shared; set \
+     --sharing=count or --sharing=bandwidth, or remove {flag}"
+)]
+pub struct NothingShared {
+    /// The flag.
+    pub flag: &'static str,
+}
+
 impl SharingArgs {
+    /// Refuses flags that have no effect, since whoever set them expects shared NICs.
+    ///
+    /// # Errors
+    /// A flag says how NICs are shared, and `--sharing` says that none is.
+    pub fn check(&self) -> Result<(), NothingShared> {
+        let flag = match (self.sharing, self.rdma_hca_max) {
+            (Sharing::None, Some(_)) => "--rdma-hca-max",
+            (Sharing::None, None) if !self.shared_nics.is_empty() => "--shared-nics",
+            _ => return Ok(()),
+        };
+        Err(NothingShared { flag })
+    }
+
     /// The device as it is then published. The capacity says what the attribute of the rate
     /// said, and takes its place among the entries that a device may have.
     #[must_use]

@@ -4,7 +4,8 @@ use crate::args::Args;
 use crate::kernel::attach::hook::AttachArgs;
 use crate::modules::ModulesArgs;
 use crate::probe::ProbeArgs;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
 /// The program to run.
@@ -28,7 +29,17 @@ impl Command {
             Some("attach") => Self::Attach(AttachArgs::parse_from(&arguments[1..])),
             Some("modules") => Self::Modules(ModulesArgs::parse_from(&arguments[1..])),
             Some("probe") => Self::Probe(ProbeArgs::parse_from(&arguments[1..])),
-            _ => Self::Drive(Box::new(Args::parse_from(arguments))),
+            _ => Self::Drive(Box::new(drive(arguments))),
         }
     }
+}
+
+/// Parses the driver's arguments; conflicts between values, which clap cannot declare, end the
+/// process as its own do.
+fn drive(arguments: Vec<OsString>) -> Args {
+    let args = Args::parse_from(arguments);
+    if let Err(error) = args.sharing.check() {
+        Args::command().error(ErrorKind::ArgumentConflict, error).exit();
+    }
+    args
 }

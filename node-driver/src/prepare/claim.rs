@@ -3,9 +3,9 @@
 //!
 //! Follows `k8s.io/api/resource/v1` and the rules of the kubelet's DRA manager.
 
-use cluster_model::names::capacity;
+use crate::prepare::capacities::{Capacities, amounts, bandwidth};
+use crate::prepare::published::Published;
 use cluster_model::network_config::{IpPrefix, NetworkConfig, may_set_guarded};
-use dra_allocator::Quantity;
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
@@ -78,10 +78,12 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// Its name.
     pub device: String,
-    /// The ID of its share, if it is a shared device.
+    /// The ID of its share, if claims can share the device.
     pub share_id: Option<String>,
-    /// The claim's part of its bandwidth, in bits per second, if it is a shared device.
-    pub bandwidth: Option<u64>,
+    /// What the claim has of its capacities, if claims can share the device.
+    pub consumed: Capacities,
+    /// Whether the claim has all of a device that claims can share.
+    pub is_whole: bool,
     /// Admin access: given in addition to the claim that holds it, for monitoring.
     pub admin_access: bool,
     /// The opaque parameters that apply to it.
@@ -93,6 +95,16 @@ pub struct AllocatedDevice {
 }
 
 impl AllocatedDevice {
+    /// Whether other claims can have parts of it.
+    pub fn is_shared(&self) -> bool {
+        self.share_id.is_some() && !self.is_whole
+    }
+
+    /// The claim's part of its bandwidth, in bits per second, if it has one.
+    pub fn bandwidth(&self) -> Option<u64> {
+        bandwidth(&self.consumed)
+    }
+
     /// Whether its parameters have this field.
     pub fn asks_for(&self, field: &str) -> bool {
         self.parameters.as_ref().is_some_and(|parameters| parameters.get(field).is_some())
@@ -149,6 +161,16 @@ pub enum ClaimError {
         /// This node.
         node: String,
     },
+    /// Whether the claim has all of a device that claims can share cannot be known.
+    #[error(
+        "claim `{claim}`: the ResourceSlices of this node could not be read, so it is not known whether the claim has all of device `{device}`; the driver tries again"
+    )]
+    UnknownCapacity {
+        /// Which claim.
+        claim: Box<ClaimRef>,
+        /// The device.
+        device: String,
+    },
     /// The claim's namespace may not set this field.
     #[error(
         "claim `{claim}` sets `{field}`, which is allowed only in the namespaces of --network-namespace ({allowed})"
@@ -201,6 +223,24 @@ impl AllocatedClaim {
         })
     }
 
+    /// Marks the devices of which the claim has all, although claims can share them: of each
+    /// capacity that the device has, the claim has everything, and no part is left for others.
+    ///
+    /// # Errors
+    /// It cannot be known, because the node's slices could not be read.
+    pub fn mark_whole(&mut self, driver: &str, published: &Published) -> Result<(), ClaimError> {
+        for device in self.devices.iter_mut().filter(|device| !device.consumed.is_empty()) {
+            if !published.is_read() {
+                let (claim, device) = (Box::new(self.claim.clone()), device.device.clone());
+                return Err(ClaimError::UnknownCapacity { claim, device });
+            }
+            let all = published.capacities(driver, &device.pool, &device.device);
+            let has_all = |(name, all): (&String, &i64)| device.consumed.get(name) >= Some(all);
+            device.is_whole = all.is_some_and(|all| !all.is_empty() && all.iter().all(has_all));
+        }
+        Ok(())
+    }
+
     /// Refuses parameters that users in this namespace may not set. Parameters of a
     /// device class come from the operator and are allowed; the plan rejects malformed
     /// ones.
@@ -239,7 +279,8 @@ impl AllocatedClaim {
                 pool: result.pool.clone(),
                 device: result.device.clone(),
                 share_id: result.share_id.clone(),
-                bandwidth: bandwidth(result),
+                consumed: amounts(result.consumed_capacity.iter().flatten()),
+                is_whole: false,
                 admin_access: result.admin_access.unwrap_or_default(),
                 parameters,
                 are_parameters_of_class: from_claim == Some(false),
@@ -259,18 +300,6 @@ impl From<&DeviceRequestAllocationResult> for OtherDevice {
             device: result.device.clone(),
         }
     }
-}
-
-/// The bandwidth that the scheduler has allocated to this claim, in bits per second.
-fn bandwidth(result: &DeviceRequestAllocationResult) -> Option<u64> {
-    let consumed = result.consumed_capacity.as_ref()?.get(capacity::BANDWIDTH)?;
-    bits_per_second(&consumed.0)
-}
-
-/// Converts a bandwidth quantity to bits per second.
-pub(super) fn bits_per_second(quantity: &str) -> Option<u64> {
-    let quantity: Quantity = quantity.parse().ok()?;
-    u64::try_from(quantity.value()).ok().filter(|bits| *bits > 0)
 }
 
 /// The request's name without the subrequest, as the kubelet knows it.

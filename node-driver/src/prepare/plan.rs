@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops;
 
 /// What one claim gets on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,9 @@ pub struct PlannedDevice {
     /// The ID of its share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_id: Option<String>,
+    /// Whether the share is all of the device.
+    #[serde(default, skip_serializing_if = "ops::Not::not")]
+    pub is_whole: bool,
     /// Admin access: given in addition to the claim that holds it.
     #[serde(default)]
     pub admin_access: bool,
@@ -146,6 +150,11 @@ impl Plan {
 }
 
 impl PlannedDevice {
+    /// Whether other claims can have parts of it.
+    pub fn is_shared(&self) -> bool {
+        self.share_id.is_some() && !self.is_whole
+    }
+
     /// Its RDMA device, if that moves into the pod's network namespace.
     pub fn moving_rdma(&self) -> Option<&PlannedRdma> {
         self.rdma.as_ref().filter(|rdma| rdma.moves)

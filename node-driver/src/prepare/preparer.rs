@@ -80,6 +80,7 @@ impl Preparer {
         let mut allocated = AllocatedClaim::read(object, claim, driver, &self.name)?;
         allocated.check_namespace(&self.node.network_namespaces)?;
         let (published, machine) = facts?;
+        allocated.mark_whole(driver, &published)?;
         addresses::reserve(&self.client, driver, &mut allocated).await?;
         pools::reserve(&self.client, &self.name, &mut allocated).await?;
         self.on_node(move |node| node.prepare(&allocated, &published, &machine)).await

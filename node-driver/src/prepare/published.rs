@@ -4,9 +4,9 @@
 //! Preparation does not depend on it. What is unknown is left out of the files that
 //! containers read.
 
-use crate::prepare::claim::bits_per_second;
+use crate::prepare::capacities::{Capacities, amounts, bandwidth};
 use cluster_model::gpu_drivers;
-use cluster_model::names::{attribute::PCI_BUS_ID, capacity, split};
+use cluster_model::names::{attribute::PCI_BUS_ID, split};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute, ResourceSlice};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,33 +19,47 @@ pub type Attributes = BTreeMap<String, DeviceAttribute>;
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     devices: BTreeMap<[String; 3], Attributes>,
-    /// Bandwidth in bits per second of devices that claims share by bandwidth.
-    bandwidths: BTreeMap<[String; 3], u64>,
+    /// Capacities of the devices; claims can share those that have any.
+    capacities: BTreeMap<[String; 3], Capacities>,
+    is_read: bool,
 }
 
 impl Published {
     /// The devices of these slices. Of two generations of a pool, the newer one counts.
     pub fn of(mut slices: Vec<ResourceSlice>) -> Self {
         slices.sort_by_key(|slice| slice.spec.pool.generation);
-        let mut bandwidths = BTreeMap::new();
+        let mut capacities = BTreeMap::new();
         let devices = slices.into_iter().flat_map(|slice| {
             let spec = slice.spec;
             let key = move |device: &Device| {
                 [spec.driver.clone(), spec.pool.name.clone(), device.name.clone()]
             };
             let devices = spec.devices.unwrap_or_default();
-            bandwidths.extend(devices.iter().filter_map(|it| Some((key(it), bandwidth(it)?))));
+            // A newer generation may have none.
+            for device in &devices {
+                capacities.insert(key(device), capacities_of(device));
+            }
             devices
                 .into_iter()
                 .map(move |device| (key(&device), device.attributes.unwrap_or_default()))
         });
         let devices = devices.collect();
-        Self { devices, bandwidths }
+        Self { devices, capacities, is_read: true }
+    }
+
+    /// Whether the slices could be read.
+    pub fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// The capacities of a device; `None` if it is unknown.
+    pub fn capacities(&self, driver: &str, pool: &str, device: &str) -> Option<&Capacities> {
+        self.capacities.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()])
     }
 
     /// The bandwidth of a device that claims can share, in bits per second.
     pub fn bandwidth(&self, driver: &str, pool: &str, device: &str) -> Option<u64> {
-        self.bandwidths.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()]).copied()
+        bandwidth(self.capacities(driver, pool, device)?)
     }
 
     /// The attributes of one device; `None` if it is unknown.
@@ -82,8 +96,8 @@ impl Published {
     }
 }
 
-fn bandwidth(device: &Device) -> Option<u64> {
-    bits_per_second(&device.capacity.as_ref()?.get(capacity::BANDWIDTH)?.value.0)
+fn capacities_of(device: &Device) -> Capacities {
+    amounts(device.capacity.iter().flatten().map(|(name, capacity)| (name, &capacity.value)))
 }
 
 /// A string attribute by its qualified name, or by its plain name, which means the same

@@ -178,7 +178,11 @@ fn claim(device: String, parameters: Value, bandwidth: Option<u64>) -> Allocated
             pool: "n1".to_owned(),
             device,
             share_id: bandwidth.map(|_| "5a4e0000-0000-4000-8000-000000000001".to_owned()),
-            bandwidth,
+            consumed: bandwidth
+                .map(|bits| ("dranet.io/bandwidth".to_owned(), i64::try_from(bits).unwrap()))
+                .into_iter()
+                .collect(),
+            is_whole: false,
             admin_access: false,
             parameters: Some(parameters),
             are_parameters_of_class: false,

@@ -13,6 +13,7 @@ use tests::{
 pub(crate) fn tests() -> Vec<Test> {
     tests::tests![
         a_wrong_value_is_refused_with_its_path,
+        values_without_effect_are_refused,
         each_value_is_explained,
         the_version_is_that_of_the_programs,
     ]
@@ -52,6 +53,21 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         let said = helm.run(args).await.err().with_context(|| format!("`{set}` is taken"))?;
         let said = said.to_string();
         assert!(said.contains(&format!("'{path}'")), "`{set}`: {said}");
+    }
+    Ok(())
+}
+
+async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let helm = Helm::offline()?;
+    for (set, expected) in [
+        ("sharing=count", "nodeDriver.sharing: count needs nodeDriver.rdmaHcaMax"),
+        ("rdmaHcaMax=8", "nodeDriver.rdmaHcaMax has no effect with nodeDriver.sharing: none"),
+        ("sharedNics=x == y", "nodeDriver.sharedNics has no effect with nodeDriver.sharing: none"),
+    ] {
+        let value = format!("--set=nodeDriver.{set}");
+        let args = ["template", "dranet", ".", "--set=image.registry=example.org", &value];
+        let said = helm.run(args).await.err().with_context(|| format!("`{set}` is taken"))?;
+        assert!(said.to_string().contains(expected), "`{set}`: {said}");
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Method, Request, StatusCode};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 const UID: &str = "u-1";
@@ -82,7 +83,8 @@ async fn claims_are_listed_once_and_then_followed() {
         pool: "n".to_owned(),
         device: "d".to_owned(),
         share_id: None,
-        bandwidth: None,
+        consumed: BTreeMap::new(),
+        is_whole: false,
         admin_access: false,
         parameters: Some(json!({"interface": {"addressRange": "10.9.0.0/30"}})),
         are_parameters_of_class: false,

@@ -119,11 +119,61 @@ fn the_part_of_the_bandwidth_is_what_the_scheduler_counted() {
         let result = &mut claim["status"]["allocation"]["devices"]["results"][1];
         result["shareID"] = json!("5a4e0000-0000-4000-8000-000000000001");
         result["consumedCapacity"] = consumed;
-        read(claim).expect("allocated here").devices[0].bandwidth
+        read(claim).expect("allocated here").devices[0].bandwidth()
     };
     assert_eq!(of(json!({"dranet.io/bandwidth": "100G"})), Some(100_000_000_000));
     assert_eq!(of(json!({"dranet.io/bandwidth": "1600G"})), Some(1_600_000_000_000));
     assert_eq!(of(json!({"dranet.io/bandwidth": "0"})), None);
     assert_eq!(of(json!({"example.com/other": "100G"})), None);
     assert_eq!(of(Value::Null), None);
+}
+
+/// A driver's slice of one NIC with these capacities.
+fn published(capacity: &Value) -> Published {
+    let capacity: serde_json::Map<_, _> = capacity
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(k, v)| (k.clone(), json!({"value": v})))
+        .collect();
+    let slice = json!({"metadata": {}, "spec": {
+        "driver": "dra.net", "nodeName": NODE,
+        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "pci-1", "allowMultipleAllocations": true, "capacity": capacity}],
+    }});
+    Published::of(vec![serde_json::from_value(slice).expect("a slice")])
+}
+
+#[test]
+fn a_claim_has_a_whole_device_where_nothing_is_left_for_others() {
+    let with = |consumed: Value| {
+        let mut claim = allocated();
+        let result = &mut claim["status"]["allocation"]["devices"]["results"][1];
+        result["shareID"] = json!("5a4e0000-0000-4000-8000-000000000001");
+        result["consumedCapacity"] = consumed;
+        read(claim).expect("allocated here")
+    };
+    let is_whole = |capacity: Value, consumed: Value| {
+        let mut claim = with(consumed);
+        claim.mark_whole("dra.net", &published(&capacity)).expect("it is read");
+        claim.devices[0].is_whole && !claim.devices[0].is_shared()
+    };
+    let by = |shares: &str, bandwidth: &str| json!({"dranet.io/shares": shares, "dranet.io/bandwidth": bandwidth});
+    assert!(is_whole(by("4", "400G"), by("4", "400G")));
+    assert!(is_whole(by("4", "1T"), by("4", "1000G")), "the same amount in another unit");
+    assert!(!is_whole(by("4", "400G"), by("4", "200G")));
+    assert!(!is_whole(by("4", "400G"), by("1", "400G")));
+    assert!(!is_whole(by("8", "400G"), by("4", "400G")), "the operator has raised the number");
+    assert!(!is_whole(by("4", "400G"), json!({"dranet.io/shares": "4"})));
+    assert!(!is_whole(json!({}), by("4", "400G")), "what it has is not published");
+    let mut claim = with(by("4", "400G"));
+    insta::assert_snapshot!(
+        claim.mark_whole("dra.net", &Published::default()).expect_err("not read"),
+        @"claim `team/nics`: the ResourceSlices of this node could not be read, so it is not known whether the claim has all of device `pci-1`; the driver tries again"
+    );
+    // What nobody can share needs no slice.
+    read(allocated())
+        .expect("allocated here")
+        .mark_whole("dra.net", &Published::default())
+        .expect("known");
 }

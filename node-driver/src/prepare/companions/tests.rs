@@ -25,6 +25,7 @@ fn plan(uid: &str, pods: &[&str], number: u32) -> Plan {
         pool: "node-1".into(),
         device: format!("pci-010{number}-00-00-0"),
         share_id: None,
+        is_whole: false,
         admin_access: false,
         pci_bus_id: format!("010{number}:00:00.0"),
         rdma: Some(rdma),

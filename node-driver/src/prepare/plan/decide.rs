@@ -88,6 +88,7 @@ fn planned(
         pool: device.pool.clone(),
         device: device.device.clone(),
         share_id: device.share_id.clone(),
+        is_whole: device.is_whole,
         admin_access: device.admin_access,
         pci_bus_id: nic.address.map(|address| address.to_string()).unwrap_or_default(),
         rdma: rdma(claim, device, nic, &config, facts)?,
@@ -105,9 +106,7 @@ fn unknown(device: &AllocatedDevice, facts: &Facts<'_>) -> PlanError {
 /// Refuses a device that another claim holds, except for shares and for admin access.
 fn refuse_held(device: &AllocatedDevice, held: &[&Plan]) -> Result<(), PlanError> {
     let conflicts = |other: &PlannedDevice| {
-        let shares = device.share_id.is_some()
-            && other.share_id.is_some()
-            && device.share_id != other.share_id;
+        let shares = device.is_shared() && other.is_shared() && device.share_id != other.share_id;
         other.device == device.device && !other.admin_access && !device.admin_access && !shares
     };
     let holder = held.iter().find(|plan| plan.devices.iter().any(conflicts));
@@ -144,7 +143,7 @@ fn rdma(
         return if is_asked { Err(refused) } else { Ok(None) };
     };
     let moves = facts.netns_mode == NetnsMode::Exclusive && !device.admin_access;
-    if moves && device.share_id.is_some() {
+    if moves && device.is_shared() {
         return Err(PlanError::ExclusiveShare { device: device.device.clone() });
     }
     if moves && claim.pods.len() > 1 {
@@ -176,7 +175,7 @@ fn function(
     let asked = config.virtual_function.filter(|it| *it != VirtualFunctionConfig::default());
     let Some(asked) = asked.filter(|_| !device.admin_access) else { return Ok(None) };
     let name = || device.device.clone();
-    if device.share_id.is_some() {
+    if device.is_shared() {
         return Err(PlanError::SharedFunction { device: name() });
     }
     let Some(function) = &nic.function else {

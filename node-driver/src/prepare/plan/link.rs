@@ -64,7 +64,7 @@ pub(super) fn link(
         Some(child) => (host.clone(), with_own_address(claim, device, child, config)),
     };
     let mark = child.filter(|child| *child == Child::IpoIb).and_then(|_| mark(claim, device));
-    let rate = device.bandwidth.filter(|_| child.is_some());
+    let rate = device.bandwidth().filter(|_| child.is_some());
     Ok(Some(PlannedLink { host, child, mark, rate, name: pod_name, config }))
 }
 
@@ -114,7 +114,7 @@ fn child(
     host: &HostLink,
     config: &NetworkConfig,
 ) -> Result<Option<Child>, PlanError> {
-    let is_share = device.share_id.is_some();
+    let is_share = device.is_shared();
     let fits = if is_infiniband(host) { Child::IpoIb } else { Child::MacVlan };
     let asked = match config.interface.kind {
         Some(InterfaceKind::Passthrough) if is_share => {

@@ -13,6 +13,7 @@ use crate::prepare::host_link::{HostAddress, HostRoute, HostRule, LinkSettings, 
 use crate::prepare::inventory::{FunctionFacts, Inventory, NicFacts, RdmaFacts};
 use crate::prepare::paths::Paths;
 use crate::runtime::cdi;
+use cluster_model::names::capacity;
 use cluster_model::network_config::{
     EthtoolConfig, Guid, IpPrefix, MacAddress, NeighborConfig, RouteConfig,
 };
@@ -148,7 +149,8 @@ fn device(name: &str, parameters: Option<Value>) -> AllocatedDevice {
         pool: "node-1".into(),
         device: name.into(),
         share_id: None,
-        bandwidth: None,
+        consumed: BTreeMap::new(),
+        is_whole: false,
         admin_access: false,
         parameters,
         are_parameters_of_class: false,
@@ -458,12 +460,46 @@ fn a_share_has_an_interface_of_its_own_on_the_nics() {
     assert_eq!(link(&own).child, Some(Child::MacVlan));
 }
 
+/// Nobody else can have a part of it, so it goes into the pod as if no claim could share it.
+#[test]
+fn a_claim_that_has_all_of_a_shareable_nic_gets_the_nic_itself() {
+    let decide = |netns_mode, share: Option<&str>, is_whole, held: &[&Plan]| {
+        let (inventory, links) = (inventory(), links());
+        let facts = Facts {
+            inventory: &inventory,
+            links: &links,
+            abilities: &BTreeMap::new(),
+            netns_mode,
+            held,
+            policy: POLICY,
+            boot_id: None,
+            cloud_nics: &[],
+        };
+        let share_id = share.map(str::to_owned);
+        let device = AllocatedDevice { share_id, is_whole, ..device("eth-0", None) };
+        plan(&claim(share.unwrap_or("s-0"), vec![device]), &facts)
+    };
+    let alone = decide(NetnsMode::Exclusive, None, false, &[]).expect("possible");
+    let whole = decide(NetnsMode::Exclusive, Some("s-0"), true, &[]).expect("possible");
+    let share_id = None;
+    assert_eq!(
+        PlannedDevice { share_id, is_whole: false, ..whole.devices[0].clone() },
+        alone.devices[0]
+    );
+    let shared = |held: &[&Plan], share| decide(NetnsMode::Shared, Some(share), false, held);
+    shared(&[&whole], "s-1").expect_err("nothing is left");
+    let part = shared(&[], "s-1").expect("possible");
+    decide(NetnsMode::Shared, Some("s-0"), true, &[&part]).expect_err("another has a part");
+    shared(&[&part], "s-2").expect("another part");
+}
+
 /// A claim with all of the bandwidth is limited by the port itself.
 #[test]
 fn a_part_of_the_bandwidth_limits_the_interface_and_the_whole_does_not() {
-    let rate = |bandwidth: Option<u64>, whole: Option<u64>| {
+    let rate = |bandwidth: Option<i64>, whole: Option<u64>| {
         let mut claim = share("u-1", "s-1", None);
-        claim.devices[0].bandwidth = bandwidth;
+        let bandwidth = bandwidth.map(|bits| (capacity::BANDWIDTH.to_owned(), bits));
+        claim.devices[0].consumed.extend(bandwidth);
         let mut plan = decide(&claim, &[]).expect("possible");
         plan.unlimit_whole(|_| whole);
         plan.links().next().expect("an interface").rate

@@ -20,6 +20,7 @@ fn plan(uid: &str, pod: &str, moves: bool) -> Plan {
         pool: "node-1".into(),
         device: "ib-0".into(),
         share_id: None,
+        is_whole: false,
         admin_access: false,
         pci_bus_id: "0101:00:00.0".into(),
         rdma: Some(rdma),

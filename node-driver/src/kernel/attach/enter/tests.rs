@@ -44,6 +44,7 @@ fn device(rdma: Option<&str>, link: PlannedLink) -> PlannedDevice {
         pool: "node-1".into(),
         device: link.host.name.clone(),
         share_id: None,
+        is_whole: false,
         admin_access: false,
         pci_bus_id: "0101:00:00.0".into(),
         rdma,

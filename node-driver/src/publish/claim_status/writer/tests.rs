@@ -14,6 +14,7 @@ fn plan(device: &str) -> Plan {
         pool: "n".into(),
         device: device.into(),
         share_id: None,
+        is_whole: false,
         admin_access: false,
         pci_bus_id: "0101:00:00.0".into(),
         rdma: None,

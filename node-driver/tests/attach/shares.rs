@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 pub(crate) fn tests() -> Vec<(&'static str, fn())> {
     vec![
         ("a_share_sends_no_more_than_its_part", a_share_sends_no_more_than_its_part),
+        (
+            "a_share_without_a_name_has_the_name_of_the_nic",
+            a_share_without_a_name_has_the_name_of_the_nic,
+        ),
         ("a_macvlan_is_in_the_mode_that_is_asked_for", a_macvlan_is_in_the_mode_that_is_asked_for),
     ]
 }
@@ -55,6 +59,17 @@ fn a_share_sends_no_more_than_its_part() {
     let took = begin.elapsed();
     let least = Duration::from_micros((SENT as u64 - BURST) * 8 * 1_000_000 / RATE);
     assert!(took >= least, "{SENT} bytes took {took:?}, and at least {least:?} are due");
+    stage.take_back(&attached);
+}
+
+/// The host has an interface of that name too: the NIC's own.
+fn a_share_without_a_name_has_the_name_of_the_nic() {
+    let stage = Stage::with(&["link set rail0 up"]);
+    let mut attached = stage.attach(stage.plan_share(json!({}), RATE));
+    stage.again(&mut attached);
+    let told = stage.in_pod("ip -d link show rail0");
+    assert!(told.contains("macvlan mode bridge "), "{told}");
+    assert!(!stage.on_host("ip -d link show rail0").contains("macvlan"));
     stage.take_back(&attached);
 }
 

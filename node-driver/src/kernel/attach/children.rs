@@ -13,7 +13,7 @@ use crate::kernel::attach::AttachError;
 use crate::kernel::attach::identity::{has_alias, name_of};
 use crate::kernel::attach::link::all;
 use crate::kernel::attach::netns::NetNs;
-use crate::prepare::plan::{Child, PlannedLink};
+use crate::prepare::plan::{Child, MARK, PlannedLink};
 use cluster_model::network_config::{MacvlanMode, PartitionKey};
 use netlink_packet_route::link::{
     InfoData, InfoIpoib, InfoKind, IpVlanMode, IpoibMode, LinkAttribute, LinkInfo, LinkMessage,
@@ -35,23 +35,27 @@ pub(super) async fn make(
     pod: &NetNs,
 ) -> Result<(), AttachError> {
     let name = link.name.as_str();
-    let message = message(link, child, parent, pod.as_fd().as_raw_fd());
+    let first = first_name(link, parent);
+    let message = message(link, child, parent, &first, pod.as_fd().as_raw_fd());
     let wrap = |source| {
         let verb = format!("make {child} `{name}` on it in the pod's network namespace");
         AttachError::netlink(&link.host.name, verb, source)
     };
     let made = handle.link().add(message).execute().await;
-    if link.mark.is_none() {
-        return made.map_err(wrap);
-    }
     // A child that a killed hook has left is just as good.
     let is_there = |error: &rtnetlink::Error| matches!(error, rtnetlink::Error::NetlinkError(error) if error.raw_code().abs() == EXISTS);
     made.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) }).map_err(wrap)?;
-    pod.run(async |handle| name_marked(&handle, link).await)
+    pod.run(async |handle| rename(&handle, link, &first).await)
 }
 
-fn message(link: &PlannedLink, child: Child, parent: u32, pod: i32) -> LinkMessage {
-    let name = link.mark.as_ref().unwrap_or(&link.name).as_str();
+/// The name under which a child is made. The kernel refuses a name that the host has too
+/// (`rtnl_newlink` in `net/core/rtnetlink.c` looks there), and without a configured name the pod's
+/// is the host's.
+fn first_name(link: &PlannedLink, parent: u32) -> String {
+    link.mark.as_ref().map_or_else(|| format!("{MARK}-{parent}"), ToString::to_string)
+}
+
+fn message(link: &PlannedLink, child: Child, parent: u32, name: &str, pod: i32) -> LinkMessage {
     match child {
         Child::MacVlan => {
             let mode = match link.config.interface.macvlan_mode {
@@ -77,16 +81,14 @@ fn message(link: &PlannedLink, child: Child, parent: u32, pod: i32) -> LinkMessa
     }
 }
 
-/// Sets the mark as the alias, and renames the child to its name in the pod.
-async fn name_marked(handle: &Handle, link: &PlannedLink) -> Result<(), AttachError> {
-    let Some(mark) = &link.mark else { return Ok(()) };
-    for found in all(handle).await?.iter().filter(|found| name_of(found) == mark.as_str()) {
-        let message = LinkUnspec::new_with_index(found.header.index)
-            .name(link.name.as_str())
-            .append_extra_attribute(LinkAttribute::IfAlias(mark.to_string()));
-        let wrap = |source| {
-            AttachError::netlink(mark.as_str(), format!("name it `{}`", link.name), source)
-        };
+/// Renames the child to its name in the pod, and sets its mark as the alias, if it has one.
+async fn rename(handle: &Handle, link: &PlannedLink, first: &str) -> Result<(), AttachError> {
+    for found in all(handle).await?.iter().filter(|found| name_of(found) == first) {
+        let mut message = LinkUnspec::new_with_index(found.header.index).name(link.name.as_str());
+        if let Some(mark) = &link.mark {
+            message = message.append_extra_attribute(LinkAttribute::IfAlias(mark.to_string()));
+        }
+        let wrap = |source| AttachError::netlink(first, format!("name it `{}`", link.name), source);
         handle.link().set(message.build()).execute().await.map_err(wrap)?;
     }
     Ok(())

@@ -60,7 +60,7 @@ fn ipoib_is_asked_for_in_datagram_mode_and_its_partition() {
             [datagram.clone(), partition].concat(),
         ),
     ] {
-        let message = message(&link(Child::IpoIb, &config), Child::IpoIb, 7, 11);
+        let message = message(&link(Child::IpoIb, &config), Child::IpoIb, 7, MARK, 11);
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
         let info = [attribute(1, b"ipoib\0"), attribute(2, &data)].concat();

@@ -108,8 +108,7 @@ It creates two pods, reads their status, and deletes them at the end, also if yo
 it is killed, the pods end by themselves one minute after --timeout, and `kubectl delete pod -l \
 bench.dranet.io/run` deletes them.
 
-With --nccl it also reads the log of the first pod, and compares the bus bandwidth with the NICs of \
-a pod together.
+With --nccl it compares the bus bandwidth with the NICs of a pod together.
 
 Examples:
   kubectl dranet bench

@@ -159,15 +159,14 @@ impl Run<'_> {
         parse(&message).with_context(shown)
     }
 
-    /// The command that the first pod prints for the second.
+    /// The command that the first pod has for the second.
     fn daemon_command(&mut self) -> anyhow::Result<String> {
-        let name = pods::name(&self.id, Role::Server);
         loop {
-            let log = self.cluster.log(&mut self.signals, (&self.namespace, &name))?;
-            if let Some(command) = nccl::daemon_command(&log) {
+            let running = |state| (!matches!(state, State::Ended { .. })).then_some(());
+            let pod = self.poll(Role::Server, running)?.map(|(pod, ())| pod);
+            if let Some(command) = pod.as_ref().and_then(nccl::daemon_command) {
                 return Ok(command.to_owned());
             }
-            self.poll(Role::Server, |state| (!matches!(state, State::Ended { .. })).then_some(()))?;
             self.pause(Role::Server, "`mpirun` has not asked for the second pod")?;
         }
     }

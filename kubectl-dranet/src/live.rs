@@ -19,9 +19,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Longest wait for a pod behind the API server's proxy.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most bytes of a log that are read.
-const LOG_MAX: u32 = 1 << 20;
-
 /// A connection to the API server.
 pub(crate) struct Cluster {
     runtime: Runtime,
@@ -234,22 +231,6 @@ impl Cluster {
             {
                 Ok(None)
             }
-            // Its own text has the whole answer besides.
-            Err(Error::Api(status)) => Err(anyhow::anyhow!(status.message)).with_context(failed),
-            Err(error) => Err(error).with_context(failed),
-        }
-    }
-
-    /// The log of a pod's only container, up to [`LOG_MAX`]. Fails if a signal arrives.
-    pub(crate) fn log(
-        &self,
-        signals: &mut Signals,
-        (namespace, name): (&str, &str),
-    ) -> anyhow::Result<String> {
-        let path = format!("{}/log?limitBytes={LOG_MAX}", PODS.one(namespace, name, "").path());
-        let failed = || format!("failed to read the log of Pod `{name}` of `{namespace}`");
-        match self.until_signal(signals, read::text(&self.client, &path))? {
-            Ok(log) => Ok(log),
             // Its own text has the whole answer besides.
             Err(Error::Api(status)) => Err(anyhow::anyhow!(status.message)).with_context(failed),
             Err(error) => Err(error).with_context(failed),

@@ -75,10 +75,6 @@ impl Cluster {
         match *self {}
     }
 
-    pub(crate) fn log(&self, _: &mut Signals, _: (&str, &str)) -> anyhow::Result<String> {
-        match *self {}
-    }
-
     pub(crate) fn request_pod(
         &self,
         _: &mut Signals,

@@ -2,8 +2,10 @@
 //!
 //! Open MPI starts its daemon on another host with a remote shell, for which it runs an "agent"
 //! (`plm_rsh_agent`, since 5.0 `plm_ssh_agent`) with the host and the command. Here the agent
-//! prints the command, `bench` reads it from the log of the first pod, and creates the second pod
-//! to run it. So neither an SSH server nor keys are needed in the image.
+//! writes the command to a file. A second container of the first pod ends with it as its
+//! termination message, `bench` reads that in the pod's status, and creates the second pod to run
+//! the command. So the image needs neither an SSH server nor keys, and the user no right to read
+//! logs.
 
 use super::measured::{Measured, OutputError};
 use serde_json::{Value, json};
@@ -11,8 +13,11 @@ use serde_json::{Value, json};
 /// Size of the data by default, in bytes: large enough that bandwidth counts and not latency.
 pub(super) const BYTES: u64 = 1 << 30;
 
-/// Before the command of the second pod's daemon in the log of the first.
-const MARK: &str = "dranet-bench-daemon: ";
+/// The container that ends with the command for the second pod.
+const RELAY: &str = "relay";
+
+/// The volume that the containers of the first pod share.
+const MEMORY: &str = "memory";
 
 /// Folders of images that have nccl-tests or Open MPI, for images without them in `PATH`.
 const FOLDERS: &str = "/opt/nccl_tests/build:/opt/nccl-tests/build:/nccl-tests/build:\
@@ -21,8 +26,12 @@ const FOLDERS: &str = "/opt/nccl_tests/build:/opt/nccl-tests/build:/nccl-tests/b
 /// The beginning of both scripts. It writes the agent, which ends at once, as a remote shell does
 /// when the daemon goes into the background. The daemon wants an agent too, and does not run it.
 const PREPARE: &str = r#"PATH=$PATH:$FOLDERS
-printf '#!/bin/sh\nshift\nprintf "%%s%%s\\n" "$MARK" "$*" > /proc/1/fd/1\n' > /tmp/dranet-bench-agent
+printf '#!/bin/sh\nshift\necho "$*" > /dev/shm/daemon.new\nmv /dev/shm/daemon.new /dev/shm/daemon\n' > /tmp/dranet-bench-agent
 chmod +x /tmp/dranet-bench-agent"#;
+
+/// What the relay runs.
+const RELAY_SCRIPT: &str = "until [ -e /dev/shm/daemon ]; do sleep 1; done
+cat /dev/shm/daemon > /dev/termination-log";
 
 /// What the first pod runs: one process for each GPU.
 const LAUNCHER: &str = r#"result=$(mpirun -np $((2 * GPUS)) -H "$HOSTNAME:$GPUS,$WORKER:$GPUS" --bind-to none \
@@ -92,7 +101,7 @@ pub(super) fn worker(command: &str) -> (String, Vec<Value>) {
 }
 
 fn common() -> impl Iterator<Item = Value> {
-    let all = ENVIRONMENT.into_iter().chain([("FOLDERS", FOLDERS), ("MARK", MARK)]);
+    let all = ENVIRONMENT.into_iter().chain([("FOLDERS", FOLDERS)]);
     all.map(|(name, value)| variable(name, value))
 }
 
@@ -100,9 +109,29 @@ fn variable(name: &str, value: &str) -> Value {
     json!({ "name": name, "value": value })
 }
 
-/// The command of the second pod's daemon in the log of the first pod.
-pub(super) fn daemon_command(log: &str) -> Option<&str> {
-    log.lines().find_map(|line| line.strip_prefix(MARK)).map(str::trim)
+/// Completes a pod. Processes of a pod exchange data in memory, of which containers have 64 MiB
+/// otherwise. The first pod gets its relay.
+pub(super) fn complete(pod: &mut Value, is_first: bool) {
+    let spec = &mut pod["spec"];
+    spec["volumes"] = json!([{ "name": MEMORY, "emptyDir": { "medium": "Memory" } }]);
+    let mounts = json!([{ "name": MEMORY, "mountPath": "/dev/shm" }]);
+    let image = spec["containers"][0]["image"].clone();
+    spec["containers"][0]["volumeMounts"] = mounts.clone();
+    if let (true, Some(containers)) = (is_first, spec["containers"].as_array_mut()) {
+        containers.push(json!({
+            "name": RELAY,
+            "image": image,
+            "command": ["/bin/sh", "-c", RELAY_SCRIPT],
+            "volumeMounts": mounts,
+        }));
+    }
+}
+
+/// The command for the second pod in the status of the first.
+pub(super) fn daemon_command(pod: &Value) -> Option<&str> {
+    let mut containers = pod["status"]["containerStatuses"].as_array()?.iter();
+    let relay = containers.find(|it| it["name"] == RELAY)?;
+    relay["state"]["terminated"]["message"].as_str().map(str::trim).filter(|it| !it.is_empty())
 }
 
 /// Reads the table of nccl-tests: of the last row the bus bandwidth out of place, which does not
@@ -162,9 +191,21 @@ mod tests {
 
     #[test]
     fn the_command_of_the_daemon_is_found() {
-        let log = format!("[host:1] a warning\n{MARK} orted -mca ess \"env\"\nmore\n");
-        assert_eq!(daemon_command(&log), Some("orted -mca ess \"env\""));
-        assert_eq!(daemon_command("orted\n"), None);
+        let pod = |name: &str, state: Value| {
+            let main = json!({ "name": "main", "state": { "running": {} } });
+            json!({ "status": { "containerStatuses": [main, { "name": name, "state": state }] } })
+        };
+        let ended = |message: &str| json!({ "terminated": { "exitCode": 0, "message": message } });
+        let found = pod("relay", ended("orted -mca ess \"env\"\n"));
+        assert_eq!(daemon_command(&found), Some("orted -mca ess \"env\""));
+        for none in [
+            pod("relay", json!({ "running": {} })),
+            pod("relay", ended("")),
+            pod("other", ended("orted")),
+            json!({}),
+        ] {
+            assert_eq!(daemon_command(&none), None, "{none}");
+        }
     }
 
     #[test]
@@ -175,23 +216,20 @@ mod tests {
 
     /// The agent's own quoting, by a real shell.
     #[test]
-    fn the_agent_prints_the_command_without_the_host() {
+    fn the_agent_writes_the_command_without_the_host() {
         let folder = tempfile::tempdir().unwrap();
-        let agent = folder.path().join("agent");
-        let printed = folder.path().join("printed");
-        let lines: Vec<&str> =
-            PREPARE.lines().filter(|line| line.starts_with("printf '#")).collect();
-        let [line] = lines.as_slice() else { panic!("one line writes the agent: {lines:?}") };
-        let line = line.replace("/tmp/dranet-bench-agent", agent.to_str().unwrap());
+        let within = |text: &str| {
+            let folder = folder.path().to_str().unwrap();
+            text.replace("/tmp/", &format!("{folder}/")).replace("/dev/shm", folder)
+        };
         let run = |script: &str| {
-            let status = Command::new("sh").args(["-c", script]).env("MARK", MARK).status();
+            let status = Command::new("sh").args(["-c", script]).status();
             assert!(status.unwrap().success(), "{script}");
         };
-        run(&line);
-        let text = fs::read_to_string(&agent).unwrap();
-        fs::write(&agent, text.replace("/proc/1/fd/1", printed.to_str().unwrap())).unwrap();
-        run(&format!("sh {} host orted -mca ess '\"env\"'", agent.display()));
-        let log = fs::read_to_string(printed).unwrap();
-        assert_eq!(daemon_command(&log), Some("orted -mca ess \"env\""));
+        run(&within(PREPARE));
+        run(&within("/tmp/dranet-bench-agent host orted -mca ess '\"env\"'"));
+        let told = folder.path().join("told");
+        run(&within(RELAY_SCRIPT).replace("/dev/termination-log", told.to_str().unwrap()));
+        assert_eq!(fs::read_to_string(told).unwrap(), "orted -mca ess \"env\"\n");
     }
 }

@@ -9,11 +9,14 @@ use serde_json::{Value, json};
 /// found.
 pub(crate) const LABEL: &str = "bench.dranet.io/run";
 
+/// The container that measures.
+pub(crate) const MAIN: &str = "main";
+
 /// Placeholder for the server's address in a dry run.
 pub(crate) const NO_ADDRESS: &str = "ADDRESS-OF-THE-SERVER";
 
 /// Placeholder for the command of Open MPI's daemon in a dry run.
-pub(crate) const NO_COMMAND: &str = "COMMAND-FROM-THE-LOG-OF-THE-SERVER";
+pub(crate) const NO_COMMAND: &str = "COMMAND-FROM-THE-STATUS-OF-THE-SERVER";
 
 /// Seconds that the pods may live beyond the time that `bench` waits for them.
 const DEADLINE_GRACE: u64 = 60;
@@ -145,7 +148,7 @@ fn pod(args: &BenchArgs, run: &str, role: Role, place: &Place, content: Content)
                 }],
             } },
             "containers": [{
-                "name": "main",
+                "name": MAIN,
                 "image": args.image,
                 "command": shell.into_iter().chain(flags).collect::<Vec<_>>(),
                 "env": environment,
@@ -154,11 +157,7 @@ fn pod(args: &BenchArgs, run: &str, role: Role, place: &Place, content: Content)
         },
     });
     if args.nccl.is_some() {
-        // Processes of a pod exchange data in memory, of which containers have 64 MiB.
-        let memory = json!([{ "name": "memory", "emptyDir": { "medium": "Memory" } }]);
-        pod["spec"]["volumes"] = memory;
-        let mount = json!([{ "name": "memory", "mountPath": "/dev/shm" }]);
-        pod["spec"]["containers"][0]["volumeMounts"] = mount;
+        nccl::complete(&mut pod, matches!(role, Role::Server));
     }
     if let Some(name) = &args.scheduler {
         pod["spec"]["schedulerName"] = name.as_str().into();

@@ -1,5 +1,6 @@
 //! The state of a pod of a measurement.
 
+use super::pods;
 use serde_json::Value;
 
 /// Reasons of waiting containers that do not go away by waiting.
@@ -21,7 +22,7 @@ pub(crate) enum State {
     Starting(String),
     /// It runs and has this address.
     Running(String),
-    /// Its container has ended: whether with exit code 0, and its termination message.
+    /// Its main container has ended: whether with exit code 0, and its termination message.
     Ended { is_success: bool, message: String },
     /// It will never run, for this reason.
     Broken(String),
@@ -32,15 +33,14 @@ impl State {
     pub(crate) fn of(pod: &Value) -> Self {
         let status = &pod["status"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let container = &status["containerStatuses"][0];
+        let mut containers = status["containerStatuses"].as_array().into_iter().flatten();
+        let container = containers.find(|it| it["name"] == pods::MAIN).unwrap_or(&Value::Null);
         let ended = &container["state"]["terminated"];
         match status["phase"].as_str() {
-            Some(phase @ ("Succeeded" | "Failed")) if ended.is_object() => {
-                let message = text(&ended["message"]);
-                return Self::Ended {
-                    is_success: phase == "Succeeded" && ended["exitCode"] == 0,
-                    message,
-                };
+            // Others of the pod may still run.
+            phase if ended.is_object() => {
+                let is_success = phase != Some("Failed") && ended["exitCode"] == 0;
+                return Self::Ended { is_success, message: text(&ended["message"]) };
             }
             Some("Succeeded" | "Failed") => {
                 return Self::Broken(format!(
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_state_of_a_pod_is_read() {
-        let container = |state: Value| json!([{ "state": state }]);
+        let container = |state: Value| json!([{ "name": "main", "state": state }]);
         let unscheduled = json!([
             { "type": "PodScheduled", "status": "False", "message": "0/2 nodes are available" },
         ]);
@@ -132,6 +132,14 @@ mod tests {
                     "terminated": { "exitCode": 1, "message": "Couldn't connect" },
                 })) }),
                 State::Ended { is_success: false, message: "Couldn't connect".to_owned() },
+            ),
+            (
+                node.clone(),
+                json!({ "phase": "Running", "containerStatuses": [
+                    { "name": "main", "state": { "terminated": { "exitCode": 127 } } },
+                    { "name": "other", "state": { "running": {} } },
+                ] }),
+                State::Ended { is_success: false, message: String::new() },
             ),
             (
                 node,

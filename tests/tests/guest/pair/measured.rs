@@ -30,7 +30,7 @@ const LAYER: &str = r"
 folder=$(mktemp -d); cd $folder
 mkdir -p bin etc proc sys dev tmp
 cp /bin/busybox bin/
-for command in sh ls head tail tee sleep; do ln -s busybox bin/$command; done
+for command in sh grep ls head tail tee sleep; do ln -s busybox bin/$command; done
 cp --parents -L /usr/bin/ib_write_bw /etc/libibverbs.d/rxe.driver \
   $(ldd /usr/bin/ib_write_bw | grep -o '/[^ ]*') /usr/lib/x86_64-linux-gnu/libibverbs/librxe* .
 tar -cf /share/perftest-layer.tar .

@@ -3,20 +3,23 @@
 use crate::decide::filter::{self, Filter};
 use crate::decide::health::taint::TaintArgs;
 use crate::decide::sharing::SharingArgs;
+use crate::decide::vendor_driver::Drain;
 use crate::facts::cloud::CloudProvider;
+use crate::facts::vendor_driver::NodeLabels;
 use crate::kubelet::args::PluginArgs;
 use clap::builder::PossibleValue;
 use clap::{Parser, ValueEnum};
 use process::args::{KubeArgs, LogArgs};
 use serve::args::OperationsArgs;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Publish the RDMA NICs of this node as ResourceSlices, and the distances
 /// between its GPUs and NICs as a NodeTopology
 #[derive(Clone, Debug, Parser)]
 #[command(name = "node-driver", version)]
 #[command(
-    after_help = "The container runtime runs `node-driver attach` as a hook, the kubelet runs `node-driver probe`, and an init container runs `node-driver modules`; all have --help."
+    after_help = "The container runtime runs `node-driver attach` as a hook, the kubelet runs `node-driver probe`, an init container runs `node-driver modules`, and the container of a vendor's NIC driver `node-driver vendor-driver`; all have --help."
 )]
 pub struct Args {
     /// Directory that contains the host's sys, proc, dev, run and etc
@@ -64,12 +67,45 @@ pub struct Args {
     /// The kubelet and the container runtime
     #[command(flatten)]
     pub plugin: PluginArgs,
+    /// A vendor's NIC driver in a container
+    #[command(flatten)]
+    pub vendor_driver: VendorDriverArgs,
     /// Health and metrics
     #[command(flatten)]
     pub operations: OperationsArgs,
     /// Logging
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Nodes whose NIC driver comes in a container.
+#[derive(clap::Args, Clone, Debug)]
+pub struct VendorDriverArgs {
+    /// Labels of nodes on which a container loads the NICs' driver, as comma-separated KEY=VALUE
+    /// that all must be there; repeatable, one of them selects a node. Its NICs are published when
+    /// that driver is loaded
+    #[arg(long = "vendor-driver-nodes", value_name = "LABELS", requires = "kubelet_dir")]
+    pub nodes: Vec<NodeLabels>,
+    /// PCI vendor ID of its NICs
+    #[arg(long = "vendor-driver-pci-vendor", value_name = "ID", default_value = "15b3")]
+    pub pci_vendor: PciVendor,
+    /// What becomes of pods that use NICs whose driver is to be replaced: they are evicted, on one
+    /// node at a time, or the driver waits until they have ended
+    #[arg(long = "vendor-driver-drain", value_name = "MODE", value_enum, default_value_t = Drain::Evict)]
+    pub drain: Drain,
+}
+
+/// A PCI vendor ID, four hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciVendor(pub(crate) u16);
+
+impl FromStr for PciVendor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let id = u16::from_str_radix(text, 16).ok().filter(|_| text.len() == 4);
+        id.map(Self).ok_or_else(|| "must be four hexadecimal digits, for example 15b3".to_owned())
+    }
 }
 
 /// What is published.

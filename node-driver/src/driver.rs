@@ -4,6 +4,7 @@
 mod arrival;
 mod functions;
 mod steady;
+mod vendor_driver;
 
 use crate::args::{Args, Mode};
 use crate::decide::decision::{Decision, Facts, decide};
@@ -12,6 +13,7 @@ use crate::decide::health::taint::TaintArgs;
 use crate::decide::health::{Health, Problems};
 use crate::decide::modules;
 use crate::decide::sharing::SharingArgs;
+use crate::decide::vendor_driver::VendorDriverDecision;
 use crate::facts::boot_file::BootFile;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::cloud::source::CloudSource;
@@ -45,6 +47,7 @@ use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
 use tokio::time::timeout;
 use topology_graph::{HostRoot, Snapshot};
+use vendor_driver::VendorDriver;
 
 /// The file with what NICs were before pods got them.
 const SEEN: &str = "nics.json";
@@ -126,6 +129,8 @@ impl Start<'_> {
         let wake = Arc::new(Notify::new());
         // A recorded machine does not tell which interfaces the host lives by.
         let functions = kernel.as_ref().and_then(|_| Functions::of(args, client, &wake));
+        let vendor_driver =
+            VendorDriver::start(&args.vendor_driver, (client, &node.name), host, &wake).await;
         servers.look(client, server).await;
         let kernel = kernel.map(|kernel| kernel.reaching(servers.clone()));
         let source = CloudSource::new(args, host);
@@ -142,6 +147,7 @@ impl Start<'_> {
             problems: Problems::default(),
             memory: Memory::of(host),
             functions,
+            vendor_driver,
             claims: Claims::of(args.plugin.paths(DRIVER).map(|paths| paths.checkpoint())),
             settings: Settings::from(args),
             publisher: Publisher::new(client, node),
@@ -192,6 +198,8 @@ struct Driver {
     memory: Memory,
     /// Virtual functions, where the operator has said how many there are to be.
     functions: Option<Functions>,
+    /// A vendor's driver of the NICs, where the operator has said that a container loads one.
+    vendor_driver: Option<VendorDriver>,
     claims: Claims,
     settings: Settings,
     publisher: Publisher,
@@ -296,8 +304,30 @@ impl Driver {
         let Settings { filter, sharing, run_dir, .. } = &self.settings;
         let decision = decision.with_unresponsive(&unresponsive, &facts.snapshot);
         let wanted = decision.with_gone(gone).filtered(filter).shared(sharing);
-        let wanted = wanted.with_host(modules::conditions(&KernelFacts::read(&self.host, run_dir)));
-        self.judge(wanted, Instant::now())
+        let host = modules::conditions(&KernelFacts::read(&self.host, run_dir));
+        let wanted = self.judge(wanted.with_host(host), Instant::now());
+        self.heed_vendor_driver(wanted, &facts.snapshot, !held.is_empty())
+    }
+
+    /// Withholds NICs whose driver is being loaded, and has pods evicted that it waits for.
+    fn heed_vendor_driver(
+        &mut self,
+        mut decision: Decision,
+        snapshot: &Snapshot,
+        has_claims: bool,
+    ) -> Decision {
+        let Some(vendor_driver) = &mut self.vendor_driver else { return decision };
+        let VendorDriverDecision { withholds, evicts, condition, .. } =
+            vendor_driver.look(has_claims);
+        let devices = vendor_driver.devices(snapshot);
+        decision.host.extend(condition);
+        if withholds {
+            decision = decision.without(&devices);
+        }
+        if evicts {
+            decision = decision.evicting(&devices);
+        }
+        decision
     }
 
     /// Tells the kubelet what it shows of each device.

@@ -21,5 +21,6 @@ pub mod prepare;
 pub mod probe;
 pub mod publish;
 pub mod runtime;
+pub mod vendor_driver;
 
 pub use driver::run;

@@ -4,6 +4,7 @@ use node_driver::kernel::attach::hook;
 use node_driver::kubelet::command::Command;
 use node_driver::modules;
 use node_driver::probe;
+use node_driver::vendor_driver;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -12,5 +13,6 @@ fn main() -> ExitCode {
         Command::Attach(args) => process::exit::end(hook::run(&args)),
         Command::Modules(args) => process::exit::end(modules::run(&args)),
         Command::Probe(args) => process::exit::end(probe::run(&args)),
+        Command::VendorDriver(command) => process::run::run_small(vendor_driver::run(command)),
     }
 }

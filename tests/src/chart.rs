@@ -20,7 +20,7 @@ pub const NAMESPACE: &str = "dranet-system";
 
 /// Values with which the chart can be installed; each is a file below `platforms`, or these
 /// flags.
-pub const PLATFORMS: [(&str, &[&str]); 13] = [
+pub const PLATFORMS: [(&str, &[&str]); 14] = [
     ("defaults", &[]),
     ("aks", &["--values=platforms/aks.yaml"]),
     ("eks", &["--values=platforms/eks.yaml"]),
@@ -35,6 +35,14 @@ pub const PLATFORMS: [(&str, &[&str]); 13] = [
             "--set=nodeDriver.sharing=count,nodeDriver.rdmaHcaMax=8,nodeDriver.modules.load={ib_umad}",
             "--set=nodeDriver.modules.peerMemory=true",
             "--set-string=nodeDriver.sharedNics=size(attributes) > 1",
+        ],
+    ),
+    (
+        "vendor-driver",
+        &[
+            "--set=vendorDriver.enabled=true,vendorDriver.version=25.04-0.6.1.0-2",
+            "--set=vendorDriver.systems[0].name=jammy,vendorDriver.systems[0].tagSuffix=-ubuntu22.04",
+            "--set=vendorDriver.systems[0].nodeLabels.os=ubuntu",
         ],
     ),
     ("cert-manager", &["--set=admission.certificate.source=cert-manager"]),

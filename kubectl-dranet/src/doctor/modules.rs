@@ -1,4 +1,5 @@
-//! Nodes whose driver's pod could not load all kernel modules that it was asked for.
+//! Nodes whose driver's pod could not load all kernel modules that it was asked for, and nodes that
+//! wait for the driver of their NICs' vendor.
 
 use super::finding::ClusterFinding;
 use cluster_model::view::ClusterView;
@@ -8,19 +9,36 @@ use topology_graph::NodeTopology;
 /// The driver's conditions of a NodeTopology (`node-driver/src/decide/modules.rs`).
 const KERNEL_MODULES: &str = "KernelModules";
 const PEER_MEMORY: &str = "PeerMemory";
+/// The same, in `vendor_driver.rs` there.
+const VENDOR_DRIVER: &str = "VendorDriver";
+
+/// What is said of nodes on which a condition is false: its kind, and text before its message.
+const FINDINGS: [(&str, (&str, &str), &str); 2] = [
+    (KERNEL_MODULES, ("lacks", "lack"), "kernel modules that the driver's pod could not load: "),
+    (VENDOR_DRIVER, ("waits", "wait"), "for the driver of the NICs' vendor: "),
+];
 
 pub(super) fn examine(view: &ClusterView) -> Vec<ClusterFinding> {
-    let mut lacking: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    FINDINGS.iter().flat_map(|(kind, verbs, text)| of_condition(view, kind, *verbs, text)).collect()
+}
+
+/// One finding for all nodes on which the condition is false for the same reason.
+fn of_condition(
+    view: &ClusterView,
+    kind: &str,
+    verbs: (&str, &str),
+    text: &str,
+) -> Vec<ClusterFinding> {
+    let mut nodes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (node, object) in view.node_topologies().filter(|(name, _)| !view.is_remembered(name)) {
-        if let Some((false, message)) = condition(object, KERNEL_MODULES) {
-            lacking.entry(message).or_default().insert(node);
+        if let Some((false, message)) = condition(object, kind) {
+            nodes.entry(message).or_default().insert(node);
         }
     }
     let finding = |(message, nodes): (&str, BTreeSet<&str>)| {
-        let text = format!("kernel modules that the driver's pod could not load: {message}");
-        ClusterFinding::on(&nodes, ("lacks", "lack"), &text)
+        ClusterFinding::on(&nodes, verbs, &format!("{text}{message}"))
     };
-    lacking.into_iter().filter_map(finding).collect()
+    nodes.into_iter().filter_map(finding).collect()
 }
 
 /// By which way NICs reach the memory of a node's GPUs, or why not, where its driver says it.
@@ -46,15 +64,19 @@ mod tests {
     fn nodes_that_lack_the_same_are_one_finding() {
         let mut view = ClusterView::default();
         view.keep_topologies();
-        for (node, holds, message) in
-            [("a", false, "irdma is absent"), ("b", false, "irdma is absent"), ("c", true, "")]
-        {
+        for (node, kind, holds, message) in [
+            ("a", KERNEL_MODULES, false, "irdma is absent"),
+            ("b", KERNEL_MODULES, false, "irdma is absent"),
+            ("c", KERNEL_MODULES, true, ""),
+            ("d", VENDOR_DRIVER, false, "version 2 is being loaded"),
+            ("e", VENDOR_DRIVER, true, "version 2 is loaded"),
+        ] {
             let mut spec = NodeTopologySpec::default();
             spec.shape.hash = "0123456789abcdef".to_owned();
             let host = [HostCondition {
-                kind: KERNEL_MODULES,
+                kind,
                 holds,
-                reason: "Absent",
+                reason: "Reason",
                 message: message.to_owned(),
             }];
             let conditions = conditions(&spec, &host, &[], &Time(Timestamp::UNIX_EPOCH));
@@ -63,11 +85,14 @@ mod tests {
             view.apply(object).unwrap();
         }
         let found = examine(&view);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].place, "nodes a, b");
+        let said: Vec<_> =
+            found.iter().map(|it| format!("{} {}", it.place, it.message)).collect();
         assert_eq!(
-            found[0].message,
-            "lack kernel modules that the driver's pod could not load: irdma is absent"
+            said,
+            [
+                "nodes a, b lack kernel modules that the driver's pod could not load: irdma is absent",
+                "node d waits for the driver of the NICs' vendor: version 2 is being loaded",
+            ]
         );
     }
 }

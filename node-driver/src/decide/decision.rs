@@ -12,7 +12,8 @@ use crate::decide::sharing::SharingArgs;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::network::NetworkFacts;
 use crate::facts::rdma::NetnsMode;
-use k8s_openapi::api::resource::v1::Device;
+use crate::decide::vendor_driver;
+use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{
     Anomaly, HostCondition, NodeTopologySpec, Overlay, PortState, Snapshot, Topology,
@@ -68,6 +69,19 @@ impl Decision {
     pub fn without(mut self, names: &BTreeSet<String>) -> Self {
         self.devices.retain(|device| !names.contains(&device.name));
         self.vitals.retain(|name, _| !names.contains(name));
+        self
+    }
+
+    /// Taints devices whose driver is to be replaced, so that pods that use them are evicted.
+    #[must_use]
+    pub fn evicting(mut self, names: &BTreeSet<String>) -> Self {
+        for device in self.devices.iter_mut().filter(|device| names.contains(&device.name)) {
+            device.taints.get_or_insert_default().push(DeviceTaint {
+                key: vendor_driver::TAINT.to_owned(),
+                effect: "NoExecute".to_owned(),
+                ..DeviceTaint::default()
+            });
+        }
         self
     }
 

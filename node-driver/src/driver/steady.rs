@@ -3,6 +3,7 @@
 
 use super::Driver;
 use super::functions::Functions;
+use super::vendor_driver::VendorDriver;
 use crate::args::Args;
 use crate::decide::decision::Decision;
 use crate::decide::health::Problem;
@@ -13,7 +14,7 @@ use crate::facts::ports::Ports;
 use crate::facts::watch::{self, Known};
 use crate::kubelet::metrics::PluginMetrics;
 use crate::probe;
-use crate::publish::events::{NodeEvents, modules_notice, notices};
+use crate::publish::events::{NodeEvents, modules_notice, notices, vendor_driver_notice};
 use crate::publish::metrics::Metrics;
 use crate::publish::pace::Pace;
 use futures::future::BoxFuture;
@@ -31,6 +32,7 @@ use tokio::sync::{Notify, watch as value};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
+use topology_graph::HostCondition;
 
 /// How long changes are collected before the machine is read. They come in bursts, and a
 /// pod's start must not wait long.
@@ -111,7 +113,8 @@ pub(super) async fn run(
         watch::kernel(&mut tasks, changes, &wake);
     }
     let ports = Ports::of(&driver.host, driver.ports.clone());
-    watch::polled(&mut tasks, ports, driver.claims.clone(), &wake);
+    let vendor_driver = driver.vendor_driver.as_ref().and_then(VendorDriver::file);
+    watch::polled(&mut tasks, ports, driver.claims.clone(), vendor_driver, &wake);
     let (sender, metadata) = value::channel(driver.cloud.clone());
     if !cloud_answered {
         tasks.spawn(ask_again(cloud, sender, Arc::clone(&wake)));
@@ -122,7 +125,18 @@ pub(super) async fn run(
     let (first, metrics) = (operations.first.take(), operations.metrics.clone());
     let lacking = String::new();
     let steady =
-        Steady { driver, metadata, known, looked, events, first, failures: 0, metrics, lacking };
+        Steady {
+            driver,
+            metadata,
+            known,
+            looked,
+            events,
+            first,
+            failures: 0,
+            metrics,
+            lacking,
+            vendor_driver: None,
+        };
     steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &operations.stop).await;
     tasks.shutdown().await;
 }
@@ -165,6 +179,8 @@ struct Steady {
     metrics: Metrics,
     /// What was said last of modules that lack.
     lacking: String,
+    /// What was said last of the vendor's driver.
+    vendor_driver: Option<HostCondition>,
 }
 
 impl Steady {
@@ -238,6 +254,7 @@ impl Steady {
         self.count(&decision);
         let mut notices = notices(&before, &self.driver.problems);
         notices.extend(modules_notice(&mut self.lacking, &decision.host));
+        notices.extend(vendor_driver_notice(&mut self.vendor_driver, &decision.host));
         if let Some(functions) = &mut self.driver.functions {
             notices.extend(functions.notices());
         }

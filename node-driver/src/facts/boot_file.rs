@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use topology_graph::HostRoot;
 
 /// The file; it holds a value of one type.
@@ -48,6 +49,11 @@ impl<T: Serialize + DeserializeOwned> BootFile<T> {
         let content: Content<T> = serde_json::from_str(&text).ok()?;
         let is_current = content.version == self.version && content.boot_id == self.boot;
         is_current.then_some(content.data)
+    }
+
+    /// Differs where the file was written in between.
+    pub(crate) fn stamp(&self) -> Option<SystemTime> {
+        fs::metadata(&self.path).ok()?.modified().ok()
     }
 
     /// Stores the data for this boot.

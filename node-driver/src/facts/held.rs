@@ -47,15 +47,27 @@ impl Claims {
     /// The names of all devices that claims have in any way, also beside others. For who would
     /// take a device away: where it cannot be told this is an error and not nothing.
     pub(crate) fn names(&self) -> io::Result<BTreeSet<String>> {
-        let Some(path) = &self.checkpoint else { return Ok(BTreeSet::new()) };
+        let plans = self.read()?.claims.into_values().map(|record| record.plan);
+        Ok(plans.flat_map(|plan| plan.devices).map(|device| device.device).collect())
+    }
+
+    /// The claims that are prepared or on their way, as `namespace/name`; an error where it cannot
+    /// be told.
+    pub(crate) fn claims(&self) -> io::Result<BTreeSet<String>> {
+        let records = self.read()?.claims.into_values();
+        Ok(records.map(|record| record.plan.claim.to_string()).collect())
+    }
+
+    fn read(&self) -> io::Result<Checkpoint> {
+        let Some(path) = &self.checkpoint else { return Ok(Checkpoint::default()) };
         let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Checkpoint::default());
+            }
             other => other?,
         };
         let damaged = || io::Error::other("the checkpoint cannot be read");
-        let checkpoint = Checkpoint::from_text(&text).ok_or_else(damaged)?;
-        let plans = checkpoint.claims.into_values().map(|record| record.plan);
-        Ok(plans.flat_map(|plan| plan.devices).map(|device| device.device).collect())
+        Checkpoint::from_text(&text).ok_or_else(damaged)
     }
 
     /// Differs where the checkpoint was written in between.

@@ -2,11 +2,13 @@
 //! the API server's objects. Each source is a task that wakes the main loop; many changes
 //! at once wake it once.
 
+use crate::facts::boot_file::BootFile;
 use crate::facts::held::Claims;
 use crate::facts::network::kernel::Changes;
 use crate::facts::ports::{self, Ports};
 use crate::facts::rdma::monitor::Monitor;
 use crate::facts::uevents::Uevents;
+use crate::vendor_driver::state::VendorDriverState;
 use cluster_model::names::DRIVER;
 use futures::StreamExt;
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -139,21 +141,24 @@ fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
     });
 }
 
-/// Starts polling what nobody announces: the ports of RDMA devices, and which devices
-/// pods have.
+/// Starts polling what nobody announces: the ports of RDMA devices, which devices pods have, and
+/// how far a vendor's driver is.
 pub(crate) fn polled(
     tasks: &mut JoinSet<()>,
     mut ports: Ports,
     claims: Claims,
+    vendor_driver: Option<BootFile<VendorDriverState>>,
     wake: &Arc<Notify>,
 ) {
-    let (mut stamp, wake) = (claims.stamp(), Arc::clone(wake));
+    let stamps =
+        move || (claims.stamp(), vendor_driver.as_ref().and_then(BootFile::stamp));
+    let (mut last, wake) = (stamps(), Arc::clone(wake));
     tasks.spawn(async move {
         let mut tick = tokio::time::interval(ports::PERIOD);
         loop {
             tick.tick().await;
-            let before = mem::replace(&mut stamp, claims.stamp());
-            if ports.changed().await || stamp != before {
+            let before = mem::replace(&mut last, stamps());
+            if ports.changed().await || last != before {
                 wake.notify_one();
             }
         }

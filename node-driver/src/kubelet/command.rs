@@ -4,6 +4,7 @@ use crate::args::Args;
 use crate::kernel::attach::hook::AttachArgs;
 use crate::modules::ModulesArgs;
 use crate::probe::ProbeArgs;
+use crate::vendor_driver::VendorDriverCommand;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
@@ -19,6 +20,8 @@ pub enum Command {
     Modules(ModulesArgs),
     /// The probe, `node-driver probe`.
     Probe(ProbeArgs),
+    /// A vendor's NIC driver, `node-driver vendor-driver`.
+    VendorDriver(VendorDriverCommand),
 }
 
 impl Command {
@@ -29,6 +32,9 @@ impl Command {
             Some("attach") => Self::Attach(AttachArgs::parse_from(&arguments[1..])),
             Some("modules") => Self::Modules(ModulesArgs::parse_from(&arguments[1..])),
             Some("probe") => Self::Probe(ProbeArgs::parse_from(&arguments[1..])),
+            Some("vendor-driver") => {
+                Self::VendorDriver(VendorDriverCommand::parse_from(&arguments[1..]))
+            }
             _ => Self::Drive(Box::new(drive(arguments))),
         }
     }

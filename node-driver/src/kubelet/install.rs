@@ -14,7 +14,7 @@ const NO_EXEC: &str =
     "its file system is mounted `noexec`; mount it without, or choose another --kubelet-dir";
 
 /// Copies the running binary to `target`.
-pub(super) fn install(target: &Path) -> Result<(), FileError> {
+pub(crate) fn install(target: &Path) -> Result<(), FileError> {
     copy(Path::new("/proc/self/exe"), target)
         .and_then(|()| check_executable(target))
         .map_err(|source| FileError::new("install", target, source))

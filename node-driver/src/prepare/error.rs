@@ -118,6 +118,16 @@ pub enum PrepareError {
         /// The virtual function and its settings.
         unrestored: Box<Unrestored>,
     },
+    /// A vendor's driver is being loaded.
+    #[error(
+        "claim `{claim}`: version {version} of the NICs' driver is being loaded on this node; the driver tries again"
+    )]
+    VendorDriver {
+        /// Which claim.
+        claim: ClaimRef,
+        /// Version of the vendor's driver.
+        version: String,
+    },
     /// The machine could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),

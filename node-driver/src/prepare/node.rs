@@ -27,6 +27,8 @@ use crate::prepare::plan::{Facts, Plan, PlannedDevice, Policy, plan};
 use crate::prepare::published::Published;
 use crate::prepare::wiring::wiring;
 use crate::runtime::cdi;
+use crate::vendor_driver;
+use crate::vendor_driver::state::Stage;
 use process::chain::Chain;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -85,6 +87,18 @@ impl Node {
         Ok(host::snapshot(&self.host, &self.ports)?)
     }
 
+    /// Prepares nothing while a vendor's driver replaces modules. It records this under the same
+    /// lock, after it has seen that no claim is prepared.
+    fn check_vendor_driver(&self, claim: &AllocatedClaim) -> Result<(), PrepareError> {
+        let state = vendor_driver::state::file(&self.host).and_then(|file| file.load());
+        match state {
+            Some(state) if state.stage == Stage::Loading => {
+                Err(PrepareError::VendorDriver { claim: claim.claim.clone(), version: state.version })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Prepares a claim on a machine that was just read. If an effect fails, undoes it.
     pub fn prepare(
         &self,
@@ -93,6 +107,7 @@ impl Node {
         machine: &Snapshot,
     ) -> Result<Plan, PrepareError> {
         let _turn = self.turn()?;
+        self.check_vendor_driver(claim)?;
         let mut checkpoint = self.load()?;
         let uid = claim.claim.uid.clone();
         if let Some(unfinished) = checkpoint.claims.get(&uid).cloned() {

@@ -5,6 +5,7 @@
 
 use crate::decide::health::{Problem, Problems};
 use crate::decide::modules::KERNEL_MODULES;
+use crate::decide::vendor_driver::VENDOR_DRIVER;
 use crate::facts::node::NodeIdentity;
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -75,6 +76,25 @@ pub(crate) fn modules_notice(before: &mut String, host: &[HostCondition]) -> Opt
     let is_new = now != *before && !now.is_empty();
     before.clone_from(&now);
     is_new.then(|| Notice::warning("KernelModulesLacking", &now))
+}
+
+/// What is to be said of a vendor's driver where it was something else before, which is
+/// remembered.
+pub(crate) fn vendor_driver_notice(
+    before: &mut Option<HostCondition>,
+    host: &[HostCondition],
+) -> Option<Notice> {
+    let now = host.iter().find(|it| it.kind == VENDOR_DRIVER);
+    let is_new = now.map(|it| it.reason) != before.as_ref().map(|it| it.reason);
+    *before = now.cloned();
+    let HostCondition { reason, message, .. } = now.filter(|_| is_new)?;
+    match *reason {
+        "Loaded" => Some(Notice::normal("VendorDriverLoaded", message)),
+        "Failed" => Some(Notice::warning("VendorDriverFailed", message)),
+        "Draining" => Some(Notice::normal("VendorDriverDraining", message)),
+        "Waiting" => Some(Notice::normal("VendorDriverWaiting", message)),
+        _ => None,
+    }
 }
 
 fn with(problems: &BTreeMap<String, BTreeSet<Problem>>, problem: Problem) -> BTreeSet<&str> {
@@ -243,6 +263,28 @@ mod tests {
         assert_eq!(said(std::slice::from_ref(&lacking)), None);
         assert_eq!(said(&[condition(true, "irdma loaded")]), None);
         assert_eq!(said(&[lacking]).as_deref(), Some("irdma is absent"));
+    }
+
+    #[test]
+    fn each_stage_of_a_vendors_driver_is_told_once() {
+        let condition = |reason| HostCondition {
+            kind: VENDOR_DRIVER,
+            holds: reason == "Loaded",
+            reason,
+            message: "version 1".to_owned(),
+        };
+        let mut before = None;
+        let mut said = |host: &[HostCondition]| {
+            vendor_driver_notice(&mut before, host).map(|notice| notice.reason)
+        };
+        assert_eq!(said(&[]), None);
+        assert_eq!(said(&[condition("Expected")]), None);
+        assert_eq!(said(&[condition("Waiting")]), Some("VendorDriverWaiting"));
+        assert_eq!(said(&[condition("Waiting")]), None);
+        assert_eq!(said(&[condition("Draining")]), Some("VendorDriverDraining"));
+        assert_eq!(said(&[condition("Failed")]), Some("VendorDriverFailed"));
+        assert_eq!(said(&[condition("Loaded")]), Some("VendorDriverLoaded"));
+        assert_eq!(said(&[]), None);
     }
 
     #[test]

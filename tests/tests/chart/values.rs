@@ -34,6 +34,9 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
         ("nodeDriver.virtualFunctions[0].numVfs=4", "/nodeDriver/virtualFunctions/0"),
         ("nodeDriver.virtualFunctions[0].vendor=15b3", "/nodeDriver/virtualFunctions/0"),
         ("nodeDriver.extraArgs={log}", "/nodeDriver/extraArgs/0"),
+        ("vendorDriver.pciVendor=mellanox", "/vendorDriver/pciVendor"),
+        ("vendorDriver.systems[0].name=a", "/vendorDriver/systems/0"),
+        ("vendorDriver.drain=force", "/vendorDriver/drain"),
         ("admission.replicas=0", "/admission/replicas"),
         ("admission.port=443", "/admission/port"),
         ("admission.failurePolicy=fail", "/admission/failurePolicy"),
@@ -59,12 +62,22 @@ async fn a_wrong_value_is_refused_with_its_path(_: Arc<ControlPlane>) -> anyhow:
 
 async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Result<()> {
     let helm = Helm::offline()?;
+    let vendor = "vendorDriver.enabled=true";
     for (set, expected) in [
-        ("sharing=count", "nodeDriver.sharing: count needs nodeDriver.rdmaHcaMax"),
-        ("rdmaHcaMax=8", "nodeDriver.rdmaHcaMax has no effect with nodeDriver.sharing: none"),
-        ("sharedNics=x == y", "nodeDriver.sharedNics has no effect with nodeDriver.sharing: none"),
+        ("nodeDriver.sharing=count", "nodeDriver.sharing: count needs nodeDriver.rdmaHcaMax"),
+        (
+            "nodeDriver.rdmaHcaMax=8",
+            "nodeDriver.rdmaHcaMax has no effect with nodeDriver.sharing: none",
+        ),
+        (
+            "nodeDriver.sharedNics=x == y",
+            "nodeDriver.sharedNics has no effect with nodeDriver.sharing: none",
+        ),
+        (vendor, "vendorDriver.enabled needs vendorDriver.version"),
+        (&format!("{vendor},vendorDriver.version=1"), "needs vendorDriver.systems"),
+        (&format!("{vendor},nodeDriver.mode=topology"), "needs nodeDriver.enabled and"),
     ] {
-        let value = format!("--set=nodeDriver.{set}");
+        let value = format!("--set={set}");
         let args = ["template", "dranet", ".", "--set=image.registry=example.org", &value];
         let said = helm.run(args).await.err().with_context(|| format!("`{set}` is taken"))?;
         assert!(said.to_string().contains(expected), "`{set}`: {said}");

@@ -1,0 +1,150 @@
+//! What a vendor's driver that comes in a container means for the node's NICs: whether they are
+//! published, whether pods that use them are evicted, and what is said of it. Pure.
+
+use crate::facts::vendor_driver::VendorDriverFacts;
+use crate::vendor_driver::state::Stage;
+use topology_graph::HostCondition;
+
+/// Whether the vendor's driver is loaded, on nodes where it comes in a container.
+pub(crate) const VENDOR_DRIVER: &str = "VendorDriver";
+
+/// Key of the taint of NICs while pods are evicted.
+pub(crate) const TAINT: &str = "dranet.io/vendor-driver";
+
+/// What becomes of pods that use NICs whose driver is to be replaced.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drain {
+    /// Pods are evicted, on one node of the cluster at a time.
+    #[default]
+    Evict,
+    /// The driver is replaced when no pod has a NIC of the node.
+    Wait,
+}
+
+/// What follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VendorDriverDecision {
+    /// Whether the vendor's NICs are not published.
+    pub(crate) withholds: bool,
+    /// Whether pods that have them are evicted.
+    pub(crate) evicts: bool,
+    /// Whether this node is to be the one that is drained.
+    pub(crate) wants_turn: bool,
+    /// What is said of it.
+    pub(crate) condition: Option<HostCondition>,
+}
+
+/// Decides.
+pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDecision {
+    let condition = |holds, reason, message: String| {
+        Some(HostCondition { kind: VENDOR_DRIVER, holds, reason, message })
+    };
+    let evicts = drain == Drain::Evict;
+    let Some(state) = &facts.state else {
+        if !facts.is_selected {
+            return VendorDriverDecision::default();
+        }
+        let message = "the vendor's driver is expected; its pod has not started yet".to_owned();
+        return VendorDriverDecision {
+            // Running pods keep their NICs, and the scheduler must go on seeing them.
+            withholds: !facts.has_claims,
+            condition: condition(false, "Expected", message),
+            ..VendorDriverDecision::default()
+        };
+    };
+    let text = state.to_string();
+    match state.stage {
+        Stage::Waiting if evicts && facts.has_turn => VendorDriverDecision {
+            evicts: true,
+            wants_turn: true,
+            condition: condition(false, "Draining", format!("{text}; pods are evicted")),
+            ..VendorDriverDecision::default()
+        },
+        Stage::Waiting => VendorDriverDecision {
+            wants_turn: evicts,
+            condition: condition(
+                false,
+                "Waiting",
+                if evicts {
+                    format!("{text}; another node is drained first")
+                } else {
+                    format!("{text}; drain the node, or wait until these have ended")
+                },
+            ),
+            ..VendorDriverDecision::default()
+        },
+        Stage::Loading => VendorDriverDecision {
+            withholds: true,
+            wants_turn: evicts && facts.has_turn,
+            condition: condition(false, "Loading", text),
+            ..VendorDriverDecision::default()
+        },
+        // The turn is kept: no other node is drained for a version that fails.
+        Stage::Failed => VendorDriverDecision {
+            withholds: true,
+            wants_turn: evicts && facts.has_turn,
+            condition: condition(false, "Failed", text),
+            ..VendorDriverDecision::default()
+        },
+        Stage::Ready => VendorDriverDecision {
+            condition: condition(true, "Loaded", text),
+            ..VendorDriverDecision::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vendor_driver::state::VendorDriverState;
+
+    fn facts(stage: Option<Stage>) -> VendorDriverFacts {
+        let state = stage.map(|stage| VendorDriverState {
+            version: "25.04".to_owned(),
+            stage,
+            modules: std::iter::empty().collect(),
+            detail: match stage {
+                Stage::Waiting => "claim default/a is prepared on this node".to_owned(),
+                Stage::Failed => "exit status: 1".to_owned(),
+                _ => String::new(),
+            },
+        });
+        VendorDriverFacts { state, is_selected: true, ..VendorDriverFacts::default() }
+    }
+
+    fn line(facts: &VendorDriverFacts, drain: Drain) -> String {
+        let VendorDriverDecision { withholds, evicts, wants_turn, condition } =
+            decide(facts, drain);
+        let word = |is, word| if is { word } else { "" };
+        let what = [
+            word(withholds, "withholds"),
+            word(evicts, "evicts"),
+            word(wants_turn, "wants a turn"),
+        ];
+        let what: Vec<_> = what.into_iter().filter(|word| !word.is_empty()).collect();
+        let said = condition
+            .map(|it| format!("{} {}: {}", it.holds, it.reason, it.message))
+            .unwrap_or_default();
+        format!("[{}] {said}", what.join(", "))
+    }
+
+    #[test]
+    fn nics_are_published_when_the_driver_is_loaded_and_pods_are_evicted_in_turn() {
+        let with_claims =
+            |facts: VendorDriverFacts| VendorDriverFacts { has_claims: true, ..facts };
+        let in_turn = |facts: VendorDriverFacts| VendorDriverFacts { has_turn: true, ..facts };
+        let cases = [
+            line(&VendorDriverFacts::default(), Drain::Evict),
+            line(&facts(None), Drain::Evict),
+            line(&with_claims(facts(None)), Drain::Evict),
+            line(&with_claims(facts(Some(Stage::Waiting))), Drain::Wait),
+            line(&with_claims(facts(Some(Stage::Waiting))), Drain::Evict),
+            line(&with_claims(in_turn(facts(Some(Stage::Waiting)))), Drain::Evict),
+            line(&in_turn(facts(Some(Stage::Loading))), Drain::Evict),
+            line(&facts(Some(Stage::Loading)), Drain::Evict),
+            line(&in_turn(facts(Some(Stage::Failed))), Drain::Evict),
+            line(&in_turn(facts(Some(Stage::Ready))), Drain::Evict),
+        ];
+        insta::assert_snapshot!(cases.join("\n"), @r"");
+    }
+}

@@ -1,0 +1,262 @@
+//! `node-driver vendor-driver`: runs the image of a vendor's NIC driver, and never lets it reload
+//! modules under running pods.
+//!
+//! A DaemonSet has this program as the first process of the vendor's container. It starts the
+//! image's own entry point only if nothing uses the loaded modules: no prepared claim of this
+//! node, and no process that holds a device of theirs open. Otherwise it waits. If the same
+//! version was loaded before in this boot, it starts nothing, so a container that restarts
+//! reloads nothing.
+//!
+//! What it does is in a file that lasts until the next boot ([`state`]). The driver reads it,
+//! evicts pods, withholds NICs and publishes a condition (`crate::decide::vendor_driver`).
+
+mod loaded;
+mod plan;
+pub(crate) mod state;
+
+#[cfg(test)]
+mod tests;
+
+use crate::facts::boot_file::BootFile;
+use crate::facts::held::Claims;
+use crate::kubelet::install::install;
+use crate::prepare::paths::Paths;
+use crate::prepare::turn;
+use anyhow::Context;
+use cluster_model::names::DRIVER;
+use plan::{Step, Users};
+use rustix::process::{Pid, Signal, kill_process};
+use state::{Stage, VendorDriverState};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use topology_graph::HostRoot;
+
+/// Time between two looks at what uses the modules, and at the vendor's ready file.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Run the image of a vendor's NIC driver once nothing uses the modules that it replaces
+#[derive(clap::Parser, Clone, Debug)]
+#[command(name = "node-driver vendor-driver")]
+pub struct VendorDriverCommand {
+    /// What to do
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What to do.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Action {
+    /// Copy this program to a directory that the vendor's container mounts
+    Install {
+        /// Directory
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// Wait until nothing uses the modules, then run the image's own entry point
+    Run(RunArgs),
+    /// Exit with code 0 if this version is loaded
+    Ready(StateArgs),
+}
+
+/// Which version, and where its state is.
+#[derive(clap::Args, Clone, Debug)]
+#[expect(clippy::doc_markdown, reason = "backticks would stand in the help")]
+pub struct StateArgs {
+    /// Version of the vendor's driver
+    #[arg(long, value_name = "VERSION")]
+    pub version: String,
+    /// Directory below which the host's sys, proc and run/dranet are found
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+}
+
+/// How to run the image.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunArgs {
+    /// Which version
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// Module that the vendor's driver replaces; repeatable. Nothing may use it during the reload
+    #[arg(long = "module", value_name = "NAME", required = true)]
+    pub modules: Vec<String>,
+    /// File that the image creates when its driver is loaded
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: PathBuf,
+    /// Kubelet's root directory, below which the driver records prepared claims
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// Entry point of the image, with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Runs the subcommand to its end.
+///
+/// # Errors
+/// The program cannot be copied, the version is not loaded, or the image's entry point failed.
+pub async fn run(command: VendorDriverCommand) -> anyhow::Result<()> {
+    match command.action {
+        Action::Install { directory } => Ok(install(&directory.join("node-driver"))?),
+        Action::Ready(args) => is_ready(&args),
+        Action::Run(args) => Loader::of(args)?.run().await,
+    }
+}
+
+fn is_ready(args: &StateArgs) -> anyhow::Result<()> {
+    let state = file(&args.root)?.load();
+    let text = state.as_ref().map_or_else(|| "nothing is loaded yet".to_owned(), ToString::to_string);
+    let is_ready = state.is_some_and(|it| it.stage == Stage::Ready && it.version == args.version);
+    anyhow::ensure!(is_ready, "version {} is not loaded: {text}", args.version);
+    Ok(())
+}
+
+fn file(root: &Path) -> anyhow::Result<BootFile<VendorDriverState>> {
+    state::file(&HostRoot::at(root))
+        .with_context(|| format!("no boot ID below `{}`; is --root right?", root.display()))
+}
+
+/// Waits for its moment, and loads.
+struct Loader {
+    args: RunArgs,
+    file: BootFile<VendorDriverState>,
+    paths: Paths,
+}
+
+impl Loader {
+    fn of(args: RunArgs) -> anyhow::Result<Self> {
+        let file = file(&args.state.root)?;
+        let run = args.state.root.join("run/dranet");
+        let paths = Paths {
+            kubelet: args.kubelet_dir.clone(),
+            driver: DRIVER.to_owned(),
+            cdi: PathBuf::new(),
+            netns: PathBuf::new(),
+            sysctl: PathBuf::new(),
+            run,
+        };
+        Ok(Self { args, file, paths })
+    }
+
+    async fn run(self) -> anyhow::Result<()> {
+        let stop = process::run::stop_on_signal()?;
+        loop {
+            match self.step()? {
+                Step::Keep => {
+                    say(&format!("version {} was loaded before", self.args.state.version));
+                    stop.cancelled().await;
+                    return Ok(());
+                }
+                Step::Load => return self.load(&stop).await,
+                Step::Wait(_) => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = sleep(PERIOD) => {}
+            }
+        }
+    }
+
+    /// Decides, and records the decision before another claim can be prepared.
+    fn step(&self) -> anyhow::Result<Step> {
+        // Held only for a moment: the driver then sees the record and prepares nothing.
+        let _turn = turn::take(&self.paths)?;
+        let before = self.file.load();
+        let users = self.users()?;
+        let step = plan::next(&self.args.state.version, before.as_ref(), &users);
+        match &step {
+            Step::Keep => {}
+            Step::Load => self.record(Stage::Loading, "")?,
+            Step::Wait(why) => {
+                let detail = before.as_ref().map(|it| it.detail.as_str());
+                if before.as_ref().is_none_or(|it| it.stage != Stage::Waiting)
+                    || detail != Some(why.as_str())
+                {
+                    self.record(Stage::Waiting, why)?;
+                }
+            }
+        }
+        Ok(step)
+    }
+
+    fn users(&self) -> anyhow::Result<Users> {
+        let claims = Claims::of(Some(self.paths.checkpoint()));
+        let claims = claims.claims().context("failed to read which claims are prepared")?;
+        Ok(Users { claims, modules: self.loaded() })
+    }
+
+    fn loaded(&self) -> state::Modules {
+        loaded::read(&self.args.state.root.join("sys"), &self.args.modules)
+    }
+
+    fn record(&self, stage: Stage, detail: &str) -> anyhow::Result<()> {
+        let modules = self.loaded().into_iter().map(|(name, module)| (name, module.build));
+        let state = VendorDriverState {
+            version: self.args.state.version.clone(),
+            stage,
+            modules: modules.collect(),
+            detail: detail.to_owned(),
+        };
+        say(&state.to_string());
+        Ok(self.file.store(&state)?)
+    }
+
+    async fn load(&self, stop: &CancellationToken) -> anyhow::Result<()> {
+        // Of an earlier container, whose directory may be the host's.
+        match fs::remove_file(&self.args.ready_file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let path = self.args.ready_file.display();
+                return Err(error).with_context(|| format!("failed to remove `{path}`"));
+            }
+            _ => {}
+        }
+        let Err(error) = self.run_image(stop).await else { return Ok(()) };
+        self.record(Stage::Failed, &format!("{error:#}"))?;
+        Err(error)
+    }
+
+    /// Starts the image's entry point, and stays with it until it ends.
+    async fn run_image(&self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let [program, arguments @ ..] = &self.args.command[..] else {
+            anyhow::bail!("no entry point; give it after `--`");
+        };
+        let mut child = Command::new(program)
+            .args(arguments)
+            .spawn()
+            .with_context(|| format!("failed to start `{program}`"))?;
+        let mut is_recorded = false;
+        loop {
+            if !is_recorded && self.args.ready_file.exists() {
+                self.record(Stage::Ready, "")?;
+                is_recorded = true;
+            }
+            tokio::select! {
+                status = child.wait() => {
+                    let status = status?;
+                    anyhow::ensure!(is_recorded, "`{program}` ended before its driver was loaded: {status}");
+                    anyhow::ensure!(status.success(), "`{program}`: {status}");
+                    return Ok(());
+                }
+                () = stop.cancelled() => return end(&mut child).await,
+                () = sleep(PERIOD) => {}
+            }
+        }
+    }
+}
+
+/// Passes the signal on, and waits: an image may restore the host's modules now.
+async fn end(child: &mut Child) -> anyhow::Result<()> {
+    if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+        kill_process(pid, Signal::TERM)?;
+    }
+    child.wait().await?;
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the log of the container")]
+fn say(line: &str) {
+    println!("{line}");
+}

@@ -1,0 +1,67 @@
+//! Decides whether the vendor's image may run now. Pure.
+
+use super::state::{Modules, Stage, VendorDriverState};
+use std::collections::BTreeSet;
+
+/// The most claims that a text names.
+const NAMED: usize = 5;
+
+/// What uses the modules that are loaded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Users {
+    /// Prepared claims of this node, as `namespace/name`.
+    pub(super) claims: BTreeSet<String>,
+    /// The loaded modules.
+    pub(super) modules: Modules,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The modules are those that this version loaded: run nothing.
+    Keep,
+    /// Nothing uses the modules: run the image.
+    Load,
+    /// Something does.
+    Wait(String),
+}
+
+/// Decides for a version, from what was recorded in this boot and what uses the modules.
+pub(super) fn next(version: &str, before: Option<&VendorDriverState>, users: &Users) -> Step {
+    if before.is_some_and(|it| is_loaded(version, it, &users.modules)) {
+        return Step::Keep;
+    }
+    // Where none is loaded nothing is replaced; claims are those of other vendors' NICs.
+    if users.modules.is_empty() {
+        return Step::Load;
+    }
+    match uses(users) {
+        uses if uses.is_empty() => Step::Load,
+        uses => Step::Wait(uses.join("; ")),
+    }
+}
+
+fn is_loaded(version: &str, before: &VendorDriverState, modules: &Modules) -> bool {
+    let builds = modules.iter().map(|(name, module)| (name, &module.build));
+    before.stage == Stage::Ready && before.version == version && builds.eq(before.modules.iter())
+}
+
+fn uses(users: &Users) -> Vec<String> {
+    let count = users.claims.len();
+    let mut named: Vec<&str> = users.claims.iter().take(NAMED).map(String::as_str).collect();
+    let more = format!("{} more", count.saturating_sub(NAMED));
+    if count > NAMED {
+        named.push(&more);
+    }
+    let claims = match count {
+        0 => None,
+        1 => Some(format!("claim {} is prepared on this node", named.join(", "))),
+        _ => Some(format!("claims {} are prepared on this node", named.join(", "))),
+    };
+    let open = users.modules.iter().filter(|(_, module)| module.openers > 0);
+    let open = open.map(|(name, module)| match module.openers {
+        1 => format!("a process has a device of {name} open"),
+        count => format!("{count} references to devices of {name} are open"),
+    });
+    claims.into_iter().chain(open).collect()
+}

@@ -1,0 +1,69 @@
+//! What became of the vendor's driver in this boot.
+
+use crate::facts::boot_file::BootFile;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use topology_graph::HostRoot;
+
+/// Name of the file, below the host's `run/dranet`.
+pub(crate) const FILE: &str = "vendor-driver.json";
+
+/// Version of its format.
+const VERSION: u32 = 1;
+
+/// The state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VendorDriverState {
+    /// Version of the vendor's driver.
+    pub(crate) version: String,
+    /// How far it is.
+    pub(crate) stage: Stage,
+    /// The builds of the modules that were loaded then, by name.
+    pub(crate) modules: BTreeMap<String, String>,
+    /// Why it waits or failed; otherwise empty.
+    pub(crate) detail: String,
+}
+
+/// How far the vendor's driver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// Something uses the modules that it replaces.
+    Waiting,
+    /// The vendor's image runs; no claim is prepared.
+    Loading,
+    /// The vendor's image has reported that its modules are loaded.
+    Ready,
+    /// The vendor's image ended before.
+    Failed,
+}
+
+/// A loaded module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LoadedModule {
+    /// Differs between two builds of the module.
+    pub(crate) build: String,
+    /// References that are not those of other modules: open devices, mostly.
+    pub(crate) openers: u32,
+}
+
+/// Loaded modules by name.
+pub(crate) type Modules = BTreeMap<String, LoadedModule>;
+
+/// The file; `None` if the root has no boot ID.
+pub(crate) fn file(host: &HostRoot) -> Option<BootFile<VendorDriverState>> {
+    BootFile::of(host, FILE, VERSION)
+}
+
+/// `version 25.04 waits: claim default/a uses NICs of this node`.
+impl fmt::Display for VendorDriverState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, stage, detail, .. } = self;
+        match stage {
+            Stage::Waiting => write!(f, "version {version} waits: {detail}"),
+            Stage::Loading => write!(f, "version {version} is being loaded"),
+            Stage::Ready => write!(f, "version {version} is loaded"),
+            Stage::Failed => write!(f, "version {version} was not loaded: {detail}"),
+        }
+    }
+}

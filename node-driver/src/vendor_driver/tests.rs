@@ -1,0 +1,199 @@
+//! The vendor's image runs when nothing uses the modules, once for each version and boot.
+
+use super::plan::{Step, Users, next};
+use super::state::{LoadedModule, Modules};
+use super::*;
+use crate::prepare::checkpoint::{Checkpoint, Phase, Record};
+use crate::prepare::claim::ClaimRef;
+use crate::prepare::plan::{Plan, Wiring};
+use std::collections::BTreeSet;
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// Longest wait for what the loader does.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn modules(all: &[(&str, &str, u32)]) -> Modules {
+    let module = |(name, build, openers): &(&str, &str, u32)| {
+        let module = LoadedModule { build: (*build).to_owned(), openers: *openers };
+        ((*name).to_owned(), module)
+    };
+    all.iter().map(module).collect()
+}
+
+fn state(version: &str, stage: Stage, builds: &[(&str, &str)]) -> VendorDriverState {
+    let build = |(name, build): &(&str, &str)| ((*name).to_owned(), (*build).to_owned());
+    VendorDriverState {
+        version: version.to_owned(),
+        stage,
+        modules: builds.iter().map(build).collect(),
+        detail: String::new(),
+    }
+}
+
+#[test]
+fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
+    let claims: BTreeSet<String> = (1..=7).map(|number| format!("team/nics-{number}")).collect();
+    let one: BTreeSet<String> = ["team/nics".to_owned()].into();
+    let inbox = modules(&[("mlx5_core", "in", 0), ("mlx5_ib", "in", 0)]);
+    let open = modules(&[("mlx5_core", "in", 1), ("mlx5_ib", "in", 2)]);
+    let ready = state("2", Stage::Ready, &[("mlx5_core", "in"), ("mlx5_ib", "in")]);
+    let cases = [
+        ("nothing is loaded", None, Modules::new(), &claims),
+        ("the kernel's own, unused", None, inbox.clone(), &BTreeSet::new()),
+        ("the kernel's own, of a claim", None, inbox.clone(), &one),
+        ("the kernel's own, of claims", None, inbox.clone(), &claims),
+        ("open devices", None, open.clone(), &BTreeSet::new()),
+        ("the same version, used", Some(ready.clone()), open.clone(), &one),
+        ("another version, used", Some(state("1", Stage::Ready, &[])), inbox.clone(), &one),
+        ("an interrupted load", Some(state("2", Stage::Loading, &[])), inbox.clone(), &one),
+        ("loaded anew by somebody else", Some(ready), modules(&[("mlx5_core", "x", 0)]), &one),
+    ];
+    let line = |(what, before, modules, claims): (&str, Option<_>, Modules, &BTreeSet<String>)| {
+        let users = Users { claims: claims.clone(), modules };
+        format!("{what}: {:?}", next("2", before.as_ref(), &users))
+    };
+    insta::assert_snapshot!(cases.into_iter().map(line).collect::<Vec<_>>().join("\n"), @r"");
+}
+
+/// A machine with one module of which nothing is open, and one claim.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        machine.write("proc/sys/kernel/random/boot_id", "1b1c2d3e-0000-4000-8000-000000000001\n");
+        machine.write("sys/module/mlx5_ib/refcnt", "2\n");
+        machine.write("sys/module/mlx5_ib/srcversion", "533BB7E5866E52F63B9ACCB\n");
+        // Two modules use it; their references are not those of programs.
+        machine.write("sys/module/mlx5_ib/holders/a/refcnt", "0\n");
+        machine.write("sys/module/mlx5_ib/holders/b/refcnt", "0\n");
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Records that a claim is prepared, or that none is.
+    fn set_claims(&self, names: &[&str]) {
+        let record = |name: &&str| {
+            let claim =
+                ClaimRef { namespace: "team".into(), name: (*name).into(), uid: (*name).into() };
+            let plan = Plan {
+                claim,
+                pods: vec![],
+                devices: vec![],
+                rdma_cm: None,
+                imex: None,
+                others: vec![],
+                pod_claim_name: None,
+                wiring: Wiring::default(),
+                boot_id: None,
+            };
+            ((*name).to_owned(), Record { phase: Phase::Prepared, plan })
+        };
+        let claims = names.iter().map(record).collect();
+        let path = self.path("kubelet/plugins/dra.net/checkpoint.json");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        Checkpoint { claims, ..Checkpoint::default() }.store(&path).unwrap();
+    }
+
+    fn loader(&self, version: &str, script: &str) -> Loader {
+        let ready = self.path("ready").display().to_string();
+        let args = RunArgs {
+            state: StateArgs { version: version.to_owned(), root: self.0.path().to_owned() },
+            modules: vec!["mlx5_ib".to_owned(), "not_loaded".to_owned()],
+            ready_file: self.path("ready"),
+            kubelet_dir: self.path("kubelet"),
+            command: ["sh", "-c", script, "sh", &ready].map(str::to_owned).to_vec(),
+        };
+        Loader::of(args).unwrap()
+    }
+
+    fn state(&self) -> Option<VendorDriverState> {
+        file(self.0.path()).unwrap().load()
+    }
+
+    async fn until(&self, stage: Stage) -> VendorDriverState {
+        let begin = Instant::now();
+        loop {
+            match self.state() {
+                Some(state) if state.stage == stage => return state,
+                other => assert!(begin.elapsed() < PATIENCE, "not {stage:?}: {other:?}"),
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn is_ready(&self, version: &str) -> Result<(), String> {
+        let args = StateArgs { version: version.to_owned(), root: self.0.path().to_owned() };
+        is_ready(&args).map_err(|error| error.to_string())
+    }
+}
+
+/// An image that loads at once, and ends when it is told to.
+const IMAGE: &str = "touch \"$1\"; until [ -e \"$1.end\" ]; do sleep 0.02; done";
+
+#[tokio::test]
+async fn an_image_waits_for_claims_and_is_not_started_again() {
+    let machine = Machine::new();
+    machine.set_claims(&["nics"]);
+    machine.write("ready", "of an earlier container");
+    let running = tokio::spawn(machine.loader("1", IMAGE).run());
+    let waiting = machine.until(Stage::Waiting).await;
+    assert_eq!(
+        waiting.to_string(),
+        "version 1 waits: claim team/nics is prepared on this node"
+    );
+    let told = "version 1 is not loaded: version 1 waits: claim team/nics is prepared on this node";
+    assert_eq!(machine.is_ready("1"), Err(told.to_owned()));
+
+    machine.set_claims(&[]);
+    let ready = machine.until(Stage::Ready).await;
+    assert_eq!(ready.modules["mlx5_ib"], "533BB7E5866E52F63B9ACCB");
+    assert_eq!(machine.is_ready("1"), Ok(()));
+    assert!(machine.is_ready("2").is_err());
+    machine.write("ready.end", "");
+    running.await.unwrap().unwrap();
+
+    // A container that restarts beside a running pod.
+    machine.set_claims(&["nics"]);
+    assert_eq!(machine.loader("1", "exit 1").step().unwrap(), Step::Keep);
+    assert!(matches!(machine.loader("2", "exit 1").step().unwrap(), Step::Wait(_)));
+    assert!(machine.is_ready("1").is_err(), "another version is wanted now");
+}
+
+#[tokio::test]
+async fn an_image_that_fails_is_reported() {
+    let machine = Machine::new();
+    let failed = machine.loader("1", "exit 3").run().await.unwrap_err();
+    assert_eq!(failed.to_string(), "`sh` ended before its driver was loaded: exit status: 3");
+    let state = machine.state().unwrap();
+    assert_eq!(
+        state.to_string(),
+        "version 1 was not loaded: `sh` ended before its driver was loaded: exit status: 3"
+    );
+    // It is tried again.
+    assert_eq!(machine.loader("1", "exit 3").step().unwrap(), Step::Load);
+    assert_eq!(machine.state().unwrap().stage, Stage::Loading);
+}
+
+#[test]
+fn references_of_other_modules_are_not_those_of_programs() {
+    let machine = Machine::new();
+    let names = ["mlx5_ib".to_owned(), "not_loaded".to_owned()];
+    let read = || loaded::read(&machine.path("sys"), &names);
+    assert_eq!(read(), modules(&[("mlx5_ib", "533BB7E5866E52F63B9ACCB", 0)]));
+    machine.write("sys/module/mlx5_ib/refcnt", "3\n");
+    assert_eq!(read()["mlx5_ib"].openers, 1);
+    fs::remove_file(machine.path("sys/module/mlx5_ib/srcversion")).unwrap();
+    machine.write("sys/module/mlx5_ib/notes/.note.gnu.build-id", "\u{4}\u{2}");
+    assert_eq!(read()["mlx5_ib"].build, "0402");
+}

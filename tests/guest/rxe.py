@@ -6,6 +6,7 @@ usage: rxe.py DIR   (a copy of drivers/infiniband/sw/rxe)
 - The device hangs below the PCI function of its interface, as a real one does.
 - It may move to another network namespace, and lives on when its interface
   moves: sockets and routes are those of the interface's namespace.
+- It receives what is for a macvlan on its interface, as a NIC's does.
 """
 
 import sys
@@ -67,7 +68,15 @@ change(
     "rxe_net.c",
     (
         "#include <net/udp_tunnel.h>",
-        "#include <net/udp_tunnel.h>\n#include <net/net_namespace.h>\n#include <net/netns/generic.h>",
+        "#include <net/udp_tunnel.h>\n#include <net/net_namespace.h>\n#include <net/netns/generic.h>\n"
+        "#include <linux/if_macvlan.h>",
+    ),
+    # As the driver does for a VLAN: the interface in the pod is a macvlan on the device's own.
+    (
+        "\tif (!rxe && is_vlan_dev(ndev))\n\t\trxe = rxe_get_dev_from_net(vlan_dev_real_dev(ndev));",
+        "\tif (!rxe && is_vlan_dev(ndev))\n\t\trxe = rxe_get_dev_from_net(vlan_dev_real_dev(ndev));\n"
+        "\tif (!rxe && netif_is_macvlan(ndev))\n"
+        "\t\trxe = rxe_get_dev_from_net(macvlan_dev_real_dev(ndev));",
     ),
     (
         "static struct rxe_recv_sockets recv_sockets;",

@@ -39,8 +39,8 @@ impl NicModel {
     }
 }
 
-/// An end of the cable between two guests, for the first and third of [`NICS`]. It is a datagram
-/// socket, so that the guests may start in any order.
+/// An end of a cable between two guests. It is a datagram socket, so that the guests may start in
+/// any order.
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// The socket of this guest.
@@ -56,8 +56,9 @@ pub struct Hardware {
     pub nics: [NicModel; 4],
     /// Distinguishes guests on one cable.
     pub number: u8,
-    /// The cable to another guest.
-    pub wire: Option<Wire>,
+    /// The cables to another guest: the first is for the first and third of [`NICS`], the second
+    /// for the others.
+    pub wires: Vec<Wire>,
     /// Memory of each NUMA node, in MiB.
     pub memory: u32,
     /// An ext4 image that the guest mounts at `/node`.
@@ -66,7 +67,7 @@ pub struct Hardware {
 
 impl Default for Hardware {
     fn default() -> Self {
-        Self { nics: [NicModel::Virtio; 4], number: 1, wire: None, memory: 384, disk: None }
+        Self { nics: [NicModel::Virtio; 4], number: 1, wires: Vec::new(), memory: 384, disk: None }
     }
 }
 
@@ -87,7 +88,7 @@ impl Hardware {
                 all.extend(self.nic(node, slot));
             }
         }
-        all.extend(self.wire());
+        all.extend(self.wires.iter().enumerate().flat_map(|(hub, wire)| wire.arguments(hub)));
         all
     }
 
@@ -152,21 +153,18 @@ impl Hardware {
         ));
         all
     }
+}
 
-    fn wire(&self) -> Vec<String> {
-        let Some(Wire { local, remote }) = &self.wire else { return Vec::new() };
-        let (local, remote) = (local.display(), remote.display());
-        [
-            option(
-                "-netdev",
-                &format!(
-                    "dgram,id=wire,local.type=unix,local.path={local},remote.type=unix,\
-                     remote.path={remote}"
-                ),
-            ),
-            option("-netdev", "hubport,id=wireport,hubid=0,netdev=wire"),
-        ]
-        .concat()
+impl Wire {
+    /// QEMU's options to connect it to a hub, to which the NICs are connected too.
+    fn arguments(&self, hub: usize) -> Vec<String> {
+        let (local, remote) = (self.local.display(), self.remote.display());
+        let socket = format!(
+            "dgram,id=wire{hub},local.type=unix,local.path={local},remote.type=unix,\
+             remote.path={remote}"
+        );
+        let port = format!("hubport,id=wireport{hub},hubid={hub},netdev=wire{hub}");
+        [option("-netdev", &socket), option("-netdev", &port)].concat()
     }
 }
 

@@ -252,6 +252,16 @@ impl GuestNode {
         .await
     }
 
+    /// Runs a shell script in a running container, as `kubectl exec` does. Returns what it writes.
+    pub async fn exec(&self, container: &str, script: &str) -> anyhow::Result<String> {
+        let exec = format!(
+            "script=$(cat <<'SCRIPT'\n{script}\nSCRIPT\n)
+            {} task exec --exec-id exec-$$-$RANDOM {container} /bin/sh -c \"$script\" </dev/null",
+            ctr()
+        );
+        self.guest.run(&exec).await
+    }
+
     /// What a pod's container has written.
     pub async fn pod_log(&self, namespace: &str, pod: &str) -> anyhow::Result<String> {
         let script =

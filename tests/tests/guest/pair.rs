@@ -5,14 +5,15 @@
 mod installed;
 mod measured;
 mod modes;
+mod modules;
 mod nccl;
+mod pooled;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope,
     chart::NAMESPACE,
@@ -30,10 +31,13 @@ use tests::{
 use installed::Installed;
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![pods_write_to_each_other_while_the_chart_is_upgraded]
-        .into_iter()
-        .map(Test::alone)
-        .collect()
+    tests::tests![
+        pods_write_to_each_other_while_the_chart_is_upgraded,
+        pods_with_addresses_of_a_pool_reach_each_other,
+    ]
+    .into_iter()
+    .map(Test::alone)
+    .collect()
 }
 
 async fn pods_write_to_each_other_while_the_chart_is_upgraded(
@@ -45,7 +49,7 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
         let pair = boot(&plane, folder.path()).await?;
         let [one, other] = &pair;
         tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
-        let chart = Installed::install(&plane, &pair).await?;
+        let chart = Installed::install(&plane, &pair, &[]).await?;
         installation.start_admission().await?;
 
         let running = writes(scope, &pair, "shared").await?;
@@ -65,6 +69,29 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
         let running = writes(scope, &pair, "exclusive").await?;
         modes::published(&plane, &pair, "exclusive").await?;
         end(scope, running).await?;
+        tokio::try_join!(is_as_before(one), is_as_before(other))?;
+        chart.uninstall().await
+    })
+    .await
+}
+
+/// A first deployment: the chart loads kernel modules and lets pods share NICs, and a pool has
+/// addresses for them.
+async fn pods_with_addresses_of_a_pool_reach_each_other(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(&plane, scope).await?;
+        let folder = tempfile::tempdir()?;
+        let pair = boot(&plane, folder.path()).await?;
+        let [one, other] = &pair;
+        tokio::try_join!(start(&plane, one, 0), start(&plane, other, 1))?;
+        modules::not_loaded(&pair).await?;
+        let chart = Installed::install(&plane, &pair, &installed::FIRST).await?;
+        modules::some_lacking(&plane, &pair).await?;
+        installation.start_admission().await?;
+        installation.start_fabric_controllers(1, &[]).await?;
+        pooled::on_shared_and_whole_nics(scope, &pair).await?;
         tokio::try_join!(is_as_before(one), is_as_before(other))?;
         chart.uninstall().await
     })
@@ -138,22 +165,23 @@ const RAILS: &str = "ls /sys/class/infiniband; ls /sys/class/net
 const EXCLUSIVE: &str = "until rdma system set netns exclusive 2>/dev/null; do sleep 0.2; done
     pkill -9 -x node-driver";
 
-/// Boots both at once: each takes a processor. The ends of their cable are files in
+/// Boots both at once: each takes a processor. The ends of their cables are files in
 /// the folder.
 async fn boot(plane: &ControlPlane, folder: &Path) -> anyhow::Result<[GuestNode; 2]> {
     let disk = disk_with(folder, &installed::archives(folder).await?)?;
-    let ends = ["one", "other"].map(|name| folder.join(name));
-    let hardware = |number, wire| Hardware {
+    let end = |name: &str, cable: usize| folder.join(format!("{name}-{cable}"));
+    let wires = |own: &str, peer: &str| {
+        [0, 1].map(|cable| Wire { local: end(own, cable), remote: end(peer, cable) }).to_vec()
+    };
+    let hardware = |number, wires| Hardware {
         number,
-        wire: Some(wire),
+        wires,
         memory: 640,
         disk: Some(disk.clone()),
         ..Hardware::default()
     };
-    let [local, remote] = ends.clone();
-    let one = hardware(1, Wire { local, remote });
-    let [remote, local] = ends;
-    let other = hardware(2, Wire { local, remote });
+    let one = hardware(1, wires("one", "other"));
+    let other = hardware(2, wires("other", "one"));
     let (one, other) =
         tokio::try_join!(Guest::boot(plane, "one", &one), Guest::boot(plane, "other", &other))?;
     let (one, other) = tokio::try_join!(
@@ -258,12 +286,23 @@ async fn create(
     name: &str,
     [peer, other]: [&str; 2],
 ) -> anyhow::Result<()> {
+    let annotations = json!({
+        "dranet.io/aligned-nics": "1",
+        "dranet.io/nic-config": json!({"interface": {"name": "net1"}}).to_string(),
+    });
+    let env = json!([{"name": "PEER", "value": peer}, {"name": "OTHER", "value": other}]);
+    let mut pod = pod(node, name, &annotations, WORK)?;
+    for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+        container.env = serde_json::from_value(env.clone())?;
+    }
+    pods::create(scope, &pod).await
+}
+
+/// A pod with a GPU and the machine's tools for verbs.
+fn pod(node: &GuestNode, name: &str, annotations: &Value, script: &str) -> anyhow::Result<Pod> {
     let mount = |to: &str, part: &str| json!({"name": "usr", "mountPath": to, "subPath": part, "readOnly": true});
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": name, "annotations": {
-            "dranet.io/aligned-nics": "1",
-            "dranet.io/nic-config": json!({"interface": {"name": "net1"}}).to_string(),
-        }},
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "nodeSelector": {"kubernetes.io/hostname": node.name},
             "terminationGracePeriodSeconds": 0,
@@ -278,8 +317,7 @@ async fn create(
                 "name": "main",
                 "image": pods::IMAGE,
                 "imagePullPolicy": "Never",
-                "command": ["/bin/sh", "-c", WORK],
-                "env": [{"name": "PEER", "value": peer}, {"name": "OTHER", "value": other}],
+                "command": ["/bin/sh", "-c", script],
                 "resources": {"limits": {"nvidia.com/gpu": "1"}},
                 "volumeMounts": [
                     {"name": "usr", "mountPath": "/usr", "readOnly": true},
@@ -290,9 +328,7 @@ async fn create(
             }],
         },
     }))
-    .context("a pod")?;
-    scope.api::<Pod>().create(&PostParams::default(), &pod).await?;
-    Ok(())
+    .context("a pod")
 }
 
 /// The pod's log, once a write has gone well.

@@ -33,6 +33,14 @@ const VALUES: [&str; 11] = [
     "--set=cleanup.enabled=false",
 ];
 
+/// Values of a first deployment: pods share NICs, and the init container loads modules. Of these
+/// one was loaded before, one needs others, one has no file, and the last lacks what it needs.
+pub(super) const FIRST: [&str; 3] = [
+    "--set=nodeDriver.sharing=count",
+    "--set=nodeDriver.rdmaHcaMax=4",
+    "--set=nodeDriver.modules.load={ib_uverbs,irdma,efa,mlx5_ib}",
+];
+
 /// The program in the image.
 const DRIVER: &str = "node-driver";
 
@@ -58,14 +66,15 @@ pub(super) struct Installed<'a> {
 }
 
 impl<'a> Installed<'a> {
-    /// Installs it, and looks at how the driver is confined.
+    /// Installs it with these values besides, and looks at how the driver is confined.
     pub(super) async fn install(
         plane: &ControlPlane,
         pair: &'a [GuestNode; 2],
+        values: &[&str],
     ) -> anyhow::Result<Self> {
         let helm = Helm::on(&plane.kubeconfig())?;
         let release = Self { helm, client: plane.client(), pair };
-        release.run(&[&["install", "dranet", "."][..], &VALUES].concat()).await?;
+        release.run(&[&["install", "dranet", "."][..], &VALUES, values].concat()).await?;
         for node in pair {
             confined(node).await?;
         }

@@ -108,7 +108,8 @@ pub async fn run(command: VendorDriverCommand) -> anyhow::Result<()> {
 
 fn is_ready(args: &StateArgs) -> anyhow::Result<()> {
     let state = file(&args.root)?.load();
-    let text = state.as_ref().map_or_else(|| "nothing is loaded yet".to_owned(), ToString::to_string);
+    let text =
+        state.as_ref().map_or_else(|| "nothing is loaded yet".to_owned(), ToString::to_string);
     let is_ready = state.is_some_and(|it| it.stage == Stage::Ready && it.version == args.version);
     anyhow::ensure!(is_ready, "version {} is not loaded: {text}", args.version);
     Ok(())

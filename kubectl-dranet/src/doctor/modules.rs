@@ -73,20 +73,15 @@ mod tests {
         ] {
             let mut spec = NodeTopologySpec::default();
             spec.shape.hash = "0123456789abcdef".to_owned();
-            let host = [HostCondition {
-                kind,
-                holds,
-                reason: "Reason",
-                message: message.to_owned(),
-            }];
+            let host =
+                [HostCondition { kind, holds, reason: "Reason", message: message.to_owned() }];
             let conditions = conditions(&spec, &host, &[], &Time(Timestamp::UNIX_EPOCH));
             let mut object = NodeTopology::new(node, spec);
             object.status = Some(NodeTopologyStatus { conditions });
             view.apply(object).unwrap();
         }
         let found = examine(&view);
-        let said: Vec<_> =
-            found.iter().map(|it| format!("{} {}", it.place, it.message)).collect();
+        let said: Vec<_> = found.iter().map(|it| format!("{} {}", it.place, it.message)).collect();
         assert_eq!(
             said,
             [

@@ -9,10 +9,10 @@ use crate::decide::health::{Problems, Vitals};
 use crate::decide::nic::{self, LinkType, Nic, device_name};
 use crate::decide::order;
 use crate::decide::sharing::SharingArgs;
+use crate::decide::vendor_driver;
 use crate::facts::cloud::CloudMetadata;
 use crate::facts::network::NetworkFacts;
 use crate::facts::rdma::NetnsMode;
-use crate::decide::vendor_driver;
 use k8s_openapi::api::resource::v1::{Device, DeviceTaint};
 use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{

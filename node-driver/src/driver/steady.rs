@@ -124,19 +124,18 @@ pub(super) async fn run(
     let events = NodeEvents::new(&client, driver.publisher.node().clone());
     let (first, metrics) = (operations.first.take(), operations.metrics.clone());
     let lacking = String::new();
-    let steady =
-        Steady {
-            driver,
-            metadata,
-            known,
-            looked,
-            events,
-            first,
-            failures: 0,
-            metrics,
-            lacking,
-            vendor_driver: None,
-        };
+    let steady = Steady {
+        driver,
+        metadata,
+        known,
+        looked,
+        events,
+        first,
+        failures: 0,
+        metrics,
+        lacking,
+        vendor_driver: None,
+    };
     steady.run(&wake, interval(Duration::from_secs(args.rescan_seconds)), &operations.stop).await;
     tasks.shutdown().await;
 }

@@ -150,8 +150,7 @@ pub(crate) fn polled(
     vendor_driver: Option<BootFile<VendorDriverState>>,
     wake: &Arc<Notify>,
 ) {
-    let stamps =
-        move || (claims.stamp(), vendor_driver.as_ref().and_then(BootFile::stamp));
+    let stamps = move || (claims.stamp(), vendor_driver.as_ref().and_then(BootFile::stamp));
     let (mut last, wake) = (stamps(), Arc::clone(wake));
     tasks.spawn(async move {
         let mut tick = tokio::time::interval(ports::PERIOD);

@@ -92,9 +92,10 @@ impl Node {
     fn check_vendor_driver(&self, claim: &AllocatedClaim) -> Result<(), PrepareError> {
         let state = vendor_driver::state::file(&self.host).and_then(|file| file.load());
         match state {
-            Some(state) if state.stage == Stage::Loading => {
-                Err(PrepareError::VendorDriver { claim: claim.claim.clone(), version: state.version })
-            }
+            Some(state) if state.stage == Stage::Loading => Err(PrepareError::VendorDriver {
+                claim: claim.claim.clone(),
+                version: state.version,
+            }),
             _ => Ok(()),
         }
     }

@@ -148,10 +148,7 @@ async fn an_image_waits_for_claims_and_is_not_started_again() {
     machine.write("ready", "of an earlier container");
     let running = tokio::spawn(machine.loader("1", IMAGE).run());
     let waiting = machine.until(Stage::Waiting).await;
-    assert_eq!(
-        waiting.to_string(),
-        "version 1 waits: claim team/nics is prepared on this node"
-    );
+    assert_eq!(waiting.to_string(), "version 1 waits: claim team/nics is prepared on this node");
     let told = "version 1 is not loaded: version 1 waits: claim team/nics is prepared on this node";
     assert_eq!(machine.is_ready("1"), Err(told.to_owned()));
 

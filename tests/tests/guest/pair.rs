@@ -8,6 +8,7 @@ mod modes;
 mod modules;
 mod nccl;
 mod pooled;
+mod vendor;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -76,7 +77,7 @@ async fn pods_write_to_each_other_while_the_chart_is_upgraded(
 }
 
 /// A first deployment: the chart loads kernel modules and lets pods share NICs, and a pool has
-/// addresses for them.
+/// addresses for them. Then a vendor's driver replaces a module.
 async fn pods_with_addresses_of_a_pool_reach_each_other(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
@@ -92,6 +93,7 @@ async fn pods_with_addresses_of_a_pool_reach_each_other(
         installation.start_admission().await?;
         installation.start_fabric_controllers(1, &[]).await?;
         pooled::on_shared_and_whole_nics(scope, &pair).await?;
+        vendor::replaces_modules(&plane, scope, &pair, &chart).await?;
         tokio::try_join!(is_as_before(one), is_as_before(other))?;
         chart.uninstall().await
     })

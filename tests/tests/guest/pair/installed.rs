@@ -81,6 +81,12 @@ impl<'a> Installed<'a> {
         Ok(release)
     }
 
+    /// Sets these values besides those of [`FIRST`].
+    pub(super) async fn set(&self, values: &[&str]) -> anyhow::Result<()> {
+        let upgrade = ["upgrade", "dranet", "."];
+        self.run(&[&upgrade[..], &VALUES, &FIRST, values].concat()).await
+    }
+
     /// To the chart's next version, and with another flag.
     pub(super) async fn upgrade(&self) -> anyhow::Result<()> {
         let next = chart::next()?;

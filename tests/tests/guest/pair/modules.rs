@@ -36,7 +36,7 @@ pub(super) async fn some_lacking(
     pair: &[GuestNode; 2],
 ) -> anyhow::Result<()> {
     for node in pair {
-        let message = condition(plane, node, "False", "Absent").await?;
+        let message = condition(plane, node, "KernelModules", "False", "Absent").await?;
         for expected in LACKING.into_iter().chain([WHY]) {
             anyhow::ensure!(message.contains(expected), "`{expected}` is missing in: {message}");
         }
@@ -50,17 +50,18 @@ pub(super) async fn some_lacking(
     Ok(())
 }
 
-/// Waits for the condition of the node's NodeTopology. Returns its message.
-async fn condition(
+/// Waits for a condition of the node's NodeTopology. Returns its message.
+pub(super) async fn condition(
     plane: &ControlPlane,
     node: &GuestNode,
+    kind: &str,
     status: &str,
     reason: &str,
 ) -> anyhow::Result<String> {
     let topologies: Api<NodeTopology> = Api::all(plane.client());
     eventually(pods::POD, async || {
         let found = topologies.get(&node.name).await?.status.unwrap_or_default().conditions;
-        Ok(match found.iter().find(|it| it.type_ == "KernelModules") {
+        Ok(match found.iter().find(|it| it.type_ == kind) {
             Some(it) if (&*it.status, &*it.reason) == (status, reason) => {
                 Check::Done(it.message.clone())
             }

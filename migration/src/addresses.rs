@@ -3,7 +3,7 @@
 use crate::object_name;
 use cluster_model::network_config::IpPrefix;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The addresses that pods of a network get.
@@ -23,11 +23,13 @@ pub(crate) struct Addresses {
 pub(crate) struct Pools {
     /// The pools of nvidia-k8s-ipam, by name.
     existing: BTreeMap<String, Value>,
+    /// Addresses that whereabouts has given to pods, by network.
+    in_use: BTreeMap<String, BTreeSet<IpAddr>>,
     made: Vec<(String, Value)>,
 }
 
 impl Pools {
-    /// Reads the pools of nvidia-k8s-ipam.
+    /// Reads the pools of nvidia-k8s-ipam, and the addresses that whereabouts has given away.
     pub(crate) fn read(objects: &[Value]) -> Self {
         let spec = |object: &Value| {
             let spec = &object["spec"];
@@ -50,7 +52,19 @@ impl Pools {
             }
             Some((object["metadata"]["name"].as_str()?.to_owned(), pool))
         };
-        Self { existing: objects.iter().filter_map(spec).collect(), made: Vec::new() }
+        let mut in_use: BTreeMap<String, BTreeSet<IpAddr>> = BTreeMap::new();
+        for (network, addresses) in objects.iter().filter_map(whereabouts_pool) {
+            in_use.entry(network).or_default().extend(addresses);
+        }
+        Self { existing: objects.iter().filter_map(spec).collect(), in_use, made: Vec::new() }
+    }
+
+    /// The addresses of these ranges that pods have, as networks, and how many there are.
+    fn in_use(&self, ranges: &[Value]) -> (Vec<String>, usize) {
+        let networks = ranges.iter().filter_map(|range| range["cidr"].as_str());
+        let addresses: BTreeSet<IpAddr> =
+            networks.filter_map(|network| self.in_use.get(network)).flatten().copied().collect();
+        (covering(&addresses), addresses.len())
     }
 
     /// The pools as Kubernetes objects.
@@ -85,6 +99,31 @@ impl Pools {
         self.made.push((name.clone(), spec));
         name
     }
+}
+
+/// The network of an `IPPool` of whereabouts, and the addresses that pods have: each is named by its
+/// distance from the network's first address (`pkg/storage/kubernetes/ipam.go`).
+fn whereabouts_pool(object: &Value) -> Option<(String, Vec<IpAddr>)> {
+    let is_of_whereabouts = object["apiVersion"].as_str()?.starts_with("whereabouts.cni.cncf.io/");
+    if !is_of_whereabouts || object["kind"] != "IPPool" {
+        return None;
+    }
+    let network = network(object["spec"]["range"].as_str()?.parse().ok()?);
+    let first: IpAddr = network.split_once('/')?.0.parse().ok()?;
+    let address = |offset: &String| {
+        let offset: u128 = offset.parse().ok()?;
+        match first {
+            IpAddr::V4(first) => {
+                let offset = u32::try_from(offset).ok()?;
+                Some(IpAddr::V4(Ipv4Addr::from_bits(first.to_bits().checked_add(offset)?)))
+            }
+            IpAddr::V6(first) => {
+                Some(IpAddr::V6(Ipv6Addr::from_bits(first.to_bits().checked_add(offset)?)))
+            }
+        }
+    };
+    let allocations = object["spec"]["allocations"].as_object()?;
+    Some((network, allocations.keys().filter_map(address).collect()))
 }
 
 /// Converts the `ipam` section of this network.
@@ -172,7 +211,17 @@ impl Addresses {
             );
         }
         let mut spec = json!({"ranges": ranges});
-        let excluded: Vec<String> = excluded.iter().filter_map(|it| prefix(it.as_str()?)).collect();
+        let mut excluded: Vec<String> =
+            excluded.iter().filter_map(|it| prefix(it.as_str()?)).collect();
+        let (in_use, count) = pools.in_use(ranges);
+        if count > 0 {
+            self.notes.push(format!(
+                "pods have {count} addresses by whereabouts; `spec.exclude` of the NicPool has \
+                 them, so that none is given twice: remove {} when these pods are gone",
+                in_use.join(", ")
+            ));
+            excluded.extend(in_use);
+        }
         if !excluded.is_empty() {
             spec["exclude"] = json!(excluded);
         }
@@ -284,6 +333,33 @@ fn prefix(text: &str) -> Option<String> {
     text.parse().ok().map(network)
 }
 
+/// The networks that together cover these addresses, and no other.
+fn covering(addresses: &BTreeSet<IpAddr>) -> Vec<String> {
+    let mut networks = Vec::new();
+    let mut run: Option<(Ipv4Addr, Ipv4Addr)> = None;
+    let text = |address: Ipv4Addr| Value::from(address.to_string());
+    for address in addresses {
+        match (address, &mut run) {
+            (IpAddr::V4(address), Some((_, last)))
+                if last.to_bits().checked_add(1) == Some(address.to_bits()) =>
+            {
+                *last = *address;
+            }
+            (IpAddr::V4(address), run) => {
+                if let Some((first, last)) = run.replace((*address, *address)) {
+                    networks.extend(between(&text(first), &text(last)));
+                }
+            }
+            // IPv6 addresses come after those of IPv4.
+            (IpAddr::V6(address), _) => networks.push(format!("{address}/128")),
+        }
+    }
+    if let Some((first, last)) = run {
+        networks.extend(between(&text(first), &text(last)));
+    }
+    networks
+}
+
 /// The networks that together cover the addresses from `first` to `last`.
 fn between(first: &Value, last: &Value) -> Vec<String> {
     let parse = |value: &Value| value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
@@ -360,5 +436,44 @@ mod tests {
         assert_eq!(specs[0]["exclude"], json!(["10.1.0.0/30", "10.1.0.9/32"]));
         let range = json!({"cidr": "10.2.0.0/24", "first": "10.2.0.5", "last": "10.2.0.9"});
         assert_eq!(specs[1]["ranges"], json!([range]));
+    }
+
+    #[test]
+    fn addresses_that_pods_have_by_whereabouts_are_given_to_no_claim() {
+        let pool = |range: &str, offsets: &[&str]| {
+            let allocation = json!({"id": "a", "ifname": "net1", "podref": "default/a"});
+            let allocations: Map<String, Value> =
+                offsets.iter().map(|it| ((*it).to_owned(), allocation.clone())).collect();
+            json!({
+                "apiVersion": "whereabouts.cni.cncf.io/v1alpha1",
+                "kind": "IPPool",
+                "metadata": {"name": range.replace('/', "-"), "namespace": "kube-system"},
+                "spec": {"range": range, "allocations": allocations},
+            })
+        };
+        let objects = [
+            pool("10.1.0.0/16", &["1", "2", "3", "256"]),
+            pool("10.9.0.0/16", &["1"]),
+            pool("fd00::/64", &["65536", "1"]),
+        ];
+        let mut pools = Pools::read(&objects);
+        let ipam = json!({
+            "type": "whereabouts", "range": "10.1.0.0/16", "exclude": ["10.1.0.128/25"],
+        });
+        let found = read("a", &ipam, &mut pools);
+        let v6 = json!({"type": "whereabouts", "range": "fd00::/64"});
+        read("b", &v6, &mut pools);
+        let specs: Vec<_> = pools.documents().map(|pool| pool["spec"].clone()).collect();
+        assert_eq!(
+            specs[0]["exclude"],
+            json!(["10.1.0.128/25", "10.1.0.1/32", "10.1.0.2/31", "10.1.1.0/32"])
+        );
+        assert_eq!(specs[1]["exclude"], json!(["fd00::1/128", "fd00::1:0/128"]));
+        assert_eq!(
+            found.notes,
+            ["pods have 4 addresses by whereabouts; `spec.exclude` of the NicPool has them, so \
+              that none is given twice: remove 10.1.0.1/32, 10.1.0.2/31, 10.1.1.0/32 when these \
+              pods are gone"]
+        );
     }
 }

@@ -12,5 +12,5 @@ pub mod nic;
 pub mod order;
 pub mod sharing;
 pub mod slices;
-pub(crate) mod vendor_driver;
+pub mod vendor_driver;
 pub mod virtual_functions;

@@ -14,5 +14,5 @@ pub mod ports;
 pub mod rdma;
 pub mod seen;
 pub(crate) mod uevents;
-pub(crate) mod vendor_driver;
+pub mod vendor_driver;
 pub(crate) mod watch;

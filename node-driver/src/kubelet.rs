@@ -12,7 +12,7 @@ pub mod command;
 mod dra;
 pub mod health;
 mod hooks;
-mod install;
+pub(crate) mod install;
 mod lacking;
 mod leases;
 pub mod metrics;

@@ -66,7 +66,7 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
                 false,
                 "Waiting",
                 if evicts {
-                    format!("{text}; another node is drained first")
+                    format!("{text}; the node is drained when it is its turn")
                 } else {
                     format!("{text}; drain the node, or wait until these have ended")
                 },
@@ -125,16 +125,17 @@ mod tests {
         let said = condition
             .map(|it| format!("{} {}: {}", it.holds, it.reason, it.message))
             .unwrap_or_default();
-        format!("[{}] {said}", what.join(", "))
+        format!("{} | {said}", what.join(", "))
     }
 
     #[test]
     fn nics_are_published_when_the_driver_is_loaded_and_pods_are_evicted_in_turn() {
+        let none = decide(&VendorDriverFacts::default(), Drain::Evict);
+        assert_eq!(none, VendorDriverDecision::default(), "a node without");
         let with_claims =
             |facts: VendorDriverFacts| VendorDriverFacts { has_claims: true, ..facts };
         let in_turn = |facts: VendorDriverFacts| VendorDriverFacts { has_turn: true, ..facts };
         let cases = [
-            line(&VendorDriverFacts::default(), Drain::Evict),
             line(&facts(None), Drain::Evict),
             line(&with_claims(facts(None)), Drain::Evict),
             line(&with_claims(facts(Some(Stage::Waiting))), Drain::Wait),
@@ -145,6 +146,16 @@ mod tests {
             line(&in_turn(facts(Some(Stage::Failed))), Drain::Evict),
             line(&in_turn(facts(Some(Stage::Ready))), Drain::Evict),
         ];
-        insta::assert_snapshot!(cases.join("\n"), @r"");
+        insta::assert_snapshot!(cases.join("\n"), @r"
+        withholds | false Expected: the vendor's driver is expected; its pod has not started yet
+         | false Expected: the vendor's driver is expected; its pod has not started yet
+         | false Waiting: version 25.04 waits: claim default/a is prepared on this node; drain the node, or wait until these have ended
+        wants a turn | false Waiting: version 25.04 waits: claim default/a is prepared on this node; the node is drained when it is its turn
+        evicts, wants a turn | false Draining: version 25.04 waits: claim default/a is prepared on this node; pods are evicted
+        withholds, wants a turn | false Loading: version 25.04 is being loaded
+        withholds | false Loading: version 25.04 is being loaded
+        withholds, wants a turn | false Failed: version 25.04 was not loaded: exit status: 1
+         | true Loaded: version 25.04 is loaded
+        ");
     }
 }

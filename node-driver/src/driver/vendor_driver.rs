@@ -3,7 +3,7 @@
 
 use crate::args::VendorDriverArgs;
 use crate::decide::nic::device_name;
-use crate::decide::vendor_driver::{Drain, VendorDriverDecision, decide};
+use crate::decide::vendor_driver::{VendorDriverDecision, decide};
 use crate::facts::boot_file::BootFile;
 use crate::facts::vendor_driver::VendorDriverFacts;
 use crate::vendor_driver::state::{self, VendorDriverState};

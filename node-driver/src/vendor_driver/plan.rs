@@ -42,8 +42,12 @@ pub(super) fn next(version: &str, before: Option<&VendorDriverState>, users: &Us
 }
 
 fn is_loaded(version: &str, before: &VendorDriverState, modules: &Modules) -> bool {
-    let builds = modules.iter().map(|(name, module)| (name, &module.build));
-    before.stage == Stage::Ready && before.version == version && builds.eq(before.modules.iter())
+    let is_unchanged = |(name, build): (&String, &String)| {
+        modules.get(name).is_some_and(|module| module.build == *build)
+    };
+    before.stage == Stage::Ready
+        && before.version == version
+        && before.modules.iter().all(is_unchanged)
 }
 
 fn uses(users: &Users) -> Vec<String> {

@@ -53,7 +53,17 @@ fn modules_are_replaced_once_and_only_when_nothing_uses_them() {
         let users = Users { claims: claims.clone(), modules };
         format!("{what}: {:?}", next("2", before.as_ref(), &users))
     };
-    insta::assert_snapshot!(cases.into_iter().map(line).collect::<Vec<_>>().join("\n"), @r"");
+    insta::assert_snapshot!(cases.into_iter().map(line).collect::<Vec<_>>().join("\n"), @r#"
+    nothing is loaded: Load
+    the kernel's own, unused: Load
+    the kernel's own, of a claim: Wait("claim team/nics is prepared on this node")
+    the kernel's own, of claims: Wait("claims team/nics-1, team/nics-2, team/nics-3, team/nics-4, team/nics-5, 2 more are prepared on this node")
+    open devices: Wait("a process has a device of mlx5_core open; 2 references to devices of mlx5_ib are open")
+    the same version, used: Keep
+    another version, used: Wait("claim team/nics is prepared on this node")
+    an interrupted load: Wait("claim team/nics is prepared on this node")
+    loaded anew by somebody else: Wait("claim team/nics is prepared on this node")
+    "#);
 }
 
 /// A machine with one module of which nothing is open, and one claim.

@@ -32,14 +32,24 @@ async fn start_with(rescan: Duration) -> Running {
     let events = NodeEvents::new(&client, NodeIdentity::get(&client, NODE).await.unwrap());
     let (cloud, metadata) = value::channel(CloudMetadata::default());
     let ports = Ports::of(&driver.host, driver.ports.clone());
-    watch::polled(&mut tasks, ports, driver.claims.clone(), &wake);
+    watch::polled(&mut tasks, ports, driver.claims.clone(), None, &wake);
     let looked = CancellationToken::new();
     let known = watch::objects(&mut tasks, &client, NODE, &wake, &looked);
     let first = Some(Readiness::default().wait_for("the first publication"));
     let metrics = Metrics::default();
     let lacking = String::new();
-    let steady =
-        Steady { driver, metadata, known, looked, events, first, failures: 0, metrics, lacking };
+    let steady = Steady {
+        driver,
+        metadata,
+        known,
+        looked,
+        events,
+        first,
+        failures: 0,
+        metrics,
+        lacking,
+        vendor_driver: None,
+    };
     let waker = Arc::clone(&wake);
     tasks.spawn(async move {
         let never = CancellationToken::new();

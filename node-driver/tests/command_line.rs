@@ -57,7 +57,7 @@ fn what_is_no_command_line_is_refused() {
         (&["--node-name", "n", "--once", "--cleanup"], "--cleanup"),
         (
             &["--node-name", "n", "--kubelet-dir", "/k", "--virtual-functions", "numVfs=4"],
-            "it selects nothing",
+            "no physical function is selected",
         ),
         (&["--node-name", "n", "--virtual-functions", "numVfs=4,pfName=rail*"], "--kubelet-dir"),
         (&["--node-name", "n", "--sharing=count"], "--rdma-hca-max"),

@@ -44,8 +44,11 @@ impl Claims {
         held
     }
 
-    /// The names of all devices that claims have in any way, also beside others. For who would
-    /// take a device away: where it cannot be told this is an error and not nothing.
+    /// The names of all devices that claims have in any way, shared and monitored ones included.
+    ///
+    /// # Errors
+    /// The checkpoint cannot be read. The caller may remove devices, so an unreadable
+    /// checkpoint must not look like one without claims.
     pub(crate) fn names(&self) -> io::Result<BTreeSet<String>> {
         let Some(path) = &self.checkpoint else { return Ok(BTreeSet::new()) };
         let text = match fs::read_to_string(path) {
@@ -58,7 +61,7 @@ impl Claims {
         Ok(plans.flat_map(|plan| plan.devices).map(|device| device.device).collect())
     }
 
-    /// Differs where the checkpoint was written in between.
+    /// The checkpoint's modification time, which changes with every write.
     pub(crate) fn stamp(&self) -> Option<SystemTime> {
         fs::metadata(self.checkpoint.as_ref()?).ok()?.modified().ok()
     }

@@ -102,7 +102,7 @@ async fn a_port_that_goes_down_is_published() {
 }
 
 #[tokio::test]
-async fn what_nobody_tells_of_is_found_by_the_slow_tick() {
+async fn changes_without_events_are_found_by_the_slow_tick() {
     let running = start_with(Duration::from_millis(50)).await;
     let function = running.root.path().join("sys/bus/pci/devices/0101:00:00.0");
     let subsystem = |slices: &[Value]| {
@@ -125,7 +125,7 @@ async fn a_cloud_that_answers_late_is_published() {
 }
 
 #[tokio::test]
-async fn many_changes_at_once_are_one_write_and_no_change_is_none() {
+async fn simultaneous_changes_share_one_write() {
     let running = start().await;
     for _ in 0..100 {
         running.wake.notify_one();
@@ -146,7 +146,7 @@ async fn many_changes_at_once_are_one_write_and_no_change_is_none() {
     running.server.until(SLICES, |slices| initializing(slices) == 4).await;
     let writes = running.server.take_writes();
     let slices = writes.iter().filter(|write| write.contains(SLICES)).count();
-    assert!(slices <= 2, "two looks at most fall into the burst: {writes:?}");
+    assert!(slices <= 2, "at most two reads fall into the burst: {writes:?}");
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn rdma_devices(tasks: &mut JoinSet<()>, wake: &Arc<Notify>) {
     });
 }
 
-/// Starts polling what nobody announces: the ports of RDMA devices, and which devices
+/// Starts polling facts without change events: the ports of RDMA devices, and which devices
 /// pods have.
 pub(crate) fn polled(
     tasks: &mut JoinSet<()>,

@@ -229,7 +229,11 @@ impl Functions {
             (Ok(None), Action::Replace(_)) => self.write(physical, judged, true),
             (Ok(None), _) => {
                 let (name, functions) = (name(physical, judged), &judged.functions);
-                tracing::info!(name, ?functions, "Virtual functions are withdrawn from publication");
+                tracing::info!(
+                    name,
+                    ?functions,
+                    "Virtual functions are withdrawn from publication"
+                );
                 self.progress.withdrawn(physical);
             }
             (Ok(Some(obstacle)), _) => {
@@ -325,9 +329,7 @@ impl Functions {
             };
             let name = name(*physical, judged);
             let note = if present == wanted {
-                format!(
-                    "virtual functions of {name} must be recreated to get GUIDs: {obstacle}"
-                )
+                format!("virtual functions of {name} must be recreated to get GUIDs: {obstacle}")
             } else {
                 format!("{name} has {present} virtual functions instead of {wanted}: {obstacle}")
             };

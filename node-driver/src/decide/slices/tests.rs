@@ -108,7 +108,7 @@ fn a_pool_through_its_life() {
 }
 
 #[test]
-fn what_others_did_is_undone() {
+fn changes_of_slices_by_others_are_undone() {
     let mut server = Vec::new();
     publish(&mut server, &devices(4));
     let ours = server[0].clone();

@@ -62,7 +62,7 @@ fn devices(slices: &[Value]) -> usize {
 }
 
 #[tokio::test]
-async fn what_others_do_is_undone() {
+async fn changes_by_others_are_undone() {
     let running = start().await;
     let before = running.server.objects(SLICES)[0]["spec"].clone();
     running.server.edit(|objects| slice(objects)["spec"]["devices"] = json!([]));

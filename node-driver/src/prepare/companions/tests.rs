@@ -103,5 +103,9 @@ fn a_claim_of_several_pods_describes_only_itself() {
     assert_eq!((new.wiring.beside, changed), (vec![], vec![]));
     let (alone, _) = joined(&plan("u-1", &[], 2), &checkpoint(&[plan("u-2", &[], 1)]), wire);
     assert_eq!(alone.wiring.beside, vec![]);
-    assert_eq!(told(&alone).1[0]["claim"], Value::Null, "the file names the claim once, at the top");
+    assert_eq!(
+        told(&alone).1[0]["claim"],
+        Value::Null,
+        "the file names the claim once, at the top"
+    );
 }

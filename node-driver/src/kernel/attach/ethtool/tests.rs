@@ -42,7 +42,10 @@ fn a_group_means_its_changeable_features() {
         ]
     );
     let former = abilities().former(&resolved);
-    assert!(former.features.values().all(|wanted| *wanted), "the requested state, not the active one: {former:?}");
+    assert!(
+        former.features.values().all(|wanted| *wanted),
+        "the requested state, not the active one: {former:?}"
+    );
 }
 
 #[test]

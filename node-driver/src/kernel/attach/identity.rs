@@ -83,7 +83,7 @@ pub(super) fn in_pod<'l>(
 }
 
 /// Finds an unmarked child by the index of its parent in the host's namespace, which the pod
-/// cannot change. `None` if the pod has an `IPoIB` interface with that index, which may have
+/// cannot change. `None` if the pod has an IPoIB interface with that index, which may have
 /// children of its own.
 fn on_the_hosts<'l>(links: &'l [LinkMessage], link: &PlannedLink) -> Option<&'l LinkMessage> {
     let parent = link.host.identity.as_ref()?.index;

@@ -600,7 +600,7 @@ fn a_plan_survives_serialization() {
 }
 
 #[test]
-fn what_the_claims_status_says() {
+fn the_claims_status_follows_the_progress() {
     use crate::publish::claim_status::{Progress, render};
     let config = json!({"interface": {"name": "net1", "addresses": ["10.9.0.1/24"]}});
     let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", Some(config))]);

@@ -97,7 +97,7 @@ fn plans_of_earlier_drivers_are_found_by_device_or_name() {
     assert_eq!(claims(&[link(9, "net2", Some("0101:00:00.0"))], earlier, None), None);
 }
 
-/// An `IPoIB` child on the interface with this index.
+/// An IPoIB child on the interface with this index.
 fn child(index: u32, on: u32, alias: Option<&str>) -> LinkMessage {
     let mut link = LinkMessage::default();
     link.header.index = index;

@@ -21,7 +21,7 @@ fn own(device: &str, address: &str) -> NicAddressSpec {
 }
 
 #[test]
-fn a_claim_keeps_what_it_has() {
+fn a_claim_keeps_its_addresses() {
     let mut has = vec![own("b", "10.0.0.2/24"), own("a", "10.0.0.1/24"), own("a", "fd00::1/64")];
     let mut kept =
         |device: &str, is_v4| kept(&mut has, POOL, device, is_v4).map(|it| it.address.to_string());

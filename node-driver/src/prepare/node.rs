@@ -115,7 +115,7 @@ impl Node {
         {
             if let Err(undo) = self.unwind(&mut checkpoint, &uid, &plan) {
                 let claim = &plan.claim;
-                tracing::warn!(%claim, error = %Chain(&undo), "Failed to undo the preparation; trying again later");
+                tracing::warn!(%claim, error = %Chain(&undo), "Failed to undo; trying again");
             }
             return Err(error);
         }
